@@ -10,7 +10,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 
 from protoslice.errors import InconsistentChunks, LimitExceeded
 from protoslice.merging import Merger
-from protoslice.merging.order import in_order
+from protoslice.merging.order import merge_order
 from protoslice.splitting.metadata import chunked_message
 
 F = descriptor_pb2.FieldDescriptorProto
@@ -304,7 +304,7 @@ def test_nesting_is_limited() -> None:
 
 
 def order(*fields: Any) -> list[int]:
-    return [each.message.chunk_index for each in in_order(fill(chunked_message(), None, fields).chunked_fields)]
+    return [each.message.chunk_index for each in merge_order(fill(chunked_message(), None, fields).chunked_fields)]
 
 
 def test_files_are_merged_in_a_total_order() -> None:

@@ -16,7 +16,7 @@ from protoslice.stores import Stores
 from protoslice.stores.catalog.claims import Claims
 from protoslice.stores.catalog.manifests import Manifests
 from protoslice.stores.layout import keys
-from protoslice.stores.reading.root import open_proto
+from protoslice.stores.reading.root import open_root
 
 
 def open_files(below: Path) -> list[str]:
@@ -29,7 +29,7 @@ def test_closing_waits_for_a_store_that_is_being_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waiting: bool
 ) -> None:
     begun, released = asyncio.Event(), asyncio.Event()
-    plainly = open_proto
+    plainly = open_root
 
     async def slowly(*args: Any, **options: Any) -> Any:
         begun.set()
@@ -41,7 +41,7 @@ def test_closing_waits_for_a_store_that_is_being_opened(
             stores = await Stores.open(storage)
             info = (await upload(stores, onnx(90_000))).store
             held = open_files(tmp_path)
-            monkeypatch.setattr("protoslice.stores.open_stores.open_proto", slowly)
+            monkeypatch.setattr("protoslice.stores.open_stores.open_root", slowly)
             view = asyncio.create_task(stores.view(info.id))
             await begun.wait()
             if not waiting:

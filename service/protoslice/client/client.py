@@ -14,7 +14,7 @@ from protoslice.client.download.folders import PiecesByFile
 from protoslice.client.download.remote import Remote
 from protoslice.client.download.store_ids import verified_store
 from protoslice.client.download.stores import DownloadTerms, StoreFiles, download_view
-from protoslice.client.http.connection import Connection, Params, RetryPolicy, path_of
+from protoslice.client.http.connection import Connection, Params, RetryPolicy, url_path
 from protoslice.client.http.json_facts import read_json
 from protoslice.client.http.pages import paginated
 from protoslice.client.records import RemoteRecords
@@ -136,7 +136,7 @@ class Client(ClosedAtEnd):
 
         The id is checked against the listed files and policy, unless files were registered in place.
         """
-        return verified_store(read_json(Store, self._connection.call("GET", path_of("v1", "stores", ref)).json()), ref)
+        return verified_store(read_json(Store, self._connection.call("GET", url_path("v1", "stores", ref)).json()), ref)
 
     def remove(self, id: str) -> Removed:
         """Remove the store with this id, or with an id that begins so, and the tags that point at the store.
@@ -144,14 +144,14 @@ class Client(ClosedAtEnd):
         `Conflict` for a tag in place of an id: use `untag`, or `store` for the id.
         `restore` reverts a removal for a while.
         """
-        return read_json(Removed, self._connection.call("DELETE", path_of("v1", "stores", id), again=False).json())
+        return read_json(Removed, self._connection.call("DELETE", url_path("v1", "stores", id), again=False).json())
 
     def restore(self, id: str) -> Restored:
         """Revert the removal of a store, given its whole id, with those of its tags that are free.
 
         `NotFound` when there is nothing to restore; `Conflict` when needed objects have been collected.
         """
-        said = self._connection.call("POST", path_of("v1", "stores", id, "restore"), again=False).json()
+        said = self._connection.call("POST", url_path("v1", "stores", id, "restore"), again=False).json()
         return Restored(read_json(Store, said), read_json(_TagsTaken, said).tags_taken)
 
     # Views
@@ -319,7 +319,7 @@ class Client(ClosedAtEnd):
 
         With `create`, the tag must be new; with `expected`, the tag must point at that store.
         """
-        path = path_of("v1", "tags", name)
+        path = url_path("v1", "tags", name)
         headers = {"if-none-match": "*"} if create else {}
         if expected is not None:
             current = self._connection.call("GET", path)
@@ -331,7 +331,7 @@ class Client(ClosedAtEnd):
 
     def untag(self, name: str) -> None:
         """Remove a tag; its store stays."""
-        self._connection.call("DELETE", path_of("v1", "tags", name), again=False)
+        self._connection.call("DELETE", url_path("v1", "tags", name), again=False)
 
     def schemas(self) -> Iterator[Schema]:
         """All uploaded descriptor sets, by name."""
@@ -339,17 +339,17 @@ class Client(ClosedAtEnd):
 
     def schema(self, name: str) -> bytes:
         """A serialized `FileDescriptorSet`."""
-        return self._connection.call("GET", path_of("v1", "schemas", name)).body
+        return self._connection.call("GET", url_path("v1", "schemas", name)).body
 
     def put_schema(self, name: str, descriptor_set: bytes) -> Schema:
         """Upload a serialized `FileDescriptorSet`, whose message types may be named from then on."""
         headers = {"content-type": "application/protobuf"}
-        answer = self._connection.call("PUT", path_of("v1", "schemas", name), body=descriptor_set, headers=headers)
+        answer = self._connection.call("PUT", url_path("v1", "schemas", name), body=descriptor_set, headers=headers)
         return read_json(Schema, answer.json())
 
     def delete_schema(self, name: str) -> None:
         """Remove a descriptor set; stores that were made with it stay readable."""
-        self._connection.call("DELETE", path_of("v1", "schemas", name), again=False)
+        self._connection.call("DELETE", url_path("v1", "schemas", name), again=False)
 
     # The rest
 
@@ -361,7 +361,7 @@ class Client(ClosedAtEnd):
         return paginated(self._connection, kind, path, params, slow=slow)
 
     def _view(self, ref: str, *steps: str) -> str:
-        return path_of("v1", "stores", ref, *steps)
+        return url_path("v1", "stores", ref, *steps)
 
     def _whole(self, make: Callable[[], Remote]) -> bytes:
         """All bytes of a view, verified."""

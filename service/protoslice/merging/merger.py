@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from google.protobuf.message import DecodeError, Message
 
 from protoslice.errors import CorruptModel, InconsistentChunks, LimitExceeded, NotFound
-from protoslice.merging.order import in_order
+from protoslice.merging.order import merge_order
 from protoslice.merging.records import open_chunks
 from protoslice.merging.values import key_of, value_of
 from protoslice.sources.opening import as_source, opened_by
@@ -86,7 +86,7 @@ def _opened(paths: Sequence[str], storage_options: Options) -> Iterator[tuple[Ra
 
 def _read_chunked(source: RangeSource, metadata: Any, into: Message, depth: int) -> None:
     with _unharmed(into), open_chunks(source, metadata) as (chunks, found):
-        _Merge(chunks, in_order, depth).apply(into, found.message, (), 0)
+        _Merge(chunks, merge_order, depth).apply(into, found.message, (), 0)
 
 
 def _read_whole(source: RangeSource, path: str, into: Message) -> None:

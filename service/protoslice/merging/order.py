@@ -11,7 +11,7 @@ from protoslice.errors import InconsistentChunks
 _Rank: TypeAlias = tuple[int, int, Any]
 
 
-def in_order(fields: Iterable[Any]) -> list[Any]:
+def merge_order(fields: Iterable[Any]) -> list[Any]:
     """Sorted `fields`: parts of the message itself first, parents before children, elements by index.
 
     Equal places are ordered by chunk number, then as listed. `InconsistentChunks` when tags of different kinds stand at

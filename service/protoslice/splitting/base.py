@@ -10,12 +10,12 @@ from google.protobuf.message import Message
 
 from protoslice.errors import InvalidInput
 from protoslice.splitting.metadata import version_def
-from protoslice.splitting.planning.draft import Chunk, LazyChunk, MessageDraft, given
+from protoslice.splitting.planning.draft import Chunk, LazyChunk, MessageDraft, existing_chunk
 from protoslice.splitting.planning.ledger import Ledger, LedgerNode
 from protoslice.splitting.planning.shape import descriptor_of
 from protoslice.splitting.policy import SplitPolicy
 from protoslice.splitting.scalars import check_text
-from protoslice.splitting.tags import Fields, Key, Path, find, listed, path_of, show, tags_of
+from protoslice.splitting.tags import Fields, Key, Path, listed, path_of, show, tags_of, value_at
 from protoslice.splitting.writer import write_chunks, write_whole
 
 
@@ -89,7 +89,7 @@ class ComposableSplitter(Splitter):
         """Editable copy of the remaining message; a child's is a part of its root's copy."""
         if self._own is None:
             located = self._located()
-            inside = None if located is None else find(located[0].editable, located[1])
+            inside = None if located is None else value_at(located[0].editable, located[1])
             if isinstance(inside, Message):
                 return inside
             self._own = MessageDraft(self._given)
@@ -100,7 +100,7 @@ class ComposableSplitter(Splitter):
         root, place = self._from_root([])
         assert root._own is not None
         path = path_of(descriptor_of(root._given), place)
-        inside = (find(message, path) for message in (root._given, root._own.readable))
+        inside = (value_at(message, path) for message in (root._given, root._own.readable))
         return (root._own, path) if any(each is self._given for each in inside) else None
 
     @property
@@ -159,7 +159,7 @@ class ComposableSplitter(Splitter):
             raise InvalidInput(f"a chunk is a message or bytes, not {type(chunk).__name__}")
         if not isinstance(chunk, Message):
             check_text(path_of(descriptor_of(self._given), listed(field_tags)), bytes(chunk))
-        self._add(given(chunk if isinstance(chunk, Message) else bytes(chunk)), listed(field_tags), index)
+        self._add(existing_chunk(chunk if isinstance(chunk, Message) else bytes(chunk)), listed(field_tags), index)
 
     def _add(self, piece: LazyChunk | None, tags: list[Key], index: int | None = None) -> LedgerNode:
         root, place = self._from_root(tags)

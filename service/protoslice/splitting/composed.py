@@ -10,9 +10,9 @@ from google.protobuf.message import Message
 from protoslice.errors import InvalidInput
 from protoslice.splitting.base import ComposableSplitter
 from protoslice.splitting.planning.measure import delimited, message_size, value_size
-from protoslice.splitting.planning.runs import ElementSpan, cut
+from protoslice.splitting.planning.runs import ElementSpan, cut_into_runs
 from protoslice.splitting.planning.shape import Shape, descriptor_of
-from protoslice.splitting.tags import Fields, find, listed, path_of
+from protoslice.splitting.tags import Fields, listed, path_of, value_at
 
 SizeCheck: TypeAlias = Callable[[int], bool]
 
@@ -80,13 +80,13 @@ class RepeatedMessageSplitter(ComposableSplitter):
 
     def build_chunks(self) -> int:
         """Add the chunks; returns the number of bytes that left the message."""
-        holder, each = find(self.source, self._path[:-1]), self._path[-1].field
+        holder, each = value_at(self.source, self._path[:-1]), self._path[-1].field
         if holder is None or not each.of(holder):
             return 0
         ledger = self._from_root([])[0]._ledger
         position = len(ledger.root.below)
         sizes, moved = self._split_elements(each, each.of(holder))
-        _, *runs = cut(sizes, self.policy.max_chunk, self.policy.max_chunk)
+        _, *runs = cut_into_runs(sizes, self.policy.max_chunk, self.policy.max_chunk)
         if runs:
             self._take_runs(each, runs)
             # Mergers fill elements that exist already: runs come before the chunks split out of elements.

@@ -136,7 +136,7 @@ def _key_tag(key: Shape, value: Key) -> Any:
     return tag
 
 
-def find(message: Message, path: Iterable[Step]) -> Any:
+def value_at(message: Message, path: Iterable[Step]) -> Any:
     """Value at `path` in `message`; None when a step is absent. Creates nothing."""
     value: Any = message
     for step in path:

@@ -18,7 +18,7 @@ from protoslice.stores.objects.joined import open_file_objects
 from protoslice.stores.objects.stored import StoredFile, StoredObject, open_object
 from protoslice.stores.reading.opened import MergePlans, OpenStore
 from protoslice.stores.reading.records import FindType
-from protoslice.stores.reading.root import open_proto, records_of
+from protoslice.stores.reading.root import open_root, records_of
 
 __all__ = ["OpenStores", "OpeningTerms"]
 
@@ -101,7 +101,7 @@ class OpenStores:
             proto = None
             files, side = opened[: len(manifest.objects)], opened[len(manifest.objects) :]
             if manifest.indexed:
-                proto = await open_proto(manifest, records, files, side, self._worker, self._schemas)
+                proto = await open_root(manifest, records, files, side, self._worker, self._schemas)
         except BaseException:
             for stored in opened:
                 stored.close()

@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 
 from protoslice.errors import InvalidInput
 
-__all__ = ["PAGE_BYTES", "PageBudget", "ResultPage", "place_of"]
+__all__ = ["PAGE_BYTES", "PageBudget", "ResultPage", "first_item"]
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class PageBudget:
         return True
 
 
-def place_of(cursor: str | None) -> int:
+def first_item(cursor: str | None) -> int:
     """Number of the page's first item, from a cursor that counts; `InvalidInput` for any other cursor."""
     if cursor is None:
         return 0

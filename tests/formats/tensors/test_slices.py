@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protoslice.errors import InvalidInput
-from protoslice.formats.tensors.slices import TensorSlice, cut, whole
+from protoslice.formats.tensors.slices import TensorSlice, parsed_slice, whole
 
 NUMBERS = st.integers(-7, 7)
 SLICES = st.builds(
@@ -36,9 +36,9 @@ def test_it_selects_what_numpy_selects(shape: tuple[int, ...], items: list[str],
         expected = array[key]
     except IndexError:
         with pytest.raises(InvalidInput, match=r"slice, item \d"):
-            cut(text, shape)
+            parsed_slice(text, shape)
         return
-    found = selected(array, cut(text, shape))
+    found = selected(array, parsed_slice(text, shape))
     assert found.shape == expected.shape
     assert np.array_equal(found, expected)
 
@@ -64,20 +64,20 @@ def test_it_selects_what_numpy_selects(shape: tuple[int, ...], items: list[str],
 )
 def test_what_it_refuses(text: str, item: int, words: str) -> None:
     with pytest.raises(InvalidInput, match=f"slice, item {item}: .*{words}"):
-        cut(text, (3, 5))
+        parsed_slice(text, (3, 5))
 
 
 def test_a_slice_has_a_bound() -> None:
     with pytest.raises(InvalidInput, match="at most 4096 characters"):
-        cut(":," * 4000, (3,))
+        parsed_slice(":," * 4000, (3,))
 
 
 def test_numbers_of_64_bits() -> None:
     length = (1 << 63) - 1
-    assert cut(f"{length - 1}", (length,)) == TensorSlice((length - 1,), (1,), (1,), ())
-    assert cut(f"-{length}::2", (length,)).counts == (1 << 62,)
+    assert parsed_slice(f"{length - 1}", (length,)) == TensorSlice((length - 1,), (1,), (1,), ())
+    assert parsed_slice(f"-{length}::2", (length,)).counts == (1 << 62,)
 
 
 def test_whole_is_everything() -> None:
-    assert whole((2, 3)) == cut("...", (2, 3)) == cut("", (2, 3))
-    assert whole(()) == cut("...", ()) == TensorSlice((), (), (), ())
+    assert whole((2, 3)) == parsed_slice("...", (2, 3)) == parsed_slice("", (2, 3))
+    assert whole(()) == parsed_slice("...", ()) == TensorSlice((), (), (), ())

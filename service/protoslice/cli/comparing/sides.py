@@ -13,7 +13,7 @@ from protoslice.cli.comparing.comparison import ComparedPiece, PieceList
 from protoslice.cli.comparing.fetched import Fetched, LocalPieces
 from protoslice.cli.comparing.shifts import Local
 from protoslice.cli.models.addresses import address_of, is_address
-from protoslice.cli.models.files import NamedFiles, place_of
+from protoslice.cli.models.files import NamedFiles, named_files
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.models.types import RootType
 from protoslice.cli.terminal.progress import Progress
@@ -67,7 +67,7 @@ def both_sides(names: tuple[str, str], root: RootType) -> Iterator[tuple[Compare
         other = next((store for _, store in stores.values()), None)
         for name in dict.fromkeys(names):
             if name not in stores:
-                sides[name] = _Local(held.enter_context(place_of(name, root)), other, near, held)
+                sides[name] = _Local(held.enter_context(named_files(name, root)), other, near, held)
         for name, (client, store) in stores.items():
             sides[name] = _Remote(client, store, near, held)
         yield sides[names[0]], sides[names[1]]

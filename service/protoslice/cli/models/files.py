@@ -23,7 +23,7 @@ from protoslice.library.models import model_over, root_in
 from protoslice.sources.opening import files_at
 from protoslice.sources.source import FileSet, RangeSource
 
-__all__ = ["NamedFiles", "errors_about", "is_stream", "opened", "opened_model", "place_of", "spooled"]
+__all__ = ["NamedFiles", "errors_about", "is_stream", "named_files", "opened", "opened_model", "spooled"]
 
 _IN_MEMORY = 64 << 20
 
@@ -67,7 +67,7 @@ class NamedFiles:
 
 
 @contextmanager
-def place_of(name: str, root: RootType) -> Iterator[NamedFiles]:
+def named_files(name: str, root: RootType) -> Iterator[NamedFiles]:
     """The place of the path or URI `name`, closed in the end; `Unsupported` for a stream."""
     if is_stream(name):
         raise Unsupported(f"{name} is a stream, and a model may have files beside its root: name a file or a directory")
@@ -87,14 +87,14 @@ def opened(name: str, root: RootType) -> Iterator[Proto]:
         with spooled(name) as spool, errors_about(name), _indexed(spool, root, DEFAULT_FLOOR) as proto:
             yield proto
     else:
-        with place_of(name, root) as place, place.proto() as proto:
+        with named_files(name, root) as place, place.proto() as proto:
             yield proto
 
 
 @contextmanager
 def opened_model(name: str, root: RootType) -> Iterator[LocalModel]:
     """The model in the file or folder `name`. Errors inside say which it is."""
-    with place_of(name, root) as place, place.model() as model:
+    with named_files(name, root) as place, place.model() as model:
         yield model
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from protoslice import LocalModel, Proto, Rope
 from protoslice.cli.models.extent import Extent, extent_of
-from protoslice.cli.models.files import NamedFiles, errors_about, is_stream, opened, place_of
+from protoslice.cli.models.files import NamedFiles, errors_about, is_stream, named_files, opened
 from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, TreeListing
 from protoslice.cli.models.types import RootType
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
@@ -53,7 +53,7 @@ class LocalSubject(Subject):
 
     @cached_property
     def _place(self) -> NamedFiles:
-        return self._held.enter_context(place_of(self._name, self._type))
+        return self._held.enter_context(named_files(self._name, self._type))
 
     @cached_property
     def _model(self) -> LocalModel:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from protoslice.cli.models.addresses import is_address, service_url, store_of
-from protoslice.cli.models.files import errors_about, place_of
+from protoslice.cli.models.files import errors_about, named_files
 from protoslice.cli.models.output import STDIO
 from protoslice.cli.models.remote import client_of, store_facts
 from protoslice.cli.models.reports import report_lines
@@ -130,7 +130,7 @@ def _there(name: str) -> Iterator[tuple[Any, bool]]:
         raise Unsupported("standard input cannot be read again when the line breaks: push a file")
     path = local_path(name) if is_uri(name) else name
     if path is None:
-        with place_of(name, RootType()) as place:
+        with named_files(name, RootType()) as place:
             files = place.files
             yield files if place.named is None else {place.named: files[place.named]}, place.named is not None
         return

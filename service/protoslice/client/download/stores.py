@@ -11,7 +11,7 @@ from protoslice.client.download.files import Download, Downloaded, Progress, sam
 from protoslice.client.download.folders import PiecesByFile, each_file
 from protoslice.client.download.places import places_below
 from protoslice.client.download.remote import Remote
-from protoslice.client.http.connection import Connection, RetryPolicy, path_of
+from protoslice.client.http.connection import Connection, RetryPolicy, url_path
 from protoslice.errors import NotFound
 from protoslice.facts import File, Piece, Store
 
@@ -81,7 +81,7 @@ class StoreFiles:
             if terms.progress is not None:
                 terms.progress(file.size, file.size)
             return Downloaded(target, file.size, 0)
-        path = path_of("v1", "stores", self._store.id, "files", *file.path.split("/"))
+        path = url_path("v1", "stores", self._store.id, "files", *file.path.split("/"))
         lean = terms.cache is not None
         return download_view(
             lambda: Remote(self._connection, path, size=file.size, sha256=file.sha256, lean=lean),

@@ -22,7 +22,7 @@ from protoslice.client.http.request_body import request_body
 from protoslice.client.http.transport import ServiceTransport
 from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded, ProtosliceError
 
-__all__ = ["Connection", "Params", "RetryPolicy", "ServiceAnswer", "path_of"]
+__all__ = ["Connection", "Params", "RetryPolicy", "ServiceAnswer", "url_path"]
 
 T = TypeVar("T")
 Params = Sequence[tuple[str, str]]
@@ -178,7 +178,7 @@ def _address(url: str) -> httpx.URL:
     return address
 
 
-def path_of(*segments: str) -> str:
+def url_path(*segments: str) -> str:
     """URL path of these segments, each percent-encoded."""
     return "".join("/" + quote(segment, safe="") for segment in segments)
 

@@ -11,7 +11,7 @@ from typing import Final, TypedDict
 
 from protoslice.client.download.files import Progress
 from protoslice.client.download.store_ids import verified_store
-from protoslice.client.http.connection import Connection, Params, ServiceAnswer, path_of
+from protoslice.client.http.connection import Connection, Params, ServiceAnswer, url_path
 from protoslice.client.http.failures import retried_if_blamed
 from protoslice.client.http.json_facts import read_json
 from protoslice.client.http.pages import paginated
@@ -168,7 +168,7 @@ class Push:
         return list(found)[:BASES]
 
     def _store(self, ref: str) -> Store:
-        return verified_store(read_json(Store, self._connection.call("GET", path_of("v1", "stores", ref)).json()), ref)
+        return verified_store(read_json(Store, self._connection.call("GET", url_path("v1", "stores", ref)).json()), ref)
 
     def _places(self, surveyed: Iterable[Surveyed], bases: Sequence[str]) -> dict[str, Copy]:
         """Places in the bases of the pieces found there, by digest."""

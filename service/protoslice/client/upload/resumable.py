@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from protoslice.client.download.files import Progress
-from protoslice.client.http.connection import Connection, ServiceAnswer, path_of
+from protoslice.client.http.connection import Connection, ServiceAnswer, url_path
 from protoslice.client.http.failures import MISTAKES, is_transient, retried_if_blamed
 from protoslice.client.upload.bodies import FileChanged, Item
 from protoslice.client.upload.checksummed_file import ChecksummedFile
@@ -129,7 +129,7 @@ class ResumableUploads:
         """Uploads of an earlier push that can be resumed, by file."""
         items, found = {item.path: item for item in self._items}, {}
         for path, entry in self._journal.entries.items():
-            item, place = items.get(path), path_of("v1", "uploads", entry.upload)
+            item, place = items.get(path), url_path("v1", "uploads", entry.upload)
             upload = self._found(item, place) if item is not None and item.stamp == entry.stamp else None
             if upload is None:
                 self._drop(place)
@@ -160,7 +160,7 @@ class ResumableUploads:
         name = answer.headers.get("location", "").rpartition("/")[2]
         if not name:
             raise IntegrityError("the service began an upload and does not give its URL")
-        place = path_of("v1", "uploads", name)
+        place = url_path("v1", "uploads", name)
         self._begun.append(place)
         self._journal.note(item, name)
         return _Upload(item, place)

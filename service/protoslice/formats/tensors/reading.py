@@ -19,7 +19,7 @@ from protoslice.formats.outputs.listing import row
 from protoslice.formats.tensors.counting import Placed, counted, parts_of
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.elements import VARINTS, selected
-from protoslice.formats.tensors.slices import TensorSlice, cut, whole
+from protoslice.formats.tensors.slices import TensorSlice, parsed_slice, whole
 from protoslice.sources.source import RangeSource
 
 __all__ = ["FORMS", "Form", "Place", "ReadableTensor", "is_ready", "looked_up", "place", "read", "ready", "tells_facts"]
@@ -137,7 +137,7 @@ def _read(tensor: Tensor, slice_: str | None, form: str, *, count: bool) -> Read
     if form not in FORMS:
         raise InvalidInput(f"{form!r} is not a form of tensors: there are {', '.join(FORMS)}")
     dtype, shape = _known(tensor)
-    wanted = whole(shape) if slice_ is None else cut(slice_, shape)
+    wanted = whole(shape) if slice_ is None else parsed_slice(slice_, shape)
     if isinstance(tensor.data, Strings):
         return ReadableTensor(
             _strings(tensor, tensor.data, wanted, form, _stored(tensor) if slice_ is None else {}), dtype, wanted.shape

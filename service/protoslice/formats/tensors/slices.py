@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from protoslice.errors import InvalidInput
 
-__all__ = ["TensorSlice", "cut", "whole"]
+__all__ = ["TensorSlice", "parsed_slice", "whole"]
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _LONGEST_SLICE: Final = 4096  # characters of a slice
@@ -40,7 +40,7 @@ def whole(shape: Sequence[int]) -> TensorSlice:
     return TensorSlice((0,) * len(shape), (1,) * len(shape), tuple(shape), tuple(shape))
 
 
-def cut(text: str, shape: Sequence[int]) -> TensorSlice:
+def parsed_slice(text: str, shape: Sequence[int]) -> TensorSlice:
     """The cut that `text`, such as `0:128,:,-3,::2`, describes for `shape`; `InvalidInput` if malformed."""
     items = _spread(_parse(text), shape)
     ranges = [_range(item, length, place) for place, (item, length) in enumerate(zip(items, shape, strict=True))]

@@ -39,7 +39,7 @@ class Detection:
 def detect(head: bytes, filename: str | None = None, size: int | None = None) -> Detection:
     """Kind and type of a file of `size` bytes, from its name and its first bytes `head`: 64 KiB suffice."""
     head = bytes(head[:HEAD])
-    refused = magic.refusal(head, size)
+    refused = magic.refused_format(head, size)
     if refused is not None:
         return Detection("refused", None, f"this is {refused}", 1.0)
     if magic.is_riegeli(head):

@@ -59,7 +59,7 @@ _PICKLE_NEXT = frozenset(b"}](c\x95XqU")
 _MAX_SAFETENSORS_HEADER = 100_000_000
 
 
-def refusal(head: bytes, size: int | None) -> str | None:
+def refused_format(head: bytes, size: int | None) -> str | None:
     """The format of an unsupported file and a remedy, as a phrase; None for files that may be supported."""
     for offset, magic, text in _REFUSED:
         if head[offset : offset + len(magic)] == magic:

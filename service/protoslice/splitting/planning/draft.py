@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from protoslice.errors import InvalidInput
 from protoslice.splitting.planning.shape import Shape
 from protoslice.splitting.planning.strip import FieldOmissions, Omissions, drop, sliced, stripped
-from protoslice.splitting.tags import Key, Path, find, show
+from protoslice.splitting.tags import Key, Path, show, value_at
 
 Chunk: TypeAlias = Message | bytes
 
@@ -24,7 +24,7 @@ class LazyChunk:
     size: int | None = None
 
 
-def given(chunk: Chunk) -> LazyChunk:
+def existing_chunk(chunk: Chunk) -> LazyChunk:
     """`LazyChunk` of an existing chunk."""
     size = None if isinstance(chunk, Message) else len(chunk)
     return LazyChunk(lambda: chunk, size)
@@ -53,7 +53,7 @@ class MessageDraft:
     def base(self, size: int | None = None) -> LazyChunk:
         """Chunk of the remaining message."""
         if self._copy is not None:
-            return given(self._copy)
+            return existing_chunk(self._copy)
         if self._omissions == Omissions():
             return LazyChunk(lambda: self._source, size)
         return LazyChunk(lambda: stripped(self._source, self._omissions), size)
@@ -70,7 +70,7 @@ class MessageDraft:
         if isinstance(value, Message):
             whole = inside == Omissions()
             return LazyChunk(lambda: value if whole else stripped(value, inside), size)
-        return LazyChunk(lambda: _bytes(find(self._source, path)), size)
+        return LazyChunk(lambda: _bytes(value_at(self._source, path)), size)
 
     def take_run(self, path: Path, each: Shape, keys: Sequence[Key], size: int | None = None) -> LazyChunk:
         """Take the elements or map entries `keys` out of a field of the message at `path`.
@@ -93,16 +93,16 @@ class MessageDraft:
     def _cut_out(self, copy: Message, path: Path) -> LazyChunk:
         value = _there(copy, path)
         if not isinstance(value, Message):
-            drop(find(copy, path[:-1]), path[-1])
-            return given(_bytes(value))
+            drop(value_at(copy, path[:-1]), path[-1])
+            return existing_chunk(_bytes(value))
         chunk = type(value)()
         chunk.MergeFrom(value)
         value.Clear()
-        return given(chunk)
+        return existing_chunk(chunk)
 
 
 def _there(message: Message, path: Path) -> Any:
-    if (value := find(message, path)) is None:
+    if (value := value_at(message, path)) is None:
         raise InvalidInput("nothing stands there that could become a chunk", path=show(path))
     return value
 

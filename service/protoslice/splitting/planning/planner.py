@@ -14,7 +14,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from protoslice.errors import LimitExceeded
 from protoslice.splitting.planning.measure import delimited, field_size, sized_entry, unknown_size, value_size
 from protoslice.splitting.planning.plan import Entry, Plan, Run
-from protoslice.splitting.planning.runs import cut
+from protoslice.splitting.planning.runs import cut_into_runs
 from protoslice.splitting.planning.shape import INT_32, Shape, present
 from protoslice.splitting.policy import LARGEST_MESSAGE, SplitPolicy
 from protoslice.splitting.tags import Path, Step, show
@@ -178,7 +178,7 @@ class _Planner:
         keys, sizes = _items(held)
         each = held.field
         header = each.tag_size + 5 if each.packed else 0
-        stays, *runs = cut(sizes, room - header, self._policy.max_chunk - header)
+        stays, *runs = cut_into_runs(sizes, room - header, self._policy.max_chunk - header)
         held.size = _packed(each, stays.size)
         return (Entry((), _packed(each, run.size), Run(each, keys[run.begin : run.end])) for run in runs)
 

@@ -15,7 +15,7 @@ class ElementSpan:
     size: int
 
 
-def cut(sizes: Iterable[int], room: int, limit: int) -> list[ElementSpan]:
+def cut_into_runs(sizes: Iterable[int], room: int, limit: int) -> list[ElementSpan]:
     """Split elements into runs: the first of up to `room` bytes, others of up to `limit` bytes.
 
     The first run may be empty. An element over `limit` is a run of its own.

@@ -13,7 +13,7 @@ from protoslice.facts import ChunkEntry
 from protoslice.identity import CPB
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import StoredFile
-from protoslice.stores.paging import PageBudget, ResultPage, place_of
+from protoslice.stores.paging import PageBudget, ResultPage, first_item
 from protoslice.stores.reading.chunk_facts import ChunkFacts
 
 __all__ = ["StoreChunks"]
@@ -65,7 +65,7 @@ class StoreChunks:
 
     async def page(self, *, limit: int, cursor: str | None, digests: bool) -> ResultPage[ChunkEntry]:
         """A page of the chunks. With `digests`, chunks of unknown digest are read whole to compute it."""
-        first = place_of(cursor)
+        first = first_item(cursor)
         items, room = list[ChunkEntry](), PageBudget(limit)
         for n in range(first, len(self.plan)):
             kind, type_name, path, rope = self.plan.chunk(n)

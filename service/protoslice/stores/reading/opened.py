@@ -26,7 +26,7 @@ from protoslice.stores.names import check_plan
 from protoslice.stores.objects.read_memo import memoizing_reads
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import StoredFile
-from protoslice.stores.paging import PAGE_BYTES, PageBudget, ResultPage, place_of
+from protoslice.stores.paging import PAGE_BYTES, PageBudget, ResultPage, first_item
 from protoslice.stores.reading.archive import tar_of
 from protoslice.stores.reading.chunk_facts import ChunkFacts
 from protoslice.stores.reading.chunks import StoreChunks
@@ -166,7 +166,7 @@ class OpenStore:
         """A page of the nodes directly below `path`, nested `depth` levels deep (1 to `DEPTH`)."""
         if not 1 <= depth <= DEPTH:
             raise InvalidInput(f"depth must be from 1 to {DEPTH}")
-        document, first = self._known().document, place_of(cursor)
+        document, first = self._known().document, first_item(cursor)
         items, total = await self._worker.run(lambda: nodes_below(document, path, first, depth, PageBudget(limit)))
         last = first + len(items)
         return ResultPage(items, str(last) if items and last < total else None)

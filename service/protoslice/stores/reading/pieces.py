@@ -17,7 +17,7 @@ from protoslice.pieces import cut
 from protoslice.storage import Storage
 from protoslice.stores.catalog.artifact_cache import ArtifactCache
 from protoslice.stores.objects.digests import sha256_of
-from protoslice.stores.paging import PageBudget, ResultPage, place_of
+from protoslice.stores.paging import PageBudget, ResultPage, first_item
 from protoslice.stores.reading.opened import OpenStore
 
 __all__ = ["PieceTable", "Pieces"]
@@ -54,7 +54,7 @@ class PieceTable:
 
     def page(self, limit: int, cursor: str | None) -> ResultPage[Piece]:
         """A page of the pieces, in order."""
-        first = place_of(cursor)
+        first = first_item(cursor)
         rows = _ROW.iter_unpack(self._rows[first * _ROW.size : (first + limit) * _ROW.size])
         items, room = list[Piece](), PageBudget(limit)
         for number, offset, size, digest in rows:

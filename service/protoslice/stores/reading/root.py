@@ -18,7 +18,7 @@ from protoslice.stores.layout import keys
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.objects.stored import StoredFile, recorded
 
-__all__ = ["OpenRoot", "open_proto", "records_of"]
+__all__ = ["OpenRoot", "open_root", "records_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ async def records_of(
     return dict(zip(manifest.records, await map_concurrently(whole, manifest.records), strict=True))
 
 
-async def open_proto(
+async def open_root(
     manifest: Manifest,
     records: Mapping[str, bytes],
     files: Sequence[StoredFile],

@@ -8,7 +8,7 @@ from typing import Final
 from protoslice.facts import Signature
 from protoslice.formats.model import Model
 from protoslice.formats.tensorflow.signatures import MetaGraphs
-from protoslice.stores.paging import PageBudget, ResultPage, place_of
+from protoslice.stores.paging import PageBudget, ResultPage, first_item
 
 __all__ = ["signatures_page"]
 
@@ -27,7 +27,7 @@ def signatures_page(model: Model, tags: Sequence[str] | None, limit: int, cursor
     With `tags`, only the first meta graph with exactly these is listed. A page without items may have a next one:
     only so many meta graphs are looked at for each.
     """
-    place = place_of(cursor)
+    place = first_item(cursor)
     graphs, first = MetaGraphs(model, tags), place >> _GRAPH_BITS
     room, items, left, skipped = PageBudget(limit), list[Signature](), _READ, place & (1 << _GRAPH_BITS) - 1
     for number in range(first, len(graphs)):

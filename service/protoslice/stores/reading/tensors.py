@@ -23,7 +23,7 @@ from protoslice.stores.objects.computed import Computed, Readable
 from protoslice.stores.objects.joined import JoinedObject
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import StoredObject
-from protoslice.stores.paging import PageBudget, ResultPage, place_of
+from protoslice.stores.paging import PageBudget, ResultPage, first_item
 from protoslice.stores.reading.tensor_order import TensorOrder, finding
 
 __all__ = ["StoreTensors"]
@@ -86,7 +86,7 @@ class StoreTensors:
     ) -> ResultPage[bytes]:
         """A page of tensors as items of a JSON list, filtered by `name` (may hold `*`), words, and `dtype`."""
         wanted(name, dtype)  # raises for an unknown dtype
-        fits, first = finding(search), place_of(cursor)
+        fits, first = finding(search), first_item(cursor)
         found = await self._all()
         if search is None and sort is None:
             return await self._worker.run(lambda: _page(found, name, dtype, limit, first))
