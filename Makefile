@@ -7,7 +7,7 @@ PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev run test soak fuzz check fmt docs protos bench bucket oci nginx tus browser clean
+.PHONY: help dev run test soak fuzz check fmt docs protos bench bucket oci registries nginx tus browser clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -117,6 +117,9 @@ bucket: .venv/ready .venv/core $(GATEWAY) $(MINIO) ## the HTTP contract and the 
 oci: .venv/ready .venv/core ## the official conformance program of the OCI distribution API (built beforehand, see the Makefile)
 	@test -x .make/oci-conformance || { echo ".make/oci-conformance is missing: build it as the Makefile says"; exit 1; }
 	$(BIN)/python -m tests.oci .make/oci-conformance
+
+registries: .venv/ready .venv/core ## clients of model registries against the service: three versions of huggingface_hub, each in an environment of its own
+	$(BIN)/python -m tests.hub
 
 nginx: .venv/ready .venv/core ## try the nginx files of docker/ in a real nginx (Debian's is installed if there is none)
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light
