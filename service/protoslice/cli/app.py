@@ -61,7 +61,7 @@ _VERBS = (
     upkeep.gc,
 )
 _SCHEMA_VERBS = (schemas.put, schemas.ls, schemas.show, schemas.rm)
-_STORAGE_VERBS = (upkeep.check, upkeep.schemes, upkeep.upgrade)
+_STORAGE_VERBS = (upkeep.check, upkeep.schemes, upkeep.upgrade, upkeep.usage)
 
 
 def _ending_well(verb: Callable[..., None]) -> Callable[..., None]:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 from tests.support.golden import GOLDEN
-from tests.support.stores import keys_in, onnx, opened, upload
+from tests.support.stores import keys_in, onnx, opened, upload, visible
 
 from protoslice.storage import FileStorage, ObjectKey
+from protoslice.stores import IngestRequest
 
 PROGRAM = [sys.executable, "-m", "protoslice.cli"]
 
@@ -142,7 +143,7 @@ def test_storage_that_does_not_answer_is_asked_once(tmp_path: Path, monkeypatch:
     assert not report.kept
 
 
-@pytest.mark.parametrize("verb", [("gc",), ("storage", "check")])
+@pytest.mark.parametrize("verb", [("gc",), ("storage", "check"), ("storage", "usage")])
 def test_help_has_an_example(verb: tuple[str, ...]) -> None:
     assert f"Example: protoslice {' '.join(verb)} " in call(*verb, "--help").stdout
 
@@ -161,6 +162,35 @@ def test_a_damaged_store_is_named_by_an_upgrade(storage: Path) -> None:
     (path,) = (storage / "stores").iterdir()
     path.write_bytes(b"{}")
     assert f"stores/{path.name}" in call("storage", "upgrade", storage.as_uri(), code=3).stderr
+
+
+def test_usage_counts_shared_bytes_once(storage: Path) -> None:
+    async def share() -> None:
+        async with FileStorage(str(storage)) as files, opened(files) as stores:
+            (info,) = (await visible(stores)).values()
+            async with await stores.ingest(IngestRequest()) as ingest:
+                refs = await stores.files(info.id)
+                await ingest.take({f"{n}.onnx": refs["model.onnx"] for n in range(5)})
+                await ingest.commit()
+
+    uri, size = storage.as_uri(), len(onnx(90_000))
+    before = json.loads(call("storage", "usage", uri, "--json").stdout)["default"]
+    asyncio.run(share())
+    after = json.loads(call("storage", "usage", uri, "--json").stdout)["default"]
+    assert (before["stores"], before["logical_bytes"]) == (1, size)
+    assert before["stored_bytes"] > size + 70_000, "the removed store, until it is collected"
+    assert (after["stores"], after["logical_bytes"], after["unreadable"]) == (2, 6 * size, 0)
+    assert 0 <= after["stored_bytes"] - before["stored_bytes"] < 1000
+    shown = call("storage", "usage", uri).stdout.split("\n")
+    assert shown[0].split() == ["stores", "logical", "stored", "space"]
+    assert shown[1].split()[0] == "2"
+    assert shown[1].endswith("default")
+
+
+def test_usage_tells_of_manifests_that_it_cannot_read(storage: Path) -> None:
+    (path,) = (storage / "stores").iterdir()
+    path.write_bytes(b"{}")
+    assert "1 manifest cannot be read" in call("storage", "usage", storage.as_uri(), code=3).stderr
 
 
 def test_schemes_are_listed_with_plug_ins_and_what_is_wrong(tmp_path: Path) -> None:

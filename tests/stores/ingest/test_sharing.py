@@ -28,6 +28,7 @@ from protoslice.storage import MemoryStorage, ObjectKey, Storage
 from protoslice.stores import FileRef, IngestRequest, StoreOptions, Stores
 from protoslice.stores.catalog.claims import Claims, Collected
 from protoslice.stores.catalog.files import LEAST_FOUND
+from protoslice.stores.catalog.upgrade import upgrade
 from protoslice.stores.ingest.abandoned import drop_outrun
 from protoslice.stores.layout import keys
 
@@ -315,3 +316,16 @@ def test_a_collection_between_any_two_calls_of_a_commit_lets_it_be_refused_or_wh
         return storage.reached
 
     collected_and_committed(collecting)
+
+
+def test_an_upgrade_makes_the_entries_of_files_anew() -> None:
+    async def work(stores: Stores, storage: Storage) -> None:
+        first = (await upload(stores, {"big": BIG, "notes.txt": NOTES})).store.id
+        second = await taken(stores, {"same": (await stores.files(first))["big"]})
+        for key in await keys_in(storage, "indexes"):
+            await storage.delete(ObjectKey(key))
+        assert await stores.find_file(sha(BIG)) is None
+        await upgrade(storage)
+        assert await stores.find_file(sha(BIG)) == (await stores.files(second))["same"]
+
+    in_memory(work)

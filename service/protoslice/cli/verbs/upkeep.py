@@ -1,4 +1,4 @@
-"""The verbs that look after storage: `gc`, `storage check`, `storage upgrade`.
+"""The verbs that look after storage: `gc`, `storage check`, `storage upgrade`, `storage usage`.
 
 Each imports the service when it runs.
 """
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from protoslice.storage import Abilities
     from protoslice.stores import GarbageReport
     from protoslice.stores.catalog.upgrade import UpgradeReport
+    from protoslice.stores.usage import Usage
     from protoslice.testing.check import Report
 
-__all__ = ["check", "gc", "schemes", "upgrade"]
+__all__ = ["check", "gc", "schemes", "upgrade", "usage"]
 
 NOT_KEPT = 3
 
@@ -159,6 +160,44 @@ async def _upgrade(uri: str, options: dict[str, str]) -> UpgradeReport:
         async for folder in space_folders(storage):
             report.add(await upgrade_storage(PrefixStorage(storage, folder)), folder)
         return report
+
+
+def usage(
+    uri: Annotated[str, typer.Argument(metavar="URI", help="The storage, as in s3://bucket.")], as_json: Json = False
+) -> None:
+    """Count the bytes of all files of stores, and those that are stored for them.
+
+    Stores share files and parts of files, so the second may be far less. All objects are listed and all manifests read.
+
+    Example: protoslice storage usage file:///var/lib/protoslice
+    """
+    settings = service_settings(storage=uri)
+    found = asyncio.run(_usage(settings.storage, settings.plain_storage_options()))
+    if as_json:
+        print_json({space: asdict(each) for space, each in found.items()})
+        return
+    rows = [
+        [str(each.stores), format_size(each.logical_bytes), format_size(each.stored_bytes), space]
+        for space, each in found.items()
+    ]
+    print_table(["stores", "logical", "stored", "space"], rows, right=(0, 1, 2))
+    damaged = sum(each.unreadable for each in found.values())
+    if damaged:
+        raise IntegrityError(f"{_counted(damaged, 'manifest')} cannot be read, and their files are not counted")
+
+
+async def _usage(uri: str, options: dict[str, str]) -> dict[str, Usage]:
+    from protoslice.storage import PrefixStorage, open_storage
+    from protoslice.stores.layout.version import check_layout
+    from protoslice.stores.spaces import DEFAULT_SPACE, space_folders
+    from protoslice.stores.usage import usage_of
+
+    async with open_storage(uri, options) as storage:
+        await check_layout(storage, mark=False)
+        found = {DEFAULT_SPACE: await usage_of(storage)}
+        async for folder in space_folders(storage):
+            found[folder.segments[-1]] = await usage_of(PrefixStorage(storage, folder))
+        return found
 
 
 def _as_json(report: Report) -> dict[str, object]:

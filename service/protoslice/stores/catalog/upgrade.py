@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from protoslice import schema
-from protoslice.concurrency.gather import each_concurrently
+from protoslice.concurrency.gather import each_concurrently, map_concurrently
 from protoslice.errors import Conflict, IntegrityError, LimitExceeded, Unsupported
 from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.stores.catalog.claims import Claims
+from protoslice.stores.catalog.files import entries_of_files
 from protoslice.stores.catalog.manifests import is_retired
 from protoslice.stores.catalog.removed import bury
 from protoslice.stores.catalog.tags import Tags
@@ -98,6 +99,8 @@ async def _store(storage: Storage, item: ObjectStat, report: UpgradeReport) -> N
         report.unreadable += (item.key.text,)
         return
     await Indexes(storage).add(manifest, references_of(manifest))
+    files = entries_of_files(manifest, zip(manifest.files, manifest.objects, strict=True))
+    await map_concurrently(lambda key: storage.put(key, files[key]), files)
     if manifest.encode() != data:
         await storage.put(item.key, manifest.encode(), if_etag=item.etag)
     report.stores += 1
