@@ -14,7 +14,16 @@ from protoslice.facts import UNKNOWN, File, Store
 from protoslice.identity import Policy, store_id
 from protoslice.stores.envelope import seal, unseal
 
-__all__ = ["LARGEST_INLINE", "STORE", "Manifest", "ObjectLocation", "stored_as_dict", "stored_from_dict", "upgraded"]
+__all__ = [
+    "LARGEST_INLINE",
+    "STORE",
+    "Manifest",
+    "ObjectExtent",
+    "ObjectLocation",
+    "stored_as_dict",
+    "stored_from_dict",
+    "upgraded",
+]
 
 _VERSION: Final = 2
 _FILE_WEIGHT: Final = 120
@@ -34,14 +43,36 @@ class ObjectLocation:
     uri: str | None = None
     etag: str | None = None
     parts: tuple[ObjectLocation, ...] = ()
-    """Consecutive objects that make up the file, if it is not exactly one."""
+    """Consecutive locations that make up the bytes, if these are not exactly one object."""
     at: int = 0
-    """Offset of the file in its first part: a pack holds other files before and behind it."""
+    """Offset of the bytes in the first part: an object may hold others before and behind them."""
 
     @classmethod
     def joined(cls, parts: Sequence[ObjectLocation]) -> ObjectLocation:
         """The location of consecutive parts; a single part is returned as it is."""
         return parts[0] if len(parts) == 1 else cls(sum(part.size for part in parts), parts=tuple(parts))
+
+    def extents(self, start: int = 0, end: int | None = None) -> Iterator[ObjectExtent]:
+        """Extents of objects that make up the bytes from `start` to `end`, in order; none for no bytes."""
+        end = self.size if end is None else end
+        if not self.parts:
+            if start < end:
+                yield ObjectExtent(self, start, end)
+            return
+        at = -self.at
+        for part in self.parts:
+            low, high = max(start - at, 0), min(end - at, part.size)
+            if low < high:
+                yield from part.extents(low, high)
+            at += part.size
+
+    @property
+    def objects(self) -> Iterator[ObjectLocation]:
+        """Objects at this location, each of which holds some of the bytes or, for no bytes, none."""
+        if not self.parts:
+            yield self
+        for part in self.parts:
+            yield from part.objects
 
     @property
     def keys(self) -> Iterator[str]:
@@ -58,6 +89,31 @@ class ObjectLocation:
         for _, attempt, name in (key.split("/") for key in self.keys):
             found.setdefault(attempt, set()).update((name, f"{name}.sums"))
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectExtent:
+    """Bytes of one object, from `start` to `end`."""
+
+    object: ObjectLocation
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+        return self.end - self.start
+
+    @property
+    def attempt(self) -> str | None:
+        """Attempt of an object of the storage; None for an external one."""
+        return self.object.key.split("/")[1] if self.object.key is not None else None
+
+    @property
+    def location(self) -> ObjectLocation:
+        """The location of these bytes alone."""
+        whole = self.start == 0 and self.end == self.object.size
+        return self.object if whole else ObjectLocation(self.size, parts=(self.object,), at=self.start)
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,10 +115,36 @@ def test_files_of_several_objects_are_streamed_part_by_part() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         file = await the_file(stores)
         (part,) = file.parts
-        joined = JoinedObject([part, part, part], 2 * part.size, part.size // 2)
+        half = part.size // 2
+        joined = JoinedObject([part], [(part, half, part.size), (part, 0, part.size), (part, 0, half)])
         whole = (DATA * 3)[part.size // 2 :][: 2 * part.size]
         for start, end in [(0, joined.size), (5, joined.size - 5), (part.size, part.size + 9), (7, 7)]:
             assert await streamed(joined, start, end) == whole[start:end]
         assert len(await keys_in(storage, "objects")) > 0
+
+    in_memory(work)
+
+
+def test_files_are_made_of_extents_at_any_offsets() -> None:
+    """Extents begin and end within blocks; bytes of the blocks beyond them are never given."""
+    cuts = [(70_001, 200_003), (5, 9), (131_072, 196_608), (199_999, 200_001), (0, 65_537), (len(DATA) - 3, len(DATA))]
+    whole = b"".join(DATA[start:end] for start, end in cuts)
+
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        (part,) = (await the_file(stores)).parts
+        joined = JoinedObject([part], [(part, *cut) for cut in cuts])
+        assert joined.size == len(whole)
+        edges = {
+            0,
+            joined.size,
+            *(sum(end - start for start, end in cuts[:n]) + d for n in range(1, 6) for d in (-1, 0, 1)),
+        }
+        for start, end in ((start, end) for start in edges for end in edges if start < end):
+            low, high = joined.covering((start, end))
+            assert low <= start
+            assert end <= high
+            assert await joined.fetch([(low, high), (start, end)]) == [whole[low:high], whole[start:end]]
+            assert await stores.worker.run(lambda: joined.read(start, end - start)) == whole[start:end]  # noqa: B023
+            assert await streamed(joined, start, end) == whole[start:end]
 
     in_memory(work)

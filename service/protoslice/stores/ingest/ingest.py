@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -21,9 +22,10 @@ from protoslice.stores.ingest.prepare import NotARoot, Prepared, prepare_root
 from protoslice.stores.ingest.receive import FileSink, Received, Types
 from protoslice.stores.ingest.roots import choose_root
 from protoslice.stores.ingest.rules import RulesByType
+from protoslice.stores.ingest.sharing import Sharing, worth_sharing
 from protoslice.stores.ingest.side import StoredSide
 from protoslice.stores.layout import keys
-from protoslice.stores.manifest import ObjectLocation
+from protoslice.stores.manifest import ObjectExtent, ObjectLocation
 from protoslice.stores.names import FilePaths, check_request
 from protoslice.stores.objects.joined import open_file_objects
 from protoslice.stores.objects.stored import StoredFile, StoredObject, open_object
@@ -79,6 +81,7 @@ class Ingest:
         self._paths = FilePaths()
         self._sink: FileSink | None = None
         self._left = options.limit
+        self._sharing = Sharing()
 
     async def __aenter__(self) -> Self:
         check_request(self._request)
@@ -125,36 +128,36 @@ class Ingest:
 
         Raises `LimitExceeded` beyond the ingest's limit, `Conflict` when objects of one are gone or damaged.
         """
-        for path, ref in files.items():
-            self._check_room(path)
-            self._left -= ref.size
-            if self._left < 0:
-                raise LimitExceeded(f"the upload is larger than is taken: no room is left for the file {path!r}")
-        locations = [ref.location for ref in files.values()]
+        worth = worth_sharing(ref.location for ref in files.values())
+        shared = {path: ref for path, ref in files.items() if ref.location.names.keys() <= worth}
         try:
-            opened = await open_file_objects(locations, self._open_object)
-            try:
-                self._files += await map_concurrently(
-                    lambda each: self._taken(*each), zip(files, files.values(), opened, strict=True)
-                )
-            finally:
-                for source in opened:
-                    source.close()
+            await self._share_all(shared)
+            for path in (path for path in files if path not in shared):
+                await self._copy(path, files[path])
         except IntegrityError as error:
-            await self._check_kept(locations)
+            await self._check_kept(ref.location for ref in files.values())
             raise Conflict(_DAMAGED) from error
+
+    async def share(self, extent: ObjectExtent, worth: frozenset[str], pieces: AsyncIterable[bytes]) -> None:
+        """Append an extent of another store's object to the open file.
+
+        The bytes, which come in `pieces`, are written if the attempt of the object is not in `worth` or the extent is
+        too small.
+        """
+        sink = self._opened_sink
+        if self._sharing.takes(extent, worth):
+            await sink.share(extent, pieces)
+            return
+        async for piece in pieces:
+            await sink.write(piece)
 
     async def write(self, piece: bytes) -> None:
         """Append `piece` to the open file."""
-        if self._sink is None:
-            raise InvalidInput("no file is open")
-        await self._sink.write(piece)
+        await self._opened_sink.write(piece)
 
     async def close_file(self) -> File:
         """Finish the open file."""
-        if self._sink is None:
-            raise InvalidInput("no file is open")
-        received = await self._sink.finish()
+        received = await self._opened_sink.finish()
         self._sink = None
         self._left -= received.info.size
         self._files.append(received)
@@ -200,6 +203,40 @@ class Ingest:
         if self._sink is not None:
             raise InvalidInput("the file before is not closed")
         self._paths.add(path)
+
+    @property
+    def _opened_sink(self) -> FileSink:
+        if self._sink is None:
+            raise InvalidInput("no file is open")
+        return self._sink
+
+    async def _share_all(self, files: Mapping[str, FileRef]) -> None:
+        """Add files of other stores as they are."""
+        for path, ref in files.items():
+            self._check_room(path)
+            self._left -= ref.size
+            if self._left < 0:
+                raise LimitExceeded(f"the upload is larger than is taken: no room is left for the file {path!r}")
+        opened = await open_file_objects([ref.location for ref in files.values()], self._open_object)
+        try:
+            self._files += await map_concurrently(
+                lambda each: self._taken(*each), zip(files, files.values(), opened, strict=True)
+            )
+        finally:
+            for source in opened:
+                source.close()
+
+    async def _copy(self, path: str, ref: FileRef) -> None:
+        """Write a file of another store anew."""
+        await self.file(path)
+        source = await self._opened(ref.location)
+        try:
+            async with aclosing(source.stream(0, ref.size)) as pieces:
+                async for piece in pieces:
+                    await self.write(bytes(piece))
+        finally:
+            source.close()
+        await self.close_file()
 
     async def _check_kept(self, locations: Iterable[ObjectLocation]) -> None:
         """Raise `Collected` when objects of files that arrived are missing since a collector has removed them."""
@@ -256,6 +293,10 @@ class Sink:
     async def write(self, piece: bytes) -> None:
         """Append `piece`; `LimitExceeded` beyond the ingest's limit."""
         await self._ingest.write(piece)
+
+    async def share(self, extent: ObjectExtent, worth: frozenset[str], pieces: AsyncIterable[bytes]) -> None:
+        """See `Ingest.share`."""
+        await self._ingest.share(extent, worth, pieces)
 
     async def close(self) -> File:
         """Finish the file."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterable
 from dataclasses import dataclass
 
 from protoslice import schema
@@ -11,8 +12,9 @@ from protoslice.errors import LimitExceeded
 from protoslice.facts import File
 from protoslice.stores.ingest.inspection import InspectedFile, Inspection, Scan, Types
 from protoslice.stores.ingest.packs import FilePlace, Packs
+from protoslice.stores.ingest.sharing import Layout
 from protoslice.stores.ingest.writers import Batches, SummedObject
-from protoslice.stores.manifest import ObjectLocation
+from protoslice.stores.manifest import ObjectExtent, ObjectLocation
 
 __all__ = ["FileSink", "Received", "Scan", "Types"]
 
@@ -52,41 +54,60 @@ class FileSink:
         self._limit = limit
         self._arriving: SummedObject | None = None
         self._batches = Batches(self._work)
+        self._shared = Batches(self._look_at)
+        self._layout = Layout()
         self._size = 0
 
     async def write(self, piece: bytes) -> None:
         """Append `piece`, waiting while an earlier batch is being processed; `LimitExceeded` beyond the limit."""
-        self._size += len(piece)
+        self._grow(len(piece))
+        self._layout.write(len(piece))
+        await self._batches.add(piece)
+
+    async def share(self, extent: ObjectExtent, pieces: AsyncIterable[bytes]) -> None:
+        """Append an extent of another store's object, whose bytes in `pieces` are inspected and not written."""
+        self._grow(extent.size)
+        await self._batches.flush()  # bytes are inspected in their order
+        async for piece in pieces:
+            await self._shared.add(piece)
+        await self._shared.flush()
+        self._layout.share(extent)
+
+    def _grow(self, size: int) -> None:
+        self._size += size
         if self._size > self._limit:
             said = (
                 f"the upload is larger than is taken: {self._path!r} goes on beyond the {self._limit} bytes left for it"
             )
             raise LimitExceeded(said)
-        await self._batches.add(piece)
 
     async def finish(self) -> Received:
         """Finish the file, which is durable on return unless it is in a pack."""
-        small = self._batches.take_all()
+        small = None if self._layout.is_shared else self._batches.take_all()
         if small is not None:
             place = await self._packs.add(self._number, small)
             inspected = await self._worker.run(lambda: self._inspect(small))
         else:
             await self._batches.flush()
             inspected = await self._worker.run(self._inspection.finish)
-            assert self._arriving is not None
-            place = FilePlace(await self._arriving.commit())
+            own = None if self._arriving is None else await self._arriving.commit()
+            place = FilePlace(self._layout.location(own))
         info = File(self._path, self._size, inspected.sha256.hex())
         return Received(info, place, inspected.detection, inspected.scan)
 
     async def abort(self) -> None:
         """Discard the file."""
         await self._batches.stop()
+        await self._shared.stop()
         if self._arriving is not None:
             await self._arriving.abort()
 
     def _inspect(self, content: bytes) -> InspectedFile:
         self._inspection.take(content)
         return self._inspection.finish()
+
+    async def _look_at(self, batch: bytes) -> None:
+        await self._worker.run(lambda: self._inspection.take(batch))
 
     async def _work(self, batch: bytes) -> None:
         arriving = self._arriving = self._arriving or await self._packs.object(self._number)

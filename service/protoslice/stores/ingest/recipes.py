@@ -1,19 +1,23 @@
 """Execution of recipes: literals and copied ranges become the files of an ingest.
 
 A copy names store, file and range; a client that may read those may copy them, and a digest alone gives no access.
-Copied bytes are verified like any read, and belong to the new store. A file that is one whole file of a store is not
-copied: the new store names its objects.
+Copied bytes are verified like any read. Large parts of files are not written again: the new store names the objects
+that hold them, and the claims of their attempts decide whether it may. A file that is one whole file of a store is not
+even read.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import aclosing
+from dataclasses import replace
 from typing import Final, Protocol
 
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound
 from protoslice.recipes import Copy, Event, Literal, RecipeEnd, RecipeFile, RecipeReader
 from protoslice.stores.catalog.files import FileRef
 from protoslice.stores.ingest.ingest import Ingest, Sink
+from protoslice.stores.ingest.sharing import LEAST_SHARED, worth_sharing
 from protoslice.stores.names import is_id
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.reading.opened import OpenStore
@@ -116,10 +120,12 @@ class _Writing:
         self._whole: tuple[Copy, FileRef] | None = None
         """First copy of the file, as long as it is a whole file and all there is."""
         self._taken: dict[str, FileRef] = {}
+        self._worth = "", frozenset[str]()
+        """Store that was copied from last, and its attempts that are worth sharing."""
 
     async def carry_out(self, events: Iterable[Event]) -> None:
         """Write the given events."""
-        for event in events:
+        for event in _merged(events):
             match event:
                 case RecipeFile():
                     self._path, self._sink, self._whole = event.path, None, None
@@ -136,7 +142,24 @@ class _Writing:
         if ref is not None:
             self._whole = copy, ref
         else:
-            await _copy(copy, await self._opened(), self._stores)
+            await self._append(copy, await self._opened())
+
+    async def _append(self, copy: Copy, sink: Sink) -> None:
+        """Append a copied range to the open file: large parts shared, all else written."""
+        source, store = await _source(copy, self._stores), await self._stores.view(copy.store)
+        ref, at, end = store.refs.get(copy.file), copy.offset, copy.offset + copy.length
+        try:
+            if ref is None or copy.length < LEAST_SHARED:
+                async for piece in _pieces(source, at, end):
+                    await sink.write(piece)
+                return
+            if self._worth[0] != copy.store:
+                self._worth = copy.store, worth_sharing(each.location for each in store.refs.values())
+            for extent in ref.location.extents(at, end):
+                await sink.share(extent, self._worth[1], _pieces(source, at, at + extent.size))
+                at += extent.size
+        except (NotFound, IntegrityError) as error:
+            raise _gone(copy) from error
 
     async def _opened(self) -> Sink:
         """The open sink of the file, which holds what was not yet copied."""
@@ -145,7 +168,7 @@ class _Writing:
             self._sink = await self._ingest.file(self._path)
         if self._whole is not None:
             (copy, _), self._whole = self._whole, None
-            await _copy(copy, self._sink, self._stores)
+            await self._append(copy, self._sink)
         return self._sink
 
     async def _end(self, end: RecipeEnd) -> None:
@@ -198,13 +221,30 @@ async def _whole(copy: Copy, stores: StoreOpener) -> FileRef | None:
     return ref if ref is not None and copy.length == ref.size else None
 
 
-async def _copy(copy: Copy, sink: Sink, stores: StoreOpener) -> None:
-    source = await _source(copy, stores)
-    try:
-        async for piece in source.pieces(copy.offset, copy.offset + copy.length):
-            await sink.write(bytes(piece))
-    except (NotFound, IntegrityError) as error:
-        raise _gone(copy) from error
+async def _pieces(source: Representation, start: int, end: int) -> AsyncIterator[bytes]:
+    async with aclosing(source.pieces(start, end)) as pieces:
+        async for piece in pieces:
+            yield bytes(piece)
+
+
+def _merged(events: Iterable[Event]) -> Iterator[Event]:
+    """The events, copies that continue each other as one: clients copy piece by piece."""
+    last: Copy | None = None
+    for event in events:
+        if isinstance(event, Copy) and last is not None and _continues(last, event):
+            last = replace(last, length=last.length + event.length)
+            continue
+        if last is not None:
+            yield last
+        last = event if isinstance(event, Copy) else None
+        if last is None:
+            yield event
+    if last is not None:
+        yield last
+
+
+def _continues(last: Copy, copy: Copy) -> bool:
+    return (copy.store, copy.file, copy.offset) == (last.store, last.file, last.offset + last.length)
 
 
 def _gone(copy: Copy) -> Conflict:

@@ -1,4 +1,4 @@
-"""Files that span several stored objects, or share one with other files."""
+"""Files made of extents of stored objects, which may hold bytes of other files too."""
 
 from __future__ import annotations
 
@@ -30,23 +30,28 @@ OpenPart = Callable[[ObjectLocation], Awaitable[StoredObject]]
 
 
 class JoinedObject:
-    """File made of consecutive parts, from `at` in the first. Checksum blocks are those of the parts."""
+    """File made of extents, each an object, and start and end in it; blocks are those of the objects.
 
-    def __init__(self, parts: Sequence[StoredObject], size: int, at: int) -> None:
-        self._parts = tuple(parts)
-        self._starts = list(accumulate((part.size for part in parts[:-1]), initial=-at))
-        self.size = size
-        self.name = parts[0].name
+    Several extents may lie in one of `objects`, at any offsets.
+    """
+
+    def __init__(self, objects: Sequence[StoredObject], extents: Sequence[tuple[StoredObject, int, int]]) -> None:
+        self._objects = tuple(objects)
+        self._parts = [part for part, _, _ in extents]
+        self._begins = [start for _, start, _ in extents]
+        self._starts = list(accumulate((end - start for _, start, end in extents), initial=0))
+        self.size = self._starts[-1]
+        self.name = objects[0].name
 
     @property
     def parts(self) -> Sequence[StoredObject]:
         """See `StoredFile.parts`."""
-        return self._parts
+        return self._objects
 
     @property
     def is_near(self) -> bool:
         """See `StoredObject.is_near`."""
-        return all(part.is_near for part in self._parts)
+        return all(part.is_near for part in self._objects)
 
     def read(self, offset: int, length: int, /) -> bytes:
         """See `StoredFile.read`."""
@@ -96,13 +101,14 @@ class JoinedObject:
         if not pieces:
             return span
         (first, start, _), (last, _, end) = pieces[0], pieces[-1]
-        low = self._parts[first].covering((start, start + 1))[0]
-        high = self._parts[last].covering((end - 1, end))[1]
-        return max(0, self._starts[first] + low), min(self.size, self._starts[last] + high)
+        low = self._parts[first].covering((start, start + 1))[0] - self._begins[first]
+        high = self._parts[last].covering((end - 1, end))[1] - self._begins[last]
+        # A block goes on beyond its extent, and there are bytes of others.
+        return self._starts[first] + max(0, low), min(self._starts[last + 1], self._starts[last] + high)
 
     def close(self) -> None:
         """See `StoredFile.close`."""
-        for part in self._parts:
+        for part in self._objects:
             part.close()
 
     def _cut(self, start: int, end: int) -> list[Piece]:
@@ -110,10 +116,9 @@ class JoinedObject:
         pieces: list[Piece] = []
         number = bisect_right(self._starts, start) - 1
         while start < end:
-            base, part = self._starts[number], self._parts[number]
-            stop = min(end, base + part.size)
-            if start < stop:
-                pieces.append((number, start - base, stop - base))
+            stop = min(end, self._starts[number + 1])
+            shift = self._begins[number] - self._starts[number]
+            pieces.append((number, start + shift, stop + shift))
             start, number = stop, number + 1
         return pieces
 
@@ -157,7 +162,7 @@ async def open_file_objects(wanted: Sequence[ObjectLocation], open_part: OpenPar
     try:
         distinct: dict[ObjectLocation, None] = {}
         async for stored in _in_turns(wanted):
-            distinct.update(dict.fromkeys(stored.parts or (stored,)))
+            distinct.update(dict.fromkeys(stored.objects))
         await map_concurrently(open_one, distinct)
         return [_file(stored, opened) async for stored in _in_turns(wanted)]
     except BaseException:
@@ -177,4 +182,6 @@ async def _in_turns(wanted: Sequence[ObjectLocation]) -> AsyncGenerator[ObjectLo
 def _file(stored: ObjectLocation, opened: Mapping[ObjectLocation, StoredObject]) -> StoredFile:
     if not stored.parts:
         return opened[stored]
-    return JoinedObject([opened[part] for part in stored.parts], stored.size, stored.at)
+    objects = dict.fromkeys(opened[each] for each in stored.objects)
+    extents = [(opened[extent.object], extent.start, extent.end) for extent in stored.extents()]
+    return JoinedObject([*objects], extents)

@@ -37,7 +37,7 @@ def _objects(manifest: Manifest) -> Iterator[ObjectLocation]:
     """Objects in the storage that a manifest names, each once."""
     seen: set[str] = set()
     for stored in (*manifest.objects, *([manifest.side] if manifest.side else [])):
-        for part in stored.parts or (stored,):
+        for part in stored.objects:
             if part.key is not None and part.key not in seen:
                 seen.add(part.key)
                 yield part

@@ -1,0 +1,76 @@
+"""Sharing: bytes that a new store names in the objects of others, and those that it writes anew."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from protoslice.stores.manifest import ObjectExtent, ObjectLocation
+
+__all__ = ["Layout", "Sharing", "worth_sharing"]
+
+LEAST_SHARED: Final = 256 << 10
+"""Bytes of the smallest part of a file that is shared: a reader takes up to half as much beside it."""
+MOST_EXTENTS: Final = 4096
+"""Shared parts of files in one store."""
+HEAVY: Final = 4 << 20
+"""Bytes for which an attempt is always worth its reference and its claim, a write and a read."""
+MOST_LIGHT: Final = 32
+"""Lighter attempts of which a store shares bytes."""
+
+
+class Sharing:
+    """Bound on the parts of files that one ingest shares."""
+
+    def __init__(self) -> None:
+        self._extents = 0
+
+    def takes(self, extent: ObjectExtent, worth: frozenset[str]) -> bool:
+        """True when an extent is to be shared, of the attempts `worth` it; False when it is written anew."""
+        if extent.attempt not in worth or extent.size < LEAST_SHARED or self._extents >= MOST_EXTENTS:
+            return False
+        self._extents += 1
+        return True
+
+
+def worth_sharing(locations: Iterable[ObjectLocation]) -> frozenset[str]:
+    """Attempts of which bytes are shared: all, or without the lightest when too many are light."""
+    weights: Counter[str] = Counter()
+    for extent in (extent for location in locations for extent in location.extents()):
+        if extent.attempt is not None:
+            weights[extent.attempt] += extent.size
+    light = sorted((each for each, size in weights.items() if size < HEAVY), key=lambda each: (-weights[each], each))
+    # Half of them at once: so the next versions have room, and a byte is written again once in many versions.
+    dropped = light[MOST_LIGHT // 2 :] if len(light) > MOST_LIGHT else []
+    return frozenset(weights.keys() - set(dropped))
+
+
+class Layout:
+    """Layout of a file as it comes: own bytes, and extents of other stores' objects."""
+
+    def __init__(self) -> None:
+        self.is_shared = False
+        """True when there is an extent of another store."""
+        self._extents: list[tuple[ObjectLocation | None, int, int]] = []
+        self._own = 0
+
+    def write(self, size: int) -> None:
+        """Append own bytes."""
+        self._append(None, self._own, self._own + size)
+        self._own += size
+
+    def share(self, extent: ObjectExtent) -> None:
+        """Append an extent of another store's object."""
+        self.is_shared = True
+        self._append(extent.object, extent.start, extent.end)
+
+    def location(self, own: ObjectLocation | None) -> ObjectLocation:
+        """The location of the file, whose own bytes are the object `own`; None without such bytes."""
+        extents = ((one or own, start, end) for one, start, end in self._extents)
+        return ObjectLocation.joined([ObjectExtent(one, start, end).location for one, start, end in extents if one])
+
+    def _append(self, one: ObjectLocation | None, start: int, end: int) -> None:
+        if self._extents and (self._extents[-1][0], self._extents[-1][2]) == (one, start):
+            start = self._extents.pop()[1]
+        self._extents.append((one, start, end))
