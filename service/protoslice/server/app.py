@@ -22,6 +22,7 @@ from protoslice.server.api.routes import (
     chunks,
     intake,
     operations,
+    pages,
     schemas,
     spaces,
     stores,
@@ -79,7 +80,20 @@ class Application(FastAPI):
         self.views = ViewRouter(VIEWS)
         self.policy = OriginPolicy(services.settings)
         self.recorder = Recorder(services.metrics, RequestLog())
-        for module in (intake, stores, uploads, arriving, assembly, chunks, views, tags, schemas, spaces, operations):
+        for module in (
+            intake,
+            stores,
+            uploads,
+            arriving,
+            assembly,
+            chunks,
+            views,
+            tags,
+            schemas,
+            spaces,
+            operations,
+            pages,
+        ):
             self.include_router(module.router)
         for router in (*hub.ROUTERS, oci.ROUTER):
             self.include_router(router)

@@ -111,6 +111,14 @@ OPERATING: Final = (
         status=200,
         budget=Budget(held=100_000, work=3_400_000),
     ),
+    *(
+        Row(route=route, worst="a long path, whether the page was built or not", ask=get(path), status=(200, 404))
+        for route, path in (
+            ("GET /m/{rest:path}", "/m/" + "a/" * 30_000),
+            ("GET /operations", "/operations"),
+            ("GET /assets/{name}", "/assets/" + "a" * 60_000),
+        )
+    ),
     Row(
         route="GET /docs",
         worst="as it is",  # the first time, it makes the document above

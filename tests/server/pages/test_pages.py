@@ -14,6 +14,13 @@ from protoslice.server.api.problems import PROBLEMS
 from protoslice.server.pages.api_reference import ApiPage
 from protoslice.server.pages.home import home_page
 
+
+@pytest.fixture(autouse=True)
+def not_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page of a checkout in which `make web` has not run."""
+    monkeypatch.setattr("protoslice.server.api.routes.pages.shell", lambda plain: None)
+
+
 VOID = {"meta", "link", "path", "br"}
 PAGES = ["/", "/docs", *(f"/problems/{problem.slug}" for problem in PROBLEMS)]
 

@@ -11,17 +11,26 @@ from protoslice.server.api.problems import Problem
 from protoslice.server.pages.shell import MARK, page, rich, template
 from protoslice.sizes import format_size
 
-__all__ = ["home_page", "problem_page"]
+__all__ = ["home_body", "home_page", "problem_page"]
 
 _HOME: Final = template("home.html")
+
+_NOT_BUILT: Final = (
+    '<p class="soft">There is also a page with treemaps, tensors and uploads: <code>make web</code> builds it.</p>'
+)
 
 _PROBLEM: Final = template("problem.html")
 
 
 def home_page(stores: Sequence[Store], origin: str, root: str = "") -> str:
     """Page about the service, with its newest stores; `root` is the beginning of paths in the space."""
+    return page("Protoslice", home_body(stores, origin, root, _NOT_BUILT))
+
+
+def home_body(stores: Sequence[Store], origin: str, root: str = "", note: str = "") -> str:
+    """Content of the page about the service, with a `note` (HTML) at the end."""
     table = _table(stores, root) if stores else '<p class="soft">None yet.</p>'
-    return page("Protoslice", _HOME.substitute(mark=MARK, origin=escape(origin), stores=table))
+    return _HOME.substitute(mark=MARK, origin=escape(origin), stores=table, note=note)
 
 
 def problem_page(problem: Problem) -> str:

@@ -10,7 +10,7 @@ from importlib.resources import files
 from string import Template
 from typing import Final
 
-__all__ = ["MARK", "PAGE_HEADERS", "page", "rich", "template"]
+__all__ = ["MARK", "PAGE_HEADERS", "STYLE", "icon", "page", "rich", "style_hash", "template"]
 
 
 def _text(name: str) -> str:
@@ -27,7 +27,8 @@ _ICON: Final = (
     '<path d="M3 5.2 12 1l9 4.2-9 4.2z"/><path d="m3 10 9 4.2 9-4.2v2.6L12 16.8l-9-4.2z" opacity=".75"/>'
     '<path d="m3 15.4 9 4.2 9-4.2V18l-9 4.2L3 18z" opacity=".5"/>'
 )
-_STYLE: Final = _text("style.css")
+STYLE: Final = _text("style.css")
+"""The style of pages without scripts."""
 _PAGE: Final = template("page.html")
 _CODE: Final = re.compile(r"`([^`]+)`")
 
@@ -36,12 +37,14 @@ def _picture(attributes: str) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" {attributes}>{_ICON}</svg>'
 
 
-def _icon() -> str:
+def icon() -> str:
+    """Our sign as an image, in base64."""
     return base64.b64encode(_picture('fill="#2f6fed"').encode()).decode()
 
 
-def _style_hash() -> str:
-    return base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+def style_hash() -> str:
+    """SHA-256 of the style in base64, by which policies allow it."""
+    return base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 
 
 MARK: Final = _picture('class="mark" aria-hidden="true"')
@@ -50,14 +53,14 @@ MARK: Final = _picture('class="mark" aria-hidden="true"')
 PAGE_HEADERS: Final = {
     "cache-control": "no-cache",
     "x-content-type-options": "nosniff",
-    "content-security-policy": f"default-src 'none'; style-src 'sha256-{_style_hash()}'; img-src data:; "
+    "content-security-policy": f"default-src 'none'; style-src 'sha256-{style_hash()}'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 }
 
 
 def page(title: str, body: str) -> str:
     """The page with this body, which is HTML already."""
-    return _PAGE.substitute(title=escape(title), icon=_icon(), style=_STYLE, body=body)
+    return _PAGE.substitute(title=escape(title), icon=icon(), style=STYLE, body=body)
 
 
 def rich(text: str) -> str:

@@ -9,13 +9,11 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from protoslice.errors import ProtosliceError
-from protoslice.server.access.places import url_of
 from protoslice.server.api.documentation.openapi_fragments import problems
 from protoslice.server.api.problems import DRAINING, NOT_FOUND, PROBLEMS, RETRY_AFTER_SECONDS, HttpProblem
 from protoslice.server.middleware.body_limits import GuardedRoute
 from protoslice.server.observability.metrics import CONTENT_TYPE
-from protoslice.server.pages.home import home_page, problem_page
+from protoslice.server.pages.home import problem_page
 from protoslice.server.pages.shell import PAGE_HEADERS
 from protoslice.server.services import Given
 
@@ -82,18 +80,6 @@ async def problem(slug: str) -> Response:
     if found is None:
         raise HttpProblem(NOT_FOUND, "there is no such problem")
     return HTMLResponse(problem_page(found), headers=PAGE_HEADERS)
-
-
-@router.get(
-    "/", operation_id="get_home", response_class=HTMLResponse, responses=problems(), summary="A page for people"
-)
-async def home(request: Request, services: Given) -> Response:
-    """Home page: the newest stores, and how to begin."""
-    try:
-        stores = (await services.stores.list(limit=10)).items
-    except ProtosliceError:
-        stores = ()
-    return HTMLResponse(home_page(stores, _origin(request), url_of(request.scope, "")), headers=PAGE_HEADERS)
 
 
 @router.get("/openapi.json", include_in_schema=False)

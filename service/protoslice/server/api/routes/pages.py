@@ -1,0 +1,75 @@
+"""Routes of the page for people: its addresses, all of which answer with its shell, and its files."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import APIRouter, Request
+from starlette.responses import HTMLResponse, Response
+
+from protoslice.errors import ProtosliceError
+from protoslice.server.access.places import url_of
+from protoslice.server.api.documentation.openapi_fragments import problems
+from protoslice.server.api.problems import NOT_FOUND, HttpProblem
+from protoslice.server.middleware.body_limits import GuardedRoute
+from protoslice.server.pages.built import BUILT_HEADERS, assets, shell
+from protoslice.server.pages.home import home_body, home_page
+from protoslice.server.pages.shell import PAGE_HEADERS, STYLE
+from protoslice.server.services import Given
+
+router = APIRouter(tags=["operations"], route_class=GuardedRoute)
+
+_LASTING: Final = {
+    "cache-control": "public, max-age=31536000, immutable",
+    "vary": "accept-encoding",
+    "x-content-type-options": "nosniff",
+}
+_PREFERRED: Final = ("br", "gzip")
+
+
+@router.get(
+    "/", operation_id="get_home", response_class=HTMLResponse, responses=problems(), summary="A page for people"
+)
+async def home(request: Request, services: Given) -> Response:
+    """Home page: the library, or without scripts the newest stores, and how to begin."""
+    try:
+        stores = (await services.stores.list(limit=10)).items
+    except ProtosliceError:
+        stores = ()
+    origin, root = str(request.base_url).rstrip("/"), url_of(request.scope, "")
+    # The page's calls begin at the root of the service: within a space they would lead elsewhere.
+    built = None if root else shell(f"<style>{STYLE}</style>{home_body(stores, origin)}")
+    if built is not None:
+        return HTMLResponse(built, headers=BUILT_HEADERS)
+    return HTMLResponse(home_page(stores, origin, root), headers=PAGE_HEADERS)
+
+
+@router.get("/m/{rest:path}", response_class=HTMLResponse, include_in_schema=False)
+async def model(rest: str) -> Response:
+    """The page of a model."""
+    return _shell()
+
+
+@router.get("/operations", response_class=HTMLResponse, include_in_schema=False)
+async def operations() -> Response:
+    """The page for operators."""
+    return _shell()
+
+
+@router.get("/assets/{name}", include_in_schema=False)
+async def asset(request: Request, name: str) -> Response:
+    """A file of the page, whose name changes with its content, in a coding that the client takes."""
+    found = assets().get(name)
+    if found is None:
+        raise HttpProblem(NOT_FOUND, "the page has no such file")
+    taken = {each.partition(";")[0].strip() for each in request.headers.get("accept-encoding", "").split(",")}
+    coding = next((each for each in _PREFERRED if each in taken and each in found.coded), "identity")
+    headers = _LASTING if coding == "identity" else {**_LASTING, "content-encoding": coding}
+    return Response(found.coded[coding], headers=headers, media_type=found.media_type)
+
+
+def _shell() -> Response:
+    built = shell('<p>This page needs scripts. <a href="/">Without them</a> there is a list of the newest stores.</p>')
+    if built is None:
+        raise HttpProblem(NOT_FOUND, "the page was not built: `make web` builds it")
+    return HTMLResponse(built, headers=BUILT_HEADERS)

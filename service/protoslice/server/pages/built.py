@@ -1,0 +1,64 @@
+"""The page that `make web` builds: its shell, and its files as they are sent."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+from protoslice.server.pages.shell import icon, style_hash, template
+
+__all__ = ["BUILT_HEADERS", "Asset", "assets", "shell"]
+
+_SHELL: Final = template("app.html")
+_MEDIA_TYPES: Final = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
+_CODINGS: Final = {"br": "br", "gz": "gzip"}
+"""Content codings, by the endings of packed files."""
+
+BUILT_HEADERS: Final = {
+    "cache-control": "no-cache",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    # The style with a hash is that of the page without scripts. Trusted Types forbid markup made of strings.
+    "content-security-policy": f"default-src 'none'; script-src 'self'; style-src 'self' 'sha256-{style_hash()}'; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A file of the page: its media type, and its bytes by content coding, `identity` among them."""
+
+    media_type: str
+    coded: dict[str, bytes]
+
+
+@cache
+def assets() -> dict[str, Asset]:
+    """The files of the page by name; none where the page was not built."""
+    folder, found = files(__package__).joinpath("built"), dict[str, Asset]()
+    for file in folder.iterdir() if folder.is_dir() else ():
+        name, _, ending = file.name.rpartition(".")
+        if ending in _MEDIA_TYPES:
+            asset = found.setdefault(file.name, Asset(_MEDIA_TYPES[ending], {}))
+            asset.coded["identity"] = file.read_bytes()
+        elif ending in _CODINGS:
+            asset = found.setdefault(name, Asset(_MEDIA_TYPES[name.rpartition(".")[2]], {}))
+            asset.coded[_CODINGS[ending]] = file.read_bytes()
+    return found
+
+
+@cache
+def _first() -> dict[str, str] | None:
+    """Names of the first script and of the style; None where the page was not built."""
+    listed = files(__package__).joinpath("built", "first.json")
+    return json.loads(listed.read_text(encoding="utf-8")) if listed.is_file() else None
+
+
+def shell(without_scripts: str) -> str | None:
+    """The page, with the HTML `without_scripts` for readers without them; None if it was not built."""
+    first = _first()
+    return None if first is None else _SHELL.substitute(first, icon=icon(), plain=without_scripts)

@@ -1,0 +1,183 @@
+"""The page in a real browser: `make browser`; needs Debian's chromium and Playwright.
+
+With `PROTOSLICE_SCREENSHOTS` a folder gets a picture of each view: `make screenshots`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
+from tests.support.process import ServiceProcess, service_process
+
+from protoslice.server.pages.built import assets
+
+AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
+MARKUP = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+VIEWS = {
+    "library": "/",
+    "bytes": "/m/bert:1",
+    "tensors": "/m/bert:1/tensors?tensor=path:graph.initializer[3]",
+    "message": "/m/bert:1/message?path=graph.node[3]",
+    "files": "/m/bert:1/files",
+    "rootless": "/m/notes",
+    "operations": "/operations",
+}
+SCREENS = {"wide": (1360, 860, "light"), "phone": (390, 844, "dark")}
+SHOTS = os.environ.get("PROTOSLICE_SCREENSHOTS")
+
+
+def _model() -> bytes:
+    """A model of a hundred named tensors, one of which is called by markup, and one has no numbers in it."""
+    random = np.random.default_rng(1)
+    tensors = [numpy_helper.from_array(random.standard_normal((2000, 256)).astype("<f4"), "embeddings.word.weight")]
+    for layer in range(6):
+        for part in ("attention.query", "attention.key", "attention.value", "attention.output", "ffn.in", "ffn.out"):
+            array = (random.standard_normal((256, 256)) * 0.02).astype("<f2" if "ffn" in part else "<f4")
+            tensors.append(numpy_helper.from_array(array, f"encoder.layer.{layer}.{part}.weight"))
+    tensors.append(numpy_helper.from_array(np.full((300, 300), np.nan, "<f4"), MARKUP))
+    tensors += [numpy_helper.from_array(np.zeros(1, "<f4"), f"größe.שלום.{n}") for n in range(3000)]
+    nodes = [helper.make_node("MatMul", [f"x{n}", "w"], [f"x{n + 1}"], name=f"matmul_{n}") for n in range(200)]
+    return helper.make_model(helper.make_graph(nodes, MARKUP, [], [], tensors)).SerializeToString()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """A service with the model and a store without a root."""
+    assert assets(), "build the page first: make web"
+    settings = {"PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
+    storage = tmp_path_factory.mktemp("storage").as_uri()
+    with service_process("--storage", storage, settings=settings) as running:
+        for query, content in (("bert.onnx&tag=bert:1", _model()), ("notes.txt&tag=notes", b"hello")):
+            httpx.put(f"{running.url}/v1/stores?filename={query}", content=content, timeout=60).raise_for_status()
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox", "--no-proxy-server", "--disable-dev-shm-usage"]
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(params=SCREENS)
+def context(browser: Browser, service: ServiceProcess, request: pytest.FixtureRequest) -> Iterator[BrowserContext]:
+    """A window of each size, whose pages may say nothing on the console and break no policy."""
+    width, height, scheme = SCREENS[request.param]
+    context = browser.new_context(
+        base_url=service.url,
+        viewport={"width": width, "height": height},
+        color_scheme="dark" if scheme == "dark" else "light",
+    )
+    said: list[str] = []
+    context.on("console", lambda message: said.append(message.text))
+    context.on("weberror", lambda error: said.append(str(error.error)))
+    context.on("dialog", lambda dialog: said.append(dialog.message))
+    yield context
+    context.close()
+    assert said == []
+
+
+def opened(context: BrowserContext, place: str) -> Page:
+    page = context.new_page()
+    page.goto(place)
+    page.wait_for_load_state("networkidle")
+    return page
+
+
+def violations(context: BrowserContext, page: Page) -> object:
+    """Violations that axe-core finds."""
+    # Brought in by the debugger: the policy of the page forbids other scripts.
+    session = context.new_cdp_session(page)
+    session.send("Runtime.evaluate", {"expression": f"{AXE.read_text()};0"})
+    told = "axe.run().then(found => JSON.stringify(found.violations.map(each => [each.id, each.nodes[0].html])))"
+    asked = {"expression": told, "awaitPromise": True, "returnByValue": True}
+    return session.send("Runtime.evaluate", asked)["result"].get("value")
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_is_whole_and_can_be_used_by_everybody(
+    context: BrowserContext, view: str, request: pytest.FixtureRequest
+) -> None:
+    page = opened(context, VIEWS[view])
+    expect(page.locator("main")).not_to_contain_text("Loading")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the window"
+    assert violations(context, page) == "[]"
+    if SHOTS is not None:
+        page.screenshot(path=Path(SHOTS) / f"{view}-{request.node.callspec.params['context']}.png")
+
+
+def test_the_tree_is_walked_by_keys(context: BrowserContext) -> None:
+    page = opened(context, "/m/bert:1")
+    items = page.get_by_role("treeitem")
+    expect(page.get_by_role("treeitem", name="initializer")).to_be_visible()
+    items.first.focus()
+    page.keyboard.press("End")
+    last = focused(page)
+    page.keyboard.press("Home")
+    assert focused(page) != last
+    for _ in range(40):
+        if "initializer" in focused(page):
+            break
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowLeft")
+    expect(page.get_by_role("treeitem", name="initializer").first).to_have_attribute("aria-expanded", "false")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("link", name="read it")).to_have_attribute(
+        "href", "/m/bert%3A1/message?path=graph.initializer"
+    )
+
+
+def focused(page: Page) -> str:
+    return str(page.evaluate("document.activeElement.textContent"))
+
+
+def test_tensors_are_found_sorted_and_opened_by_keys(context: BrowserContext) -> None:
+    page = opened(context, "/m/bert:1/tensors")
+    rows = page.get_by_role("row")
+    expect(rows.nth(1)).to_contain_text("embeddings.word.weight")
+    assert rows.count() < 80, "only the rows in sight are in the page"
+    page.get_by_role("searchbox").fill("LAYER.3 query")
+    expect(page.get_by_role("status").first).to_have_text("1 tensors")
+    page.get_by_role("searchbox").fill("")
+    expect(rows.nth(1)).to_contain_text("embeddings")
+    page.get_by_role("grid").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    drawer = page.get_by_role("complementary", name="Tensor")
+    expect(drawer).to_contain_text("Exact: all")
+    page.keyboard.press("Escape")
+    expect(drawer).to_have_count(0)
+    grid: Locator = page.get_by_role("grid")
+    grid.focus()
+    page.keyboard.press("End")
+    page.keyboard.press("End")
+    expect(rows.last).to_contain_text("größe")
+
+
+def test_names_that_are_markup_are_text(context: BrowserContext) -> None:
+    page = opened(context, "/m/bert:1/tensors?search=img")
+    expect(page.get_by_role("row").nth(1)).to_contain_text(MARKUP)
+    page.get_by_role("row").nth(1).click()
+    expect(page.get_by_role("heading", level=2)).to_have_text(MARKUP)
+    expect(page.get_by_role("complementary", name="Tensor")).to_contain_text("90,000 (100 %)")
+    assert page.locator("img").count() == 0
+
+
+def test_a_file_is_uploaded_and_shown(context: BrowserContext, tmp_path: Path) -> None:
+    path = tmp_path / "new.onnx"
+    path.write_bytes(onnx.helper.make_model(helper.make_graph([], str(tmp_path), [], [], [])).SerializeToString())
+    page = opened(context, "/")
+    page.get_by_label("Files to upload").set_input_files(path)
+    page.wait_for_url("**/m/*")
+    expect(page.get_by_role("tab", name="Files")).to_be_visible()

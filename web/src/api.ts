@@ -1,0 +1,69 @@
+/** Calls of the service, and the shapes of its answers (`/openapi.json` has all of them). */
+
+export interface StoreFile { path: string; size: number; sha256: string | null }
+
+export interface Store {
+  id: string; type: string | null; root: string | null; size: number; chunks: number; created: string;
+  tags: string[]; files: StoreFile[]; source: string; why: string | null;
+}
+
+export interface Node {
+  path: string; field: number; name: string | null; kind: string | null; type: string | null; count: number | null;
+  size: number; deeper: boolean; text: string | null; children?: Node[]; more?: number;
+}
+
+export interface Tensor {
+  name: string; address: string; dtype: string | null; shape: number[] | null; size: number | null;
+  file: string | null; kind: string; problem?: string;
+}
+
+export interface Histogram { start: number; width: number; counts: number[] }
+
+export interface Statistics {
+  name: string; address: string; dtype: string; shape: number[]; elements: number; looked_at: number; zeros: number;
+  nans: number; infinities: number; min: number | null; max: number | null; mean: number | null;
+  deviation: number | null; histogram: Histogram | null;
+}
+
+export interface DtypeTotal { dtype: string | null; tensors: number; elements: number; size: number }
+
+export interface Summary {
+  tensors: number | null; dtypes: DtypeTotal[]; missing: string[]; duplicates: string[];
+  complete: boolean;
+}
+
+export interface Page<T> { items: T[]; next: string | null }
+
+/** An answer that is a problem (RFC 9457), or none at all. */
+export class Failure extends Error {
+  constructor(readonly status: number, message: string, readonly slug = "") { super(message); }
+}
+
+export type Query = Record<string, string | number | null | undefined>;
+
+/** The URL of a call; members of `query` that are null or undefined are left out. */
+export function url(steps: readonly string[], query: Query = {}): string {
+  const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  const text = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();
+  return `/${steps.map(encodeURIComponent).join("/")}${text && `?${text}`}`;
+}
+
+/** The URL of a view of a store. */
+export const view = (ref: string, steps: readonly string[], query: Query = {}): string =>
+  url(["v1", "stores", ref, ...steps], query);
+
+export async function get(place: string, signal?: AbortSignal, accept = "application/json"): Promise<Response> {
+  const answer = await fetch(place, { headers: { accept }, signal: signal ?? null });
+  if (answer.ok) return answer;
+  throw await failure(answer);
+}
+
+export async function getJson<T>(place: string, signal?: AbortSignal): Promise<T> {
+  return (await get(place, signal)).json() as Promise<T>;
+}
+
+async function failure(answer: Response): Promise<Failure> {
+  const problem = await answer.json().catch(() => ({})) as { detail?: string; title?: string; type?: string };
+  const slug = problem.type?.split("/").pop() ?? "";
+  return new Failure(answer.status, problem.detail ?? problem.title ?? `the service answered ${answer.status}`, slug);
+}

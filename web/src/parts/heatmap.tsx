@@ -1,0 +1,69 @@
+/** A 2-D slice of a tensor as a picture: every n-th element, fetched as such. */
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { get, view, type Tensor } from "../api";
+import { numbersIn, pictureOf } from "../elements";
+import { figure } from "../format";
+import { Await, useLoaded } from "../loading";
+
+const MOST = 128;
+
+interface Picture { values: Float64Array; rows: number; columns: number; least: number; most: number }
+
+export function Heatmap({ store, tensor }: { store: string; tensor: Tensor }) {
+  const shape = tensor.shape ?? [];
+  const [place, setPlace] = useState<number[]>([]);
+  const { slice, rows, columns } = pictureOf(shape, place, MOST);
+  const where = view(store, ["tensors", tensor.address], shape.length ? { slice } : {});
+  const picture = useLoaded<Picture>(where, async (signal) => {
+    const bytes = await (await get(where, signal, "*/*")).arrayBuffer();
+    const values = numbersIn(bytes, tensor.dtype ?? "") ?? new Float64Array();
+    const finite = values.filter(Number.isFinite);
+    return { values, rows, columns, least: finite.reduce((a, b) => Math.min(a, b), Infinity), most: finite.reduce((a, b) => Math.max(a, b), -Infinity) };
+  });
+  const step = (axis: number, value: number) => setPlace(shape.map((_, n) => (n === axis ? value : place[n] ?? 0)));
+  return (
+    <div class="heat">
+      {shape.slice(0, -2).map((length, axis) => length > 1 && (
+        <label key={axis} class="soft">
+          dimension {axis}: {place[axis] ?? 0}
+          <input type="range" min={0} max={length - 1} value={place[axis] ?? 0}
+            onInput={(event) => step(axis, Number(event.currentTarget.value))} />
+        </label>
+      ))}
+      <Await of={picture}>{(value) => <Painted picture={value} slice={slice} />}</Await>
+    </div>
+  );
+}
+
+function Painted({ picture, slice }: { picture: Picture; slice: string }) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const { values, rows, columns, least, most } = picture;
+  useEffect(() => {
+    const surface = canvas.current!;
+    [surface.width, surface.height] = [columns, rows];
+    const pen = surface.getContext("2d")!;
+    const image = pen.createImageData(columns, rows);
+    const far = Math.max(Math.abs(least), Math.abs(most)) || 1;
+    values.forEach((value, n) => image.data.set(colour(value, least < 0 ? far : most, least < 0 ? -far : least), 4 * n));
+    pen.putImageData(image, 0, 0);
+  }, [picture]);
+  return (
+    <figure>
+      <canvas ref={canvas} role="img" aria-label={`Elements [${slice}] from ${figure(least)} to ${figure(most)}`} />
+      <figcaption class="soft"><code>[{slice}]</code><span>{figure(least)} … {figure(most)}</span></figcaption>
+    </figure>
+  );
+}
+
+/** From blue over near-white to orange, evenly in lightness; grey for what is no number. */
+function colour(value: number, most: number, least: number): [number, number, number, number] {
+  if (!Number.isFinite(value)) return [128, 128, 128, 255];
+  const at = most > least ? (value - least) / (most - least) : 0.5;
+  const [from, to, share] = at < 0.5 ? [LOW, MIDDLE, at * 2] : [MIDDLE, HIGH, at * 2 - 1];
+  const mix = (n: 0 | 1 | 2) => Math.round(from[n] + (to[n] - from[n]) * share);
+  return [mix(0), mix(1), mix(2), 255];
+}
+
+type Rgb = readonly [number, number, number];
+const [LOW, MIDDLE, HIGH]: readonly [Rgb, Rgb, Rgb] = [[28, 79, 176], [240, 242, 246], [201, 84, 14]];

@@ -1,0 +1,93 @@
+/** A table of any number of rows, of which only those in sight are in the page. */
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+
+export interface Column<T> {
+  name: string; title: string; sort?: string; right?: boolean; show: (row: T) => ComponentChildren;
+}
+
+interface Given<T> {
+  rows: readonly T[]; columns: readonly Column<T>[]; label: string; keyOf: (row: T) => string; chosen: string | null;
+  sort: string; onSort: (sort: string) => void; onChoose: (row: T) => void;
+  /** Called when the end comes into sight, if there are more rows than are here. */
+  onEnd?: () => void;
+}
+
+const HEIGHT = 33;
+const SPARE = 8;
+
+export function Rows<T>(given: Given<T>) {
+  const { rows, columns, label, keyOf, chosen, onChoose, onEnd } = given;
+  const box = useRef<HTMLDivElement>(null);
+  const [seen, setSeen] = useState({ first: 0, count: 30 });
+  const [focus, setFocus] = useState(0);
+  const last = Math.min(rows.length, seen.first + seen.count);
+
+  const look = () => {
+    const holder = box.current;
+    if (!holder) return;
+    const first = Math.max(0, Math.floor(holder.scrollTop / HEIGHT) - SPARE);
+    const count = Math.ceil(holder.clientHeight / HEIGHT) + 2 * SPARE;
+    setSeen((before) => (before.first === first && before.count === count ? before : { first, count }));
+  };
+  useLayoutEffect(look, []);
+  useEffect(() => { if (onEnd && last >= rows.length) onEnd(); }, [last, rows.length, onEnd]);
+
+  const step = (event: KeyboardEvent) => {
+    const page = Math.max(1, Math.floor((box.current?.clientHeight ?? 0) / HEIGHT) - 2);
+    const moves: Record<string, number> = {
+      ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -rows.length, End: rows.length,
+    };
+    const move = moves[event.key];
+    const row = rows[focus];
+    if (event.key === "Enter" && row) onChoose(row);
+    if (move === undefined) return;
+    event.preventDefault();
+    const next = Math.min(Math.max(0, focus + move), rows.length - 1);
+    setFocus(next);
+    const holder = box.current!;
+    const [top, view] = [next * HEIGHT, holder.clientHeight - HEIGHT];
+    if (top < holder.scrollTop) holder.scrollTop = top;
+    else if (top + HEIGHT > holder.scrollTop + view) holder.scrollTop = top + HEIGHT - view;
+  };
+
+  return (
+    <div class="rows" ref={box} onScroll={look} onKeyDown={step} tabIndex={0} role="grid" aria-label={label}
+      aria-rowcount={rows.length + 1} aria-activedescendant={rows.length ? `row-${focus}` : undefined}>
+      <div role="row" class="row head" aria-rowindex={1}>
+        {columns.map((column) => <Head key={column.name} column={column} given={given} />)}
+      </div>
+      <div role="presentation" ref={(pad) => { if (pad) pad.style.height = `${seen.first * HEIGHT}px`; }} />
+      {rows.slice(seen.first, last).map((row, n) => {
+        const number = seen.first + n;
+        const state = `row${number === focus ? " focus" : ""}${keyOf(row) === chosen ? " chosen" : ""}`;
+        return (
+          <div key={keyOf(row)} id={`row-${number}`} role="row" class={state} aria-rowindex={number + 2}
+            aria-selected={keyOf(row) === chosen} onClick={() => { setFocus(number); onChoose(row); }}>
+            {columns.map((column) => (
+              <span key={column.name} role="gridcell" class={cellClass(column)} dir="auto">{column.show(row)}</span>
+            ))}
+          </div>
+        );
+      })}
+      <div role="presentation" ref={(pad) => { if (pad) pad.style.height = `${(rows.length - last) * HEIGHT}px`; }} />
+    </div>
+  );
+}
+
+const cellClass = <T,>(column: Column<T>): string => `cell c-${column.name}${column.right ? " n" : ""}`;
+
+function Head<T>({ column, given }: { column: Column<T>; given: Given<T> }) {
+  const { sort, onSort } = given;
+  const way = sort === column.sort ? "ascending" : sort === `-${column.sort}` ? "descending" : "none";
+  if (!column.sort) return <span role="columnheader" class={cellClass(column)}>{column.title}</span>;
+  const next = way === "descending" ? column.sort : `-${column.sort}`;
+  return (
+    <span role="columnheader" class={cellClass(column)} aria-sort={way}>
+      <button type="button" class="plain" onClick={() => onSort(next)}>
+        {column.title}<span aria-hidden="true">{way === "none" ? "" : way === "ascending" ? " ▲" : " ▼"}</span>
+      </button>
+    </span>
+  );
+}

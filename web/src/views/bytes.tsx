@@ -1,0 +1,70 @@
+/** Where the bytes are: a treemap beside a tree; what is chosen in one is chosen in both. */
+
+import { useMemo, useState } from "preact/hooks";
+import { view, type Node, type Store } from "../api";
+import { cellOf } from "../groups";
+import { Await, Trouble, useJson } from "../loading";
+import { above, step, Tree } from "../parts/tree";
+import { Treemap } from "../parts/treemap";
+import { useParameter } from "../place";
+
+export function Bytes({ store }: { store: Store }) {
+  const [path, setPath] = useParameter("path");
+  const [chosen, setChosen] = useState(path);
+  const [hovered, setHovered] = useState<string | null>(null);
+  const found = useJson<Node>(view(store.id, ["treemap"], { path, depth: 8, min_share: 0.0005 }));
+  const cell = useMemo(() => found.value && cellOf(found.value), [found.value]);
+  const zoom = (to: string) => { setChosen(to); setPath(to, true); };
+  const size = store.files.find((file) => file.path === store.root)?.size ?? store.size;
+  return (
+    <>
+      <Path key={path} path={path} onGo={zoom} />
+      {found.error && <Trouble error={found.error} />}
+      <div class="both">
+        <div>
+          <Await of={{ ...found, error: null }}>
+            {() => cell && (
+              <Treemap root={cell} height={innerWidth < 700 ? 320 : 520} label={`Treemap of ${path || "the whole"}; the tree beside it has the same`}
+                chosen={hovered ?? chosen} onHover={setHovered}
+                onChoose={(at) => { if (at.key.includes("\u0000")) return; setChosen(at.key); if (at.deeper && at.key !== path) setPath(at.key, true); }} />
+            )}
+          </Await>
+          <Places store={store} path={chosen} />
+        </div>
+        <Tree store={store.id} size={size} chosen={chosen} hovered={hovered} onHover={setHovered}
+          onChoose={(to) => setChosen(to)} />
+      </div>
+    </>
+  );
+}
+
+/** A path bar: a link for each step, and the path as text that can be edited. */
+function Path({ path, onGo }: { path: string; onGo: (path: string) => void }) {
+  const [typed, setTyped] = useState(path);
+  const steps = path ? [...above(path), path] : [];
+  return (
+    <form class="path" onSubmit={(event) => { event.preventDefault(); onGo(typed.trim()); }}>
+      <nav aria-label="Path">
+        <button type="button" class="plain" onClick={() => onGo("")}>all</button>
+        {steps.map((each) => <button key={each} type="button" class="plain" onClick={() => onGo(each)} dir="auto">{step({ path: each })}</button>)}
+      </nav>
+      <input aria-label="Field path" placeholder="a field path, such as graph.node[3]" value={typed} spellcheck={false}
+        onInput={(event) => setTyped(event.currentTarget.value)} />
+      <button type="submit">Go</button>
+    </form>
+  );
+}
+
+/** What can be had of the chosen part. */
+function Places({ store, path }: { store: Store; path: string }) {
+  if (!path) return <p class="soft hint">Choose a part to see what can be had of it. The largest parts come first; hatched areas sum up the small ones.</p>;
+  const name = encodeURIComponent(path);
+  return (
+    <p class="chosen-part">
+      <code dir="auto">{path}</code>
+      <a href={`/m/${encodeURIComponent(store.tags[0] ?? store.id)}/message?path=${name}`}>read it</a>
+      <a href={`/m/${encodeURIComponent(store.tags[0] ?? store.id)}/bytes?path=${name}`}>zoom in</a>
+      <a href={view(store.id, ["merge"], { path })} download>download</a>
+    </p>
+  );
+}

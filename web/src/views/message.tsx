@@ -1,0 +1,47 @@
+/** A message as text or JSON, without its large fields. */
+
+import { useState } from "preact/hooks";
+import { Failure, get, view, type Store } from "../api";
+import { Await, useLoaded } from "../loading";
+import { useParameter } from "../place";
+
+const FORMS = { "text/plain": "Text", "application/json": "JSON" } as const;
+/** Characters that are shown: more would make the page slow, and are a download away. */
+const SHOWN = 200_000;
+
+export function Message({ store }: { store: Store }) {
+  const [path, setPath] = useParameter("path");
+  const [typed, setTyped] = useState(path);
+  const [form, setForm] = useState<keyof typeof FORMS>("text/plain");
+  const place = view(store.id, ["merge"], { path, omit_larger_than: "1KiB" });
+  const text = useLoaded(`${form} ${place}`, async (signal) => {
+    try {
+      const shown = await (await get(place, signal, form)).text();
+      return form === "application/json" ? JSON.stringify(JSON.parse(shown), null, 2) : shown;
+    } catch (error) {
+      if (!(error instanceof Failure) || error.status !== 406) throw error;
+      return await (await get(place, signal, "*/*")).text();
+    }
+  });
+  return (
+    <>
+      <form class="path" onSubmit={(event) => { event.preventDefault(); setPath(typed.trim(), true); }}>
+        <input aria-label="Field path" placeholder="the whole; or a field path, such as graph.node[3]" value={typed} spellcheck={false}
+          onInput={(event) => setTyped(event.currentTarget.value)} />
+        <button type="submit">Go</button>
+        <select aria-label="Form" value={form} onChange={(event) => setForm(event.currentTarget.value as keyof typeof FORMS)}>
+          {Object.entries(FORMS).map(([type, name]) => <option key={type} value={type}>{name}</option>)}
+        </select>
+      </form>
+      <Await of={text}>
+        {(shown) => (
+          <>
+            <pre class="message" tabIndex={0} dir="auto" aria-label="The message">{shown.slice(0, SHOWN)}</pre>
+            {shown.length > SHOWN && <p class="soft">The first {SHOWN} characters; <a href={place} download>download</a> for all.</p>}
+          </>
+        )}
+      </Await>
+      <p class="soft">Fields of more than 1 KiB are left out.</p>
+    </>
+  );
+}

@@ -1,0 +1,132 @@
+/** A model: its head, and one of the ways to look at it. */
+
+import { getJson, url, view, type Page, type Store, type Summary } from "../api";
+import { ago, bytes, count, many, percent } from "../format";
+import { Await, useJson, useLoaded } from "../loading";
+import { go } from "../place";
+import { Bytes } from "./bytes";
+import { Files } from "./files";
+import { Message } from "./message";
+import { Tensors } from "./tensors";
+
+const TABS = { bytes: "Bytes", tensors: "Tensors", message: "Message", files: "Files" } as const;
+type Tab = keyof typeof TABS;
+
+export function Model({ store: ref, tab }: { store: string; tab: string }) {
+  const found = useJson<Store>(url(["v1", "stores", ref]));
+  return <Await of={found}>{(store) => <Shown store={store} name={ref} tab={tab} />}</Await>;
+}
+
+function Shown({ store, name, tab }: { store: Store; name: string; tab: string }) {
+  const tabs = (Object.keys(TABS) as Tab[]).filter((each) => store.root !== null || each === "files");
+  const chosen = tabs.find((each) => each === tab) ?? (store.chunks ? "bytes" : store.root ? "tensors" : "files");
+  const place = (each: Tab) => `/m/${encodeURIComponent(name)}/${each}`;
+  const key = (event: KeyboardEvent) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    const next = tabs[(tabs.indexOf(chosen) + step + tabs.length) % tabs.length]!;
+    go(place(next));
+    requestAnimationFrame(() => document.getElementById(`tab-${next}`)?.focus());
+  };
+  return (
+    <>
+      <Head store={store} name={name} />
+      <div class="tabs" role="tablist" aria-label="Ways to look" onKeyDown={key}>
+        {tabs.map((each) => (
+          <a key={each} id={`tab-${each}`} role="tab" href={place(each)} aria-selected={each === chosen}
+            aria-controls="panel" tabIndex={each === chosen ? 0 : -1}>{TABS[each]}</a>
+        ))}
+      </div>
+      <section id="panel" role="tabpanel" aria-labelledby={`tab-${chosen}`}>
+        {chosen === "bytes" && <Bytes store={store} />}
+        {chosen === "tensors" && <Tensors store={store} />}
+        {chosen === "message" && <Message store={store} />}
+        {chosen === "files" && <Files store={store} />}
+      </section>
+    </>
+  );
+}
+
+function Head({ store, name }: { store: Store; name: string }) {
+  const summary = useJson<Summary>(store.root === null ? null : view(store.id, ["summary"]));
+  return (
+    <header class="model">
+      <div class="title">
+        <h1 dir="auto">{name.length === 64 ? name.slice(0, 12) : name}</h1>
+        <Versions store={store} name={name} />
+      </div>
+      <p class="soft" dir="auto">
+        {store.type ?? store.why} · <b>{bytes(store.size)}</b> in {many(store.files.length, "file")} · {ago(store.created)} ·{" "}
+        <code title={store.id}>{store.id.slice(0, 12)}</code>
+      </p>
+      {summary.value?.tensors ? <Totals summary={summary.value} /> : null}
+      <details class="get">
+        <summary>Get it</summary>
+        <Ways store={store} name={name} />
+      </details>
+    </header>
+  );
+}
+
+/** Other versions: tags that begin with the same name. */
+function Versions({ store, name }: { store: Store; name: string }) {
+  const family = (store.tags.includes(name) ? name : store.tags[0] ?? "").split(":")[0] ?? "";
+  const others = useLoaded<string[]>(family, async (signal) => {
+    if (!family) return [];
+    const page = await getJson<Page<Store>>(url(["v1", "stores"], { tag: `${family}:`, limit: 50 }), signal);
+    return [...new Set([...store.tags, ...page.items.flatMap((each) => each.tags)])].filter((tag) => tag.split(":")[0] === family).sort();
+  });
+  const tags = others.value ?? store.tags;
+  if (!tags.some((tag) => tag !== name)) return null;
+  return (
+    <span class="versions">
+      <select aria-label="Version" value={name} onChange={(event) => go(`/m/${encodeURIComponent(event.currentTarget.value)}`)}>
+        {!tags.includes(name) && <option value={name}>{name.slice(0, 12)}</option>}
+        {tags.map((tag) => <option key={tag} value={tag}>{tag}</option>)}
+      </select>
+    </span>
+  );
+}
+
+function Totals({ summary }: { summary: Summary }) {
+  const all = summary.dtypes.reduce((size, total) => size + total.size, 0);
+  const elements = summary.dtypes.reduce((sum, total) => sum + total.elements, 0);
+  return (
+    <div class="totals">
+      <span><b>{count(elements)}</b> parameters in <b>{count(summary.tensors ?? 0)}</b> tensors</span>
+      <ul aria-label="Bytes by data type">
+        {summary.dtypes.filter((total) => total.size).map((total) => (
+          <li key={total.dtype} ref={(item) => item?.style.setProperty("--share", String(total.size / Math.max(all, 1)))}>
+            {total.dtype ?? "unknown"} <span class="soft">{percent(total.size / Math.max(all, 1))}</span>
+          </li>
+        ))}
+      </ul>
+      {summary.missing.length > 0 && <span class="warn">missing: {summary.missing.join(", ")}</span>}
+      {summary.duplicates.length > 0 && <span class="warn">{many(summary.duplicates.length, "name")} twice</span>}
+    </div>
+  );
+}
+
+function Ways({ store, name }: { store: Store; name: string }) {
+  const root = store.root ?? store.files[0]?.path ?? "";
+  const base = `${location.origin}/v1/stores/${encodeURIComponent(name)}`;
+  const lines = {
+    curl: `curl -O '${base}/files/${root.split("/").map(encodeURIComponent).join("/")}'`,
+    Python: `protoslice.Client("${location.origin}").download("${name}", "here")`,
+    CLI: `protoslice pull ${location.origin}/v1/stores/${name} here`,
+  };
+  const downloads: [string, string][] = [["all files as tar", view(store.id, ["archive.tar"])]];
+  if (store.root) downloads.push(["safetensors", view(store.id, ["safetensors"])], [".cpb", view(store.id, ["cpb"])], ["without large fields", view(store.id, ["merge"], { omit_larger_than: "1KiB" })]);
+  return (
+    <>
+      <dl class="ways">
+        {Object.entries(lines).map(([what, line]) => <><dt>{what}</dt><dd><code>{line}</code><Copy text={line} what={what} /></dd></>)}
+      </dl>
+      <p>{downloads.map(([what, place]) => <a key={what} class="tag" href={place} download>{what}</a>)}</p>
+    </>
+  );
+}
+
+function Copy({ text, what }: { text: string; what: string }) {
+  return <button type="button" class="plain" aria-label={`Copy the ${what} line`} onClick={() => void navigator.clipboard?.writeText(text)}>copy</button>;
+}
