@@ -280,6 +280,10 @@ def test_a_storage_that_takes_a_request_and_never_answers_is_given_up() -> None:
                 lambda: storage.get_range(KEY, 0, 10),
                 lambda: storage.get_range(KEY, 0, 0),
                 lambda: storage.list(),
+                lambda: storage.get(KEY),
+                lambda: storage.get(KEY, limit=10),
+                lambda: storage.get_if_changed(KEY, "tag"),
+                lambda: anext(storage.stream(KEY, 0, 10)),
             ):
                 with pytest.raises(StorageUnavailable, match="it gave no answer in time"):
                     await call()

@@ -123,14 +123,18 @@ class CloudStorage(RemoteStorage):
         return None
 
     async def _get(self, key: ObjectKey, options: GetOptions, limit: int | None) -> ObjectContent:
+        with explained("read", key):
+            async with asyncio.timeout(self._read_seconds):
+                return await self._content(key, options, limit)
+
+    async def _content(self, key: ObjectKey, options: GetOptions, limit: int | None) -> ObjectContent:
         """The object, or its beginning, by one request; two for an empty one when there is a `limit`."""
         if limit is not None:
             options["range"] = (0, limit)
         try:
             with explained("read", key):
-                async with asyncio.timeout(self._read_seconds):
-                    answer = await obstore.get_async(self._store, key.text, options=options)
-                    return ObjectContent(_describe(key, answer.meta), bytes(await answer.bytes_async()))
+                answer = await obstore.get_async(self._store, key.text, options=options)
+                return ObjectContent(_describe(key, answer.meta), bytes(await answer.bytes_async()))
         except StorageUnavailable:
             # An empty object has no ranges, which obstore reports as any other failure.
             if limit is None or (stat := await self.stat(key)).size:
@@ -171,7 +175,8 @@ class CloudStorage(RemoteStorage):
         check_span(start, end)
         if start == end:
             check_inside(key, end, (await self.pin(key, if_etag)).size)
-        at, tries = start, TRIES
+        at, tries, clock = start, TRIES, asyncio.get_running_loop().time
+        deadline = clock() + self._read_seconds
         while at < end:
             before = at
             try:
@@ -179,7 +184,8 @@ class CloudStorage(RemoteStorage):
                     options: GetOptions = (
                         {"range": (at, end)} if if_etag is None else {"range": (at, end), "if_match": if_etag}
                     )
-                    answer = await obstore.get_async(self._store, key.text, options=options)
+                    async with asyncio.timeout_at(deadline):
+                        answer = await obstore.get_async(self._store, key.text, options=options)
                 found = _describe(key, answer.meta)
                 found.check_etag(if_etag)
                 check_inside(key, end, found.size)
@@ -187,18 +193,22 @@ class CloudStorage(RemoteStorage):
                 body = aiter(answer.stream(min_chunk_size=PIECE))
                 while True:
                     with explained("read", key):
-                        piece = await anext(body, None)
+                        async with asyncio.timeout_at(deadline):
+                            piece = await anext(body, None)
                     if piece is None:
                         break
                     at += len(piece)
                     yield memoryview(piece)
+                    deadline = clock() + self._read_seconds  # the time that the reader took is its own
                 if at < end:
                     raise StorageUnavailable(f"cannot read {str(key)!r}: the answer ended at byte {at} of {end}")
             except StorageUnavailable:
                 tries = TRIES if at > before else tries - 1
-                if not tries:
+                if not tries or clock() >= deadline:
                     # obstore reports a range behind the end as any other failure.
-                    check_inside(key, end, (await self.pin(key, if_etag)).size)
+                    with explained("read", key):
+                        async with asyncio.timeout_at(deadline):
+                            check_inside(key, end, (await self.pin(key, if_etag)).size)
                     raise
 
     async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
