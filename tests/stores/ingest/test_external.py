@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from protoslice.errors import (
     StorageUnavailable,
     Unsupported,
 )
-from protoslice.storage import Call, FileStorage, MemoryStorage, MeteredStorage, ObjectKey, ObjectStat, Storage
+from protoslice.storage import Call, FileStorage, MemoryStorage, MeteredStorage, ObjectKey, ObjectStat, Span, Storage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.ingest import external
 
@@ -303,3 +303,41 @@ def test_sources_of_the_scheme_are_opened_with_its_options(same: bool) -> None:
 
         asyncio.run(run())
     assert bucket.options == [given if same else {}]
+
+
+class Waits(MemoryStorage):
+    """Bucket in memory that counts how often somebody waits for it: reads side by side are one wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits = 0
+        self._under_way: asyncio.Future[None] | None = None
+
+    async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
+        if self._under_way is None:
+            self.waits += 1
+            self._under_way = asyncio.get_running_loop().create_future()
+            for _ in range(20):  # reads beside have been asked for by then
+                await asyncio.sleep(0)
+            self._under_way.set_result(None)
+            self._under_way = None
+        else:
+            await asyncio.shield(self._under_way)
+        return await super().get_ranges(key, spans, if_etag=if_etag)
+
+
+@pytest.mark.parametrize("sizes", [[70_000] * 200, [400_000] * 100, [100_000, 3000, 300_000] * 40], ids=len)
+def test_parts_of_like_sizes_are_read_side_by_side(monkeypatch: pytest.MonkeyPatch, sizes: list[int]) -> None:
+    async def run() -> None:
+        bucket = Waits()
+        monkeypatch.setattr(external, "open_source", lambda *_, **__: bucket)
+        await bucket.put(ObjectKey("model.onnx"), onnx(*sizes))
+        async with opened(MemoryStorage(), StoreOptions(register_prefixes=("s3://bucket",))) as stores:
+            info = (await stores.register({"model.onnx": "s3://bucket/model.onnx"}, IngestRequest())).store
+            assert bucket.waits < 40
+            bucket.waits = 0
+            tensors = (await stores.view(info.id)).tensors
+            await tensors.page(name=None, dtype=None, limit=1000, cursor=None)
+            assert bucket.waits < 25
+
+    asyncio.run(run())

@@ -28,6 +28,7 @@ from protoslice.stores.ingest.rules import RulesByType
 from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.names import FilePaths
+from protoslice.stores.objects.read_memo import MemoizedReads
 from protoslice.stores.objects.stored import CHANGED, StoredObject
 from protoslice.stores.requests import IngestRequest
 from protoslice.uris import parse_root
@@ -158,6 +159,7 @@ class ExternalObjects:
         if kind == "refused" and request.type is None:
             raise NotARoot(root.detection.why)
         opened = await self.open(root.stored, worker)
+        opened.memoize_reads(0, MemoizedReads())
         source = _Bounded(opened)
         try:
             prepared = await worker.bulk(

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 from protoslice.concurrency.executor import Worker
 from protoslice.stores.catalog.artifact_cache import ArtifactCache
+from protoslice.stores.objects.rhythm import Rhythm
 from protoslice.stores.objects.stored import StoredFile
 
 __all__ = ["MemoizedReads", "memoizing_reads"]
@@ -23,8 +24,12 @@ _NAME: Final = "reads"
 _SMALL_READ: Final = 256 << 10
 """Largest read that is noted: a larger one is worth its round trip."""
 _ROOM: Final = 8 << 20
-_RECENT: Final = 16
-"""Number of recent reads held whole, since the next read is often nearby."""
+_HELD_READ: Final = 2 * _SMALL_READ
+"""Largest read that is held for a while, in whole blocks."""
+_RECENT_BYTES: Final = 8 << 20
+"""Bytes of recent reads held whole, since the next read is often nearby, or was foreseen."""
+_AHEAD_BYTES: Final = 4 << 20
+"""Bytes of reads that are foreseen at a time."""
 _ROW: Final = struct.Struct("<IQI")
 """Object number, offset and length; the bytes follow."""
 
@@ -37,7 +42,9 @@ class MemoizedReads:
         """True when reads were memoized since `decode`."""
         self._reads: dict[tuple[int, int], bytes] = {}
         self._room = _ROOM
-        self._recent: deque[tuple[int, int, bytes]] = deque(maxlen=_RECENT)
+        self._recent: deque[tuple[int, int, bytes]] = deque()
+        self._recent_bytes = 0
+        self._rhythms: dict[int, Rhythm] = {}
 
     def get(self, number: int, offset: int, length: int) -> bytes | None:
         """The memoized bytes of a read, or the beginning of a longer one's; None when there are none."""
@@ -60,9 +67,21 @@ class MemoizedReads:
         return None
 
     def put_recent(self, number: int, offset: int, data: bytes) -> None:
-        """Hold the bytes of a read, if small, until `_RECENT` others have come."""
-        if len(data) <= _SMALL_READ:
+        """Hold the bytes of a read, if small, until others of `_RECENT_BYTES` have come."""
+        if len(data) <= _HELD_READ:
             self._recent.appendleft((number, offset, data))
+            self._recent_bytes += len(data)
+            while self._recent_bytes > _RECENT_BYTES:
+                self._recent_bytes -= len(self._recent.pop()[2])
+
+    def note(self, number: int, offset: int) -> None:
+        """Take a read that is not memoized into account; see `foreseen`."""
+        self._rhythms.setdefault(number, Rhythm()).note(offset)
+
+    def foreseen(self, number: int, length: int) -> list[int]:
+        """Offsets of the reads that are likely to follow one of `length` bytes."""
+        most = _AHEAD_BYTES // max(length, 1)
+        return self._rhythms[number].foreseen(most) if length <= _HELD_READ else []
 
     def encode(self) -> bytes:
         """Serialized reads, for `decode`."""

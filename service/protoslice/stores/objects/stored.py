@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Protocol, TypeVar
 
 from protoslice import _core
+from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError
 from protoslice.storage import ObjectKey, OpenFile, Span, Storage
 from protoslice.storage.interface import PIECE
@@ -22,6 +23,9 @@ SUM_BLOCK = 64 << 10
 """Bytes that one checksum covers."""
 
 CHANGED = "an object that this store was registered over has changed, or is gone: register it anew"
+
+_BESIDE = 2
+"""Spans of a call, of which several are made side by side."""
 
 T = TypeVar("T")
 
@@ -46,6 +50,12 @@ class ReadMemo(Protocol):
 
     def get_recent(self, number: int, offset: int, length: int) -> bytes | None:
         """The bytes, when a recently held block range contains them; else None."""
+
+    def note(self, number: int, offset: int) -> None:
+        """Take a read that is not memoized into account."""
+
+    def foreseen(self, number: int, length: int) -> list[int]:
+        """Offsets of the reads that are likely to follow one of `length` bytes."""
 
     def put_recent(self, number: int, offset: int, data: bytes) -> None:
         """Hold the blocks of a read for a while, for reads nearby."""
@@ -127,15 +137,35 @@ class StoredObject:
         """Bytes of a remote object, from `memo` or by a read of whole blocks, which `memo` then holds."""
         data = memo.get(number, offset, length)
         if data is None:
+            memo.note(number, offset)
             data = memo.get_recent(number, offset, length)
             if data is None:
                 # Whole blocks: another round trip would cost more than the extra bytes.
                 start, end = self._blocks(offset, offset + length)
-                read = self._blocking(start, end)
+                ahead = self._ahead(memo.foreseen(number, end - start), length, end)
+                read, *more = self._with_more((start, end), ahead)
+                for (begin, _), found in zip(ahead, more, strict=False):  # empty when they could not be read
+                    memo.put_recent(number, begin, found)
                 memo.put_recent(number, start, read)
                 data = read[offset - start : offset - start + length]
             memo.put(number, offset, data)
         return data
+
+    def _ahead(self, offsets: Sequence[int], length: int, end: int) -> list[Span]:
+        """Blocks of the reads at `offsets`, each once, those of them that lie behind `end`."""
+        blocks = (self._blocks(offset, offset + length) for offset in offsets if end <= offset < self.size)
+        return list(dict.fromkeys(blocks))
+
+    def _with_more(self, span: Span, more: Sequence[Span]) -> Sequence[bytes]:
+        """The bytes of a span and of `more` spans, side by side; of the first alone when others fail. Blocks."""
+        if more and self._handle is None:
+            with suppress(ProtosliceError):  # nobody has asked for the others yet
+                spans = [span, *more]
+                parts = [spans[at : at + _BESIDE] for at in range(0, len(spans), _BESIDE)]
+                reading = map_concurrently(self._distant, parts)
+                found = asyncio.run_coroutine_threadsafe(reading, self._runner.loop).result()
+                return [data for part in found for data in part]
+        return [self._blocking(*span)]
 
     async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
         """The bytes of `spans`, verified; each span as returned by `covering`."""
