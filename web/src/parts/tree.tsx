@@ -93,7 +93,8 @@ export function Tree({ store, size, chosen, hovered, onChoose, onHover }: Given)
             <meter class="share" min={0} max={1} value={node.size / Math.max(size, 1)} title={percent(node.size / Math.max(size, 1))} aria-hidden="true" />
           </div>
           {more.has(node.path) && (
-            <button type="button" class="more" onClick={() => void load(more.get(node.path)!)}>more …</button>
+            <div role="treeitem" aria-level={level} tabIndex={0} class="item more" onClick={() => void load(more.get(node.path)!)}
+              onKeyDown={(event) => { if (event.key === "Enter") void load(more.get(node.path)!); event.stopPropagation(); }}>more …</div>
           )}
         </>
       ))}
