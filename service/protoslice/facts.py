@@ -92,6 +92,23 @@ class Tag:
 
 
 @dataclass(frozen=True, slots=True)
+class AccessToken:
+    """A token of a service."""
+
+    id: str
+    name: str
+    space: str
+    """Space that it holds in; `*` is every space."""
+    scopes: tuple[str, ...]
+    tags: tuple[str, ...]
+    """Patterns that tags have to match; none: any tag."""
+    created: datetime
+    expires: datetime | None
+    token: str = ""
+    """The token itself, where it has just been made; else empty."""
+
+
+@dataclass(frozen=True, slots=True)
 class Schema:
     """An uploaded descriptor set."""
 

@@ -46,10 +46,10 @@ def service(storage: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def call(service: str) -> Call:
-    """Runs a verb, PROTOSLICE_URL set, and asserts how it ends: by a code, and a line for an error."""
+    """Runs a verb, PROTOSLICE_URL and more set; asserts how it ends: by a code, and a line for an error."""
 
-    def call(*args: object, code: int = 0, url: str | None = None) -> Result:
-        environment = {"PROTOSLICE_URL": service if url is None else url}
+    def call(*args: object, code: int = 0, url: str | None = None, **more: str) -> Result:
+        environment = {"PROTOSLICE_URL": service if url is None else url, **more}
         done = CliRunner().invoke(program.app, [str(arg) for arg in args], env=environment)
         assert done.exit_code == code, (done.stdout, done.stderr, done.exception)
         if code not in {0, 2}:

@@ -13,6 +13,7 @@ import typer
 from protoslice.cli.failures import end_on_signals, one_line_errors, warnings_in_lines
 from protoslice.cli.streams import open_standard_streams
 from protoslice.cli.verbs import (
+    access,
     diff,
     doctor,
     extract,
@@ -62,6 +63,12 @@ _VERBS = (
 )
 _SCHEMA_VERBS = (schemas.put, schemas.ls, schemas.show, schemas.rm)
 _STORAGE_VERBS = (upkeep.check, upkeep.schemes, upkeep.upgrade, upkeep.usage)
+_TOKEN_VERBS: dict[str, Callable[..., None]] = {
+    "create": access.create_token,
+    "ls": access.ls_tokens,
+    "revoke": access.revoke_token,
+}
+_SPACE_VERBS: dict[str, Callable[..., None]] = {"create": access.create_space, "ls": access.ls_spaces}
 
 
 def _ending_well(verb: Callable[..., None]) -> Callable[..., None]:
@@ -82,6 +89,13 @@ app.add_typer(storage, name="storage")
 for group, verbs in ((app, _VERBS), (schema, _SCHEMA_VERBS), (storage, _STORAGE_VERBS)):
     for verb in verbs:
         group.command()(_ending_well(verb))
+
+token = typer.Typer(help="Say who may do what on a service.", no_args_is_help=True, rich_markup_mode=None)
+space = typer.Typer(help="Keep stores of several teams apart.", no_args_is_help=True, rich_markup_mode=None)
+for group, named, what in ((token, _TOKEN_VERBS, "token"), (space, _SPACE_VERBS, "space")):
+    app.add_typer(group, name=what)
+    for word, call in named.items():
+        group.command(word)(_ending_well(call))
 
 
 def _version(wanted: bool) -> None:

@@ -23,8 +23,9 @@ from protoslice.client.upload.bodies import Pushable
 from protoslice.client.upload.push import Push, Pushed, PushOptions, Reported
 from protoslice.closing import ClosedAtEnd
 from protoslice.defaults import CONNECTIONS
-from protoslice.errors import Conflict, IntegrityError, Unsupported
+from protoslice.errors import Conflict, IntegrityError, InvalidInput, Unsupported
 from protoslice.facts import (
+    AccessToken,
     ChunkEntry,
     Node,
     Piece,
@@ -58,6 +59,8 @@ class ClientOptions(TypedDict, total=False):
 
     headers: Mapping[str, str]
     """Headers of every request, such as Authorization."""
+    token: str
+    """Token of the service, sent as `Authorization: Bearer`, and never to another origin."""
     timeout_seconds: float
     """Longest silence of the service; 30 by default."""
     attempts: int
@@ -77,6 +80,13 @@ class _TagsTaken:
     tags_taken: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Space:
+    """Name of a space."""
+
+    name: str
+
+
 class Client(ClosedAtEnd):
     """Client of the service at `url`.
 
@@ -94,7 +104,7 @@ class Client(ClosedAtEnd):
         """The `Cache` of pieces, or None."""
         self._connection = Connection(
             url,
-            headers=options.get("headers"),
+            headers=_headers(options),
             timeout_seconds=options.get("timeout_seconds", 30.0),
             retries=self._retries,
         )
@@ -333,6 +343,37 @@ class Client(ClosedAtEnd):
         """Remove a tag; its store stays."""
         self._connection.call("DELETE", url_path("v1", "tags", name), again=False)
 
+    def spaces(self) -> Iterator[str]:
+        """Names of all spaces of the service, the default one first."""
+        return (space.name for space in self._each(_Space, "/v1/spaces"))
+
+    def create_space(self, name: str) -> None:
+        """Create a space, unless it exists; its URL is that of the service, `/spaces/` and the name."""
+        self._connection.call("PUT", url_path("v1", "spaces", name))
+
+    def create_token(
+        self,
+        name: str,
+        scopes: Sequence[str],
+        *,
+        tags: Sequence[str] = (),
+        expires_seconds: int | None = None,
+        every_space: bool = False,
+    ) -> AccessToken:
+        """Make a token for the space of this client's URL; only the result holds it, and only this once."""
+        said = {"name": name, "scopes": list(scopes), "tags": list(tags), "every_space": every_space}
+        said |= {} if expires_seconds is None else {"expires_seconds": expires_seconds}
+        return read_json(AccessToken, self._connection.call("POST", "/v1/tokens", json=said, again=False).json())
+
+    def tokens(self, *, every_space: bool = False) -> Iterator[AccessToken]:
+        """The tokens of the space, or those for every space."""
+        return self._each(AccessToken, "/v1/tokens", _params(every_space="true" if every_space else None))
+
+    def revoke_token(self, id: str, *, every_space: bool = False) -> None:
+        """Revoke a token."""
+        params = _params(every_space="true" if every_space else None)
+        self._connection.call("DELETE", url_path("v1", "tokens", id), params=params, again=False)
+
     def schemas(self) -> Iterator[Schema]:
         """All uploaded descriptor sets, by name."""
         return self._each(Schema, "/v1/schemas")
@@ -391,3 +432,13 @@ def merge_params(path: str, fields: Sequence[str], omit_larger_than: int | str |
 
 def _params(**given: str | None) -> list[tuple[str, str]]:
     return [(name, value) for name, value in given.items() if value is not None]
+
+
+def _headers(options: ClientOptions) -> dict[str, str]:
+    """Headers of every request, with the token if there is one."""
+    headers, token = dict(options.get("headers") or {}), options.get("token")
+    if token is None:
+        return headers
+    if not (token.isascii() and token.isprintable() and token.strip()):
+        raise InvalidInput("a token is one line of printable ASCII characters")
+    return headers | {"authorization": f"Bearer {token.strip()}"}

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from protoslice.errors import ProtosliceError
 from protoslice.server.access.places import mount
+from protoslice.server.access.rules import check_rules
 from protoslice.server.api.documentation.openapi import openapi_document
 from protoslice.server.api.problems import METHOD, HttpProblem
 from protoslice.server.api.routes import (
@@ -27,6 +28,7 @@ from protoslice.server.api.routes import (
     spaces,
     stores,
     tags,
+    tokens,
     uploads,
     views,
 )
@@ -37,7 +39,7 @@ from protoslice.server.http.failures import HANDLED, answer_exception, send_fail
 from protoslice.server.http.headers import read_fields
 from protoslice.server.intake.resumable.answers import PREFIX as UPLOADS
 from protoslice.server.intake.resumable.answers import speaking_tus
-from protoslice.server.middleware.body_limits import check_framing
+from protoslice.server.middleware.body_limits import check_framing, rows_of
 from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.cors import AllowOrigins, Preflight
 from protoslice.server.middleware.origin_policy import OriginPolicy
@@ -47,7 +49,7 @@ from protoslice.server.observability.recorder import Recorder
 from protoslice.server.observability.telemetry import FRAMEWORK_SPANS_OFF, Traced
 from protoslice.server.pages.api_reference import ApiPage
 from protoslice.server.registries import hub, oci
-from protoslice.server.services import SERVICES, Services
+from protoslice.server.services import Services
 from protoslice.server.settings import Settings
 
 __all__ = ["Application", "create_app"]
@@ -56,6 +58,10 @@ _READS: Final = ("GET", "HEAD")
 """The methods of every view."""
 _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 """The methods that some route has."""
+
+_ROUTES: Final = (
+    intake, stores, uploads, arriving, assembly, chunks, views, tags, schemas, spaces, tokens, operations, pages,
+)  # fmt: skip
 
 
 def create_app(settings: Settings) -> Application:
@@ -80,23 +86,11 @@ class Application(FastAPI):
         self.views = ViewRouter(VIEWS)
         self.policy = OriginPolicy(services.settings)
         self.recorder = Recorder(services.metrics, RequestLog())
-        for module in (
-            intake,
-            stores,
-            uploads,
-            arriving,
-            assembly,
-            chunks,
-            views,
-            tags,
-            schemas,
-            spaces,
-            operations,
-            pages,
-        ):
+        for module in _ROUTES:
             self.include_router(module.router)
         for router in (*hub.ROUTERS, oci.ROUTER):
             self.include_router(router)
+        check_rules(rows_of(self.router.routes) | {view.row for view in VIEWS})
         for kind in HANDLED:
             self.add_exception_handler(kind, answer_exception)
 
@@ -158,7 +152,9 @@ class _Dispatcher:
             self._policy.check(scope["method"], fields, scope["http_version"])
             if found is None:
                 check_framing(fields)
-            scope[SERVICES] = services = await self._services.within(place.space)
+            if found is not None:
+                context_of(scope).route = found.view.path
+                services = await self._services.admit(scope, fields, found.view.row)
         except (HttpProblem, ProtosliceError) as error:
             await send_failure(scope, receive, send, error)
             return

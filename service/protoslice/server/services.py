@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request
+from starlette.types import Scope
 
 from protoslice.concurrency.windows import Windows
 from protoslice.errors import InvalidInput
 from protoslice.repositories import Repositories
+from protoslice.server.access.decision import Need
+from protoslice.server.access.decision import Scope as AccessScope
+from protoslice.server.access.gate import Admission, Gate
+from protoslice.server.access.places import space_of
+from protoslice.server.access.records import Tokens
+from protoslice.server.access.rules import RULES
+from protoslice.server.access.tokens import Token
 from protoslice.server.api.problems import DRAINING, HttpProblem
+from protoslice.server.http.headers import Fields
 from protoslice.server.middleware.clients import Clients
+from protoslice.server.middleware.context import context_of
 from protoslice.server.observability.metrics import Metrics
 from protoslice.server.observability.peers import Peers
 from protoslice.server.rendering.pool import Renderer
@@ -43,11 +54,17 @@ class Services:
     peers: Peers | None = None
     rendering: Renderer | None = None
     draining: bool = False
+    admission: Admission | None = None
+    """Permission of the request; None where nobody is asked."""
+    first_token: Token | None = None
+    """Admin token of a storage that had none, until it has been told."""
+    gate: Gate = field(init=False)
     clients: Clients = field(init=False)
     _at_end: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     def __post_init__(self) -> None:
-        """Tell clients apart from the start."""
+        """Tell clients apart, and close the gate, from the start."""
+        self.gate = Gate(closed=self.settings.asks_for_tokens())
         self.clients = Clients(self.settings)
 
     async def open(self) -> None:
@@ -61,6 +78,8 @@ class Services:
                 raise InvalidInput("this storage is of one process alone: serve it with PROTOSLICE_WORKERS=1")
             metered = MeteredStorage(storage, self.metrics.storage.observe)
             opened = await Stores.open(metered, _store_options(settings))
+            if self.gate.closed:
+                self.first_token = await self.gate.start(Tokens(metered))
             spaces = Spaces(metered, opened)
             stack.push_async_callback(spaces.close)
             self.metrics.cache.watch(opened.cache)
@@ -92,6 +111,8 @@ class Services:
         """Stores of the service; `HttpProblem` 503 while the service is starting or has ended."""
         if self.opened is None:
             raise HttpProblem(DRAINING, "the service is starting or has ended", headers={"retry-after": "1"})
+        if self.admission is not None and self.admission.tags_due:
+            raise RuntimeError("a route whose body names tags asks `allow_tags` about them first")
         return self.opened
 
     @property
@@ -99,16 +120,37 @@ class Services:
         """Repositories over the stores."""
         return Repositories(self.stores.storage, self.stores)
 
-    async def within(self, space: str) -> Services:
-        """The same services with the stores of a space; `NotFound` when there is none of that name."""
-        if self.spaces is None or self.opened is None:
-            return self  # starting or ended: whoever asks for stores is told
-        stores = await self.spaces.get(space)
-        if stores is self.opened:
-            return self
-        found = copy.copy(self)
-        found.opened = stores
+    async def admit(
+        self, scope: Scope, fields: Fields, row: str, parameters: Mapping[str, Any] | None = None
+    ) -> Services:
+        """Services for a request, with the stores of its space, once the gate has let it in.
+
+        `row` is that of its route in the table of rules. `HttpProblem` or `NotFound` for a request that is turned
+        away. Nothing is read before.
+        """
+        rule, space, context = RULES[row], space_of(scope), context_of(scope)
+        admission = await self.gate.admit(scope, fields, space, rule, parameters or {})
+        stores = self.opened
+        if self.spaces is not None and (rule.scope is not None or not self.gate.closed):
+            stores = await self.spaces.get(space)
+        found = self
+        if admission is not None or stores is not self.opened:
+            found = copy.copy(self)
+            found.admission, found.opened = admission, stores
+        if admission is not None:
+            context.principal, context.key = admission.principal.name, f"principal {admission.principal.id}"
+        scope[SERVICES] = found
         return found
+
+    def allow_tags(self, tags: Sequence[str]) -> None:
+        """Raise `HttpProblem` unless the request may set these tags, which its body names."""
+        if self.admission is not None:
+            self.admission.allow_tags(tags)
+
+    def require(self, scope: AccessScope, space: str | None = None) -> None:
+        """Raise `HttpProblem` unless the request may do what needs `scope`, in `space` or its own space."""
+        if self.admission is not None:
+            self.admission.require(Need(scope), space)
 
     @property
     def renderer(self) -> Renderer:

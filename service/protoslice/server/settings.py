@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,7 +26,10 @@ from protoslice.server.environment import PREFIX, refuse_unknown
 from protoslice.sizes import parse_size
 from protoslice.storage.web.address_policy import Networks
 
-__all__ = ["PREFIX", "UNIX", "Settings", "check_environment", "default_storage", "environment_name", "read_settings"]
+__all__ = [
+    "PREFIX", "UNIX", "Settings", "check_environment", "default_storage", "environment_name", "is_loopback",
+    "read_settings",
+]  # fmt: skip
 
 UNIX = "unix"
 """Names, among trusted proxies, those that ask over a socket of this machine."""
@@ -93,6 +97,11 @@ class Settings(BaseSettings):
         "its scheme are read with them too.",
     )
     host: str = Field(default="127.0.0.1", description="The address to listen on.")
+    auth: Literal["open", "tokens"] | None = Field(
+        default=None,
+        description="Who may do what: `tokens` asks every request for one, `open` lets everybody do everything. When "
+        "empty: open where the service listens on a loopback address, tokens on every other.",
+    )
     port: int = Field(default=8000, ge=0, le=65535, description="The port to listen on; 0 picks a free one.")
     verify_reads: bool = Field(
         default=True, description="Check every block read against its CRC-32C before it is sent."
@@ -247,6 +256,10 @@ class Settings(BaseSettings):
         default=None, description="Where to send OpenTelemetry spans over OTLP/HTTP; needs the extra `otel`."
     )
 
+    def asks_for_tokens(self) -> bool:
+        """True when requests need a token."""
+        return self.auth == "tokens" or (self.auth is None and not is_loopback(self.host))
+
     def connections_per_client(self) -> int:
         """Limit of connections of one client; 0 is no limit."""
         return _share(self.max_connections_per_client, self.max_connections // 4, 64)
@@ -273,6 +286,14 @@ class Settings(BaseSettings):
         data["storage"] = _USER_INFO.sub("", self.storage)
         data["otel_endpoint"] = self.otel_endpoint and _USER_INFO.sub("", self.otel_endpoint)
         return data
+
+
+def is_loopback(host: str) -> bool:
+    """True for a name or an address that only this machine reaches."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _share(given: int | None, part: int, least: int) -> int:

@@ -181,6 +181,20 @@ KEEPING: Final = (
         given=_removable_schema,
         status=204,
     ),
+    Row(route="GET /v1/tokens", worst="of an open service", ask=get("/v1/tokens?limit=1000"), status=422),
+    Row(
+        route="POST /v1/tokens",
+        worst="a mebibyte of patterns",
+        ask=request("POST", "/v1/tokens", b'{"name":"x","scopes":[],"tags":["%b"]}' % (b'","' * 300_000)),
+        status=400,
+        budget=Budget(held=3_000_000, loop=4_000_000, memory_room=96 * MIB),
+    ),
+    Row(
+        route="DELETE /v1/tokens/{id}",
+        worst="a long id",
+        ask=request("DELETE", "/v1/tokens/" + "a" * 60_000),
+        status=422,
+    ),
     Row(
         route="GET /v1/spaces",
         worst="a hundred, each found by a listing",

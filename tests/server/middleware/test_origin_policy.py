@@ -121,7 +121,7 @@ LONE = [b"", ONE * 2, ONE + b"host: other.example\r\n", b"host: \r\n", b"host: a
 @pytest.mark.parametrize("listening", ["127.0.0.1", "0.0.0.0"])
 def test_a_request_has_one_sound_host(serving: Any, listening: str) -> None:
     """RFC 9112, section 3.2, holds on every path to an answer, a preflight included."""
-    with serving(host=listening, cors_origins=VIEWER) as live:
+    with serving(host=listening, auth="open", cors_origins=VIEWER) as live:
         store = httpx.put(f"{live.url}/v1/stores", content=b"\x0a\x04host").json()["id"]
         quick = b"GET /v1/stores/%b/files/model.pb HTTP/1.1\r\n" % store.encode()
         question = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import quote, unquote
 
 from protoslice.errors import InvalidInput
@@ -71,14 +72,32 @@ def service_url(given: str | None) -> str:
 
 
 def authorization() -> dict[str, str]:
-    """Authorization header of requests, from PROTOSLICE_AUTHORIZATION; empty where it is not set."""
+    """Authorization header of requests, as the environment says; empty where it says nothing.
+
+    PROTOSLICE_AUTHORIZATION is the whole value, PROTOSLICE_TOKEN a token, PROTOSLICE_TOKEN_FILE a file that holds one.
+    """
     # no argument of the command line: every user of the machine could read it in the list of processes
     value = os.environ.get("PROTOSLICE_AUTHORIZATION", "")
+    if not value and (token := _token()):
+        value = f"Bearer {token}"
     if not value:
         return {}
     if not (value.isascii() and value.isprintable()):
-        raise InvalidInput("PROTOSLICE_AUTHORIZATION must be the value of a header, such as: Bearer abc")
+        raise InvalidInput("a token, or PROTOSLICE_AUTHORIZATION, must be one line of printable characters: Bearer abc")
     return {"authorization": value}
+
+
+def _token() -> str:
+    """The token of the environment, or of the file that it names; empty without either."""
+    token, file = os.environ.get("PROTOSLICE_TOKEN", ""), os.environ.get("PROTOSLICE_TOKEN_FILE", "")
+    if token or not file:
+        return token.strip()
+    try:
+        return Path(file).read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        raise InvalidInput(
+            "the file that PROTOSLICE_TOKEN_FILE names does not hold a token, or cannot be read"
+        ) from None
 
 
 def _without_secrets(url: str) -> str:

@@ -32,9 +32,13 @@ def client_of(service: str, cache: Path | None = None, parallel: int = CONNECTIO
         except ProtosliceError as error:
             if client.url not in error.message:
                 error.message = f"{client.url}: {error.message}"
-            if isinstance(error, StorageDenied) and "401" in error.message:
-                error.message += ": set PROTOSLICE_AUTHORIZATION"
+            if isinstance(error, StorageDenied) and _wants_credentials(error):
+                error.message += ": set PROTOSLICE_TOKEN, or PROTOSLICE_AUTHORIZATION"
             raise
+
+
+def _wants_credentials(error: StorageDenied) -> bool:
+    return "401" in error.message or "Authorization" in error.message
 
 
 def store_facts(store: Any) -> dict[str, object]:

@@ -30,6 +30,8 @@ BY_PROBLEM: Final[Mapping[str, type[errors.ProtosliceError]]] = {
     "gone": errors.Gone,
     "conflict": errors.Conflict,
     "cross-site": errors.StorageDenied,
+    "unauthorized": errors.StorageDenied,
+    "forbidden": errors.StorageDenied,
     "joined-upload": errors.Conflict,
     "mismatching-upload-offset": errors.Conflict,
     "completed-upload": errors.InvalidInput,

@@ -75,6 +75,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "float | None": _perhaps(_number),
     "bool": _plain(bool),
     "datetime": lambda value: datetime.fromisoformat(_text(value)),
+    "datetime | None": _perhaps(lambda value: datetime.fromisoformat(_text(value))),
     "tuple[str, ...]": _each(_text),
     "tuple[int, ...]": _each(_count),
     "tuple[int, ...] | None": _perhaps(_each(_count)),

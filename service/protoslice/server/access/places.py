@@ -9,8 +9,9 @@ from starlette.types import Scope
 
 from protoslice.stores.spaces import DEFAULT_SPACE
 
-__all__ = ["SpacePath", "mount", "place_of", "url_of"]
+__all__ = ["SpacePath", "mount", "place_of", "space_of", "url_of"]
 
+_SPACE: Final = "protoslice.space"
 _PATH: Final = re.compile(r"(/spaces/([a-z0-9][a-z0-9-]{0,62}))(/.*)", re.DOTALL)
 
 
@@ -31,8 +32,14 @@ def place_of(path: str) -> SpacePath:
 def mount(scope: Scope) -> SpacePath:
     """Space and rest of the path of a request; sets `root_path` (ASGI), behind which routes match."""
     place = place_of(scope["path"])
-    scope["root_path"] = place.root
+    scope["root_path"], scope[_SPACE] = place.root, place.space
     return place
+
+
+def space_of(scope: Scope) -> str:
+    """The space of a request."""
+    found: str = scope[_SPACE]
+    return found
 
 
 def url_of(scope: Scope, path: str) -> str:

@@ -70,6 +70,15 @@ DIGEST = Problem(
     400, "digest-mismatch", "The body fails its digest", "Send the body again; nothing was done with this one."
 )
 BAD_REQUEST = Problem(400, "bad-request", "Bad request", "Send a well-formed HTTP request.")
+UNAUTHORIZED = Problem(
+    401,
+    "unauthorized",
+    "The service asks for a token",
+    "Send one as `Authorization: Bearer TOKEN`, or as the password of Basic.",
+)
+FORBIDDEN = Problem(
+    403, "forbidden", "The token does not allow this", "Use one with the scope that `detail` names, or have it granted."
+)
 CROSS_SITE = Problem(
     403,
     "cross-site",
@@ -235,7 +244,16 @@ STATUSES: Final[Mapping[int, Problem]] = {
 
 PROBLEMS: Final = tuple(
     sorted(
-        {*READING.values(), *UPLOADING.values(), *STATUSES.values(), CROSS_SITE, DRAINING, MISDIRECTED},
+        {
+            *READING.values(),
+            *UPLOADING.values(),
+            *STATUSES.values(),
+            CROSS_SITE,
+            DRAINING,
+            FORBIDDEN,
+            MISDIRECTED,
+            UNAUTHORIZED,
+        },
         key=lambda p: (p.status, p.slug),
     )
 )

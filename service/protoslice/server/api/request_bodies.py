@@ -17,10 +17,11 @@ from pydantic import (
 
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import LimitExceeded
+from protoslice.server.access.decision import Scope
 from protoslice.server.api.models import EXAMPLE_ID, Sha256
 from protoslice.stores import TAGS_AT_ONCE
 
-__all__ = ["AskMissing", "AskedPiece", "Assemble", "PutTag", "Register"]
+__all__ = ["AskMissing", "AskedPiece", "Assemble", "CreateToken", "PutTag", "Register"]
 
 T = TypeVar("T")
 MOST_MISTAKES: Final = 20
@@ -40,6 +41,20 @@ class RequestBody(BaseModel):
             if error.error_count() <= MOST_MISTAKES:
                 raise
             raise ValueError(f"{error.error_count()} mistakes are too many to tell") from None
+
+
+class CreateToken(RequestBody):
+    """Terms of a token."""
+
+    name: str = Field(description="For people, and for the log.", examples=["ci"])
+    scopes: list[Scope] = Field(max_length=16, description="What it may do.", examples=[["read", "write"]])
+    tags: list[str] = Field(
+        default=[], max_length=64, description="Patterns of the tags that it may set and remove.", examples=[["ci-*"]]
+    )
+    expires_seconds: Annotated[StrictInt, Field(gt=0, le=315_360_000)] | None = Field(
+        default=None, description="Time until it ends by itself."
+    )
+    every_space: bool = Field(default=False, description="True for a token that holds in all spaces.")
 
 
 class AskedPiece(BaseModel):

@@ -46,10 +46,15 @@ class FoundView(NamedTuple):
     ref: str
     rest: str
 
-    def terms(self, rope: Representation, location: str | None, max_ranges: int) -> Terms:
+    def terms(self, rope: Representation, location: str | None, services: Services) -> Terms:
         """The terms of an answer; `location` is the lasting URL, None when that was asked for."""
-        versioned = self.view.versioned or rope.versioned
-        return Terms(location=location, negotiated=self.view.rendered, versioned=versioned, max_ranges=max_ranges)
+        return Terms(
+            location=location,
+            negotiated=self.view.rendered,
+            versioned=self.view.versioned or rope.versioned,
+            private=services.gate.closed,
+            max_ranges=services.settings.max_ranges,
+        )
 
 
 class ViewRouter:
@@ -82,7 +87,7 @@ async def serve_view(
         context.store = store.info.id
         rope = await view.select(store, found.rest, query)
         location = None if found.ref == store.info.id else lasting_url(scope, store.info.id)
-        terms = found.terms(rope, location, services.settings.max_ranges)
+        terms = found.terms(rope, location, services)
         form = rendered_form(view, fields, rope)
         if form is None:
             await send_representation(

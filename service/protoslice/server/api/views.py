@@ -41,6 +41,11 @@ class StoreView:
     parameters: tuple[dict[str, Any], ...] = ()
 
     @property
+    def row(self) -> str:
+        """The key of the route in the table of rules."""
+        return f"GET {self.path}"
+
+    @property
     def path(self) -> str:
         """The route's template."""
         return f"{PREFIX}/{self.name}" + ("" if self.rest is None else f"/{{{self.rest}}}")

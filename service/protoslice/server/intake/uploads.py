@@ -11,6 +11,7 @@ from fastapi import Request
 
 from protoslice.errors import InvalidInput, ProtosliceError
 from protoslice.recipes import MEDIA_TYPE as RECIPE
+from protoslice.server.access.decision import Scope
 from protoslice.server.api.problems import BUSY, RETRY_AFTER_SECONDS, HttpProblem, problem_of_error
 from protoslice.server.http.digests import BodyDigest
 from protoslice.server.http.disconnect import ClientGone
@@ -66,6 +67,7 @@ async def follow_recipe(
     services: Services, wanted: IngestRequest, recipe: AsyncIterator[bytes], check: Callable[[], None] | None = None
 ) -> Created:
     """Make the store of a recipe, which names each file's digest; `check` is called once all is read."""
+    services.require(Scope.READ)  # a recipe copies from stores
     async with await services.stores.ingest(wanted) as ingest:
         started = perf_counter()
         await follow(recipe, ingest, services.stores)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final, TypeVar
@@ -17,7 +17,8 @@ from protoslice.server.http.headers import Fields, read_fields
 from protoslice.server.settings import Settings
 
 __all__ = [
-    "JSON_BODY", "PART_BODY", "SCHEMA_BODY", "UPLOAD_BODY", "BodyTerms", "GuardedRoute", "check_framing", "takes_body",
+    "JSON_BODY", "PART_BODY", "SCHEMA_BODY", "UPLOAD_BODY", "BodyTerms", "GuardedRoute", "check_framing", "rows_of",
+    "takes_body",
 ]  # fmt: skip
 
 _GRACE_SECONDS: Final = 60
@@ -66,10 +67,13 @@ def takes_body(terms: BodyTerms) -> Callable[[Handler], Handler]:
 
 
 class GuardedRoute(APIRoute):
-    """A route whose body keeps within the terms of its handler."""
+    """A route that is reached through the gate, and whose body keeps within the terms of its handler."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse a body that is declared too long before any of it is asked for; guard any other."""
+        """Ask the gate; refuse a body that is declared too long, unread; guard any other."""
+        if scope["method"] in (self.methods or ()):  # of any other, the framework tells which there are
+            row = f"{scope['method']} {self.path}"
+            await scope["app"].state.services.admit(scope, read_fields(scope), row, scope["path_params"])
         terms: BodyTerms = getattr(self.endpoint, _LIMIT, JSON_BODY)
         settings: Settings = scope["app"].state.services.settings
         fields = read_fields(scope)
@@ -78,6 +82,19 @@ class GuardedRoute(APIRoute):
             raise _too_long(limit)
         digest = BodyDigest(fields) if terms.digest_checked else None
         await super().handle(scope, GuardedBody(receive, limit, settings, digest), send)
+
+
+def rows_of(routes: Iterable[Any]) -> set[str]:
+    """Rows that the table of rules needs for `routes`; `RuntimeError` for a route beside the gate."""
+    found: set[str] = set()
+    for route in routes:
+        if included := getattr(route, "original_router", None):
+            found |= rows_of(included.routes)
+        elif isinstance(route, GuardedRoute):
+            found |= {f"{method} {route.path}" for method in (route.methods or set()) - {"HEAD"}}
+        else:
+            raise RuntimeError(f"{route!r} is no GuardedRoute: nobody would ask the gate about it")
+    return found
 
 
 def check_framing(fields: Fields) -> None:

@@ -27,8 +27,8 @@ class RequestContext:
     """One request: its id, what it asked for, where it went, what it moved."""
 
     __slots__ = (
-        "bytes_in", "bytes_out", "cause", "client", "id", "key", "method", "path", "route", "started", "status",
-        "store", "trace",
+        "bytes_in", "bytes_out", "cause", "client", "id", "key", "method", "path", "principal", "route", "started",
+        "status", "store", "trace",
     )  # fmt: skip
 
     def __init__(
@@ -42,6 +42,8 @@ class RequestContext:
         self.client = client
         self.key = ""
         """Key of the client for limits per client; "" for none."""
+        self.principal: str | None = None
+        """Name of the token that the request came with; None without one."""
         self.started = perf_counter()
         self.route = "unmatched"
         self.status = 0

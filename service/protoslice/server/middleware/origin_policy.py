@@ -16,7 +16,7 @@ from typing import Final
 from protoslice.server.api.problems import BAD_REQUEST, CROSS_SITE, MISDIRECTED, HttpProblem
 from protoslice.server.http.headers import Fields
 from protoslice.server.middleware.cors import ANY
-from protoslice.server.settings import Settings
+from protoslice.server.settings import Settings, is_loopback
 
 __all__ = ["OriginPolicy"]
 
@@ -33,7 +33,7 @@ class OriginPolicy:
 
     def __init__(self, settings: Settings) -> None:
         self._origins = frozenset(settings.cors_origins)
-        names = settings.allowed_hosts or (() if _is_loopback(settings.host) else (ANY,))
+        names = settings.allowed_hosts or (() if is_loopback(settings.host) else (ANY,))
         self._names = None if ANY in names else frozenset(name.lower() for name in names)
         self.is_ours = lru_cache(maxsize=256)(self._is_ours)
 
@@ -95,7 +95,3 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_loopback(host: str) -> bool:
-    return host == _LOCAL or (_is_address(host) and ip_address(host).is_loopback)

@@ -133,6 +133,8 @@ class RequestLog:
 def _line(context: RequestContext, seconds: float) -> str:
     """The line of a request as JSON. By hand: an encoder of a mapping takes four times as long."""
     more = "" if context.store is None else f'"store":"{context.store}",'
+    if context.principal is not None:
+        more += f'"principal":{_quoted(context.principal)},'
     if context.trace is not None:
         more += f'"trace_id":"{context.trace[0]}","span_id":"{context.trace[1]}",'
     if context.cause is not None:

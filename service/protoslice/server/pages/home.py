@@ -19,17 +19,31 @@ _NOT_BUILT: Final = (
     '<p class="soft">There is also a page with treemaps, tensors and uploads: <code>make web</code> builds it.</p>'
 )
 
+_CLOSED: Final = (
+    "This service asks for a token: send `-H 'Authorization: Bearer TOKEN'` with every call above, or set "
+    "`PROTOSLICE_TOKEN` for the command line."
+)
+_OPEN: Final = (
+    "This service is open: whoever reaches it may do everything. `PROTOSLICE_AUTH=tokens` makes it ask for names."
+)
 _PROBLEM: Final = template("problem.html")
 
 
-def home_page(stores: Sequence[Store], origin: str, root: str = "") -> str:
-    """Page about the service, with its newest stores; `root` is the beginning of paths in the space."""
+def home_page(stores: Sequence[Store] | None, origin: str, root: str = "") -> str:
+    """Page about the service, with its newest stores; None where they are told to nobody without a token.
+
+    `root` is the beginning of paths in the space.
+    """
     return page("Protoslice", home_body(stores, origin, root, _NOT_BUILT))
 
 
-def home_body(stores: Sequence[Store], origin: str, root: str = "", note: str = "") -> str:
+def home_body(stores: Sequence[Store] | None, origin: str, root: str = "", note: str = "") -> str:
     """Content of the page about the service, with a `note` (HTML) at the end."""
-    table = _table(stores, root) if stores else '<p class="soft">None yet.</p>'
+    if stores is None:
+        table = f'<p class="soft">{rich(_CLOSED)}</p>'
+    else:
+        table = _table(stores, root) if stores else '<p class="soft">None yet.</p>'
+        table += f'<p class="soft">{rich(_OPEN)}</p>'
     return _HOME.substitute(mark=MARK, origin=escape(origin), stores=table, note=note)
 
 

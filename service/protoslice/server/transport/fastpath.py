@@ -20,7 +20,7 @@ from protoslice.server.api.problems import HttpProblem
 from protoslice.server.api.view_router import FoundView, ViewRouter, rendered_form
 from protoslice.server.api.views import StoreView
 from protoslice.server.http.answers.plan import Answer, Planner
-from protoslice.server.http.headers import Headers, header_lines, join_fields
+from protoslice.server.http.headers import Fields, Headers, header_lines, join_fields
 from protoslice.server.middleware.context import RequestContext, given_id
 from protoslice.server.middleware.origin_policy import OriginPolicy
 from protoslice.server.observability.recorder import Recorder
@@ -35,10 +35,10 @@ _LONGEST_TARGET: Final = 1024
 _MOST_PLANNERS: Final = 256
 """Planners kept for one store."""
 _PLANNED: Final = frozenset(
-    {b"accept", b"host", b"range", b"if-range", b"if-match", b"if-none-match", b"want-repr-digest", b"x-request-id"}
-    | {b"if-modified-since", b"if-unmodified-since"}
+    {b"accept", b"authorization", b"host", b"range", b"if-range", b"if-match", b"if-none-match"}
+    | {b"want-repr-digest", b"x-request-id", b"if-modified-since", b"if-unmodified-since"}
 )
-"""Headers that policy, planner and record read."""
+"""Headers that policy, gate, planner and record read."""
 _WITHOUT_EFFECT: Final = frozenset(
     {b"user-agent", b"accept-encoding", b"accept-language", b"cache-control", b"pragma", b"referer", b"connection"}
     | {b"forwarded", b"x-forwarded-for", b"x-forwarded-proto"}  # the client's address is for the log alone
@@ -80,7 +80,10 @@ class FastPath:
         context.client = self._services.clients.address(client, headers)
         try:
             self._policy.check("GET", fields, "1.1")
-            planned = self._plan(target)
+            found = self._find(target)
+            if found is None or not self._lets_in(found, fields, context):
+                return None
+            planned = self._plan(found, target)
             if planned is None or rendered_form(planned.view, fields, planned.rope) is not None:
                 return None
             answer = planned.planner.answer("GET", fields)
@@ -98,12 +101,19 @@ class FastPath:
         head = STATUS_LINE[answer.status]
         return b"".join((head, self._default_lines, answer.shared.lines, own, b"\r\n\r\n", body))
 
-    def _plan(self, target: bytes) -> _Planned | None:
+    def _lets_in(self, found: _Found, fields: Fields, context: RequestContext) -> bool:
+        """True where nobody is asked for a token, and for a token that is known and may read in the space."""
+        gate = self._services.gate
+        if not gate.closed:
+            return True
+        principal = gate.reader(fields.get(b"authorization"), found.space)
+        context.principal = None if principal is None else principal.name
+        return principal is not None
+
+    def _plan(self, found: _Found, target: bytes) -> _Planned | None:
         """The view with its planner, if its store is open under its very id and the view takes no planning."""
-        found, spaces = self._find(target), self._services.spaces
-        if found is None or spaces is None:
-            return None
-        stores = spaces.opened(found.space)
+        spaces = self._services.spaces
+        stores = None if spaces is None else spaces.opened(found.space)
         store = stores.view_if_open(found.view.ref) if stores is not None else None
         if store is None:
             return None
@@ -125,7 +135,7 @@ class FastPath:
         if view.select_sync is None:
             return None
         facts, rope = store.facts_known, view.select_sync(store, found.rest)
-        planner = Planner(rope, found.terms(rope, None, self._services.settings.max_ranges))
+        planner = Planner(rope, found.terms(rope, None, self._services))
         return _Planned(facts, store.info.id, view, view.path, target.decode("ascii"), rope, planner)
 
 

@@ -25,7 +25,7 @@ from protoslice.server.observability.logs import configure_logs
 from protoslice.server.observability.peers import Peers
 from protoslice.server.observability.telemetry import configure_tracing
 from protoslice.server.services import Services
-from protoslice.server.settings import Settings
+from protoslice.server.settings import Settings, is_loopback
 from protoslice.server.transport.uvicorn_config import uvicorn_config
 from protoslice.server.transport.workers import Supervisor, WorkerLink
 
@@ -78,6 +78,9 @@ class Server(uvicorn.Server):
             self._link.tell_started()
         elif self.started and sockets:
             _tell(address_of(sockets[0]))
+        token, self._services.first_token = self._services.first_token, None
+        if self.started and token is not None:
+            _tell(f"admin token, told this once: {token.text}")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Refuse readiness for a while, accept no connections, let answers end, and cut the slow ones."""
@@ -152,6 +155,8 @@ class Server(uvicorn.Server):
 def run(settings: Settings) -> None:
     """Serve by these settings until SIGTERM or SIGINT."""
     configure_logs(settings.log_format, settings.log_level)
+    if not settings.asks_for_tokens() and not is_loopback(settings.host):
+        _log.warning("PROTOSLICE_AUTH=open: whoever reaches %s may read, change and remove everything", settings.host)
     _open_many_files()
     listener = listen(settings.host, settings.port)
     try:
@@ -177,12 +182,13 @@ def _serve(settings: Settings, listener: socket.socket, link: WorkerLink | None)
     Server(config, app.services, at_end=[flush_spans, flush_logs], link=link).run([listener])
 
 
-def _tell(address: str) -> None:
-    """Print the address. Where that cannot be, a line in the log has it: it is no reason not to serve."""
+def _tell(line: str) -> None:
+    """Print a line. Where that cannot be, the log says so: it is no reason not to serve."""
     try:
-        print(address, flush=True)
+        print(line, flush=True)
     except OSError as error:
-        _log.warning("serving at %s, which standard output does not take: %s", address, os.strerror(error.errno or 0))
+        shown = line if line.startswith("http") else "the admin token"
+        _log.warning("serving at %s, which standard output does not take: %s", shown, os.strerror(error.errno or 0))
         with open(os.devnull, "w") as nowhere:  # Python would try once more at the end, and complain
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
 

@@ -29,6 +29,8 @@ histories/<id>/refs/<ref>           a branch or tag of a repository, and the com
 histories/<id>/commits/<place>      a commit; a place is its number in the history upside down, and a random text
 histories/<id>/ids/<commit>         the place of a commit by its id
 histories/<id>/staged/<digest>      the upload of a file that a commit is to name
+access/tokens/<id>                  a token of the service: its hash, name and grant
+access/admin                        the id of the first token, which one replica made
 probe/<random>                      written and removed when a storage is opened, to see whether it keeps its promises
 spaces/<space>/…                    all of the above once more, for a space of its own
 
@@ -46,6 +48,7 @@ from protoslice.storage import ObjectKey, quote, unquote
 from protoslice.storage.keys import MAX_SEGMENT_BYTES
 
 __all__ = [
+    "ADMIN",
     "BY_FILE",
     "BY_STORE",
     "BY_TIME",
@@ -60,6 +63,7 @@ __all__ = [
     "SPACES",
     "STORES",
     "TAGS",
+    "TOKENS",
     "UPLOADS",
     "before_tags",
     "began_at",
@@ -100,6 +104,8 @@ UPLOADS = ObjectKey("uploads")
 SPACES = ObjectKey("spaces")
 REPOSITORIES = ObjectKey("repositories")
 HISTORIES = ObjectKey("histories")
+TOKENS = ObjectKey("access/tokens")
+ADMIN = ObjectKey("access/admin")
 BY_TIME = ObjectKey("indexes/time")
 BY_TYPE = ObjectKey("indexes/type")
 BY_STORE = ObjectKey("indexes/tag")

@@ -84,6 +84,7 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
         routes=app.routes,
         tags=[
             {"name": "spaces", "description": "Stores, tags and schemas behind a wall, below `/spaces/{space}`."},
+            {"name": "tokens", "description": "Who may do what in a space."},
             {"name": "stores", "description": "Immutable sets of files, one of which may be the root proto."},
             {"name": "uploads", "description": "Uploads that survive interruptions: tus 1.0, and the IETF draft."},
             {"name": "views", "description": "What a store can be read as."},

@@ -39,6 +39,7 @@ router = APIRouter(tags=["uploads"], route_class=GuardedRoute)
 @answering
 async def assemble_store(request: Request, services: Given, body: Assemble) -> Response:
     """Create a store of uploaded files, each one or several uploads in order, or as a recipe says."""
+    services.allow_tags(body.tags)
     plain = IngestRequest()
     wanted = IngestRequest(
         type=body.type,

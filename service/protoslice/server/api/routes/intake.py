@@ -142,6 +142,7 @@ for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_p
 )
 async def register_store(request: Request, services: Given, body: Register) -> Response:
     """Index objects that already lie in allowed storage, without copying them."""
+    services.allow_tags(body.tags)
     wanted = IngestRequest(
         type=body.type,
         root=body.root,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, Response
 
 from protoslice.errors import ProtosliceError
+from protoslice.facts import Store
 from protoslice.server.access.places import url_of
 from protoslice.server.api.documentation.openapi_fragments import problems
 from protoslice.server.api.problems import NOT_FOUND, HttpProblem
@@ -32,10 +34,12 @@ _PREFERRED: Final = ("br", "gzip")
 )
 async def home(request: Request, services: Given) -> Response:
     """Home page: the library, or without scripts the newest stores, and how to begin."""
-    try:
-        stores = (await services.stores.list(limit=10)).items
-    except ProtosliceError:
-        stores = ()
+    stores: Sequence[Store] | None = None
+    if not services.gate.closed:
+        try:
+            stores = (await services.stores.list(limit=10)).items
+        except ProtosliceError:
+            stores = ()
     origin, root = str(request.base_url).rstrip("/"), url_of(request.scope, "")
     # The page's calls begin at the root of the service: within a space they would lead elsewhere.
     built = None if root else shell(f"<style>{STYLE}</style>{home_body(stores, origin)}")

@@ -55,6 +55,8 @@ class Terms:
     """True if Accept chooses among representations."""
     versioned: bool = False
     """True if a later program may give other bytes, under another entity tag: caches keep it for an hour."""
+    private: bool = False
+    """True if the answer depends on who asks: no cache may give it to anybody else."""
     max_ranges: int = 64
     """The most ranges of one request; a request for more gets the whole. 0: ranges are not served at all."""
 
@@ -167,9 +169,10 @@ class Planner:
 def _validators(etag: str, terms: Terms) -> Headers:
     """Headers of 304 too."""
     lasting = _VERSIONED if terms.versioned else _IMMUTABLE
+    caching = lasting if terms.location is None else _REVALIDATED
     headers = [
         (b"etag", str(EntityTag(etag)).encode("ascii")),
-        (b"cache-control", lasting if terms.location is None else _REVALIDATED),
+        (b"cache-control", b"private, " + caching.removeprefix(b"public, ") if terms.private else caching),
         (b"vary", b"accept, accept-encoding" if terms.negotiated else b"accept-encoding"),
     ]
     if terms.location is not None:

@@ -8,9 +8,10 @@ from protoslice.errors import InvalidInput
 from protoslice.server.http.digests import parse_digest
 from protoslice.server.http.headers import Fields
 from protoslice.server.http.parameters import Query
+from protoslice.server.http.upload_metadata import pairs
 from protoslice.server.intake.bodies.paths import file_path
 from protoslice.server.intake.bodies.raw import raw_path
-from protoslice.server.intake.resumable.headers import flag, number, pairs
+from protoslice.server.intake.resumable.headers import flag, number
 from protoslice.sizes import parse_size
 from protoslice.stores import IngestRequest
 from protoslice.stores.uploads import InconsistentLength, NewUpload

@@ -41,6 +41,7 @@ _REPOSITORY: Final = "/api/{kind}/{name:repository}"
 async def create_repository(request: Request, services: Given, body: RepositoryBody) -> Response:
     """Create a repository; its URL is told too when it exists."""
     name = _name_of(body)
+    services.allow_tags([name.removeprefix("datasets/")])
     told = {"url": _absolute(request, name), "name": name}
     try:
         await services.repositories.create(name)

@@ -1,0 +1,155 @@
+"""The verbs about who may do what: `token create`, `ls` and `revoke`; `space create` and `ls`."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from dataclasses import asdict
+from typing import Annotated, Any, Final
+
+import typer
+
+from protoslice.cli.models.addresses import service_url
+from protoslice.cli.models.remote import client_of
+from protoslice.cli.options import Json
+from protoslice.cli.service import service_settings
+from protoslice.cli.terminal.show import note, print_json, print_table, say
+from protoslice.errors import InvalidInput
+
+__all__ = ["create_space", "create_token", "ls_spaces", "ls_tokens", "revoke_token"]
+
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+Service = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="The service, as http://HOST:PORT, or a space of it, as http://HOST:PORT/spaces/NAME.",
+        show_default="PROTOSLICE_URL",
+    ),
+]
+Everywhere = Annotated[bool, typer.Option("--every-space", help="For all spaces, which takes an admin of all.")]
+
+
+def create_token(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="For people, and for the log.")],
+    scope: Annotated[
+        list[str], typer.Option(metavar="SCOPE", help="read, write, delete, register, schemas or admin; repeatable.")
+    ],
+    tag: Annotated[
+        list[str] | None, typer.Option(metavar="PATTERN", help="Tags that it may set, such as ci-*; repeatable.")
+    ] = None,
+    expires: Annotated[str | None, typer.Option(metavar="TIME", help="When it ends: 90d, 12h, 30m.")] = None,
+    every_space: Everywhere = False,
+    url: Service = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(metavar="URI", help="Write into this storage, without a service, where the admin token was lost."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a token for a space, and print it, which happens this once.
+
+    Example: protoslice token create ci --url http://models.example/spaces/team --scope read --scope write
+    """
+    seconds = None if expires is None else _seconds(expires)
+    if storage is not None:
+        if not every_space:
+            raise InvalidInput("a token made in the storage is for --every-space; others are made by a service")
+        print(asyncio.run(_made_in(storage, name, scope, tag or [], seconds)))
+        return
+    with client_of(service_url(url)) as client:
+        made = client.create_token(name, scope, tags=tag or (), expires_seconds=seconds, every_space=every_space)
+    if as_json:
+        print_json(_facts(made))
+        return
+    print(made.token)
+    note(f"token {made.id} for {made.space}: this is told once")
+
+
+def ls_tokens(every_space: Everywhere = False, url: Service = None, as_json: Json = False) -> None:
+    """List the tokens of a space.
+
+    Example: protoslice token ls --url http://models.example/spaces/team
+    """
+    with client_of(service_url(url)) as client:
+        found = list(client.tokens(every_space=every_space))
+    if as_json:
+        print_json([_facts(each) for each in found])
+        return
+    rows = [[each.id, each.name, " ".join(each.scopes), " ".join(each.tags), _end(each)] for each in found]
+    print_table(["id", "name", "scopes", "tags", "ends"], rows)
+
+
+def revoke_token(
+    token: Annotated[str, typer.Argument(metavar="ID", help="The id, as `token ls` shows it.")],
+    every_space: Everywhere = False,
+    url: Service = None,
+) -> None:
+    """Revoke a token: every replica refuses it within ten seconds.
+
+    Example: protoslice token revoke Ngj9oJrTNp --url http://models.example/spaces/team
+    """
+    with client_of(service_url(url)) as client:
+        client.revoke_token(token, every_space=every_space)
+
+
+def create_space(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="a-z, 0-9 and -, 63 at most.")], url: Service = None
+) -> None:
+    """Create a space: stores, tags and schemas of its own. Its URL is printed.
+
+    Example: protoslice space create team --url http://models.example
+    """
+    with client_of(service_url(url)) as client:
+        client.create_space(name)
+        say(f"{client.url}/spaces/{name}")
+
+
+def ls_spaces(url: Service = None, as_json: Json = False) -> None:
+    """List the spaces of a service.
+
+    Example: protoslice space ls --url http://models.example
+    """
+    with client_of(service_url(url)) as client:
+        names = list(client.spaces())
+    if as_json:
+        print_json(names)
+        return
+    for name in names:
+        say(name)
+
+
+async def _made_in(uri: str, name: str, scopes: list[str], tags: list[str], seconds: int | None) -> str:
+    from protoslice.server.access.decision import EVERY_SPACE, Grant, Scope
+    from protoslice.server.access.records import NewToken, Tokens
+    from protoslice.storage import open_storage
+
+    known = {str(each): each for each in Scope}
+    if unknown := sorted(set(scopes) - known.keys()):
+        raise InvalidInput(f"{', '.join(unknown)}: there are the scopes {', '.join(known)}")
+    settings = service_settings(storage=uri)
+    grant = Grant(EVERY_SPACE, frozenset(known[scope] for scope in scopes), tuple(tags))
+    async with open_storage(settings.storage, settings.plain_storage_options()) as storage:
+        until = None if seconds is None else time.time() + seconds
+        token, _ = await Tokens(storage).create(NewToken(name, grant, until))
+    return token.text
+
+
+def _seconds(text: str) -> int:
+    found = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
+    if found is None:
+        raise InvalidInput(f"{text!r} is no time: give a number with s, m, h or d, such as 90d")
+    return int(found[1]) * _SECONDS[found[2]]
+
+
+def _facts(token: Any) -> dict[str, object]:
+    facts = asdict(token)
+    facts |= {name: facts[name] and facts[name].strftime("%Y-%m-%dT%H:%M:%SZ") for name in ("created", "expires")}
+    return facts
+
+
+def _end(token: Any) -> str:
+    return "never" if token.expires is None else str(token.expires.strftime("%Y-%m-%d %H:%M"))

@@ -1,0 +1,98 @@
+"""Credentials of requests: the token in `Authorization`, and the callers known by it for some seconds."""
+
+from __future__ import annotations
+
+import time
+from base64 import b64decode
+from binascii import Error as BadBase64
+from typing import Final
+
+from protoslice.concurrency.lru import LruCache
+from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.server.access.decision import Decision, Need, Principal, decide
+from protoslice.server.access.records import Tokens
+from protoslice.server.access.tokens import Token, parse_token
+
+__all__ = ["Callers", "KnownCaller", "token_in"]
+
+KNOWN_SECONDS: Final = 5.0
+"""Time for which a caller is known without a look at the storage: a revoked token ends after it."""
+_CALLERS: Final = 4096
+_ROOM: Final = 8 << 20
+_LONGEST: Final = 512
+"""Characters of a credential; a longer one is none."""
+
+
+class KnownCaller:
+    """A principal, and what was decided about it, until `until` on the monotonic clock."""
+
+    __slots__ = ("_decided", "principal", "until")
+
+    def __init__(self, principal: Principal, until: float) -> None:
+        self.principal = principal
+        self.until = until
+        self._decided: dict[tuple[str, Need], Decision] = {}
+
+    def verdict(self, space: str, need: Need) -> Decision:
+        """The decision, made once for needs without tags."""
+        if need.tags:
+            return decide(self.principal, space, need)
+        found = self._decided.get((space, need))
+        if found is None:
+            if len(self._decided) >= _CALLERS:
+                self._decided.clear()
+            found = self._decided[space, need] = decide(self.principal, space, need)
+        return found
+
+
+class Callers:
+    """Callers by the credentials that they send."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._known: LruCache[str, KnownCaller] = LruCache(most=_CALLERS, room=_ROOM)
+        self._asking: SingleFlight[Token, KnownCaller | None] = SingleFlight()
+
+    def known(self, authorization: str) -> KnownCaller | None:
+        """The caller of a credential that was looked up some seconds ago; None for any other."""
+        found = self._known.get(authorization)
+        return found if found is not None and found.until > time.monotonic() else None
+
+    async def find(self, authorization: str) -> KnownCaller | None:
+        """The caller of a credential; None when it is not valid."""
+        found = self.known(authorization)
+        if found is not None:
+            return found
+        token = token_in(authorization)
+        found = None if token is None else await self._asking.get(token, lambda: self._ask(token))
+        if found is None:
+            self._known.drop(authorization)
+        else:
+            self._known.put(authorization, found, len(authorization) + 1000)
+        return found
+
+    async def _ask(self, token: Token) -> KnownCaller | None:
+        asked = time.monotonic()  # before the read: what was revoked during it counts as valid for no longer
+        record = await self._tokens.find(token)
+        if record is None:
+            return None
+        left = KNOWN_SECONDS if record.expires is None else record.expires.timestamp() - time.time()
+        return KnownCaller(record.principal, asked + min(KNOWN_SECONDS, left))
+
+
+def token_in(authorization: str) -> Token | None:
+    """The token in the value of `Authorization`: of Bearer, or the password of Basic; None without one."""
+    scheme, _, value = authorization.partition(" ")
+    if len(authorization) > _LONGEST:
+        return None
+    value = value.strip()
+    match scheme.lower():
+        case "bearer":
+            return parse_token(value)
+        case "basic":
+            try:
+                return parse_token(b64decode(value, validate=True).decode().partition(":")[2])
+            except (BadBase64, ValueError):
+                return None
+        case _:
+            return None

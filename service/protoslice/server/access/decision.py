@@ -1,0 +1,88 @@
+"""The one decision who may do what: a pure function of principal, space, scope and tags."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, StrEnum, auto
+from typing import Final
+
+from protoslice.formats.selection import pattern
+
+__all__ = ["EVERY_SPACE", "Decision", "Grant", "Need", "Principal", "Scope", "decide"]
+
+EVERY_SPACE: Final = "*"
+"""Space of a grant that holds in all of them, and of what concerns all of them."""
+
+
+class Scope(StrEnum):
+    """Scopes that a route may need and a grant may give."""
+
+    READ = auto()
+    WRITE = auto()
+    DELETE = auto()
+    REGISTER = auto()
+    SCHEMAS = auto()
+    ADMIN = auto()
+
+
+class Decision(Enum):
+    """Outcome of a decision; each but the first is an answer of its own."""
+
+    ALLOWED = auto()
+    UNNAMED = auto()
+    """No principal: 401."""
+    HIDDEN = auto()
+    """No grant in the space, which nothing tells apart from a space that does not exist: 404."""
+    FORBIDDEN = auto()
+    """Grants in the space, none of which suffices: 403."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Scopes in one space; `tags` are patterns with `*`, and limit changes to tags that match one."""
+
+    space: str
+    scopes: frozenset[Scope]
+    tags: tuple[str, ...] = ()
+
+    def covers(self, need: Need) -> bool:
+        """True when this grant suffices for `need`."""
+        if need.scope not in self.scopes and Scope.ADMIN not in self.scopes:
+            return False
+        if not self.tags or need.scope is Scope.READ:
+            return True
+        # A store without a tag is created by anybody who may write; removing one takes a name for it.
+        if not need.tags:
+            return need.scope not in {Scope.DELETE, Scope.ADMIN}
+        return all(any(pattern(limit)(tag) for limit in self.tags) for tag in need.tags)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Named caller, and its grants; `id` tells callers of one name apart."""
+
+    id: str
+    name: str
+    grants: tuple[Grant, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Scope that a request needs, and all tags that it sets, moves or removes."""
+
+    scope: Scope
+    tags: tuple[str, ...] = ()
+
+
+def decide(principal: Principal | None, space: str, need: Need) -> Decision:
+    """Decide whether `principal`, None for an unnamed caller, may do in `space` what needs `need`.
+
+    One grant has to suffice: scopes of one and tags of another do not add up.
+    """
+    if principal is None:
+        return Decision.UNNAMED
+    here: Sequence[Grant] = [grant for grant in principal.grants if grant.space in (space, EVERY_SPACE)]
+    if not any(grant.scopes for grant in here):
+        return Decision.HIDDEN
+    return Decision.ALLOWED if any(grant.covers(need) for grant in here) else Decision.FORBIDDEN

@@ -1,0 +1,128 @@
+"""The gate: before anything is read, a request's caller, space and rule are decided about, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from starlette.types import Scope as AsgiScope
+
+from protoslice.errors import InvalidInput, NotFound, StorageDenied, Unsupported
+from protoslice.server.access.credentials import Callers, KnownCaller
+from protoslice.server.access.decision import EVERY_SPACE, Decision, Need, Principal, Scope
+from protoslice.server.access.records import Tokens
+from protoslice.server.access.rules import Rule, TagPlace
+from protoslice.server.access.tags import tags_of
+from protoslice.server.access.tokens import Token
+from protoslice.server.api.problems import FORBIDDEN, UNAUTHORIZED, HttpProblem
+from protoslice.server.http.headers import Fields
+
+__all__ = ["Admission", "Gate"]
+
+_BASIC: Final = 'Basic realm="protoslice", charset="UTF-8"'
+_READ: Final = Need(Scope.READ)
+
+
+class Admission:
+    """Permission of one request: its caller, and the space it is in."""
+
+    __slots__ = ("_caller", "_scope", "_space", "tags_due")
+
+    def __init__(self, caller: KnownCaller, space: str, rule: Rule) -> None:
+        self._caller = caller
+        self._space = space
+        self._scope = rule.scope
+        self.tags_due = rule.tags is TagPlace.BODY and any(grant.tags for grant in caller.principal.grants)
+        """True while tags of the body are still to be allowed."""
+
+    @property
+    def principal(self) -> Principal:
+        """The caller, who has a name."""
+        return self._caller.principal
+
+    def allow_tags(self, tags: Sequence[str]) -> None:
+        """Raise `HttpProblem` unless the caller may set these tags, which its body names."""
+        if self._scope is not None:
+            self.require(Need(self._scope, tuple(tags)))
+        self.tags_due = False
+
+    def require_sight(self) -> None:
+        """Raise `NotFound` unless the caller has a grant in its space."""
+        if self._caller.verdict(self._space, _READ) is Decision.HIDDEN:
+            raise _hidden(self._space)
+
+    def require(self, need: Need, space: str | None = None) -> None:
+        """Raise `HttpProblem` unless the caller may do in `space`, by default its own, what needs `need`."""
+        if self._caller.verdict(space or self._space, need) is not Decision.ALLOWED:
+            told = f" for the tags {', '.join(need.tags)}" if need.tags else ""
+            everywhere = " in every space" if EVERY_SPACE in {space, self._space} else ""
+            detail = f"the token lacks the scope {need.scope}{told}{everywhere}"
+            raise HttpProblem(FORBIDDEN, detail, scope=str(need.scope))
+
+
+class Gate:
+    """Lets requests in by the tokens of a storage, or all of them while it stands open."""
+
+    def __init__(self, *, closed: bool) -> None:
+        self.closed = closed
+        self._tokens: Tokens | None = None
+        self._callers: Callers | None = None
+
+    async def start(self, tokens: Tokens) -> Token | None:
+        """Know callers by `tokens` from now on; the first token of a storage that had none, else None.
+
+        `InvalidInput` where the storage cannot keep any.
+        """
+        self._tokens, self._callers = tokens, Callers(tokens)
+        try:
+            return await tokens.first()
+        except (Unsupported, StorageDenied):
+            raise InvalidInput(
+                "this storage takes no tokens, without which nobody could enter: start with PROTOSLICE_AUTH=open"
+            ) from None
+
+    @property
+    def tokens(self) -> Tokens:
+        """Tokens of the service; `Unsupported` while the gate stands open, when they would mean nothing."""
+        if not self.closed or self._tokens is None:
+            raise Unsupported("this service asks nobody for a token: start it with PROTOSLICE_AUTH=tokens")
+        return self._tokens
+
+    def reader(self, authorization: str | None, space: str) -> Principal | None:
+        """The caller of a credential, if it was looked up some seconds ago and may read in `space`; else None."""
+        if authorization is None or self._callers is None:
+            return None
+        caller = self._callers.known(authorization)
+        return caller.principal if caller is not None and caller.verdict(space, _READ) is Decision.ALLOWED else None
+
+    async def admit(
+        self, scope: AsgiScope, fields: Fields, space: str, rule: Rule, parameters: Mapping[str, Any]
+    ) -> Admission | None:
+        """Admission of a request, or None where nobody is asked; `HttpProblem` or `NotFound` for a refusal."""
+        if not self.closed or rule.scope is None:
+            return None
+        authorization = fields.get(b"authorization")
+        caller = None
+        if authorization is not None and self._callers is not None:
+            caller = await self._callers.find(authorization)
+        if caller is None:
+            raise _unnamed(scope["path"], wrong=authorization is not None)
+        admission = Admission(caller, EVERY_SPACE if rule.everywhere else space, rule)
+        # Tags are read once the caller may see the space: before that, mistakes in them tell nothing.
+        admission.require_sight()
+        admission.require(Need(rule.scope, tags_of(rule.tags, scope, fields, parameters)))
+        return admission
+
+
+def _hidden(space: str) -> NotFound:
+    """The error for a space that the caller may not see, the same as for one that does not exist."""
+    return NotFound("there is nothing here for this token" if space == EVERY_SPACE else f"there is no space {space!r}")
+
+
+def _unnamed(path: str, *, wrong: bool) -> HttpProblem:
+    """Problem of a caller without a valid token, with challenges that clients of `path` understand."""
+    said = "the token is not valid: unknown, expired or revoked" if wrong else UNAUTHORIZED.advice
+    bearer = 'Bearer realm="protoslice"' + (', error="invalid_token"' if wrong else "")
+    # Clients of OCI registries take Bearer for the URL of a service that gives out tokens.
+    challenge = _BASIC if "/v2/" in path else f"{bearer}, {_BASIC}"
+    return HttpProblem(UNAUTHORIZED, said, headers={"www-authenticate": challenge})

@@ -1,0 +1,156 @@
+"""Records of tokens: hashes, names and grants, in a folder of the storage that no space reaches."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from protoslice.errors import Conflict, InvalidInput, NotFound
+from protoslice.server.access.decision import EVERY_SPACE, Grant, Principal, Scope
+from protoslice.server.access.tokens import Token, is_token_id, new_token
+from protoslice.storage import Storage
+from protoslice.stores import ResultPage
+from protoslice.stores.catalog.named_records import NamedRecords
+from protoslice.stores.layout import keys
+
+__all__ = ["NewToken", "TokenRecord", "Tokens"]
+
+_ADMIN: Final = "admin"
+_MOST_TAGS: Final = 64
+_LONGEST: Final = 128
+"""Characters of a name, and of a pattern of tags."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """Terms of a token that is to be made; `expires` is in seconds since the epoch."""
+
+    name: str
+    grant: Grant
+    expires: float | None = None
+
+    def check(self) -> None:
+        """Raise `InvalidInput` for a name, scopes or patterns that no token may have."""
+        if not self.name or len(self.name) > _LONGEST or not self.name.isprintable():
+            raise InvalidInput(f"a token needs a name of at most {_LONGEST} printable characters")
+        if not self.grant.scopes:
+            raise InvalidInput(f"a token needs a scope at least: {', '.join(Scope)}")
+        if len(self.grant.tags) > _MOST_TAGS or any(not 0 < len(tag) <= _LONGEST for tag in self.grant.tags):
+            raise InvalidInput(
+                f"a token has at most {_MOST_TAGS} patterns of tags, each of at most {_LONGEST} characters"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """A token as it is kept: its secret is known by the hash alone."""
+
+    id: str
+    name: str
+    grant: Grant
+    created: datetime
+    expires: datetime | None
+    hash: str
+
+    @property
+    def principal(self) -> Principal:
+        """The caller that the token names."""
+        return Principal(self.id, self.name, (self.grant,))
+
+    @property
+    def expired(self) -> bool:
+        """True when its time is over."""
+        return self.expires is not None and self.expires.timestamp() <= time.time()
+
+
+class Tokens:
+    """The tokens of a storage. A revoked one is gone from it."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._records = NamedRecords(storage, keys.TOKENS, "token")
+
+    async def create(self, wanted: NewToken) -> tuple[Token, TokenRecord]:
+        """A new token, which is told this once, and its record."""
+        wanted.check()
+        token = new_token()
+        now = datetime.now(UTC)
+        expires = None if wanted.expires is None else datetime.fromtimestamp(wanted.expires, UTC)
+        record = TokenRecord(token.id, wanted.name, wanted.grant, now, expires, token.hash)
+        await self._records.create(keys.TOKENS / token.id, _encoded(record))
+        return token, record
+
+    async def find(self, token: Token) -> TokenRecord | None:
+        """The record of a token that is valid now; None for every other."""
+        with suppress(NotFound):
+            data, _ = await self._records.read(keys.TOKENS / token.id)
+            record = _decoded(data)
+            if token.proves(record.hash) and not record.expired:
+                return record
+        return None
+
+    async def page(self, space: str, limit: int, cursor: str | None) -> ResultPage[TokenRecord]:
+        """Tokens of one space among `limit` of all, and the cursor of the next page."""
+        if cursor is not None and not is_token_id(cursor):
+            raise InvalidInput("this cursor was not given by this service")
+        found, following = await self._records.page(limit, cursor)
+        records = (_decoded(data) for data, _ in found)
+        return ResultPage([record for record in records if record.grant.space == space], following)
+
+    async def revoke(self, id: str, space: str) -> None:
+        """Remove a token of `space`; `NotFound` when it has none of that id."""
+        missing = NotFound(f"there is no token {id[:40]!r} in this space")
+        if not is_token_id(id):
+            raise missing
+        key = keys.TOKENS / id
+        try:
+            data, stat = await self._records.read(key)
+        except NotFound:
+            raise missing from None
+        if _decoded(data).grant.space != space:
+            raise missing
+        await self._records.remove(key, stat.etag)
+
+    async def first(self) -> Token | None:
+        """An admin token for a storage that never had one, made by one replica alone; else None."""
+        with suppress(NotFound):
+            await self._storage.stat(keys.ADMIN)
+            return None
+        token, record = await self.create(NewToken(_ADMIN, Grant(EVERY_SPACE, frozenset({Scope.ADMIN}))))
+        # The record first: a replica that dies between the two leaves a token that nobody holds.
+        try:
+            await self._storage.put_if_absent(keys.ADMIN, token.id.encode())
+        except Conflict:
+            stat = await self._storage.stat(keys.ADMIN)
+            if await self._storage.get_range(keys.ADMIN, 0, stat.size) != token.id.encode():
+                await self.revoke(record.id, EVERY_SPACE)
+                return None
+        return token
+
+
+def _encoded(record: TokenRecord) -> bytes:
+    grant = {"space": record.grant.space, "scopes": sorted(record.grant.scopes), "tags": record.grant.tags}
+    times = {
+        "created": record.created.timestamp(),
+        "expires": None if record.expires is None else record.expires.timestamp(),
+    }
+    return json.dumps({"id": record.id, "name": record.name, "grant": grant, "hash": record.hash} | times).encode()
+
+
+def _decoded(data: bytes) -> TokenRecord:
+    said: dict[str, Any] = json.loads(data)
+    grant = said["grant"]
+    scopes: Sequence[str] = grant["scopes"]
+    return TokenRecord(
+        said["id"],
+        said["name"],
+        Grant(grant["space"], frozenset(map(Scope, scopes)), tuple(grant["tags"])),
+        datetime.fromtimestamp(said["created"], UTC),
+        None if said["expires"] is None else datetime.fromtimestamp(said["expires"], UTC),
+        said["hash"],
+    )

@@ -1,0 +1,160 @@
+"""Table of rules: for every route the scope that it needs, and where its request names tags.
+
+A route without a row does not start. `CONTRIBUTING.md` tells how to add one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from protoslice.server.access.decision import Scope
+
+__all__ = ["RULES", "Rule", "TagPlace", "check_rules"]
+
+
+class TagPlace(Enum):
+    """Place where a request names the tags that it sets or removes."""
+
+    NOWHERE = auto()
+    PATH = auto()
+    """The parameter `tag` of the route."""
+    QUERY = auto()
+    """The parameters `tag` of the query."""
+    UPLOAD = auto()
+    """The query, and the word `tag` of Upload-Metadata."""
+    REPOSITORY = auto()
+    """The parameter `name` of the route: a repository, whose name patterns match as they do tags."""
+    BODY = auto()
+    """The body: the route calls `Services.allow_tags` before it gets at any stores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Scope that a route needs; None lets everybody in, and opens no space."""
+
+    scope: Scope | None
+    tags: TagPlace = TagPlace.NOWHERE
+    everywhere: bool = False
+    """True for a route that concerns all spaces: a grant in one of them is not enough."""
+
+
+_OPEN: Final = Rule(None)
+_READ: Final = Rule(Scope.READ)
+_WRITE: Final = Rule(Scope.WRITE)
+_DELETE: Final = Rule(Scope.DELETE)
+_SCHEMAS: Final = Rule(Scope.SCHEMAS)
+_TOKENS: Final = Rule(Scope.ADMIN)
+_COMMIT: Final = Rule(Scope.WRITE, TagPlace.REPOSITORY)
+_CUT: Final = Rule(Scope.DELETE, TagPlace.REPOSITORY)
+_OCI: Final = "/v2/{name:path}"
+_HUB: Final = "/api/{kind}/{name:repository}"
+
+RULES: Final[Mapping[str, Rule]] = {
+    "GET /": _OPEN,
+    "GET /assets/{name}": _OPEN,
+    "GET /docs": _OPEN,
+    "GET /livez": _OPEN,
+    "GET /m/{rest:path}": _OPEN,
+    "GET /metrics": Rule(Scope.READ, everywhere=True),
+    "GET /openapi.json": _OPEN,
+    "GET /operations": _OPEN,
+    "GET /problems/{slug}": _OPEN,
+    "GET /readyz": _OPEN,
+    "POST /v1/chunks/missing": _READ,
+    "GET /v1/schemas": _READ,
+    "GET /v1/schemas/{name}": _READ,
+    "PUT /v1/schemas/{name}": _SCHEMAS,
+    "DELETE /v1/schemas/{name}": _SCHEMAS,
+    "GET /v1/spaces": Rule(Scope.READ, everywhere=True),
+    "PUT /v1/spaces/{space}": Rule(Scope.ADMIN, everywhere=True),
+    "GET /v1/stores": _READ,
+    "PUT /v1/stores": Rule(Scope.WRITE, TagPlace.QUERY),
+    "POST /v1/stores": Rule(Scope.WRITE, TagPlace.QUERY),
+    "POST /v1/stores/assemble": Rule(Scope.WRITE, TagPlace.BODY),
+    "POST /v1/stores/register": Rule(Scope.REGISTER, TagPlace.BODY),
+    "GET /v1/stores/{ref}": _READ,
+    "DELETE /v1/stores/{ref}": _DELETE,
+    "POST /v1/stores/{id}/restore": _DELETE,
+    "GET /v1/stores/{ref}/archive.tar": _READ,
+    "GET /v1/stores/{ref}/chunks": _READ,
+    "GET /v1/stores/{ref}/chunks/{n}": _READ,
+    "GET /v1/stores/{ref}/cpb": _READ,
+    "GET /v1/stores/{ref}/files/{path:path}": _READ,
+    "GET /v1/stores/{ref}/merge": _READ,
+    "GET /v1/stores/{ref}/metadata": _READ,
+    "GET /v1/stores/{ref}/pieces": _READ,
+    "GET /v1/stores/{ref}/records": _READ,
+    "GET /v1/stores/{ref}/records/{n}": _READ,
+    "GET /v1/stores/{ref}/references.json": _READ,
+    "GET /v1/stores/{ref}/safetensors": _READ,
+    "GET /v1/stores/{ref}/signatures": _READ,
+    "GET /v1/stores/{ref}/summary": _READ,
+    "GET /v1/stores/{ref}/tensors": _READ,
+    "GET /v1/stores/{ref}/tensors/{name:path}": _READ,
+    "GET /v1/stores/{ref}/tree": _READ,
+    "GET /v1/stores/{ref}/treemap": _READ,
+    "GET /v1/tags": _READ,
+    "GET /v1/tags/{tag}": _READ,
+    "PUT /v1/tags/{tag}": Rule(Scope.WRITE, TagPlace.PATH),
+    "DELETE /v1/tags/{tag}": Rule(Scope.DELETE, TagPlace.PATH),
+    "GET /v1/tokens": _TOKENS,
+    "POST /v1/tokens": _TOKENS,
+    "DELETE /v1/tokens/{id}": _TOKENS,
+    "OPTIONS /v1/uploads": _OPEN,
+    "POST /v1/uploads": Rule(Scope.WRITE, TagPlace.UPLOAD),
+    "OPTIONS /v1/uploads/{upload}": _OPEN,
+    "GET /v1/uploads/{upload}": _WRITE,
+    "PATCH /v1/uploads/{upload}": _WRITE,
+    "POST /v1/uploads/{upload}": _WRITE,
+    "DELETE /v1/uploads/{upload}": _WRITE,
+    "GET /v1/uploads/{upload}/records": _READ,
+    # The hub, whose clients send the token as Bearer.
+    "GET /api/whoami-v2": _READ,
+    "POST /api/validate-yaml": _WRITE,
+    "POST /api/repos/create": Rule(Scope.WRITE, TagPlace.BODY),
+    "DELETE /api/repos/delete": _DELETE,
+    f"GET {_HUB}": _READ,
+    f"GET {_HUB}/commits/{{revision}}": _READ,
+    f"GET {_HUB}/refs": _READ,
+    f"GET {_HUB}/revision/{{revision}}": _READ,
+    f"GET {_HUB}/tree/{{revision}}": _READ,
+    f"GET {_HUB}/tree/{{revision}}/{{folder:path}}": _READ,
+    f"POST {_HUB}/paths-info/{{revision}}": _READ,
+    f"POST {_HUB}/preupload/{{revision}}": _COMMIT,
+    f"POST {_HUB}/commit/{{revision}}": _COMMIT,
+    f"POST {_HUB}/branch/{{branch}}": _COMMIT,
+    f"POST {_HUB}/tag/{{revision}}": _COMMIT,
+    f"DELETE {_HUB}/branch/{{branch}}": _CUT,
+    f"DELETE {_HUB}/tag/{{tag}}": _CUT,
+    "GET /datasets/{name:repository}/resolve/{revision}/{path:path}": _READ,
+    "GET /{name:repository}/resolve/{revision}/{path:path}": _READ,
+    "POST /datasets/{name:repository}.git/info/lfs/objects/batch": _COMMIT,
+    "POST /{name:repository}.git/info/lfs/objects/batch": _COMMIT,
+    "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}": _COMMIT,
+    # OCI registries, whose clients send the token as the password of Basic.
+    "GET /v2/": _READ,
+    "GET /v2/_catalog": _READ,
+    f"GET {_OCI}/tags/list": _READ,
+    f"GET {_OCI}/blobs/{{digest}}": _READ,
+    f"GET {_OCI}/manifests/{{ref}}": _READ,
+    f"GET {_OCI}/referrers/{{digest}}": _READ,
+    f"PUT {_OCI}/manifests/{{ref}}": _COMMIT,
+    f"POST {_OCI}/blobs/uploads/": _COMMIT,
+    f"GET {_OCI}/blobs/uploads/{{upload}}": _COMMIT,
+    f"PATCH {_OCI}/blobs/uploads/{{upload}}": _COMMIT,
+    f"PUT {_OCI}/blobs/uploads/{{upload}}": _COMMIT,
+    f"DELETE {_OCI}/blobs/uploads/{{upload}}": _COMMIT,
+    f"DELETE {_OCI}/blobs/{{digest}}": _CUT,
+    f"DELETE {_OCI}/manifests/{{ref}}": _CUT,
+}
+"""Rules by method and template of the path; HEAD goes by the row of GET."""
+
+
+def check_rules(routes: Iterable[str]) -> None:
+    """Raise `RuntimeError` unless the table has a row for each of `routes`."""
+    missing = sorted(set(routes) - RULES.keys())
+    if missing:
+        raise RuntimeError(f"server/access/rules.py: add rows for {', '.join(missing)}")

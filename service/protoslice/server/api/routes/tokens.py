@@ -1,0 +1,112 @@
+"""Tokens: making, listing and revoking."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from protoslice.server.access.decision import EVERY_SPACE, Grant, Scope
+from protoslice.server.access.places import space_of
+from protoslice.server.access.records import NewToken, TokenRecord
+from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
+from protoslice.server.api.json_answers import json_answer, page_answer
+from protoslice.server.api.models import PageModel
+from protoslice.server.api.request_bodies import CreateToken
+from protoslice.server.middleware.body_limits import GuardedRoute
+from protoslice.server.services import Given, Services
+
+router = APIRouter(tags=["tokens"], route_class=GuardedRoute)
+
+_NO_STORE = {"cache-control": "no-store"}
+Everywhere = Annotated[bool, Query(description="Tokens for every space, which takes an admin of all.")]
+
+
+class TokenModel(BaseModel):
+    """Facts about a token, but for its secret."""
+
+    id: str
+    name: str
+    space: str = Field(description="`*` is every space.")
+    scopes: list[Scope]
+    tags: list[str] = Field(description="Patterns that tags have to match; none: any tag.")
+    created: str
+    expires: str | None
+
+
+class NewTokenModel(TokenModel):
+    """Facts about a new token, and the token, which is told this once."""
+
+    token: str
+
+
+@router.post(
+    "/v1/tokens",
+    operation_id="create_token",
+    status_code=201,
+    response_model=NewTokenModel,
+    responses=problems(401, 403, 404, 413, 422, 507),
+    summary="Make a token",
+)
+async def create_token(request: Request, services: Given, body: CreateToken) -> Response:
+    """Make a token for the space of the URL, or for every space; only its hash is kept."""
+    space = _where(request, services, body.every_space)
+    expires = None if body.expires_seconds is None else time.time() + body.expires_seconds
+    grant = Grant(space, frozenset(body.scopes), tuple(body.tags))
+    token, record = await services.gate.tokens.create(NewToken(body.name, grant, expires))
+    return json_answer(request, _as_json(record) | {"token": token.text}, status=201, headers=_NO_STORE)
+
+
+@router.get(
+    "/v1/tokens",
+    operation_id="list_tokens",
+    response_model=PageModel[TokenModel],
+    responses={304: SEEN, **problems(401, 403, 404, 412, 422)},
+    summary="A page of tokens",
+)
+async def list_tokens(
+    request: Request,
+    services: Given,
+    every_space: Everywhere = False,
+    limit: Annotated[int, Query(ge=1, description="At most so many; a page may be empty and have a next one.")] = 100,
+    cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
+) -> Response:
+    """List the tokens of the space of the URL, or those for every space. Secrets are not kept."""
+    space = _where(request, services, every_space)
+    most = min(limit, services.settings.max_page_items)
+    page = await services.gate.tokens.page(space, most, cursor)
+    return page_answer(request, page, [_as_json(record) for record in page.items])
+
+
+@router.delete(
+    "/v1/tokens/{id}",
+    operation_id="revoke_token",
+    status_code=204,
+    responses=problems(401, 403, 404, 422),
+    summary="Revoke a token",
+)
+async def revoke_token(request: Request, services: Given, id: str, every_space: Everywhere = False) -> Response:
+    """Revoke a token; at every replica it ends within ten seconds."""
+    await services.gate.tokens.revoke(id, _where(request, services, every_space))
+    return Response(status_code=204)
+
+
+def _where(request: Request, services: Services, every_space: bool) -> str:
+    if every_space:
+        services.require(Scope.ADMIN, EVERY_SPACE)
+    return EVERY_SPACE if every_space else space_of(request.scope)
+
+
+def _as_json(record: TokenRecord) -> dict[str, Any]:
+    return {
+        "id": record.id,
+        "name": record.name,
+        "space": record.grant.space,
+        "scopes": sorted(record.grant.scopes),
+        "tags": list(record.grant.tags),
+        "created": record.created.isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "expires": record.expires and record.expires.isoformat(timespec="seconds").replace("+00:00", "Z"),
+    }

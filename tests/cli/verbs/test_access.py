@@ -1,0 +1,100 @@
+"""Tokens and spaces on the command line, against a service that asks for tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.process import service_process
+from tests.support.stores import onnx
+
+
+@dataclass(frozen=True)
+class Site:
+    """A service with a space `team`: its URL, its storage, its admin token."""
+
+    url: str
+    storage: Path
+    admin: str
+
+    @property
+    def team(self) -> dict[str, str]:
+        """Environment of an admin who works in the space."""
+        return {"PROTOSLICE_URL": f"{self.url}/spaces/team", "PROTOSLICE_TOKEN": self.admin}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("site")
+    settings = {"PROTOSLICE_STORAGE": folder.as_uri(), "PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
+    with service_process(settings=settings | {"PROTOSLICE_AUTH": "tokens"}) as service:
+        assert service.running.stdout is not None
+        yield Site(service.url, folder, service.running.stdout.readline().strip().rpartition(" ")[2])
+
+
+@pytest.fixture(autouse=True)
+def space(call: Any, site: Site) -> None:
+    """The space `team`."""
+    made = call("space", "create", "team", "--url", site.url, PROTOSLICE_TOKEN=site.admin)
+    assert made.stdout == f"{site.url}/spaces/team\n"
+
+
+def test_a_team_gets_a_space_and_a_robot_a_token(call: Any, site: Site, tmp_path: Path) -> None:
+    assert call("space", "ls", "--url", site.url, PROTOSLICE_TOKEN=site.admin).stdout == "default\nteam\n"
+    made = call("token", "create", "ci", "--scope", "read", "--scope", "write", "--tag", "ci-*", **site.team)
+    token = made.stdout.strip()
+    assert token.startswith("psl_")
+    assert token not in made.stderr
+    robot = site.team | {"PROTOSLICE_TOKEN": token}
+    (tmp_path / "m.onnx").write_bytes(onnx(1000))
+    call("push", tmp_path / "m.onnx", "--tag", "ci-1", **robot)
+    assert "ci-1" in call("ls", **robot).stdout
+    refused = call("tag", "prod", "@ci-1", code=6, **robot)
+    assert "lacks the scope write for the tags prod" in refused.stderr
+    assert "there is no space" in call("ls", "--url", site.url, code=4, **robot).stderr
+
+
+def test_tokens_are_listed_and_revoked(call: Any, site: Site) -> None:
+    made = json.loads(call("token", "create", "x", "--scope", "read", "--expires", "90d", "--json", **site.team).stdout)
+    (shown,) = [
+        each for each in json.loads(call("token", "ls", "--json", **site.team).stdout) if each["id"] == made["id"]
+    ]
+    assert shown == made | {"token": ""}
+    assert made["expires"] > made["created"]
+    assert made["id"] in call("token", "ls", **site.team).stdout
+    call("token", "revoke", made["id"], **site.team)
+    assert made["id"] not in call("token", "ls", **site.team).stdout
+
+
+def test_without_a_token_the_command_line_says_where_one_goes(call: Any, site: Site) -> None:
+    assert "set PROTOSLICE_TOKEN" in call("ls", "--url", site.url, code=6).stderr
+
+
+def test_a_token_may_lie_in_a_file(call: Any, site: Site, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{site.admin}\n")
+    given = {"PROTOSLICE_URL": f"{site.url}/spaces/team", "PROTOSLICE_TOKEN_FILE": str(file)}
+    call("ls", **given)
+    file.write_bytes(b"\xff")
+    assert "PROTOSLICE_TOKEN_FILE" in call("ls", code=2, **given).stderr
+    assert "PROTOSLICE_TOKEN_FILE" in call("ls", code=2, **given | {"PROTOSLICE_TOKEN_FILE": "/none"}).stderr
+
+
+def test_whoever_reaches_the_storage_makes_an_admin_token_anew(call: Any, site: Site) -> None:
+    options = ["--storage", site.storage.as_uri(), "--scope", "admin"]
+    token = call("token", "create", "again", *options, "--every-space").stdout.strip()
+    call("ls", "--url", site.url, PROTOSLICE_TOKEN=token)
+    assert "--every-space" in call("token", "create", "again", *options, code=2).stderr
+    wrong = call("token", "create", "x", *options, "--scope", "all", "--every-space", code=2)
+    assert "there are the scopes read, write" in wrong.stderr
+
+
+@pytest.mark.parametrize("text", ["", "90", "d", "1w", "-1d", "1.5h"])
+def test_times_are_numbers_with_a_unit(call: Any, site: Site, text: str) -> None:
+    assert (
+        "is no time" in call("token", "create", "x", "--scope", "read", f"--expires={text}", code=2, **site.team).stderr
+    )

@@ -1,0 +1,288 @@
+"""The gate, asked by every route, for every caller, in its own space, another and a missing one."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from random import Random
+
+import pytest
+from tests.server.access.closed import bearer, closed_service, token_for
+from tests.support.asgi import Asked, ask
+from tests.support.stores import onnx
+
+from protoslice.recipes import MEDIA_TYPE
+from protoslice.server.access.decision import EVERY_SPACE, Scope
+from protoslice.server.access.rules import RULES, Rule, check_rules
+from protoslice.server.api.views import VIEWS
+from protoslice.server.app import Application
+from protoslice.server.middleware.body_limits import rows_of
+
+READ, WRITE, DELETE, ADMIN = Scope.READ, Scope.WRITE, Scope.DELETE, Scope.ADMIN
+SPACES = ["own", "other", "missing", "default"]
+LIMITED = "limited"
+HIDDEN = "there is no space"
+
+
+async def principals(app: Application) -> dict[str, str | None]:
+    """Tokens of every kind, by name; None for a caller without one."""
+    return {
+        "nobody": None,
+        "garbage": "psl_" + "0" * 48,
+        "expired": await token_for(app, *Scope, seconds=-1),
+        **{str(scope): await token_for(app, scope) for scope in Scope},
+        LIMITED: await token_for(app, READ, WRITE, DELETE, tags=("ci-*",)),
+        "reads everywhere": await token_for(app, READ, space=EVERY_SPACE),
+        "admin everywhere": await token_for(app, ADMIN, space=EVERY_SPACE),
+    }
+
+
+def expected(who: str, rule: Rule, row: str, space: str) -> int:
+    """Status by which the gate has to refuse, or 0 when it has to let in; told without `decide`."""
+    if rule.scope is None:
+        return 0
+    if who in {"nobody", "garbage", "expired"}:
+        return 401
+    everywhere = who.endswith("everywhere")
+    if not everywhere and (rule.everywhere or space != "own"):
+        return 404
+    held = {READ, WRITE, DELETE} if who == LIMITED else {READ} if who.startswith("reads") else {ADMIN}
+    held = held if who == LIMITED or everywhere else {Scope(who)}
+    if ADMIN not in held and rule.scope not in held:
+        return 403
+    named = "{tag}" in row or "{name:repository}" in row or "/v2/{name" in row
+    if who == LIMITED and (rule.scope is DELETE or named) and rule.scope is not READ:
+        return 403  # the tag of the path is `x`, the repository `a/x`, and a store is removed without naming any
+    return 404 if space == "missing" else 0
+
+
+def test_every_route_for_every_caller_in_every_space() -> None:
+    async def work(app: Application) -> None:
+        callers, wrong = await principals(app), list[str]()
+        for row in rows_of(app.router.routes) | {view.row for view in VIEWS}:
+            rule = RULES[row]
+            method, _, template = row.partition(" ")
+            named = template.replace("{name:repository}", "a/x").replace("{kind}", "models")
+            path = re.sub(r"{(\w+)(:path)?}", "x", named)
+            for space in SPACES:
+                for who, token in callers.items():
+                    root = "" if space == "default" else f"/spaces/{space}"
+                    got = await ask(app, method, root + path, headers=bearer(token))
+                    refused = got.status if got.status in {401, 403} or HIDDEN in got.text else 0
+                    refused = 404 if "nothing here for this token" in got.text else refused
+                    if refused != expected(who, rule, row, space):
+                        wrong.append(f"{who}: {row} in {space}: {got.status} {got.text[:200]}")
+                    if got.status == 401:
+                        assert got.headers["www-authenticate"].startswith(("Bearer ", "Basic ")), got
+        assert wrong == []
+
+    closed_service(work)
+
+
+def test_a_route_without_a_row_does_not_start() -> None:
+    with pytest.raises(RuntimeError, match="GET /v1/new"):
+        check_rules([*RULES, "GET /v1/new"])
+    check_rules(RULES)
+
+
+def test_a_hidden_space_and_a_missing_one_look_the_same() -> None:
+    async def work(app: Application) -> None:
+        token = await token_for(app, ADMIN)
+        for path in ("/v1/stores", "/v1/stores/x/files/a", "/v1/tokens", "/", "/livez"):
+            seen = set()
+            for space in ("other", "absent"):
+                got = await ask(app, "GET", f"/spaces/{space}{path}", headers=bearer(token))
+                seen.add((got.status, re.sub(r'"request_id": "\w+"|other|absent', "", got.text)))
+            assert len(seen) == 1, path
+
+    closed_service(work)
+
+
+def tags_set(tag: str, store: str) -> dict[str, tuple[str, str, bytes, dict[str, str]]]:
+    """Every way in which a request sets or removes `tag`, by name."""
+    metadata = {"upload-metadata": f"tag {b64encode(tag.encode()).decode()}", "upload-length": "5"}
+    begin = {"tus-resumable": "1.0.0"}
+    in_json = {"content-type": "application/json"}
+    return {
+        "query of PUT": ("PUT", f"/v1/stores?filename=m&tag=ci-1&tag={tag}", onnx(10), {}),
+        "query of POST": ("POST", f"/v1/stores?filename=m&tag={tag}", onnx(10), {}),
+        "tus metadata": ("POST", "/v1/uploads", b"", begin | metadata),
+        "query of tus": ("POST", f"/v1/uploads?tag={tag}", b"", begin | {"upload-length": "5"}),
+        "assemble": (
+            "POST",
+            "/v1/stores/assemble",
+            json.dumps({"uploads": {"a": "x"}, "tags": [tag]}).encode(),
+            in_json,
+        ),
+        "repository": ("POST", "/api/repos/create", b'{"name":"r","organization":"%b"}' % tag.encode(), in_json),
+        "branch": ("POST", f"/api/models/{tag}%2Fr/branch/b", b"{}", in_json),
+        "tag": ("PUT", f"/v1/tags/{tag}", json.dumps({"store": store}).encode(), in_json),
+        "removal of a tag": ("DELETE", f"/v1/tags/{tag}", b"", {}),
+    }
+
+
+def test_patterns_cover_every_way_of_setting_a_tag() -> None:
+    async def work(app: Application) -> None:
+        owner, limited = await token_for(app, ADMIN), await token_for(app, READ, WRITE, DELETE, tags=("ci-*",))
+        made = await ask(app, "PUT", "/spaces/own/v1/stores?filename=m&tag=prod", onnx(10), bearer(owner))
+        store = json.loads(made.body)["id"]
+        for tag, refused in (("prod", True), ("ci-2", False)):
+            for way, (method, path, body, headers) in tags_set(tag, store).items():
+                got = await ask(app, method, f"/spaces/own{path}", body, headers | bearer(limited))
+                assert (got.status == 403) is refused, (way, tag, got)
+        for method, path in (("DELETE", f"/v1/stores/{store}"), ("POST", f"/v1/stores/{store}/restore")):
+            assert (await ask(app, method, f"/spaces/own{path}", headers=bearer(limited))).status == 403
+
+    closed_service(work)
+
+
+def test_tags_of_a_registration_are_asked_about() -> None:
+    async def work(app: Application) -> None:
+        limited = await token_for(app, Scope.REGISTER, tags=("ci-*",))
+        for tag, status in (("prod", 403), ("ci-1", 422)):
+            body = json.dumps({"files": {"a": "file:///none"}, "tags": [tag]}).encode()
+            headers = bearer(limited) | {"content-type": "application/json"}
+            assert (await ask(app, "POST", "/spaces/own/v1/stores/register", body, headers)).status == status
+
+    closed_service(work)
+
+
+def test_writing_alone_copies_nothing_out_of_stores() -> None:
+    async def work(app: Application) -> None:
+        writer = await token_for(app, WRITE)
+        headers = bearer(writer) | {"content-type": MEDIA_TYPE}
+        got = await ask(app, "PUT", "/spaces/own/v1/stores", b"x", headers)
+        assert (got.status, json.loads(got.body)["scope"]) == (403, "read")
+
+    closed_service(work)
+
+
+def test_authorized_answers_are_private() -> None:
+    async def work(app: Application) -> None:
+        token = bearer(await token_for(app, ADMIN))
+        made = await ask(app, "PUT", "/spaces/own/v1/stores?filename=m.onnx&tag=m", onnx(10), token)
+        store = json.loads(made.body)["id"]
+        paths = [
+            f"/v1/stores/{store}/files/m.onnx",
+            "/v1/stores/m/files/m.onnx",
+            f"/v1/stores/{store}/tree",
+            "/v1/tags",
+        ]
+        for path in (*paths, f"/v1/stores/{store}", "/v1/stores", f"/v1/stores/{store}/tensors/weight-0"):
+            got = await ask(app, "GET", f"/spaces/own{path}", headers=token)
+            assert got.status == 200, got
+            assert got.headers["cache-control"].startswith("private, "), path
+            assert "public" not in got.headers["cache-control"]
+
+    closed_service(work)
+
+
+HOSTILE = [
+    *(("GET", path, {}) for path in (
+        "//v1/stores", "/v1//stores", "/v1/stores/", "/./v1/stores", "/v1/../v1/stores", "/%2e/v1/stores",
+        "/v1%2fstores", "/%76%31/stores", "/spaces/own/../other/v1/stores", "/spaces/own/%2e%2e/other/v1/stores",
+        "/spaces/own//v1/stores",
+        "/spaces/own/spaces/other/v1/stores", "/spaces//v1/stores", "/spaces/OWN/v1/stores", "/livez/../v1/stores",
+        "/docs/../metrics", "/spaces/own%2f..%2fother/v1/stores", "/v1/stores%00", "/v1/stores;x",
+        "/spaces/*/v1/stores",
+    )),
+    ("POST", "/v1/stores", {"x-http-method-override": "GET"}),
+    ("POST", "/v1/uploads/x", {"x-http-method-override": "DELETE"}),
+    ("OPTIONS", "/v1/stores", {}),
+    *(("GET", "/v1/stores", {"authorization": value}) for value in (
+        "", " ", "Bearer", "Bearer ", "Bearer \x00", "Basic", "Basic !", "Basic " + b64encode(b"no-colon").decode(),
+        "Basic " + b64encode(b"\xff:\xff").decode(), "Digest x", "Bearer " + "psl_" * 2000, "bearer psl_" + "0" * 48,
+        "Bearer a, Bearer b", "Negotiate psl_" + "0" * 48,
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("with_token", [False, True])
+def test_hostile_requests_get_nothing(with_token: bool) -> None:
+    """Without a token, and with one for the space `own` alone, nothing of another space is answered."""
+
+    async def work(app: Application) -> None:
+        token = bearer(await token_for(app, *Scope) if with_token else None)
+        for method, path, headers in HOSTILE:
+            got = await ask(app, method, path, headers={**token, **headers})
+            assert got.status in {400, 401, 404, 405}, (method, path, headers, got)
+
+    closed_service(work)
+
+
+CALLS = [line.split() for line in """
+    PUT /v1/stores?filename=m.onnx&tag=a
+    PUT /v1/stores?filename=n.onnx&tag=b
+    GET /v1/stores
+    GET /v1/stores/a
+    GET /v1/stores/{id}
+    GET /v1/stores/{id}/files/m.onnx
+    GET /v1/stores/{id}/pieces
+    DELETE /v1/stores/{id}
+    POST /v1/stores/{id}/restore
+    POST /v1/uploads
+    GET /v1/tags
+    GET /v1/tags/a
+    DELETE /v1/tags/a
+    GET /v1/schemas
+    GET /v1/tokens
+    GET /v1/spaces
+    PUT /v1/spaces/other
+    PUT /v1/spaces/fresh
+    GET /metrics
+    GET /
+""".strip().splitlines()]  # fmt: skip
+MODELS = [onnx(10), onnx(20, seed=3)]
+
+
+def masked(got: Asked) -> tuple[int, str]:
+    """An answer without what differs at every call: times, and random names."""
+    text = re.sub(r"[0-9]{4}-[0-9T:.-]+Z|[0-9a-f]{10}-[0-9a-f]{20}|[0-9a-f]{24}(?![0-9a-f])", "", got.text)
+    text = re.sub(r'"id":"\w{10}"', "", text)
+    named = {name: value for name, value in got.headers.items() if name in {"content-length", "cache-control", "link"}}
+    return got.status, text + str(sorted(named.items()))
+
+
+async def seen(app: Application, owner: dict[str, str]) -> list[tuple[int, str]]:
+    """The other space, as its owner sees it."""
+    return [masked(await ask(app, "GET", f"/spaces/other/v1/{what}", headers=owner)) for what in ("stores", "tags")]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_history_learns_or_changes_anything_beyond_its_space(seed: int) -> None:
+    """Two worlds, one with a full other space: equal calls get equal answers, and it stays as it is."""
+    random, worlds = Random(seed), list[list[tuple[int, str]]]()
+    spaces = ["own", "other", "default", "own"]
+    chosen = [(*random.choice(CALLS), random.choice(spaces)) for _ in range(150)]
+
+    def world(full: bool) -> None:
+        async def work(app: Application) -> None:
+            owner = bearer(await token_for(app, ADMIN, space=EVERY_SPACE))
+            token, answers = bearer(await token_for(app, *Scope)), list[tuple[int, str]]()
+            if full:
+                for tag, model in zip("ab", MODELS, strict=True):
+                    await ask(app, "PUT", f"/spaces/other/v1/stores?filename=m.onnx&tag={tag}", model, owner)
+            before = [
+                masked(await ask(app, "GET", f"/spaces/other/v1/{what}", headers=owner)) for what in ("stores", "tags")
+            ]
+            store = ""
+            for method, path, space in chosen:
+                root = "" if space == "default" else f"/spaces/{space}"
+                body = MODELS["n.onnx" in path] if method == "PUT" and "stores" in path else b""
+                tus = {"tus-resumable": "1.0.0", "upload-length": "9"} if path == "/v1/uploads" else {}
+                got = await ask(app, method, root + path.replace("{id}", store or "0" * 64), body, token | tus)
+                store = json.loads(got.body)["id"] if method == "PUT" and got.status in {200, 201} and body else store
+                answers.append(masked(got))
+            after = [
+                masked(await ask(app, "GET", f"/spaces/other/v1/{what}", headers=owner)) for what in ("stores", "tags")
+            ]
+            assert before == after
+            assert sum(status < 400 for status, _ in answers) > 20
+            worlds.append(answers)
+
+        closed_service(work)
+
+    world(full=True)
+    world(full=False)
+    assert worlds[0] == worlds[1]

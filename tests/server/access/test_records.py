@@ -1,0 +1,175 @@
+"""Tokens in a storage: one first token, hashes alone, ends in time at every replica."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from collections.abc import Callable, Coroutine
+
+import pytest
+
+from protoslice.errors import InvalidInput, NotFound
+from protoslice.server.access import credentials
+from protoslice.server.access.credentials import KNOWN_SECONDS, Callers, token_in
+from protoslice.server.access.decision import EVERY_SPACE, Decision, Grant, Need, Scope
+from protoslice.server.access.records import NewToken, Tokens
+from protoslice.server.access.tokens import Token
+from protoslice.storage import MemoryStorage, ObjectKey
+
+READER = NewToken("ci", Grant("team", frozenset({Scope.READ}), ()))
+
+
+class Clock:
+    """Time that passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(credentials, "time", made)
+    return made
+
+
+def in_storage(work: Callable[[MemoryStorage], Coroutine[None, None, None]]) -> None:
+    asyncio.run(work(MemoryStorage()))
+
+
+def test_of_many_replicas_one_makes_the_first_token() -> None:
+    async def work(storage: MemoryStorage) -> None:
+        made = await asyncio.gather(*(Tokens(storage).first() for _ in range(8)))
+        (token,) = [each for each in made if each is not None]
+        page = await Tokens(storage).page(EVERY_SPACE, 100, None)
+        assert [record.id for record in page.items] == [token.id], "the others took theirs back"
+        record = await Tokens(storage).find(token)
+        assert record is not None
+        assert record.grant == Grant(EVERY_SPACE, frozenset({Scope.ADMIN}))
+        assert await Tokens(storage).first() is None
+
+    in_storage(work)
+
+
+def test_no_secret_is_kept() -> None:
+    async def work(storage: MemoryStorage) -> None:
+        token, _ = await Tokens(storage).create(READER)
+        key = ObjectKey(f"access/tokens/{token.id}")
+        data = await storage.get_range(key, 0, (await storage.stat(key)).size)
+        assert token.secret.encode() not in data
+        assert token.hash.encode() in data
+
+    in_storage(work)
+
+
+def test_a_token_of_another_secret_is_not_found() -> None:
+    async def work(storage: MemoryStorage) -> None:
+        tokens = Tokens(storage)
+        token, _ = await tokens.create(READER)
+        assert await tokens.find(Token(token.id, "x" * len(token.secret))) is None
+        assert await tokens.find(Token("0" * 10, token.secret)) is None
+
+    in_storage(work)
+
+
+def test_a_revoked_token_ends_at_every_replica_within_ten_seconds(clock: Clock) -> None:
+    async def work(storage: MemoryStorage) -> None:
+        here, there = Tokens(storage), Tokens(storage)
+        token, record = await here.create(READER)
+        sent, callers = f"Bearer {token.text}", Callers(there)
+        assert await callers.find(sent) is not None
+        await here.revoke(record.id, "team")
+        assert callers.known(sent) is not None
+        clock.now += KNOWN_SECONDS
+        assert KNOWN_SECONDS <= 10
+        assert callers.known(sent) is None
+        assert await callers.find(sent) is None
+
+    in_storage(work)
+
+
+def test_a_token_ends_when_its_time_is_over_though_it_is_known(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("protoslice.server.access.records.time", clock)
+
+    async def work(storage: MemoryStorage) -> None:
+        tokens = Tokens(storage)
+        token, _ = await tokens.create(NewToken("ci", READER.grant, clock.now + 1))
+        sent, callers = f"Bearer {token.text}", Callers(tokens)
+        assert await callers.find(sent) is not None
+        clock.now += 1
+        assert callers.known(sent) is None
+        assert await callers.find(sent) is None
+
+    in_storage(work)
+
+
+def test_only_its_own_space_lists_and_revokes_a_token() -> None:
+    async def work(storage: MemoryStorage) -> None:
+        tokens = Tokens(storage)
+        _, record = await tokens.create(READER)
+        assert (await tokens.page("other", 100, None)).items == []
+        for space, id in (("other", record.id), ("team", "x"), ("team", "../a/b/c/d"), ("team", "0" * 10)):
+            with pytest.raises(NotFound):
+                await tokens.revoke(id, space)
+        await tokens.revoke(record.id, "team")
+        with pytest.raises(NotFound):
+            await tokens.revoke(record.id, "team")
+
+    in_storage(work)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        NewToken("", READER.grant),
+        NewToken("a\nb", READER.grant),
+        NewToken("a" * 129, READER.grant),
+        NewToken("a", Grant("team", frozenset())),
+        NewToken("a", Grant("team", frozenset({Scope.READ}), ("x",) * 65)),
+        NewToken("a", Grant("team", frozenset({Scope.READ}), ("",))),
+    ],
+)
+def test_terms_that_no_token_may_have(wanted: NewToken) -> None:
+    async def work(storage: MemoryStorage) -> None:
+        with pytest.raises(InvalidInput):
+            await Tokens(storage).create(wanted)
+
+    in_storage(work)
+
+
+def test_decisions_are_made_once_and_stay_the_same(clock: Clock) -> None:
+    async def work(storage: MemoryStorage) -> None:
+        tokens = Tokens(storage)
+        token, _ = await tokens.create(READER)
+        caller = await Callers(tokens).find(f"Bearer {token.text}")
+        assert caller is not None
+        for _ in range(2):
+            assert caller.verdict("team", Need(Scope.READ)) is Decision.ALLOWED
+            assert caller.verdict("team", Need(Scope.WRITE)) is Decision.FORBIDDEN
+            assert caller.verdict("other", Need(Scope.READ)) is Decision.HIDDEN
+
+    in_storage(work)
+
+
+def test_credentials_are_read_as_clients_send_them() -> None:
+    async def work(storage: MemoryStorage) -> None:
+        token, _ = await Tokens(storage).create(READER)
+        basic = b64encode(f"any:{token.text}".encode()).decode()
+        for sent in (f"Bearer {token.text}", f"bearer  {token.text} ", f"Basic {basic}", f"BASIC {basic}"):
+            assert token_in(sent) == token
+        for sent in (
+            token.text,
+            f"Token {token.text}",
+            f"Bearer {token.text}, x",
+            f"Bearer {token.text}0",
+            "Basic e30=",
+        ):
+            assert token_in(sent) is None
+
+    in_storage(work)
