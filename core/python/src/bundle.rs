@@ -49,6 +49,11 @@ impl Bundle {
         self.bundle.big_endian()
     }
 
+    /// Header and entries as a serialized `protoslice.TensorBundle`.
+    fn message<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &py.detach(|| self.bundle.message()))
+    }
+
     fn __len__(&self) -> usize {
         self.bundle.len()
     }

@@ -1,15 +1,18 @@
 //! `_core.RecordScanner`, `_core.Records`, and the index of a stream in one call.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
-use wire::records::{self, Form, Framing, Index, Reading};
+use wire::mask::Mask;
+use wire::path::Path;
+use wire::records::{self, Form, Framing, Index, Reading, RecordView};
 use wire::{Kind, WireError};
 
 use crate::errors;
 use crate::limits::{self, Limits};
 use crate::rope::Rope;
+use crate::schema::Schema;
 use crate::source::Sources;
 
 /// Indexes a stream of records that is fed in pieces.
@@ -149,6 +152,41 @@ impl Records {
         let rope = form.map(framing_of).transpose().and_then(|framing| {
             let form = framing.map_or(Form::Bare, Form::Framed);
             py.detach(|| sources.with(None, |source| self.0.ropes(source, &ranges, form)))
+        });
+        rope.map(Rope).map_err(|error| errors::raise(py, error))
+    }
+
+    /// The part at `path` of each record of `ranges`, as in `rope`: `fields` masks it, and fields larger than `omit`
+    /// bytes are left out. Nothing, framed, for a record without the part; reads the records.
+    #[pyo3(signature = (sources, ranges, form, schema, root, path="", fields=None, omit=None))]
+    #[allow(clippy::too_many_arguments, reason = "options with names")]
+    fn views(
+        &self,
+        py: Python<'_>,
+        sources: &Bound<'_, Sources>,
+        ranges: Vec<(u64, u64)>,
+        form: Option<&str>,
+        schema: Option<&Bound<'_, Schema>>,
+        root: Option<&str>,
+        path: &str,
+        fields: Option<Vec<String>>,
+        omit: Option<u64>,
+    ) -> PyResult<Rope> {
+        let (sources, table) =
+            (sources.get(), schema.map(|schema| Arc::clone(schema.get().table())).unwrap_or_default());
+        let ranges: Vec<_> = ranges.into_iter().map(|(start, stop)| start..stop).collect();
+        let rope = form.map(framing_of).transpose().and_then(|framing| {
+            let form = framing.map_or(Form::Bare, Form::Framed);
+            let limits = *self.0.limits();
+            let path = Path::parse(path, &limits)?;
+            let paths = fields.map(|fields| fields.iter().map(|field| Path::parse(field, &limits)).collect());
+            let paths: Option<Vec<Path>> = paths.transpose()?;
+            py.detach(|| {
+                let mask = paths.map(|paths| Mask::new(&paths)).transpose()?;
+                let root = root.and_then(|root| table.type_named(root));
+                let view = RecordView { schema: &table, root, path: &path, mask: mask.as_ref(), omit };
+                sources.with(None, |source| self.0.views(source, &ranges, form, &view))
+            })
         });
         rope.map(Rope).map_err(|error| errors::raise(py, error))
     }

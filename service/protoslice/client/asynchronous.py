@@ -100,7 +100,14 @@ class AsyncClient:
 
     @overload
     async def merge(
-        self, ref: str, path: str = "", *, fields: Sequence[str] = (), omit_larger_than: int | str | None = None
+        self,
+        ref: str,
+        path: str = "",
+        *,
+        fields: Sequence[str] = (),
+        omit_larger_than: int | str | None = None,
+        file: str | None = None,
+        type: str | None = None,
     ) -> bytes: ...
     @overload
     async def merge(
@@ -110,6 +117,8 @@ class AsyncClient:
         *,
         fields: Sequence[str] = (),
         omit_larger_than: int | str | None = None,
+        file: str | None = None,
+        type: str | None = None,
         into: M,
     ) -> M: ...
     async def merge(self, ref: str, path: str = "", **options: Any) -> Any:

@@ -191,9 +191,15 @@ class Client(ClosedAtEnd):
         """Pieces that cover all files of a store, with digests; the service reads the whole store at first."""
         return self._each(Piece, self._view(ref, "pieces"), slow=True)
 
-    def tree(self, ref: str, path: str = "", *, depth: int = 1) -> Iterator[Node]:
-        """Nodes directly below `path`; with a `depth` beyond 1, each with its own children."""
-        return self._each(Node, self._view(ref, "tree"), _params(path=path, depth=str(depth)))
+    def tree(
+        self, ref: str, path: str = "", *, depth: int = 1, file: str | None = None, type: str | None = None
+    ) -> Iterator[Node]:
+        """Nodes directly below `path`; with a `depth` beyond 1, each with its own children.
+
+        `file` is a stream of records or the index of a bundle in place of the root; `type` that of the records.
+        """
+        params = _params(path=path, depth=str(depth), file=file, type=type)
+        return self._each(Node, self._view(ref, "tree"), params)
 
     def metadata(self, ref: str) -> bytes:
         """The serialized `ChunkMetadata` of the store."""
@@ -201,7 +207,14 @@ class Client(ClosedAtEnd):
 
     @overload
     def merge(
-        self, ref: str, path: str = "", *, fields: Sequence[str] = (), omit_larger_than: int | str | None = None
+        self,
+        ref: str,
+        path: str = "",
+        *,
+        fields: Sequence[str] = (),
+        omit_larger_than: int | str | None = None,
+        file: str | None = None,
+        type: str | None = None,
     ) -> bytes: ...
     @overload
     def merge(
@@ -211,6 +224,8 @@ class Client(ClosedAtEnd):
         *,
         fields: Sequence[str] = (),
         omit_larger_than: int | str | None = None,
+        file: str | None = None,
+        type: str | None = None,
         into: M,
     ) -> M: ...
     def merge(
@@ -220,13 +235,16 @@ class Client(ClosedAtEnd):
         *,
         fields: Sequence[str] = (),
         omit_larger_than: int | str | None = None,
+        file: str | None = None,
+        type: str | None = None,
         into: Any = None,
     ) -> Any:
         """Value at `path`: a message serialized, or parsed `into` one; the bytes or text of other values.
 
-        `fields` keeps only these paths below `path`; `omit_larger_than` omits each field beyond that size.
+        `fields` keeps only these paths below `path`; `omit_larger_than` omits each field beyond that size. `file` is a
+        stream of records or the index of a bundle in place of the root; `type` that of the records.
         """
-        params = merge_params(path, fields, omit_larger_than)
+        params = [*merge_params(path, fields, omit_larger_than), *_params(file=file, type=type)]
         data = self._whole(lambda: self.source(ref, "merge", params))
         if into is None:
             return data

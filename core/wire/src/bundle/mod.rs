@@ -15,6 +15,7 @@ use crate::table::{self, Entry};
 
 mod entry;
 mod items;
+mod message;
 mod slice_key;
 
 pub use entry::{Extent, Placed};
@@ -33,6 +34,8 @@ const FIRST_ROOM: u64 = 1 << 20;
 pub struct Bundle {
     shards: u32,
     big_endian: bool,
+    /// The header as it is stored, a `BundleHeaderProto`.
+    header: Vec<u8>,
     /// Keys and values, concatenated.
     bytes: Vec<u8>,
     ends: Vec<Ends>,
@@ -157,6 +160,7 @@ impl Bundle {
         if !entry.key.is_empty() {
             return Err(WireError::corrupt(entry.offset, "the index of the bundle does not begin with its header"));
         }
+        self.header = entry.value.to_vec();
         let mut fields = Fields::new(entry.value, entry.offset, self.depth);
         while let Some(field) = fields.next_field()? {
             match (field.header.number, field.header.wire) {

@@ -11,9 +11,11 @@ mod lengths;
 pub mod output;
 mod saved;
 pub mod scanner;
+pub mod views;
 
 pub use batch::Batch;
 pub use framing::Framing;
 pub use index::{Fault, Index, Place};
 pub use output::{Form, Reading};
 pub use scanner::{Scanner, index_behind, index_source};
+pub use views::RecordView;

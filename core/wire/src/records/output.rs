@@ -39,6 +39,11 @@ impl Reading {
         Self { index, limits, decoded: Mutex::default(), spare: Mutex::default() }
     }
 
+    /// The bounds.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// The index.
     pub fn index(&self) -> &Index {
         &self.index
@@ -141,7 +146,7 @@ impl Reading {
 }
 
 /// Appends `record` in `form`.
-fn put(source: &dyn Source, record: &Rope, form: Form, room: &mut u64, out: &mut RopeBuilder) -> Result<()> {
+pub(super) fn put(source: &dyn Source, record: &Rope, form: Form, room: &mut u64, out: &mut RopeBuilder) -> Result<()> {
     let Form::Framed(framing) = form else {
         out.rope(record);
         return out.check();
@@ -164,7 +169,7 @@ fn put(source: &dyn Source, record: &Rope, form: Form, room: &mut u64, out: &mut
     out.check()
 }
 
-fn take(room: &mut u64, bytes: u64) -> Result<()> {
+pub(super) fn take(room: &mut u64, bytes: u64) -> Result<()> {
     *room = room.checked_sub(bytes).ok_or_else(|| {
         WireError::new(Kind::Limit, "so many records have to be read for the answer: ask for fewer at a time")
     })?;

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import cached_property
+from typing import Final
 
-from protoslice import LocalModel, Proto, Rope
+from protoslice import LocalModel, Proto, Rope, View, _core
 from protoslice.cli.models.extent import Extent, extent_of
 from protoslice.cli.models.files import NamedFiles, errors_about, is_stream, named_files, opened
 from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, TreeListing
 from protoslice.cli.models.types import RootType
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
-from protoslice.errors import LimitExceeded, Unsupported
+from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
 from protoslice.facts import Signature, TensorEntry, TensorStatistics
 from protoslice.formats.model import Tensor
 from protoslice.formats.outputs.listing import entry_of
 from protoslice.formats.outputs.safetensors import safetensors
 from protoslice.formats.outputs.statistics import statistics
+from protoslice.library.documents import FileDocument, StreamDocument, bundle_document, header_of, stream_document
 from protoslice.library.models import model_around
+from protoslice.library.opening import look_at
+from protoslice.library.proto import node_at
 from protoslice.splitters import splitter_named
+from protoslice.streams import open_records
 
 __all__ = ["LocalSubject"]
 
 _BIGGEST = 10
+_INTO_RECORDS: Final = re.compile(r"records(\[|$)")
 _SHOWN_SHARE = 0.001
 
 
@@ -111,6 +118,7 @@ class LocalSubject(Subject):
             "form": "other",
             "chunks": 0,
             "index_size": 0,
+            "bundle": self._header,
             "why": f"no proto, but it tells of {len(tensors)} tensors",
             "biggest": [
                 {"path": each.name, "size": each.size, "count": None, "stored": _details(each)}
@@ -119,8 +127,43 @@ class LocalSubject(Subject):
             ],
         }
 
+    @property
+    def _header(self) -> Mapping[str, object] | None:
+        """Header of a bundle; None for any other file."""
+        other = self._other
+        return None if other is None or isinstance(other.document, StreamDocument) else header_of(other)
+
     def tree(self, path: str, limit: int) -> TreeListing:
-        return TreeListing(self.proto.tree(path, limit=limit), self.proto.count(path))
+        rows, total = self._document(path).document.children(path, 0, limit)
+        return TreeListing([node_at(path, row) for row in rows], total)
+
+    def _document(self, path: str) -> FileDocument:
+        """The document that `path` leads into: that of the proto, else of a bundle's index or a stream."""
+        try:
+            proto = self.proto
+        except (CorruptModel, Unsupported):
+            if self._other is None:
+                raise
+            return self._other
+        # Any bytes may pass for a message of unknown type, those of a stream too.
+        if proto.type is None and _INTO_RECORDS.match(path) and self._other is not None:
+            return self._other
+        return FileDocument(proto.document, proto.sources)
+
+    @cached_property
+    def _other(self) -> FileDocument | None:
+        """The index of a bundle or a stream as a document; None for any other file, and for standard input."""
+        if is_stream(self._name):
+            return None
+        with errors_about(self._name):
+            source = self._place.files[self._place.root]
+            if look_at(source, self._place.root).kind == "table":
+                return bundle_document(source)
+            try:
+                records = open_records(source, self._type.name)
+            except Unsupported:
+                return None
+            return stream_document(records, source, self._type.types)
 
     def rules(self, policy: ChunkPolicy) -> Sequence[str]:
         return policy.rules
@@ -135,8 +178,10 @@ class LocalSubject(Subject):
         return [{name: getattr(chunk, name) for name in fields} for chunk in split]
 
     def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> PathContent:
-        view = self.proto.merge(path, fields, omit_larger_than)
-        return PathContent(view, view.kind)
+        found = self._document(path)
+        with errors_about(self._name):
+            kind, type_name, rope = found.document.view(path, fields or None, omit_larger_than)
+        return PathContent(View(rope, _core.Sources(found.sources), kind, type_name), kind)
 
     def tensors(self, name: str | None, dtype: str | None) -> Iterator[TensorEntry]:
         return (entry_of(tensor) for tensor in self._model.matching(name, dtype))

@@ -69,6 +69,7 @@ def _show_file(facts: dict[str, Any]) -> None:
     unknown = "unknown (name it with --type to see names)" if is_proto else "none"
     pairs = [("type", facts["type"] or unknown), ("why", facts["why"] or ""), *_sizes(facts)]
     pairs += [("missing", " ".join(facts["missing"]))] if facts["missing"] else []
+    pairs += [("bundle", _bundle(**facts["bundle"]))] if facts.get("bundle") else []
     if is_proto:
         form, becomes = _FORMS[facts["form"]]
         pairs += [("proto", f"{_bytes(proto_size)}, {becomes}")] if becomes else []
@@ -81,6 +82,10 @@ def _show_file(facts: dict[str, Any]) -> None:
     if facts["biggest"]:
         say()
         _show_biggest(facts["biggest"], proto_size)
+
+
+def _bundle(shards: int, endianness: str, version: int) -> str:
+    return f"{shards} shard{'' if shards == 1 else 's'}, {endianness}-endian, version {version}"
 
 
 def _planned(facts: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from protoslice.streams.framing import FRAMINGS
 
-__all__ = ["PLAN", "PLAN_HELP", "STREAM", "query_parameter"]
+__all__ = ["DOCUMENT", "FILE_HELP", "PLAN", "PLAN_HELP", "STREAM", "query_parameter"]
 
 
 def query_parameter(name: str, description: str, schema: dict[str, Any], example: Any) -> dict[str, Any]:
@@ -44,3 +44,7 @@ STREAM: Final = (
         "tensorflow.Example",
     ),
 )
+
+FILE_HELP: Final = "A file to look into in place of the root: a stream of records, or the index of a tensor bundle."
+DOCUMENT: Final = (query_parameter("file", FILE_HELP, {"type": "string"}, "variables/variables.index"), *STREAM[1:])
+"""Parameters of views that lead into any file with paths."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from protoslice.server.api.encoding import records_summary_text
-from protoslice.server.api.view_parameters import PLAN, STREAM, query_parameter
+from protoslice.server.api.view_parameters import DOCUMENT, PLAN, STREAM, query_parameter
 from protoslice.server.http.parameters import Query, number_of
 from protoslice.stores import OpenStore, RecordsRequest, Representation
 from protoslice.streams.framing import FRAMINGS
@@ -72,7 +72,9 @@ async def _chunk(store: OpenStore, rest: str, query: Query) -> Representation:
 
 
 async def _merge(store: OpenStore, rest: str, query: Query) -> Representation:
-    return await store.merge(query.one("path") or "", query.many("fields"), query.size("omit_larger_than"))
+    return await store.merge(
+        query.one("path") or "", query.many("fields"), query.size("omit_larger_than"), _stream_of(query)
+    )
 
 
 async def _cpb(store: OpenStore, rest: str, query: Query) -> Representation:
@@ -159,7 +161,8 @@ VIEWS: Final = (
         summary="A merged message, or a part of it",
         description=(
             "The message at `path`, serialized; without `path` the whole proto, equal to the upload byte for byte. "
-            "A path to a bytes or string field gives its content, one to a scalar its text."
+            "A path to a bytes or string field gives its content, one to a scalar its text. In a stream of records a "
+            "path begins with one of them, `records[1000]`; in the index of a tensor bundle with `header` or `entries`."
         ),
         select=_merge,
         media_types=(_MESSAGE, _BYTES, *_JSON, _TEXT),
@@ -184,6 +187,7 @@ VIEWS: Final = (
                 {"type": "string"},
                 "64KiB",
             ),
+            *DOCUMENT,
         ),
     ),
     StoreView(

@@ -16,6 +16,7 @@ from protoslice.formats import model as formats
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.report import MOST_LISTED, steps_of_report
 from protoslice.identity import ARCHIVES, READERS
+from protoslice.library.documents import Document
 from protoslice.library.opening import look_at
 from protoslice.pieces import extents_of
 from protoslice.storage import Span
@@ -30,7 +31,8 @@ from protoslice.stores.paging import PAGE_BYTES, PageBudget, ResultPage, first_i
 from protoslice.stores.reading.archive import tar_of
 from protoslice.stores.reading.chunk_facts import ChunkFacts
 from protoslice.stores.reading.chunks import StoreChunks
-from protoslice.stores.reading.records import FindType, StoreRecords
+from protoslice.stores.reading.documents import ROOT, StoreDocument, StoreDocuments
+from protoslice.stores.reading.records import FindType, RecordsRequest, StoreRecords
 from protoslice.stores.reading.root import OpenRoot
 from protoslice.stores.reading.signatures import signatures_page
 from protoslice.stores.reading.tensors import StoreTensors
@@ -92,6 +94,8 @@ class OpenStore:
         """Tensors of the store."""
         self.records = StoreRecords(by_path, worker, derived, find_type, self._etag)
         """Records of the store's streams."""
+        self.documents = StoreDocuments(manifest.root, by_path, self._root_document, self.records, worker)
+        """Documents of the store: the root, the indexes of bundles, streams."""
 
     def file(self, path: str) -> Representation:
         """The file at `path`, unchanged; `NotFound` when the store has none."""
@@ -162,12 +166,16 @@ class OpenStore:
         own = self._own_chunks()
         return await self._by_policy.get("", self._planned_by_policy) if plan and own.plan.kept else own
 
-    async def tree(self, path: str, depth: int, limit: int, cursor: str | None) -> ResultPage[Node]:
-        """A page of the nodes directly below `path`, nested `depth` levels deep (1 to `DEPTH`)."""
+    async def tree(
+        self, path: str, depth: int, limit: int, cursor: str | None, of: RecordsRequest = ROOT
+    ) -> ResultPage[Node]:
+        """A page of the nodes below `path` in the document `of`, nested `depth` levels deep (1 to `DEPTH`)."""
         if not 1 <= depth <= DEPTH:
             raise InvalidInput(f"depth must be from 1 to {DEPTH}")
-        document, first = self._known().document, first_item(cursor)
-        items, total = await self._worker.run(lambda: nodes_below(document, path, first, depth, PageBudget(limit)))
+        found, first = await self.documents.of(of), first_item(cursor)
+        items, total = await self._worker.run(
+            lambda: nodes_below(found.document, path, first, depth, PageBudget(limit))
+        )
         last = first + len(items)
         return ResultPage(items, str(last) if items and last < total else None)
 
@@ -190,22 +198,28 @@ class OpenStore:
         self._known()
         return await self._worker.run(lambda: signatures_page(self._model, tags, limit, cursor))
 
-    async def merge(self, path: str, fields: Sequence[str] | None, omit_larger_than: int | None) -> Representation:
-        """The value at `path`, reduced to the mask `fields`, without fields above `omit_larger_than` bytes."""
+    def _root_document(self) -> StoreDocument:
         proto = self._known()
+        return StoreDocument(proto.document, proto.sources)
+
+    async def merge(
+        self, path: str, fields: Sequence[str] | None, omit_larger_than: int | None, of: RecordsRequest = ROOT
+    ) -> Representation:
+        """The value at `path` in the document `of`: its `fields`, without any above `omit_larger_than`."""
+        found = await self.documents.of(of)
         if omit_larger_than is not None and not 0 <= omit_larger_than < 1 << 63:
             raise InvalidInput("omit_larger_than must be a size in bytes, 0 or more")
         fields = tuple(fields or ())
         view = (path, fields, omit_larger_than)
         kind, type_name, rope = await self._plans.get(
-            (self.manifest.attempt, *view), lambda: self._planned_merge(proto.document, *view)
+            (self.manifest.attempt, *view, *found.facts), lambda: self._planned_merge(found.document, *view)
         )
         whole = not path and not fields and omit_larger_than is None
-        if whole and not proto.imaged:
+        if whole and not found.facts and not self._known().imaged:
             as_file = self.file(self.manifest.root or "")
             return Representation(
                 rope,
-                proto.sources,
+                found.sources,
                 as_file.etag,
                 as_file.filename,
                 kind=kind,
@@ -218,12 +232,22 @@ class OpenStore:
         )
         if kind not in {"message", "string", "bytes", "unknown", "repeated"}:
             media = "text/plain; charset=utf-8"
-        etag = self._etag("merge", path, list(fields) or None, omit_larger_than)
+        etag = self._etag("merge", path, list(fields) or None, omit_larger_than, *found.facts)
         name = _filename(path, "pb" if kind == "message" else "txt" if media.startswith("text") else "bin")
-        return Representation(rope, proto.sources, etag, name, kind=kind, message_type=type_name, media_type=media)
+        return Representation(
+            rope,
+            found.sources,
+            etag,
+            name,
+            kind=kind,
+            message_type=type_name,
+            media_type=media,
+            versioned=bool(found.facts),
+            descriptor_set=found.descriptor_set,
+        )
 
     async def _planned_merge(
-        self, document: _core.Document, path: str, fields: Sequence[str], omit_larger_than: int | None
+        self, document: Document, path: str, fields: Sequence[str], omit_larger_than: int | None
     ) -> tuple[MergePlan, int]:
         """The plan of a merge, and its weight in bytes."""
 

@@ -14,7 +14,8 @@ from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import InvalidInput, NotFound, Unsupported
 from protoslice.facts import RecordsSummary
 from protoslice.identity import RECORDS
-from protoslice.schema import TypeSchema
+from protoslice.library.documents import StreamDocument
+from protoslice.schema import TypeSchema, bundled
 from protoslice.stores.catalog.artifact_cache import ArtifactCache
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import StoredFile
@@ -113,6 +114,23 @@ class StoreRecords:
             media_type="application/json",
         )
 
+    async def document(self, request: RecordsRequest) -> tuple[StreamDocument, TypeSchema | None, tuple[object, ...]]:
+        """The stream as a document of one repeated field, its type, and the facts that decide its content."""
+        stream = await self._stream(request)
+        name, own = await self._type(stream, request)
+        flat = await self._worker.run(lambda: _flat(name, own))
+        facts = (stream.path, stream.records.framing, own.fingerprint if own is not None else name)
+        return StreamDocument(stream.records, stream.stored, name, flat, _LIMITS), own, facts
+
+    async def _type(self, stream: _Stream, request: RecordsRequest) -> tuple[str | None, TypeSchema | None]:
+        """Name and schema of the records' type; None where unknown. `Unsupported` for an unknown named type."""
+        name = request.type or stream.type
+        if name is None:
+            return None, None
+        with suppress(*() if request.type else (Unsupported,)):  # a type that a file declares may be of nobody's
+            return name, await self._find(name)
+        return name, None
+
     async def _represented(
         self,
         stream: _Stream,
@@ -123,10 +141,7 @@ class StoreRecords:
         kind: str,
         media_type: str,
     ) -> Representation:
-        name, own = request.type or stream.type, None
-        if name is not None:
-            with suppress(*() if request.type else (Unsupported,)):  # a type that a file declares may be of nobody's
-                own = await self._find(name)
+        name, own = await self._type(stream, request)
         sources = [stream.stored]
         reads = stream.records.framing == "riegeli" or (form == "tfrecord" != stream.records.framing)
         work = self._worker.bulk if reads else self._worker.run
@@ -185,6 +200,13 @@ class StoreRecords:
         async for _ in self._worker.steps(_scanned(scanner, stored)):
             pass
         return await self._worker.bulk(lambda: scanner.finish(stored.size))
+
+
+def _flat(name: str | None, own: TypeSchema | None) -> _core.Schema | None:
+    """The engine's table of the type `name`, uploaded as `own` or bundled; None for an unknown type."""
+    if own is not None:
+        return own.flat
+    return bundled().flat(name) if name is not None and name in bundled() else None
 
 
 def _scanned(scanner: _core.RecordScanner, stored: StoredFile) -> Iterator[None]:

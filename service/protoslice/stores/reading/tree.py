@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from protoslice import _core
 from protoslice.facts import Node
+from protoslice.library.documents import Document
 from protoslice.library.proto import node_at
 from protoslice.stores.paging import PageBudget
 
@@ -19,9 +19,7 @@ _NODE_WEIGHT: Final = 120
 """Bytes of JSON per node beside its texts, about."""
 
 
-def nodes_below(
-    document: _core.Document, path: str, first: int, depth: int, room: PageBudget
-) -> tuple[Sequence[Node], int]:
+def nodes_below(document: Document, path: str, first: int, depth: int, room: PageBudget) -> tuple[Sequence[Node], int]:
     """Nodes directly below `path` from number `first` on, as `room` allows, and the number of all. Blocks.
 
     With a depth beyond 1, the children of these nodes take the rest of `room`, one node after the other.
@@ -31,14 +29,14 @@ def nodes_below(
     return [_expanded(document, node, depth, room) for node in nodes], total
 
 
-def _expanded(document: _core.Document, node: Node, depth: int, room: PageBudget) -> Node:
+def _expanded(document: Document, node: Node, depth: int, room: PageBudget) -> Node:
     if not node.deeper or depth == 1 or room.left <= 0:
         return node
     children, total = nodes_below(document, node.path, 0, depth - 1, room)
     return replace(node, children=tuple(children), more=total - len(children))
 
 
-def _rows(document: _core.Document, path: str, first: int, room: PageBudget) -> tuple[list[tuple[Any, ...]], int]:
+def _rows(document: Document, path: str, first: int, room: PageBudget) -> tuple[list[tuple[Any, ...]], int]:
     rows: list[tuple[Any, ...]] = []
     while True:
         some, total = document.children(path, first + len(rows), min(room.left, _ROWS))

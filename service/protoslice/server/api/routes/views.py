@@ -13,12 +13,13 @@ from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import chunk_json, node_json, report_json, signature_json
 from protoslice.server.api.json_answers import VERSIONED, encoded, json_answer, large_answer, page_answer
 from protoslice.server.api.models import ChunkModel, NodeModel, PageModel, ReportModel, SignatureModel, TensorModel
-from protoslice.server.api.view_parameters import PLAN_HELP
+from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP
 from protoslice.server.http.answers.locations import lasting_url
 from protoslice.server.middleware.body_limits import GuardedRoute
 from protoslice.server.services import Given, Services
-from protoslice.stores import OpenStore
+from protoslice.stores import OpenStore, RecordsRequest
 from protoslice.stores.paging import PAGE_BYTES
+from protoslice.streams.framing import Framing
 
 router = APIRouter(tags=["views"], route_class=GuardedRoute)
 
@@ -44,6 +45,20 @@ class _Chosen:
         str | None,
         Query(description="`name`, `dtype`, `shape` or `size`; with `-` before it descending.", examples=["-size"]),
     ] = None
+
+
+def _document(
+    file: Annotated[str | None, Query(description=FILE_HELP, examples=["variables/variables.index"])] = None,
+    framing: Annotated[
+        Framing | None, Query(description="Framing of a stream, where its bytes do not tell it.")
+    ] = None,
+    type: Annotated[str | None, Query(description="Message type of the records of a stream.")] = None,
+) -> RecordsRequest:
+    """The document that is looked into."""
+    return RecordsRequest(file, framing, type)
+
+
+Of = Annotated[RecordsRequest, Depends(_document)]
 
 
 @router.get(
@@ -80,6 +95,7 @@ async def get_tree(
     request: Request,
     services: Given,
     ref: str,
+    of: Of,
     path: Annotated[str, Query(description="Where; absent for the root.", examples=["graph"])] = "",
     depth: Annotated[int, Query(ge=1, le=16, description="How many levels.")] = 1,
     limit: Limit = 100,
@@ -88,7 +104,7 @@ async def get_tree(
     """The children of a node with field, name, type, count, size, and whether they go deeper."""
     store = await services.stores.view(ref)
     most = _at_most(limit, services)
-    page = await store.tree(path, depth, most, cursor)
+    page = await store.tree(path, depth, most, cursor, of)
     items = await services.stores.worker.sized(
         most * _NODE_BYTES, lambda: encoded([node_json(node) for node in page.items])[1:-1]
     )

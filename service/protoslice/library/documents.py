@@ -1,0 +1,149 @@
+"""Documents of files that are no protos, by path: indexes of tensor bundles, streams of records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from protoslice import _core, schema
+from protoslice.errors import InvalidInput, NotFound, Unsupported
+from protoslice.sources.ropes import Rope
+from protoslice.sources.source import RangeSource
+from protoslice.streams import Records
+
+__all__ = [
+    "TENSOR_BUNDLE",
+    "Document",
+    "FileDocument",
+    "StreamDocument",
+    "bundle_document",
+    "header_of",
+    "stream_document",
+]
+
+TENSOR_BUNDLE: Final = "protoslice.TensorBundle"
+"""Type of the message that the index of a bundle is shown as."""
+RECORDS: Final = "records"
+"""The one field of a stream."""
+
+_NO_TYPES: Final[Mapping[int, tuple[str, int]]] = {}
+_PATH: Final = re.compile(r"records(?:\[(?P<number>[0-9]{1,18})\](?:\.(?P<rest>.+))?)?", re.DOTALL)
+
+Row = tuple[str, int, str | None, str | None, str | None, int | None, int, bool, str | None]
+"""One node: step, field number, name, kind, type, count, size, True if there is more below, text."""
+
+
+class Document(Protocol):
+    """Views and nodes by path, as `_core.Document` has them."""
+
+    def view(
+        self, path: str = "", fields: Sequence[str] | None = None, omit: int | None = None
+    ) -> tuple[str, str | None, _core.Rope]:
+        """Kind, message type and bytes of the value at `path`."""
+
+    def children(self, path: str = "", start: int = 0, limit: int = 1000) -> tuple[Sequence[Any], int]:
+        """At most `limit` rows below `path` from number `start` on, and the number of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileDocument:
+    """A document over a file, and the sources that its ropes refer to."""
+
+    document: Document
+    sources: Sequence[RangeSource]
+
+
+def bundle_document(index: RangeSource, limits: _core.Limits | None = None) -> FileDocument:
+    """The index of a tensor bundle as a `protoslice.TensorBundle`: `header`, and `entries` by name.
+
+    Reads all of it; `CorruptModel` for a damaged index.
+    """
+    image = _core.Rope([_core.Bundle(index, _NO_TYPES, limits=limits).message()])
+    return FileDocument(_indexed([], image, schema.bundled().flat(TENSOR_BUNDLE), TENSOR_BUNDLE, limits), [])
+
+
+def stream_document(records: Records, source: RangeSource, types: schema.MessageTypes | None = None) -> FileDocument:
+    """The stream `records` over `source` as a message with one repeated field, `records`.
+
+    `types` go before the bundled ones; records of a type that nobody declares have numbers for names.
+    """
+    flat = None
+    if records.type is not None:
+        with suppress(Unsupported):
+            flat = schema.find(records.type, [] if types is None else [types]).flat(records.type)
+    return FileDocument(StreamDocument(records.core, source, records.type, flat), [source])
+
+
+def header_of(bundle: FileDocument) -> Mapping[str, object]:
+    """Number of shards, endianness and version of a bundle, as JSON."""
+    _, type_name, rope = bundle.document.view("header")
+    header: Any = schema.bundled().message_class(str(type_name)).FromString(Rope(rope, bundle.sources).read())
+    endianness = header.Endianness.Name(header.endianness).lower()
+    return {"shards": header.num_shards, "endianness": endianness, "version": header.version.producer}
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDocument:
+    """A stream of records as a message of one repeated field: `records[1000].features`."""
+
+    records: _core.Records
+    source: RangeSource
+    type: str | None
+    """Full name of the records' type; None if unknown."""
+    flat: _core.Schema | None
+    """The engine's table of that type; None if unknown."""
+    limits: _core.Limits | None = None
+
+    def view(
+        self, path: str = "", fields: Sequence[str] | None = None, omit: int | None = None
+    ) -> tuple[str, str | None, _core.Rope]:
+        """See `Document.view`; `InvalidInput` for a path that leads to no single record."""
+        number, rest = (None, "") if not path else _parsed(path)
+        if number is None:
+            raise InvalidInput("a path into a stream begins with one of its records, as records[1000].name does")
+        return self._record(number).view(rest, fields, omit)
+
+    def children(self, path: str = "", start: int = 0, limit: int = 1000) -> tuple[Sequence[Row], int]:
+        """See `Document.children`."""
+        if not path:
+            row = (RECORDS, 1, RECORDS, "message", self.type, self.records.count, self.records.end, True, None)
+            return [row][start : start + limit], 1
+        number, rest = _parsed(path)
+        if number is not None:
+            return self._record(number).children(rest, start, limit)
+        last = min(self.records.count, start + limit)
+        return [self._row(each) for each in range(start, last)], self.records.count
+
+    def _row(self, number: int) -> Row:
+        size = self._rope(number).size
+        return (f"[{number}]", 1, RECORDS, "message", self.type, None, size, size > 0, None)
+
+    def _rope(self, number: int) -> _core.Rope:
+        return self.records.rope(_core.Sources([self.source]), [(number, number + 1)], None)
+
+    def _record(self, number: int) -> _core.Document:
+        if number >= self.records.count:
+            raise NotFound(f"there is no record {number}: there are {self.records.count}")
+        return _indexed([self.source], self._rope(number), self.flat, self.type, self.limits)
+
+
+def _parsed(path: str) -> tuple[int | None, str]:
+    """Number of the record, and the path in it; None for `records` itself."""
+    found = _PATH.fullmatch(path)
+    if found is None:
+        raise NotFound(f"{path[:80]!r} leads nowhere: a stream has records alone, as records[1000].name")
+    return (None if found["number"] is None else int(found["number"])), found["rest"] or ""
+
+
+def _indexed(
+    sources: Sequence[RangeSource],
+    image: _core.Rope,
+    flat: _core.Schema | None,
+    type_name: str | None,
+    limits: _core.Limits | None,
+) -> _core.Document:
+    index = _core.index_source(sources, image, flat, type_name if flat is not None else None, limits=limits)
+    return _core.Document(_core.Index(index), flat, sources, image, limits=limits)

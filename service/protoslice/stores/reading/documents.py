@@ -1,0 +1,92 @@
+"""Documents of an opened store: its root, the index of a bundle, a stream of records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from protoslice import _core
+from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.singleflight import CachedFlight
+from protoslice.errors import NoRoot, NotFound, Unsupported
+from protoslice.identity import READERS, RECORDS
+from protoslice.library.documents import Document, bundle_document
+from protoslice.library.opening import look_at
+from protoslice.stores.objects.stored import StoredFile
+from protoslice.stores.reading.records import RecordsRequest, StoreRecords
+
+__all__ = ["ROOT", "StoreDocument", "StoreDocuments"]
+
+ROOT: Final = RecordsRequest()
+"""Request for the document of the root."""
+_BUNDLES: Final = 64 << 20
+"""Bytes of memory for documents of bundles, for each store."""
+_LIMITS: Final = _core.Limits(held=_BUNDLES)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreDocument:
+    """A document with its sources, and the facts that decide its content."""
+
+    document: Document
+    sources: Sequence[StoredFile]
+    facts: tuple[object, ...] = ()
+    """Empty for the root proto, whose content the store's id decides."""
+    descriptor_set: bytes | None = None
+    """Declarations of its types; None where the store or the bundled types have them."""
+
+
+class StoreDocuments:
+    """Documents of one store, each by the file that it lies in."""
+
+    def __init__(
+        self,
+        root: str | None,
+        files: Mapping[str, StoredFile],
+        proto: Callable[[], StoreDocument],
+        records: StoreRecords,
+        worker: Worker,
+    ) -> None:
+        """`proto` gives the document of the root, or raises the reason why there is none."""
+        self._root = root
+        self._files = files
+        self._proto = proto
+        self._records = records
+        self._worker = worker
+        self._bundles: CachedFlight[str, StoreDocument] = CachedFlight(most=1, room=_BUNDLES, stops=True)
+
+    async def of(self, request: RecordsRequest) -> StoreDocument:
+        """The document in the file of `request`; without one, in the root or in the store's only file.
+
+        `NotFound` for a file that the store does not have, `Unsupported` or `NoRoot` for one without a document.
+        """
+        try:
+            if request.file in {None, self._root}:
+                return self._proto()
+        except (NoRoot, Unsupported) as error:
+            path = self._root or (next(iter(self._files)) if len(self._files) == 1 else None)
+            if path is None:
+                raise
+            try:
+                return await self._of_file(path, request)
+            except Unsupported:
+                raise error from None
+        assert request.file is not None
+        if request.file not in self._files:
+            raise NotFound(f"the store has no file {request.file!r}")
+        return await self._of_file(request.file, request)
+
+    async def _of_file(self, path: str, request: RecordsRequest) -> StoreDocument:
+        stored = self._files[path]
+        kind = await self._worker.bulk(lambda: look_at(stored, path).kind) if request.framing is None else None
+        if kind == "table":
+            return await self._bundles.get(path, lambda: self._bundle(path, stored))
+        document, own, facts = await self._records.document(replace(request, file=path))
+        facts = ("records", RECORDS, *facts)
+        return StoreDocument(document, [stored], facts, own.canonical if own is not None else None)
+
+    async def _bundle(self, path: str, stored: StoredFile) -> tuple[StoreDocument, int]:
+        """The index of a bundle as a document, and its weight in bytes."""
+        document = await self._worker.bulk(lambda: bundle_document(stored).document)
+        return StoreDocument(document, [], ("bundle", READERS, path)), 2 * stored.size
