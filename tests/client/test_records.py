@@ -94,3 +94,13 @@ def noting(
         return ask(params)
 
     return run
+
+
+def test_records_come_by_key_in_samples_and_in_part(client: Client, stored: str) -> None:
+    records, label = client.records(stored), 'features.feature["label"].int64_list.value[0]'
+    assert records.matching(label, "7", "2999") == [EXAMPLES[7], EXAMPLES[2999]]
+    with pytest.raises(NotFound, match="'3000'"):
+        records.matching(label, "3000")
+    assert records.sample(5, seed=3) == records.sample(5, seed=3) != records.sample(5, seed=4)
+    assert records.parts(10, 13, label) == [b"10", b"11", b"12"]
+    assert records.parts(10, 11, fields=["features"]) == EXAMPLES[10:11]

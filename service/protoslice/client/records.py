@@ -66,6 +66,24 @@ class RemoteRecords(Sequence[bytes]):
         for start in range(0, len(self), step):
             yield from self._read(range(start, min(start + step, len(self))))
 
+    def matching(self, key: str, *values: str) -> list[bytes]:
+        """The records whose field at the path `key` has one of `values`, value by value; `NotFound` for none.
+
+        The first look at a field makes the service read the whole stream.
+        """
+        return self._records([("key", key), *(("value", value) for value in values)])
+
+    def sample(self, count: int, seed: int = 0) -> list[bytes]:
+        """At most `count` records drawn at random, in their order; `seed` decides which."""
+        return self._records([("sample", str(count)), ("seed", str(seed))])
+
+    def parts(self, start: int, stop: int, path: str = "", fields: Sequence[str] = ()) -> list[bytes]:
+        """The part at `path` of the records from `start` up to `stop`, reduced to the mask `fields`.
+
+        Empty bytes for a record without the part; `NotFound` when none of them has it.
+        """
+        return self._records([("range", f"{start}:{stop}"), ("path", path), *(("fields", each) for each in fields)])
+
     def __repr__(self) -> str:
         return f"<{len(self)} records of {self.type or 'unknown type'}, {self.summary.framing}, on a service>"
 
@@ -88,12 +106,15 @@ class RemoteRecords(Sequence[bytes]):
         """The records of sorted `numbers`, by one request."""
         between, each = f"{numbers[0]}:{numbers[-1] + 1}", ",".join(map(str, numbers))
         asked = ("range", between) if _consecutive(numbers) else ("n", each)
-        records = list(open_records(self._ask([asked]), self.type or "unknown", framing="delimited"))
+        records = self._records([asked])
         if len(records) != len(numbers):
             raise IntegrityError(
                 f"the service answered with {len(records)} records where {len(numbers)} were asked for"
             )
         return records
+
+    def _records(self, params: Params) -> list[bytes]:
+        return list(open_records(self._ask(params), self.type or "unknown", framing="delimited"))
 
 
 def _consecutive(numbers: Sequence[int]) -> bool:

@@ -13,7 +13,7 @@ from protoslice.errors import LimitExceeded
 from protoslice.riegeli import RecordWriter
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.storage.wrappers.metered import Call, MeteredStorage
-from protoslice.stores import RecordsRequest, Stores
+from protoslice.stores import RecordChoice, RecordsRequest, Stores
 from protoslice.stores.reading import records
 
 EXAMPLES = [example(n) for n in range(2000)]
@@ -49,10 +49,10 @@ def test_an_index_is_kept_for_others_and_made_anew_when_it_is_damaged() -> None:
 def test_records_are_extents_of_the_file() -> None:
     async def work(stores: Stores, _: object) -> None:
         store = await stores.view((await upload(stores, {"train": STREAM})).store.id)
-        one, all_ = await store.records.one(7, ANY), await store.records.several(None, [], "delimited", ANY)
+        one, all_ = await store.records.one(7, ANY), await store.records.several(RecordChoice(), "delimited", ANY)
         assert [type(piece) for piece in one.rope.pieces()] == [tuple]
         assert all_.rope.pieces() == [(0, 0, len(STREAM))]
-        again = await store.records.several("7:8", [], "u32le", ANY)
+        again = await store.records.several(RecordChoice("7:8"), "u32le", ANY)
         assert await read(again) == FRAMED["u32le"](EXAMPLES[7:8])
         assert len({one.etag, all_.etag, again.etag}) == 3
 
@@ -70,7 +70,7 @@ def test_records_of_a_riegeli_file(options: str, tmp_path_factory: pytest.TempPa
         assert [await read(await store.records.one(n, ANY)) for n in (0, 700, 1999)] == [
             EXAMPLES[n] for n in (0, 700, 1999)
         ]
-        part = await store.records.several("1000:1500", [3], "tfrecord", ANY)
+        part = await store.records.several(RecordChoice("1000:1500", (3,)), "tfrecord", ANY)
         assert await read(part) == FRAMED["tfrecord"]([*EXAMPLES[1000:1500], EXAMPLES[3]])
 
     in_memory(work)
@@ -99,9 +99,9 @@ def test_an_index_and_an_answer_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     async def answer(stores: Stores, _: object) -> None:
         store = await stores.view((await upload(stores, {"train": STREAM})).store.id)
         with pytest.raises(LimitExceeded, match="ask for less"):
-            await store.records.several(":", [], "u32le", ANY)
+            await store.records.several(RecordChoice(":"), "u32le", ANY)
         with pytest.raises(LimitExceeded, match="fewer at a time"):
-            await store.records.several(":", [], "tfrecord", ANY)
+            await store.records.several(RecordChoice(":"), "tfrecord", ANY)
 
     monkeypatch.setattr(records, "_LIMITS", _core.Limits(records=100))
     in_memory(work)

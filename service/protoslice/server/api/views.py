@@ -9,7 +9,7 @@ from typing import Any, Final
 from protoslice.server.api.encoding import records_summary_text
 from protoslice.server.api.view_parameters import DOCUMENT, PLAN, STREAM, query_parameter
 from protoslice.server.http.parameters import Query, number_of
-from protoslice.stores import OpenStore, RecordsRequest, Representation
+from protoslice.stores import OpenStore, RecordChoice, RecordPart, RecordsRequest, Representation
 from protoslice.streams.framing import FRAMINGS
 
 __all__ = ["PREFIX", "VIEWS", "StoreView"]
@@ -97,8 +97,16 @@ async def _records(store: OpenStore, rest: str, query: Query) -> Representation:
     if query.one("summary") is not None:
         return await store.records.summary(_stream_of(query), records_summary_text)
     numbers = [number_of("record", text) for given in query.many("n") for text in given.split(",")]
-    form = query.one("format") or "delimited"
-    return await store.records.several(query.one("range"), numbers, form, _stream_of(query))
+    choice = RecordChoice(
+        range=query.one("range"),
+        numbers=tuple(numbers),
+        key=query.one("key"),
+        values=tuple(query.many("value")),
+        sample=None if query.one("sample") is None else number_of("sample", query.one("sample") or ""),
+        seed=number_of("seed", query.one("seed") or "0"),
+    )
+    part = RecordPart(query.one("path") or "", tuple(query.many("fields")), query.size("omit_larger_than"))
+    return await store.records.several(choice, query.one("format") or "delimited", _stream_of(query), part)
 
 
 def _stream_of(query: Query) -> RecordsRequest:
@@ -233,6 +241,40 @@ VIEWS: Final = (
                 "Numbers of records, in the order of the answer; repeatable, and with commas between.",
                 {"type": "array", "items": {"type": "string"}},
                 ["7", "5,1000"],
+            ),
+            query_parameter(
+                "key",
+                "Path of the field that `value` is looked up in; the first look reads the whole stream.",
+                {"type": "string"},
+                'features.feature["id"].bytes_list.value[0]',
+            ),
+            query_parameter(
+                "value",
+                "Records whose field at `key` has this value; repeatable.",
+                {"type": "array", "items": {"type": "string"}},
+                ["cat-7"],
+            ),
+            query_parameter(
+                "sample", "So many records drawn at random, in their order.", {"type": "integer", "maximum": 10000}, 100
+            ),
+            query_parameter("seed", "Number that decides the sample.", {"type": "integer", "default": 0}, 7),
+            query_parameter(
+                "path",
+                "The part of each record at this path; empty for a record without it.",
+                {"type": "string"},
+                'features.feature["label"]',
+            ),
+            query_parameter(
+                "fields",
+                "Keep only these paths of each record, below `path`; repeatable.",
+                {"type": "array", "items": {"type": "string"}},
+                ['features.feature["label"]'],
+            ),
+            query_parameter(
+                "omit_larger_than",
+                "Leave out every bytes, string and packed field larger than this size.",
+                {"type": "string"},
+                "64KiB",
             ),
             query_parameter(
                 "format",

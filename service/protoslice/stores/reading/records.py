@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
+from random import Random
 from typing import Final
 
 from protoslice import _core
@@ -20,14 +22,19 @@ from protoslice.stores.catalog.artifact_cache import ArtifactCache
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import StoredFile
 from protoslice.streams.framing import MEDIA_TYPES, Framing, checked_framing, framing_of
+from protoslice.streams.keys import KeyIndex, RecordType
 from protoslice.streams.types import type_of
 
-__all__ = ["RecordsRequest", "StoreRecords"]
+__all__ = ["RecordChoice", "RecordPart", "RecordsRequest", "StoreRecords"]
 
 _CACHED: Final = 4
 _ROOM: Final = 64 << 20
 _LIMITS: Final = _core.Limits(records=_ROOM, decoded=_ROOM, held=_ROOM, pieces=1 << 18)
 """Bounds, in bytes, of an index, and of what is decoded for an answer; and of the pieces of a rope."""
+_SAMPLED: Final = 10_000
+"""Records of a sample, at most."""
+_LOOKED_AT: Final = 64
+"""Records among which the first that has the wanted part is looked for."""
 _HEADS: Final = 64 << 10
 """Bytes read at a time where records are so long that reads pass over them."""
 
@@ -42,6 +49,34 @@ class RecordsRequest:
     file: str | None = None
     framing: str | None = None
     type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPart:
+    """The part of each record that is given out; by default all of it."""
+
+    path: str = ""
+    fields: tuple[str, ...] = ()
+    """Paths below `path` that are kept; empty for all."""
+    omit_larger_than: int | None = None
+    """Size in bytes of fields that are left out above it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordChoice:
+    """Records that are given out: a range, then those of numbers, of keys, of a sample; by default all."""
+
+    range: str | None = None
+    numbers: tuple[int, ...] = ()
+    key: str | None = None
+    """Path of the field that `values` are looked up in."""
+    values: tuple[str, ...] = ()
+    sample: int | None = None
+    """Number of records that are drawn at random."""
+    seed: int = 0
+
+
+WHOLE: Final = RecordPart()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +101,9 @@ class StoreRecords:
         self._derived = derived
         self._find = find
         self._etag = etag
+        self._keys: CachedFlight[tuple[str, str, str | None, str], KeyIndex] = CachedFlight(
+            most=_CACHED, room=_ROOM, stops=True
+        )
         self._opened: CachedFlight[tuple[str, str | None], _Stream] = CachedFlight(most=_CACHED, room=_ROOM, stops=True)
 
     async def one(self, number: int, request: RecordsRequest) -> Representation:
@@ -76,19 +114,56 @@ class StoreRecords:
         )
 
     async def several(
-        self, chosen: str | None, numbers: Sequence[int], form: str, request: RecordsRequest
+        self, choice: RecordChoice, form: str, request: RecordsRequest, part: RecordPart = WHOLE
     ) -> Representation:
-        """Records `chosen` as in `10:20`, then those of `numbers`, in the framing `form`; by default all.
+        """The `part` of the records of `choice`, in the framing `form`; empty for a record without it.
 
-        `LimitExceeded` when the answer takes too many pieces, or too many bytes have to be decoded for it.
+        `NotFound` for a key that no record has, or a part that none of them has. `LimitExceeded` when the answer takes
+        too many pieces, or too many bytes have to be decoded for it.
         """
         framing = checked_framing(form)
         stream = await self._stream(request)
-        ranges = [(number, number + 1) for number in numbers]
-        if chosen is not None or not ranges:
-            ranges.insert(0, _range(chosen or ":", stream.records.count))
+        ranges = await self._chosen(stream, choice, request)
         media_type = MEDIA_TYPES.get(framing, "application/octet-stream")
-        return await self._represented(stream, request, ranges, framing, kind="records", media_type=media_type)
+        return await self._represented(stream, request, ranges, framing, part, kind="records", media_type=media_type)
+
+    async def _chosen(
+        self, stream: _Stream, choice: RecordChoice, request: RecordsRequest
+    ) -> Sequence[tuple[int, int]]:
+        """Ranges of the records of `choice`."""
+        count, numbers = stream.records.count, list(choice.numbers)
+        if (choice.key is None) != (not choice.values):
+            raise InvalidInput("records are looked up by key= with the path of a field, and value=")
+        if choice.key is not None:
+            index = await self._key_index(stream, choice.key, request)
+            for value in choice.values:
+                found = await self._worker.bulk(lambda value=value: index.numbers(value))  # type: ignore[misc]
+                if not found:
+                    raise NotFound(f"no record has {value[:80]!r} at {choice.key}")
+                numbers += found
+        if choice.sample is not None:
+            if not 0 <= choice.sample <= _SAMPLED:
+                raise InvalidInput(f"a sample has at most {_SAMPLED} records")
+            numbers += sorted(Random(choice.seed).sample(range(count), min(choice.sample, count)))
+        ranges = [(number, number + 1) for number in numbers]
+        if choice.range is not None or not (numbers or choice.sample is not None):
+            ranges.insert(0, _range(choice.range or ":", count))
+        return ranges
+
+    async def _key_index(self, stream: _Stream, key: str, request: RecordsRequest) -> KeyIndex:
+        """The records of `stream` by the field at `key`, read once for all callers and held in memory."""
+        name, own = await self._type(stream, request)
+        flat = await self._worker.run(lambda: _flat(name, own))
+
+        async def made() -> tuple[KeyIndex, int]:
+            sources = _core.Sources([stream.stored])
+            index = KeyIndex(stream.records, sources, RecordType(name, flat), key, _ROOM)
+            async for _ in self._worker.steps(index.steps()):
+                pass
+            return index, index.weight + _ROOM // 256
+
+        fingerprint = own.fingerprint if own is not None else name
+        return await self._keys.get((stream.path, stream.records.framing, fingerprint, key), made)
 
     async def summary(self, request: RecordsRequest, as_json: Callable[[RecordsSummary], bytes]) -> Representation:
         """`RecordsSummary` of a stream, as the JSON that `as_json` makes of it."""
@@ -137,16 +212,37 @@ class StoreRecords:
         request: RecordsRequest,
         ranges: Sequence[tuple[int, int]],
         form: Framing | None,
+        part: RecordPart = WHOLE,
         *,
         kind: str,
         media_type: str,
     ) -> Representation:
         name, own = await self._type(stream, request)
         sources = [stream.stored]
-        reads = stream.records.framing == "riegeli" or (form == "tfrecord" != stream.records.framing)
+        flat, wanted = await self._worker.run(lambda: _flat(name, own)), [*part.fields] or None
+        reads = part != WHOLE or stream.records.framing == "riegeli" or (form == "tfrecord" != stream.records.framing)
         work = self._worker.bulk if reads else self._worker.run
-        rope = await work(lambda: stream.records.rope(_core.Sources(sources), ranges, form))
-        view = (stream.path, stream.records.framing, ranges, form, own.fingerprint if own is not None else name)
+
+        def made() -> tuple[_core.Rope, str | None]:
+            read = _core.Sources(sources)
+            if part == WHOLE:
+                return stream.records.rope(read, ranges, form), name
+            known = name if flat is not None else None
+            rope = stream.records.views(read, ranges, form, flat, known, part.path, wanted, part.omit_larger_than)
+            return rope, _type_at(
+                StreamDocument(stream.records, stream.stored, known, flat, _LIMITS), ranges, part.path
+            )
+
+        rope, shown = await work(made)
+        view: list[object] = [
+            stream.path,
+            stream.records.framing,
+            ranges,
+            form,
+            own.fingerprint if own is not None else name,
+        ]
+        if part != WHOLE:
+            view.append(part)
         ending = "pb" if form is None else form
         return Representation(
             rope,
@@ -154,7 +250,7 @@ class StoreRecords:
             self._etag(RECORDS, "records", *view),
             f"{stream.path.rpartition('/')[2]}.{ending}",
             kind=kind,
-            message_type=name,
+            message_type=shown,
             media_type=media_type,
             descriptor_set=own.canonical if own is not None else None,
         )
@@ -200,6 +296,16 @@ class StoreRecords:
         async for _ in self._worker.steps(_scanned(scanner, stored)):
             pass
         return await self._worker.bulk(lambda: scanner.finish(stored.size))
+
+
+def _type_at(stream: StreamDocument, ranges: Sequence[tuple[int, int]], path: str) -> str | None:
+    """Message type at `path` of the records, as the first of a few that have it tells; else None."""
+    if not path:
+        return stream.type
+    for number in islice((n for start, stop in ranges for n in range(start, stop)), _LOOKED_AT):
+        with suppress(NotFound):
+            return stream.view(f"records[{number}].{path}")[1]
+    return None
 
 
 def _flat(name: str | None, own: TypeSchema | None) -> _core.Schema | None:
