@@ -128,8 +128,7 @@ class Ingest:
 
         Raises `LimitExceeded` beyond the ingest's limit, `Conflict` when objects of one are gone or damaged.
         """
-        worth = worth_sharing(ref.location for ref in files.values())
-        shared = {path: ref for path, ref in files.items() if ref.location.names.keys() <= worth}
+        shared = await self._options.worker.run(lambda: _shared(files))  # a commit may name ten thousand files
         try:
             await self._share_all(shared)
             for path in (path for path in files if path not in shared):
@@ -282,6 +281,12 @@ class Ingest:
         options = self._options
         sums = self._packs.sums.get(stored.key)
         return await open_object(options.storage, stored, options.worker, verify=options.verify, sums=sums)
+
+
+def _shared(files: Mapping[str, FileRef]) -> dict[str, FileRef]:
+    """The files all of whose attempts are worth sharing."""
+    worth = worth_sharing(ref.location for ref in files.values())
+    return {path: ref for path, ref in files.items() if ref.location.names.keys() <= worth}
 
 
 class Sink:
