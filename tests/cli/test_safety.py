@@ -131,9 +131,9 @@ def test_a_program_that_is_asked_to_end_leaves_nothing_half_written(
     graph: Path, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     script = (
-        "import time\nfrom protoslice.cli.models import files\nfrom protoslice.cli import main\n"
+        "import time\nfrom protoslice.cli.models import output\nfrom protoslice.cli import main\n"
         "def stall(file, piece):\n    print('writing', flush=True)\n    time.sleep(60)\n"
-        "files._write_all = stall\nmain()\n"
+        "output._write_all = stall\nmain()\n"
     )
     out = tmp_path / "out"
     out.mkdir()

@@ -284,12 +284,21 @@ def test_the_version_is_told() -> None:
     assert protoslice.__all__
 
 
-@pytest.mark.parametrize("verb", ["merge", "info", "verify"])
-def test_a_file_of_plain_records_is_refused_and_nothing_is_written(verb: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("verb", "code", "says"),
+    [
+        ("merge", 2, b"a path into a stream begins with one of its records"),
+        ("info", 3, b"a riegeli file of 5000 records, not a chunked proto"),
+        ("verify", 3, b"a riegeli file of 5000 records, not a chunked proto"),
+    ],
+)
+def test_a_file_of_plain_records_is_refused_and_nothing_is_written(
+    verb: str, code: int, says: bytes, tmp_path: Path
+) -> None:
     file, out = tmp_path / "x.riegeli", tmp_path / "out"
     with RecordWriter(str(file)) as writer:
         for _ in range(5000):
             writer.write_record(b"")
-    done = _call(verb, str(file), *([str(out)] if verb == "merge" else []), code=3)
-    assert b"a riegeli file of 5000 records, not a chunked proto" in done.stderr
+    done = _call(verb, str(file), *([str(out)] if verb == "merge" else []), code=code)
+    assert says in done.stderr
     assert not out.exists()

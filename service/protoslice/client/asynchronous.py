@@ -154,11 +154,16 @@ class AsyncClient:
         with _CancellingProgress(progress) as ending:
             return await self._run(self._client.download, ref, target, view=view, params=params, progress=ending)
 
-    # Tags and schemas
+    # Tags, schemas, spaces and tokens
 
     tags = _iterator(Client.tags)
     tag = _coroutine(Client.tag)
     untag = _coroutine(Client.untag)
+    spaces = _iterator(Client.spaces)
+    create_space = _coroutine(Client.create_space)
+    tokens = _iterator(Client.tokens)
+    create_token = _coroutine(Client.create_token)
+    revoke_token = _coroutine(Client.revoke_token)
     schemas = _iterator(Client.schemas)
     schema = _coroutine(Client.schema)
     put_schema = _coroutine(Client.put_schema)

@@ -200,7 +200,7 @@ def ls(
     type_name: TypeName = None,
     as_json: Json = False,
 ) -> None:
-    """List the stores of a service, newest first; with --tag, by the names of the tags.
+    """List the stores of a service, newest first. With --tag they come by the names of the tags.
 
     Example: protoslice ls --url http://127.0.0.1:8000 --tag resnet
     """

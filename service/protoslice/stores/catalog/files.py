@@ -52,7 +52,8 @@ def refs_of(manifest: Manifest) -> dict[str, FileRef]:
 
 def entries_of_files(manifest: Manifest, new: Iterable[tuple[File, ObjectLocation]]) -> Mapping[ObjectKey, bytes]:
     """Entries of those files of a store whose bytes came with it, to be written before its manifest."""
-    place = place_in_time(manifest)
+    # The attempt parts two uploads of the same bytes that were made at the same microsecond.
+    place = f"{place_in_time(manifest)}-{manifest.attempt}"
     return {
         keys.by_digest(file.sha256) / place: seal(json.dumps(stored_as_dict(stored), separators=(",", ":")).encode())
         for file, stored in new

@@ -22,7 +22,7 @@ removed/<id>/<time>-<random>        the manifest and the tags of a store removed
 indexes/time/<place>                a store, newer ones first; a place is the time upside down, and the id
 indexes/type/<type>/<place>         a store of a type; both entries hold the attempt of its manifest
 indexes/tag/<id>/<name>             the store bears the tag; holds a random text
-indexes/file/<sha256>/<place>       a file whose bytes came with the store; holds the location of its objects
+indexes/file/<sha256>/<place>-<attempt>  a file whose bytes came with the store; holds the location of its objects
 artifacts/<name>/…                  blobs, manifests and tags of the OCI API (artifacts/records.py)
 repositories/<name>                 a repository: the id of its history, which is new when the name is given again
 histories/<id>/refs/<ref>           a branch or tag of a repository, and the commit that it points at
