@@ -22,7 +22,7 @@ from protoslice.concurrency.gather import in_turns
 from protoslice.errors import ChecksumMismatch, LimitExceeded, NotFound
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.requests import TAGS_AT_ONCE
-from protoslice.stores.uploads import Body, NewUpload, Upload
+from protoslice.stores.uploads import Body, Checksum, NewUpload, Upload
 
 __all__ = ["ArtifactRepository", "StoredBlob", "catalog"]
 
@@ -74,7 +74,7 @@ class ArtifactRepository:
         if upload.state != "open":
             return await self._finished(upload_id, digest)
         offset = upload.offset
-        checksum = _Expected(digest) if not offset else None
+        checksum = Checksum(digest.hasher(), bytes.fromhex(digest.hex)) if not offset else None
         body = Body(pieces=pieces, offset=offset, size=size, last=True, checksum=checksum)
         try:
             done = await self._stores.uploads.append(upload_id, body)
@@ -238,20 +238,6 @@ def _new_tags(names: Sequence[str]) -> Sequence[str]:
         return [check_tag(name) for name in names]
     except ManifestUnknown as error:
         raise NameInvalid(error.message) from None
-
-
-class _Expected:
-    """Checksum of a body that must have a digest."""
-
-    def __init__(self, digest: Digest) -> None:
-        self._hash = digest.hasher()
-        self._hex = digest.hex
-
-    def update(self, piece: bytes, /) -> None:
-        self._hash.update(piece)
-
-    def matches(self) -> bool:
-        return self._hash.hexdigest() == self._hex
 
 
 async def catalog(stores: Stores, *, limit: int, after: str | None) -> tuple[list[str], bool]:

@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from tests.stores.simulation.clients import Client
 from tests.stores.simulation.ledger import Entry, Violation
 
 from protoslice.stores.uploads import Upload
 
-__all__ = ["ExpectedChecksum", "Sending"]
-
-
-class ExpectedChecksum:
-    """Of a body; a client may get it wrong."""
-
-    def __init__(self, expected: bytes) -> None:
-        self._expected = expected
-        self._sha = hashlib.sha256()
-
-    def update(self, piece: bytes, /) -> None:
-        """See `Checksum`."""
-        self._sha.update(piece)
-
-    def matches(self) -> bool:
-        """See `Checksum`."""
-        return self._sha.digest() == self._expected
+__all__ = ["Sending"]
 
 
 class Sending:

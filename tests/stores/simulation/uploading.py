@@ -12,7 +12,7 @@ from tests.stores.simulation.clients import Action, Client, pieces
 from tests.stores.simulation.cluster import Unreachable
 from tests.stores.simulation.contents import Content
 from tests.stores.simulation.ledger import Violation
-from tests.stores.simulation.progress import ExpectedChecksum, Sending
+from tests.stores.simulation.progress import Sending
 
 from protoslice.errors import (
     ChecksumMismatch,
@@ -24,7 +24,7 @@ from protoslice.errors import (
     StorageUnavailable,
 )
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.uploads import AlreadyComplete, Body, NewUpload, WrongOffset
+from protoslice.stores.uploads import AlreadyComplete, Body, Checksum, NewUpload, WrongOffset
 
 __all__ = ["Resumable"]
 
@@ -152,7 +152,7 @@ class Resumable(Action):
         began = client.cluster.loop.now
 
         def append(stores: Stores) -> object:
-            checksum = ExpectedChecksum(digest) if self.checksums else None
+            checksum = Checksum(hashlib.sha256(), digest) if self.checksums else None
             body = Body(pieces=pieces(data, 16), offset=begin, last=last and not self.told_length, checksum=checksum)
             return stores.uploads.append(sending.id, body)
 

@@ -17,7 +17,7 @@ from tests.support.stores import assert_whole, onnx
 from protoslice.errors import ChecksumMismatch, CorruptModel, Gone, InvalidInput, LimitExceeded
 from protoslice.storage import FileStorage, MemoryStorage, Storage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
-from protoslice.stores.uploads import Body, NewUpload, Upload, UploadOptions, WrongOffset
+from protoslice.stores.uploads import Body, Checksum, NewUpload, Upload, UploadOptions, WrongOffset
 
 T = TypeVar("T")
 CONTENTS = [onnx(70_000, 300, seed=1), onnx(10, seed=2), onnx(200_000, seed=3)[:-7], b""]
@@ -27,18 +27,6 @@ SHARES = st.sampled_from([0.0, 0.001, 0.2, 0.5, 1.0])
 
 class Lost(Exception):
     """The client went away."""
-
-
-class Checksum:
-    def __init__(self, expected: bytes) -> None:
-        self.sha = hashlib.sha256()
-        self.expected = expected
-
-    def update(self, piece: bytes) -> None:
-        self.sha.update(piece)
-
-    def matches(self) -> bool:
-        return self.sha.digest() == self.expected
 
 
 async def pieces(data: bytes, *, lost: bool = False) -> AsyncIterator[bytes]:
@@ -136,7 +124,12 @@ class UploadsMachine(RuleBasedStateMachine):
         if upload in self.gone or offset == end:
             return
         given = hashlib.sha256(content[offset:end] if right else b"something else").digest()
-        body = Body(pieces=pieces(content[offset:end]), offset=offset, length=len(content), checksum=Checksum(given))
+        body = Body(
+            pieces=pieces(content[offset:end]),
+            offset=offset,
+            length=len(content),
+            checksum=Checksum(hashlib.sha256(), given),
+        )
         self.told.add(upload)
         if right:
             self.append(upload, body)

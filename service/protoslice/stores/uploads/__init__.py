@@ -3,7 +3,7 @@
 from protoslice.stores.uploads.arriving import Arrived, ArrivingRequest
 from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, JoinedUpload, Superseded, WrongOffset
 from protoslice.stores.uploads.model import Failure, NewUpload, State, Upload, UploadOptions
-from protoslice.stores.uploads.service import Body, Checksum, Uploads
+from protoslice.stores.uploads.service import Body, Checksum, Hash, Uploads
 
 __all__ = [
     "AlreadyComplete",
@@ -12,6 +12,7 @@ __all__ = [
     "Body",
     "Checksum",
     "Failure",
+    "Hash",
     "InconsistentLength",
     "JoinedUpload",
     "NewUpload",

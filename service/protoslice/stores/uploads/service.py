@@ -39,15 +39,33 @@ from protoslice.stores.uploads.records import UploadRecords, VersionedUpload
 from protoslice.stores.uploads.store_maker import Ingesting, StoreMaker, Typing, digests_of
 from protoslice.stores.uploads.upload_lock import LockHolder, UploadLocks
 
-__all__ = ["Body", "Checksum", "Uploads"]
+__all__ = ["Body", "Checksum", "Hash", "Uploads"]
 
 
-class Checksum(Protocol):
-    """Checksum of one request's body."""
+class Hash(Protocol):
+    """Hash object, as `hashlib` makes them."""
 
     def update(self, piece: bytes, /) -> None: ...
 
-    def matches(self) -> bool: ...
+    def digest(self) -> bytes: ...
+
+
+class Checksum:
+    """Checksum of one request's body: a fresh hash object, and the digest that it must come to."""
+
+    __slots__ = ("_expected", "_hash")
+
+    def __init__(self, hash: Hash, expected: bytes) -> None:
+        self._hash = hash
+        self._expected = expected
+
+    def update(self, piece: bytes) -> None:
+        """Count a piece of the body."""
+        self._hash.update(piece)
+
+    def matches(self) -> bool:
+        """True when the body has the digest."""
+        return self._hash.digest() == self._expected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

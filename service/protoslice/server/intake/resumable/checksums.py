@@ -6,21 +6,15 @@ import hashlib
 from base64 import b64decode
 from binascii import Error as BadBase64
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from protoslice import _core
 from protoslice.errors import InvalidInput
 from protoslice.server.http.digests import parse_digest
 from protoslice.server.http.headers import Fields
-from protoslice.stores.uploads import Checksum
+from protoslice.stores.uploads import Checksum, Hash
 
 __all__ = ["ALGORITHMS", "checksum_of"]
-
-
-class _Hash(Protocol):
-    def update(self, piece: bytes, /) -> None: ...
-
-    def digest(self) -> bytes: ...
 
 
 class _Crc32c:
@@ -37,7 +31,7 @@ class _Crc32c:
 
 
 # SHA-1 secures nothing; tus wants every server to know it.
-_KNOWN: Final[dict[str, Callable[[], _Hash]]] = {
+_KNOWN: Final[dict[str, Callable[[], Hash]]] = {
     "sha256": hashlib.sha256,
     "crc32c": _Crc32c,
     "sha1": lambda: hashlib.sha1(usedforsecurity=False),
@@ -45,24 +39,12 @@ _KNOWN: Final[dict[str, Callable[[], _Hash]]] = {
 ALGORITHMS: Final = tuple(_KNOWN)
 
 
-class _Expected:
-    def __init__(self, algorithm: _Hash, digest: bytes) -> None:
-        self._algorithm = algorithm
-        self._digest = digest
-
-    def update(self, piece: bytes, /) -> None:
-        self._algorithm.update(piece)
-
-    def matches(self) -> bool:
-        return self._algorithm.digest() == self._digest
-
-
 def checksum_of(fields: Fields) -> Checksum | None:
     """Checksum that the request gives for its body; None when it gives none."""
     given = fields.get(b"upload-checksum")
     if given is None:
         digest = parse_digest(fields.get(b"content-digest"))
-        return None if digest is None else _Expected(hashlib.sha256(), digest)
+        return None if digest is None else Checksum(hashlib.sha256(), digest)
     name, _, value = given.strip().partition(" ")
     if name not in _KNOWN:
         raise InvalidInput(f"the checksum {name[:40]!r} is not supported; these are: {', '.join(ALGORITHMS)}")
@@ -73,4 +55,4 @@ def checksum_of(fields: Fields) -> Checksum | None:
         digest = b""
     if len(digest) != len(algorithm.digest()):
         raise InvalidInput(f"Upload-Checksum must be written {name} <the digest in base64>")
-    return _Expected(algorithm, digest)
+    return Checksum(algorithm, digest)

@@ -18,7 +18,7 @@ from protoslice.server.registries.hub.bodies import BatchBody, LfsObject
 from protoslice.server.registries.hub.failures import answering
 from protoslice.server.registries.hub.paths import repository_of
 from protoslice.server.services import Given, Services
-from protoslice.stores.uploads import Body
+from protoslice.stores.uploads import Body, Checksum
 
 __all__ = ["router"]
 
@@ -57,7 +57,12 @@ async def send_file(request: Request, services: Given, kind: str, name: str, upl
             pass
     else:
         with counted(services, request):
-            body = Body(pieces=pieces_of(request), offset=0, last=True, checksum=_Sha256(found.sha256))
+            body = Body(
+                pieces=pieces_of(request),
+                offset=0,
+                last=True,
+                checksum=Checksum(hashlib.sha256(), bytes.fromhex(found.sha256)),
+            )
             found = await uploads.append(upload, body)
     await repository.staged.keep(found)
     return Response(status_code=200)
@@ -78,19 +83,3 @@ async def _planned(request: Request, services: Services, kind: str, name: str, b
 def _object_json(wanted: LfsObject, href: str | None) -> dict[str, Any]:
     told: dict[str, Any] = {"oid": wanted.oid, "size": wanted.size}
     return told if href is None else told | {"actions": {"upload": {"href": href}}}
-
-
-class _Sha256:
-    """Expected SHA-256 of a body."""
-
-    def __init__(self, expected: str) -> None:
-        self._hash = hashlib.sha256()
-        self._expected = expected
-
-    def update(self, piece: bytes, /) -> None:
-        """Count a piece of the body."""
-        self._hash.update(piece)
-
-    def matches(self) -> bool:
-        """True when the body has the digest."""
-        return self._hash.hexdigest() == self._expected
