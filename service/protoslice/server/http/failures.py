@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, ParamSpec
 
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -27,7 +28,9 @@ from protoslice.server.api.problems import (
 from protoslice.server.http.disconnect import ClientGone
 from protoslice.server.middleware.context import context_of, request_id_of
 
-__all__ = ["HANDLED", "answer_exception", "problem_of", "send_failure"]
+__all__ = ["HANDLED", "answer_exception", "failing_as", "problem_of", "send_failure"]
+
+P = ParamSpec("P")
 
 HANDLED: tuple[type[Exception], ...] = (HttpProblem, ProtosliceError, HTTPException, RequestValidationError, Exception)
 
@@ -83,6 +86,24 @@ def _allowed(scope: Scope) -> Iterable[str]:
             yield method
             if method == "GET":
                 yield "HEAD"
+
+
+def failing_as(
+    failure_of: Callable[[ProtosliceError], HttpProblem],
+) -> Callable[[Callable[P, Awaitable[Response]]], Callable[P, Awaitable[Response]]]:
+    """Decorator of handlers whose errors become the problems that `failure_of` makes of them."""
+
+    def decorated(handler: Callable[P, Awaitable[Response]]) -> Callable[P, Awaitable[Response]]:
+        @functools.wraps(handler)
+        async def answer(*args: P.args, **kwargs: P.kwargs) -> Response:
+            try:
+                return await handler(*args, **kwargs)
+            except ProtosliceError as error:
+                raise failure_of(error) from error
+
+        return answer
+
+    return decorated
 
 
 async def send_failure(scope: Scope, receive: Receive, send: Send, error: Exception) -> None:

@@ -1,13 +1,13 @@
-"""Request headers, read once."""
+"""Headers: those of a request, read once, and those that an answer gets besides its own."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from starlette.types import Scope
+from starlette.types import Message, Scope, Send
 
-__all__ = ["Fields", "Headers", "header_lines", "join_fields", "read_fields"]
+__all__ = ["Fields", "Headers", "header_lines", "join_fields", "read_fields", "with_headers"]
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 """Headers as they stand on the wire, names in lower case."""
@@ -35,3 +35,14 @@ def join_fields(headers: Headers) -> Fields:
 def header_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """`headers` as they stand on the wire."""
     return b"".join([b"%b: %b\r\n" % header for header in headers])
+
+
+def with_headers(send: Send, added: Headers) -> Send:
+    """`send`, with `added` behind the headers of every answer."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], *added]
+        await send(message)
+
+    return sending

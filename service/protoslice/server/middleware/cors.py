@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from protoslice.server.http.headers import with_headers
 from protoslice.server.middleware.context import context_of
 
 __all__ = ["ANY", "AllowOrigins", "Preflight", "standing_headers"]
@@ -48,13 +49,8 @@ class AllowOrigins:
         if origin is None or origin not in self._origins:
             await self._app(scope, receive, send)
             return
-
-        async def allowing(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], (b"access-control-allow-origin", origin), _EXPOSE]
-            await send(message)
-
-        await self._app(scope, receive, allowing)
+        granted = [(b"access-control-allow-origin", origin), _EXPOSE]
+        await self._app(scope, receive, with_headers(send, granted))
 
 
 class Preflight:

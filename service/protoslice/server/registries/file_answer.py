@@ -5,13 +5,13 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from protoslice.server.access.places import url_of
 from protoslice.server.http.answers.plan import Terms
 from protoslice.server.http.answers.stream import send_representation
 from protoslice.server.http.disconnect import CancelOnDisconnect
-from protoslice.server.http.headers import Headers, read_fields
+from protoslice.server.http.headers import Headers, read_fields, with_headers
 from protoslice.server.middleware.context import context_of
 from protoslice.server.services import SERVICES, Services
 
@@ -39,7 +39,7 @@ class FileAnswer(Response):
             await send_representation(
                 # The framework takes HEAD for GET, and the answer is planned by what was asked.
                 {**scope, "method": context.method or scope["method"]},
-                self._telling(send),
+                with_headers(send, self._told),
                 rope,
                 fields=read_fields(scope),
                 terms=Terms(location=location, max_ranges=services.settings.max_ranges),
@@ -47,13 +47,3 @@ class FileAnswer(Response):
                 windows=services.windows,
                 client=context.key,
             )
-
-    def _telling(self, send: Send) -> Send:
-        """`send`, with the protocol's headers in the head."""
-
-        async def tell(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *self._told]
-            await send(message)
-
-        return tell

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from email.utils import format_datetime
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, TypeVar
 
-from starlette.responses import Response
-from starlette.types import Message, Scope, Send
+from starlette.types import Scope, Send
 
 from protoslice.errors import Conflict, ProtosliceError
 from protoslice.server.access.places import url_of
 from protoslice.server.api.problems import HttpProblem, problem_of_error
+from protoslice.server.http.failures import failing_as
+from protoslice.server.http.headers import with_headers
 from protoslice.server.intake.resumable.checksums import ALGORITHMS
 from protoslice.server.settings import Settings
 from protoslice.stores.uploads import Upload, WrongOffset
@@ -30,7 +30,7 @@ __all__ = [
     "speaking_tus",
 ]
 
-P = ParamSpec("P")
+
 T = TypeVar("T")
 
 PREFIX: Final = "/v1/uploads"
@@ -119,26 +119,11 @@ def failure_of(error: ProtosliceError, *, uploading: bool = False) -> HttpProble
 
 def speaking_tus(send: Send) -> Send:
     """`send`, with every answer saying that it is one of tus 1.0."""
-
-    async def speak(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], (b"tus-resumable", VERSION.encode())]
-        await send(message)
-
-    return speak
+    return with_headers(send, [(b"tus-resumable", VERSION.encode())])
 
 
-def answering(handler: Callable[P, Awaitable[Response]]) -> Callable[P, Awaitable[Response]]:
-    """Let the failures of uploads look as both dialects want them."""
-
-    @functools.wraps(handler)
-    async def answer(*args: P.args, **kwargs: P.kwargs) -> Response:
-        try:
-            return await handler(*args, **kwargs)
-        except ProtosliceError as error:
-            raise failure_of(error) from error
-
-    return answer
+answering = failing_as(failure_of)
+"""Decorator of handlers whose failures look as both dialects want them."""
 
 
 async def joining(work: Awaitable[T]) -> T:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Awaitable, Callable
-from typing import Final, ParamSpec
-
-from starlette.responses import Response
+from typing import Final
 
 from protoslice.errors import ProtosliceError
 from protoslice.repositories import NoCommit, NoFile, NoRepository, Outrun
 from protoslice.server.api.problems import PRECONDITION, HttpProblem, problem_of_error
+from protoslice.server.http.failures import failing_as
 
 __all__ = ["answering", "failure_of"]
-
-P = ParamSpec("P")
 
 _CODES: Final[dict[type[ProtosliceError], str]] = {
     NoRepository: "RepoNotFound",
@@ -39,14 +34,5 @@ def failure_of(error: ProtosliceError, commit: str | None = None) -> HttpProblem
     return failure
 
 
-def answering(handler: Callable[P, Awaitable[Response]]) -> Callable[P, Awaitable[Response]]:
-    """Let errors of a handler become problems of the hub."""
-
-    @functools.wraps(handler)
-    async def answer(*args: P.args, **kwargs: P.kwargs) -> Response:
-        try:
-            return await handler(*args, **kwargs)
-        except ProtosliceError as error:
-            raise failure_of(error) from error
-
-    return answer
+answering = failing_as(failure_of)
+"""Decorator of handlers whose errors become problems of the hub."""
