@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from base64 import b64encode
@@ -174,6 +175,28 @@ def test_authorized_answers_are_private() -> None:
             assert got.status == 200, got
             assert got.headers["cache-control"].startswith("private, "), path
             assert "public" not in got.headers["cache-control"]
+
+    closed_service(work)
+
+
+def test_files_under_the_urls_of_registries_are_private() -> None:
+    async def work(app: Application) -> None:
+        token = bearer(await token_for(app, ADMIN))
+        digest = f"sha256:{hashlib.sha256(b'secret').hexdigest()}"
+        made = await ask(app, "POST", f"/spaces/own/v2/team/m/blobs/uploads/?digest={digest}", b"secret", token)
+        assert made.status == 201, made
+        as_json = token | {"content-type": "application/json"}
+        await ask(app, "POST", "/spaces/own/api/repos/create", b'{"organization": "team", "name": "m"}', as_json)
+        lines = b"\n".join(
+            json.dumps({"key": key, "value": value}).encode()
+            for key, value in (("header", {"summary": "s"}), ("file", {"content": "c2VjcmV0", "path": "f"}))
+        )
+        done = await ask(app, "POST", "/spaces/own/api/models/team/m/commit/main", lines, token)
+        assert done.status == 200, done
+        for path in (f"/v2/team/m/blobs/{digest}", "/team/m/resolve/main/f"):
+            got = await ask(app, "GET", f"/spaces/own{path}", headers=token)
+            assert (got.status, got.body) == (200, b"secret"), got
+            assert got.headers["cache-control"].startswith("private, "), path
 
     closed_service(work)
 

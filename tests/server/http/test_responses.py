@@ -95,7 +95,7 @@ async def rope_app(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "lifespan.shutdown.complete"})
         return
     rope = ROPES[scope["path"].removeprefix("/tag")]
-    terms = Terms(location="/lasting" if scope["path"].startswith("/tag") else None)
+    terms = Terms(location="/lasting" if scope["path"].startswith("/tag") else None, private=False)
     async with CancelOnDisconnect(receive) as disconnect:
         await send_representation(
             scope, send, rope, fields=read_fields(scope), terms=terms, disconnect=disconnect, windows=WINDOWS

@@ -42,7 +42,7 @@ class FileAnswer(Response):
                 with_headers(send, self._told),
                 rope,
                 fields=read_fields(scope),
-                terms=Terms(location=location, max_ranges=services.settings.max_ranges),
+                terms=Terms(location=location, private=services.gate.closed, max_ranges=services.settings.max_ranges),
                 disconnect=disconnect,
                 windows=services.windows,
                 client=context.key,

@@ -45,7 +45,7 @@ class Facts(Protocol):
     def elements(self) -> tuple[str, tuple[int, ...]] | None: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """Terms of an answer: caching, negotiation, and the number of ranges."""
 
@@ -55,7 +55,8 @@ class Terms:
     """True if Accept chooses among representations."""
     versioned: bool = False
     """True if a later program may give other bytes, under another entity tag: caches keep it for an hour."""
-    private: bool = False
+    # Without a default, so that no answer is public by oversight.
+    private: bool
     """True if the answer depends on who asks: no cache may give it to anybody else."""
     max_ranges: int = 64
     """The most ranges of one request; a request for more gets the whole. 0: ranges are not served at all."""
