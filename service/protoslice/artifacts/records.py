@@ -164,8 +164,7 @@ class ArtifactRecords:
         return unseal(await self._sealed(key), what)
 
     async def _sealed(self, key: ObjectKey) -> bytes:
-        stat = await self._storage.stat(key)
-        return await self._storage.get_range(key, 0, stat.size)
+        return (await self._storage.get(key)).data
 
 
 async def repository_names(storage: Storage, *, limit: int, after: str | None) -> tuple[list[str], bool]:

@@ -20,7 +20,7 @@ from protoslice.artifacts.names import Digest, RepositoryName, check_tag
 from protoslice.artifacts.records import ArtifactRecords, StoredBlob, repository_names
 from protoslice.concurrency.gather import in_turns
 from protoslice.errors import ChecksumMismatch, LimitExceeded, NotFound
-from protoslice.stores import IngestRequest, Stores
+from protoslice.stores import IngestRequest, OpenStore, Stores
 from protoslice.stores.requests import TAGS_AT_ONCE
 from protoslice.stores.uploads import Body, Checksum, NewUpload, Upload
 
@@ -113,16 +113,17 @@ class ArtifactRepository:
                 return found
             if (await self._stores.uploads.get(found.upload or "")).is_whole:
                 return found
-        raise BlobUnknown(f"the bytes of the blob {digest.text} are gone, with their store or upload: send them again")
+        raise _gone(digest)
 
-    async def stored_blob(self, digest: Digest) -> StoredBlob:
-        """The record of a blob that is a file of a store, made for one that no manifest has named so far."""
-        found = await self.blob(digest)
-        if found.store is not None:
-            return found
-        path = blob_path(digest)
-        store = await self._stored({digest: found}, {digest: path})
-        return StoredBlob(found.size, store=store, path=path)
+    async def open_blob(self, digest: Digest) -> tuple[OpenStore, str]:
+        """The store that holds a blob, opened, and the path there; made for a blob without one."""
+        found = await self._records.blob(digest)
+        path = found.path or blob_path(digest)
+        try:
+            store = found.store or await self._stored({digest: found}, {digest: path})
+            return await self._stores.view(store), path
+        except NotFound:
+            raise _gone(digest) from None
 
     async def delete_blob(self, digest: Digest) -> None:
         """Remove a blob from the repository; a store that has its bytes keeps them."""
@@ -228,6 +229,10 @@ class ArtifactRepository:
             hasher.update(piece)
         if hasher.hexdigest() != digest.hex:
             raise ChecksumMismatch("the upload has another digest")
+
+
+def _gone(digest: Digest) -> BlobUnknown:
+    return BlobUnknown(f"the bytes of the blob {digest.text} are gone, with their store or upload: send them again")
 
 
 def _new_tags(names: Sequence[str]) -> Sequence[str]:

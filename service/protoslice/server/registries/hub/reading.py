@@ -13,9 +13,11 @@ from protoslice.defaults import MAX_FILES
 from protoslice.errors import InvalidInput
 from protoslice.facts import File
 from protoslice.repositories import MAIN, NoFile, Repository
+from protoslice.server.access.places import url_of
 from protoslice.server.api.json_answers import encoded
 from protoslice.server.http.headers import Headers
 from protoslice.server.middleware.body_limits import GuardedRoute
+from protoslice.server.middleware.context import context_of
 from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.hub.facts import commit_json, entries_of, info_json, listed_json, refs_json
 from protoslice.server.registries.hub.failures import answering, failure_of
@@ -146,22 +148,25 @@ async def get_user() -> Response:
 @answering
 async def get_dataset_file(request: Request, services: Given, name: str, revision: Encoded, path: Encoded) -> Response:
     """A file of a dataset."""
-    return await _file(request, await _found(services, "datasets", name), revision, path)
+    return await _file(request, services, await _found(services, "datasets", name), revision, path)
 
 
 @router.get("/{name:repository}/resolve/{revision}/{path:path}")
 @answering
 async def get_model_file(request: Request, services: Given, name: str, revision: Encoded, path: Encoded) -> Response:
     """A file of a model."""
-    return await _file(request, await _found(services, "models", name), revision, path)
+    return await _file(request, services, await _found(services, "models", name), revision, path)
 
 
-async def _file(request: Request, repository: Repository, revision: str, path: str) -> Response:
+async def _file(request: Request, services: Services, repository: Repository, revision: str, path: str) -> Response:
     commit = await repository.commit(revision)
     file = (await repository.files(commit)).get(path)
     if file is None or commit.store is None:
         raise failure_of(NoFile(path), commit.id)
-    return FileAnswer(commit.store, file.path, _about(file, commit.id))
+    context_of(request.scope).store = commit.store
+    rope = (await services.stores.view(commit.store)).file(path)
+    location = url_of(request.scope, f"/v1/stores/{commit.store}/files/{quote(path)}")
+    return FileAnswer(rope, _about(file, commit.id), location=location)
 
 
 def _next(request: Request, cursor: str | None) -> dict[str, str]:

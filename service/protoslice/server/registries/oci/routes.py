@@ -165,10 +165,11 @@ async def get_blob(request: Request, repository: Repository, services: Given, di
     wanted = Digest(digest)
     if context_of(request.scope).method == "HEAD":
         return Response(headers=blob_headers(wanted, (await repository.blob(wanted)).size))
-    blob = await repository.stored_blob(wanted)
-    refuse_backward(read_fields(request.scope), blob.size)
-    told = [(b"docker-content-digest", wanted.text.encode())]
-    return FileAnswer(blob.store or "", blob.path or "", told, lasting=True)
+    store, path = await repository.open_blob(wanted)
+    context_of(request.scope).store = store.info.id
+    rope = store.file(path)
+    refuse_backward(read_fields(request.scope), rope.size)
+    return FileAnswer(rope, [(b"docker-content-digest", wanted.text.encode())], location=None)
 
 
 @router.delete("/v2/{name:path}/blobs/{digest}")
