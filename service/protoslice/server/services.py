@@ -31,6 +31,7 @@ from protoslice.server.observability.peers import Peers
 from protoslice.server.rendering.pool import Renderer
 from protoslice.server.settings import Settings
 from protoslice.storage import MeteredStorage, open_storage
+from protoslice.storage.prefixes import check_apart
 from protoslice.stores import StoreOptions, Stores
 from protoslice.stores.cache import CacheOptions
 from protoslice.stores.spaces import Spaces
@@ -72,6 +73,8 @@ class Services:
         if self.opened is not None:
             return
         settings = self.settings
+        if self.gate.closed:
+            check_apart(settings.storage, settings.register_allow)
         async with AsyncExitStack() as stack:
             storage = await stack.enter_async_context(open_storage(settings.storage, settings.plain_storage_options()))
             if settings.workers > 1 and not storage.abilities.shared:

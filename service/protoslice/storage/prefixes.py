@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from protoslice.errors import StorageDenied
+from protoslice.errors import InvalidInput, StorageDenied
 from protoslice.storage.keys import ObjectKey
 from protoslice.uris import Location, parse_location, parse_root
 
-__all__ = ["ExternalObject", "allowed"]
+__all__ = ["ExternalObject", "allowed", "check_apart"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,22 @@ class ExternalObject:
 
     root: str
     key: ObjectKey
+
+
+def check_apart(storage: str, prefixes: Sequence[str]) -> None:
+    """Raise `InvalidInput` when a prefix allows objects of `storage`, in which spaces have their walls."""
+    if not storage.partition("://")[2]:
+        return  # memory of this process, which no URI names
+    own = parse_root(storage)
+    for prefix in prefixes:
+        place = parse_root(prefix)
+        shared = min(len(own.segments), len(place.segments))
+        same = (own.scheme, own.authority) == (place.scheme, place.authority)
+        if same and own.segments[:shared] == place.segments[:shared]:
+            raise InvalidInput(
+                f"the registration prefix {prefix!r} covers the storage of the service or a part of it: whoever may "
+                "register could read every space. Name folders beside the storage in PROTOSLICE_REGISTER_ALLOW"
+            )
 
 
 def allowed(uri: str, prefixes: Sequence[str]) -> ExternalObject:

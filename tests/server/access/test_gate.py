@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from base64 import b64encode
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -13,6 +14,7 @@ from tests.server.access.closed import bearer, closed_service, token_for
 from tests.support.asgi import Asked, ask
 from tests.support.stores import onnx
 
+from protoslice.errors import InvalidInput
 from protoslice.recipes import MEDIA_TYPE
 from protoslice.server.access.decision import EVERY_SPACE, Scope
 from protoslice.server.access.rules import RULES, Rule, check_rules
@@ -309,3 +311,22 @@ def test_no_history_learns_or_changes_anything_beyond_its_space(seed: int) -> No
     world(full=True)
     world(full=False)
     assert worlds[0] == worlds[1]
+
+
+@pytest.mark.parametrize("prefix", ["file://{}", "file://{}/", "FILE://{}/store", "file://{}/store/spaces/other"])
+def test_registering_out_of_the_storage_itself_is_refused_at_the_start(prefix: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="REGISTER_ALLOW"):
+        closed_service(_nothing, storage=f"file://{tmp_path}/store", register_allow=(prefix.format(tmp_path),))
+
+
+@pytest.mark.parametrize("prefix", ["file://{}/stores", "file://{}/other/", "s3://models/"])
+def test_registering_beside_the_storage_is_allowed(prefix: str, tmp_path: Path) -> None:
+    closed_service(_nothing, storage=f"file://{tmp_path}/store", register_allow=(prefix.format(tmp_path),))
+
+
+def test_memory_without_a_name_is_beside_everything() -> None:
+    closed_service(_nothing, register_allow=("memory://named",))
+
+
+async def _nothing(app: Application) -> None:
+    """Start and end."""
