@@ -206,13 +206,10 @@ class ArtifactRepository:
         """A store of the blobs: those of uploads become its own, those of other stores are shared with them."""
         loose = {digest: blob for digest, blob in blobs.items() if blob.upload is not None}
         uploads: dict[str, Sequence[str]] = {paths[digest]: [blob.upload or ""] for digest, blob in loose.items()}
-        holders = {blob.store for blob in blobs.values() if blob.store is not None}
-        files = dict(zip(holders, await in_turns(self._stores.files, holders), strict=True))
-        taken = {
-            paths[digest]: files[blob.store][blob.path or ""]
-            for digest, blob in blobs.items()
-            if blob.store is not None
+        shared = {
+            paths[digest]: (blob.store, blob.path or "") for digest, blob in blobs.items() if blob.store is not None
         }
+        taken = await self._stores.file_refs(shared)
         made = await self._stores.uploads.assemble(uploads, IngestRequest(source="upload"), taken=taken)
 
         async def note(digest: Digest) -> None:

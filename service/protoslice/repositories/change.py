@@ -10,10 +10,9 @@ from typing import Final, Self
 from protoslice.errors import InvalidInput, StorageUnavailable
 from protoslice.facts import File
 from protoslice.repositories.faults import NoFile, Outrun
-from protoslice.repositories.keeping import Place, keep
 from protoslice.repositories.model import Author, Commit, Ref
 from protoslice.repositories.records import HistoryRecords
-from protoslice.stores import Ingest, IngestRequest, Stores
+from protoslice.stores import Ingest, IngestRequest, StoredPath, Stores
 from protoslice.stores.uploads import Upload
 
 __all__ = ["Change", "files_of"]
@@ -41,7 +40,7 @@ class Change:
         self._ref = ref
         self._parent = parent
         self._old: Mapping[str, File] = {}
-        self._new: dict[str, Place | None] = {}
+        self._new: dict[str, StoredPath | None] = {}
         """Paths of new files; None for one that is in the open ingest."""
         self._gone: set[str] = set()
         self._ingest: Ingest | None = None
@@ -67,7 +66,7 @@ class Change:
         self._new[path] = None
         return await sink.close()
 
-    def copy(self, path: str, place: Place) -> None:
+    def copy(self, path: str, place: StoredPath) -> None:
         """Make the file at `path` the one at `place` in an existing store."""
         self._begin(path)
         self._new[path] = place
@@ -124,7 +123,7 @@ class Change:
         if not self._new and not kept:
             return None
         ingest = await self._opened()
-        await keep(ingest, self._stores, kept)
+        await ingest.take(await self._stores.file_refs(kept))
         return (await ingest.commit()).store.id
 
     async def _follow(self, store: str | None) -> None:

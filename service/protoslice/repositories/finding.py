@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from protoslice.repositories.change import files_of
-from protoslice.repositories.keeping import Place
 from protoslice.repositories.model import Commit
-from protoslice.stores import Stores
+from protoslice.stores import StoredPath, Stores
 
 __all__ = ["KnownFiles"]
 
@@ -19,9 +18,9 @@ class KnownFiles:
         self._stores = stores
         self._commits = commits
         self._seen: set[str] = set()
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, StoredPath] = {}
 
-    async def find(self, sha256: str) -> Place | None:
+    async def find(self, sha256: str) -> StoredPath | None:
         """Place of a file of this SHA-256, in hex; None when none has it."""
         while sha256 not in self._places:
             commit = await anext(self._commits, None)

@@ -1,6 +1,6 @@
 """Use cases of the service, without HTTP: ingesting stores, finding them, and serving their views."""
 
-from protoslice.stores.catalog.files import FileRef
+from protoslice.stores.catalog.files import FileRef, StoredPath
 from protoslice.stores.catalog.schemas import StoredSchema
 from protoslice.stores.catalog.tags import StoredTag
 from protoslice.stores.collection.garbage import GarbageReport
@@ -29,6 +29,7 @@ __all__ = [
     "ResultPage",
     "Sink",
     "StoreOptions",
+    "StoredPath",
     "StoredSchema",
     "StoredTag",
     "Stores",

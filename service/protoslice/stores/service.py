@@ -11,7 +11,7 @@ from itertools import compress
 
 from protoslice import schema
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.gather import map_concurrently, run_concurrently
+from protoslice.concurrency.gather import in_turns, map_concurrently, run_concurrently
 from protoslice.errors import (
     Conflict,
     InvalidInput,
@@ -27,7 +27,7 @@ from protoslice.schema import TypeSchema
 from protoslice.storage import ObjectKey, PrefixStorage, Storage, probe
 from protoslice.stores.cache import BlockCache
 from protoslice.stores.catalog.claims import Claims, Collected
-from protoslice.stores.catalog.files import FileRef, FilesByDigest, refs_of
+from protoslice.stores.catalog.files import FileRef, FilesByDigest, StoredPath, refs_of
 from protoslice.stores.catalog.manifests import Manifests
 from protoslice.stores.catalog.pages import StorePages
 from protoslice.stores.catalog.removed import find_tombstone
@@ -296,6 +296,18 @@ class Stores:
         Objects registered in place are left out.
         """
         return refs_of(await self._manifests.get(await self.resolve(ref)))
+
+    async def file_refs(self, files: Mapping[str, StoredPath]) -> dict[str, FileRef]:
+        """References to files of stores, by the paths that they are to have in another, for `Ingest.take`.
+
+        `Conflict` when a store does not hold the bytes of one itself.
+        """
+        stores = sorted({store for store, _ in files.values()})
+        refs = dict(zip(stores, await in_turns(self.files, stores), strict=True))
+        for store, path in files.values():
+            if path not in refs[store]:
+                raise Conflict(f"the file {path!r} of store {store} lies elsewhere: send it")
+        return {path: refs[store][old] for path, (store, old) in files.items()}
 
     async def find_file(self, sha256: str) -> FileRef | None:
         """A file of 1 MiB or more with this SHA-256, in hex, for `Ingest.take`; None when none is known.

@@ -23,13 +23,17 @@ from protoslice.stores.layout import keys
 from protoslice.stores.layout.indexes import place_in_time
 from protoslice.stores.manifest import Manifest, ObjectLocation, stored_as_dict, stored_from_dict
 
-__all__ = ["FileRef", "FilesByDigest", "entries_of_files", "refs_of"]
+__all__ = ["FileRef", "FilesByDigest", "StoredPath", "entries_of_files", "refs_of"]
 
 LEAST_FOUND: Final = 1 << 20
 """Bytes of the smallest file that has an entry: a smaller one is sent again in no time."""
 _LOOKED_AT: Final = 8
 """Entries of one digest that are looked at, newest store first."""
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+
+
+StoredPath = tuple[str, str]
+"""Id of a store, and the path of a file there."""
 
 
 @dataclass(frozen=True, slots=True)
