@@ -24,8 +24,6 @@ from tests.support.distance import Distance, far_away
 
 from bench import models
 
-__all__ = ["bucket"]
-
 MIB = 1 << 20
 GATEWAY = Path(__file__).parent.parent / ".make" / "versitygw-v1.8.0"
 _FAR_SECONDS = 0.02

@@ -22,8 +22,6 @@ from tests.support.relay import Relay
 from bench import models
 from protoslice.client import Client
 
-__all__ = ["client"]
-
 MIB = 1 << 20
 RUNS = 3
 TENSORS = 8

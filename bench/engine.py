@@ -20,8 +20,6 @@ from bench import models
 from protoslice import _core, schema
 from protoslice.sources.files import FileSource
 
-__all__ = ["feeding", "indexing", "memory", "opening", "ropes", "splitting"]
-
 PIECE = 64 << 10
 MIB = 1 << 20
 

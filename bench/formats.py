@@ -16,8 +16,6 @@ from protoslice.formats.tensorflow.bundle import BundleTensors
 from protoslice.formats.tensorflow.types import TYPES
 from protoslice.sources.files import FileSource
 
-__all__ = ["formats"]
-
 TENSORS = 9000
 
 

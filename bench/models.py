@@ -10,8 +10,6 @@ from tests.support.protos.writer import varint
 
 from protoslice import schema
 
-__all__ = ["GRAPH", "big_constants", "small_nodes", "stream_of_constants"]
-
 GRAPH = "tensorflow.GraphDef"
 CONSTANTS = 8
 

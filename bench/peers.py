@@ -13,8 +13,6 @@ import obstore
 from obstore.store import S3Store
 from starlette.responses import FileResponse
 
-__all__ = ["app"]
-
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]

@@ -9,8 +9,6 @@ from bench.timing import Row, pair
 
 from protoslice.riegeli import RecordReader, RecordWriter
 
-__all__ = ["records"]
-
 MIB = 1 << 20
 
 

@@ -25,8 +25,6 @@ from bench.timing import Row, seconds
 
 from bench import models
 
-__all__ = ["running_peer", "running_service", "service"]
-
 MIB = 1 << 20
 CURL = ["curl", "-sS", "-f", "-H", "Expect:", "-T"]
 

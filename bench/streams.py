@@ -15,8 +15,6 @@ from bench.timing import Row, pair, seconds
 import protoslice
 from protoslice import _core
 
-__all__ = ["streams"]
-
 PIECE: Final = 1 << 20
 LOOKS: Final = 1000
 

@@ -19,8 +19,6 @@ from onnx import TensorProto, helper, numpy_helper
 import protoslice
 from protoslice.formats.outputs.statistics import statistics as statistics_of
 
-__all__ = ["tensors"]
-
 GIB = 1 << 30
 COUNT = 256
 COLUMNS = 1024

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-__all__ = ["Row", "pair", "seconds"]
-
 RUNS = 5
 
 

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from protoslice.errors import ProtosliceError
+    from protoslice.facts import Node
     from protoslice.library.models import LocalModel, open_model
     from protoslice.library.opening import open_proto as open
-    from protoslice.library.proto import Chunk, Large, Node, Proto, Split, View
+    from protoslice.library.proto import Chunk, Large, Proto, Split, View
     from protoslice.sources.ropes import Rope
     from protoslice.streams import Records
     from protoslice.streams import open_records as records

@@ -6,8 +6,6 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
-__all__ = ["Closable", "ClosedAtEnd"]
-
 
 @runtime_checkable
 class Closable(Protocol):

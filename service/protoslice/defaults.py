@@ -4,12 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "CACHE_BYTES", "CACHE_MEMORY_BYTES", "CONNECTIONS", "MAX_CHUNK", "MAX_FILES", "MAX_OPEN_UPLOADS",
-    "MAX_UPLOAD_BYTES", "MIN_CHUNK", "OPEN_STORES", "SPACE_WATERMARK_BYTES",
-    "UPLOAD_BEGIN_SECONDS", "UPLOAD_LIFETIME_SECONDS", "UPLOAD_PART_BYTES", "WORKER_THREADS",
-]  # fmt: skip
-
 MIN_CHUNK: Final = 1 << 20
 """Bytes from which on a field becomes a chunk of its own."""
 MAX_CHUNK: Final = 1 << 30

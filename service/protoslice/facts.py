@@ -10,12 +10,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-__all__ = [
-    "UNKNOWN", "ChunkEntry", "Damage", "DtypeTotal", "File", "Histogram", "ModelReport", "Node", "Piece", "PiecePlace",
-    "RecordsSummary", "Removed", "Restored", "Schema", "Signature", "SignatureTensor", "Store", "Tag", "TensorEntry",
-    "TensorStatistics",
-]  # fmt: skip
-
 UNKNOWN: Final = "unknown"
 """The type of a root whose type is not known; in a request, the wish that no schema is used."""
 

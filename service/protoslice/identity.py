@@ -13,8 +13,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["ARCHIVES", "CPB", "PIECES", "READERS", "RECORDS", "RENDERING", "Policy", "is_id_of", "store_id"]
-
 READERS: Final = 2
 """Version of the readers of models: tensors, elements in every form, safetensors files, references."""
 

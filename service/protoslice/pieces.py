@@ -10,8 +10,6 @@ from typing import Final
 
 from protoslice import _core
 
-__all__ = ["PIECE_BLOCK", "cut", "extents_of"]
-
 PIECE_BLOCK: Final = 4 << 20
 """Size of the longest piece in bytes."""
 LEAST: Final = 64 << 10

@@ -16,8 +16,6 @@ from typing import Any, Final, Generic, TypeVar
 
 from protoslice.errors import InvalidInput, Unsupported
 
-__all__ = ["PLUGINS", "PluginGroup", "PluginWarning", "Version", "brief", "check_version", "warn"]
-
 T = TypeVar("T")
 Version = tuple[int, int]
 """Major and minor version of an interface; a change that plug-ins may notice is a new major version."""

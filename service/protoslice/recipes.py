@@ -21,8 +21,6 @@ from typing import Any, Final
 
 from protoslice.errors import CorruptModel
 
-__all__ = ["MEDIA_TYPE", "Copy", "Event", "Literal", "RecipeEnd", "RecipeFile", "RecipeReader", "RecipeWriter"]
-
 MEDIA_TYPE: Final = "application/vnd.protoslice.recipe"
 _LONGEST_LINE: Final = 16 << 10
 _NUMBERS_END: Final = 1 << 63

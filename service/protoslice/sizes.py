@@ -6,8 +6,6 @@ import re
 
 from protoslice.errors import InvalidInput
 
-__all__ = ["format_size", "parse_size"]
-
 _UNITS: dict[str, int] = {"": 1, "b": 1} | {
     prefix + suffix: base**power
     for power, prefix in enumerate("kmgtpe", 1)

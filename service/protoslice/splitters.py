@@ -8,8 +8,6 @@ from typing import Final
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.library.proto import RuleSplitter
 
-__all__ = ["splitter_named", "splitters"]
-
 GROUP: Final = "protoslice.splitters"
 
 

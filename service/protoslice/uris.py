@@ -10,8 +10,6 @@ from urllib.parse import unquote_to_bytes
 
 from protoslice.errors import InvalidInput
 
-__all__ = ["Location", "is_uri", "local_path", "parse_location", "parse_root", "web_authority"]
-
 _URI: Final = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 """Begin of a URI; a scheme of one letter is a drive of Windows."""
 _WEB_PORTS: Final = {"http": ":80", "https": ":443"}

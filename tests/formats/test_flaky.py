@@ -12,7 +12,8 @@ from tests.support.tensors import content, tensor
 
 import protoslice
 from protoslice.errors import IntegrityError, ProtosliceError, StorageUnavailable
-from protoslice.formats.model import Bytes, Later, Model, Stored, Tensor
+from protoslice.formats.bytes import Bytes
+from protoslice.formats.model import Later, Model, Stored, Tensor
 from protoslice.formats.model import RootProto as Root
 from protoslice.formats.onnx import Onnx
 from protoslice.formats.outputs.references import references

@@ -10,7 +10,8 @@ import pytest
 from tests.support.golden import MODELS, folder
 
 from protoslice.errors import CorruptModel, LimitExceeded, ProtosliceError
-from protoslice.formats.model import Bytes, Fault, MissingFile, Tensor, Tensors
+from protoslice.formats.bytes import Bytes
+from protoslice.formats.model import Fault, MissingFile, Tensor, Tensors
 from protoslice.formats.tensors.reading import read
 from protoslice.library.models import LocalModel, open_model
 from protoslice.sources.ropes import Rope

@@ -11,8 +11,6 @@ from starlette.types import Message
 
 from protoslice.server.app import Application
 
-__all__ = ["Asked", "ask"]
-
 
 class Asked(NamedTuple):
     """An answer: its headers by name, its whole body."""

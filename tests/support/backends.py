@@ -16,8 +16,6 @@ from protoslice.errors import InvalidInput
 from protoslice.storage import MemoryStorage
 from protoslice.storage.registry import Factory, register, unregister
 
-__all__ = ["BACKENDS", "VARIABLE", "Backend", "backend", "bucket_folder", "odd_etag"]
-
 VARIABLE: Final = "PROTOSLICE_TEST_BACKENDS"
 """The environment variable that names the storages to try, separated by commas."""
 BACKENDS: Final = "directory,odd"

@@ -11,8 +11,6 @@ from tests.support.protos.writer import varint
 
 from protoslice import schema
 
-__all__ = ["Box", "Layout", "Variable", "bundle", "crc32c", "masked", "table"]
-
 Box = tuple[tuple[int, int | None], ...]
 """Start and length per dimension; all of it where no length is given."""
 

@@ -11,8 +11,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-__all__ = ["certificate"]
-
 
 def certificate(folder: Path, name: str) -> tuple[ssl.SSLContext, Path]:
     """TLS context of a server called `name`, and the file by which a client trusts it."""

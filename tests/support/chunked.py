@@ -13,8 +13,6 @@ from protoslice.library.opening import open_proto
 from protoslice.riegeli import RecordWriter
 from protoslice.schema import bundled, from_descriptor_set
 
-__all__ = ["METADATA", "NUMBERS", "TYPES", "M", "Tag", "at", "chunked", "file_of", "fill", "merged"]
-
 METADATA: Any = bundled().message_class("tensorflow.proto_splitter.ChunkMetadata")
 
 _KEYS = {"s": "STRING", "boolean": "BOOL", "ui32": "UINT32", "ui64": "UINT64", "i32": "INT32", "i64": "INT64"}

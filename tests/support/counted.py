@@ -15,8 +15,6 @@ from protoslice.storage.interface import PAGE, Abilities
 from protoslice.storage.remote import RemoteStorage
 from protoslice.uris import parse_root
 
-__all__ = ["CountedBucket", "counted_bucket"]
-
 
 class CountedBucket(RemoteStorage):
     """Bucket in memory, read by the requests of a remote one."""

@@ -10,8 +10,6 @@ from contextlib import contextmanager, suppress
 from typing import Final
 from urllib.parse import urlsplit
 
-__all__ = ["Distance", "far_away"]
-
 _PIECE: Final = 256 << 10
 
 

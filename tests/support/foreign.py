@@ -21,8 +21,6 @@ from protoslice.riegeli import RecordWriter
 from protoslice.schema import bundled
 from protoslice.schema.detection.magic import masked
 
-__all__ = ["NAMES", "foreign_files", "records_of", "tfrecords_of"]
-
 _WORDS: Final = (
     "the", "of", "model", "weight", "and", "layer", "input", "a", "to", "file", "bytes", "value", "in", "is", "shape\n",
 )  # fmt: skip

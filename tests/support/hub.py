@@ -9,8 +9,6 @@ from typing import Any
 
 import httpx
 
-__all__ = ["commit", "header", "inline", "send"]
-
 Operation = tuple[str, dict[str, Any]]
 
 

@@ -8,8 +8,6 @@ from typing import TypeVar
 from protoslice.storage import ObjectKey, Storage
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
 
-__all__ = ["InterruptedStorage"]
-
 T = TypeVar("T")
 
 

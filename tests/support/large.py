@@ -10,8 +10,6 @@ from random import Random
 from tests.support.protos.writer import varint
 from tests.support.stores import field
 
-__all__ = ["LargeGraph"]
-
 PIECE = 1 << 20
 STRIDE = 65537
 """Odd, so that the first 2²⁰ pieces all begin at another place of the noise."""

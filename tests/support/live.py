@@ -12,8 +12,6 @@ from typing import Any
 
 import uvicorn
 
-__all__ = ["LiveServer", "RawAnswer", "exchange", "live_server", "read_answer"]
-
 
 @dataclass(frozen=True, slots=True)
 class LiveServer:

@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from protoslice import schema
 
-__all__ = ["TYPES", "Parameter", "blob", "combined", "json_program", "program", "variable"]
-
 TYPES: Final = {
     "BOOL": 0, "I16": 1, "I32": 2, "I64": 3, "F16": 4, "F32": 5, "F64": 6, "U8": 20, "I8": 21, "BF16": 22, "C64": 23,
     "C128": 24, "F8_E4M3FN": 32, "F8_E5M2": 33, "U16": 36, "U32": 37, "U64": 38,

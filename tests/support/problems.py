@@ -6,8 +6,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["assert_problem"]
-
 MEMBERS = {"type": str, "title": str, "status": int, "detail": str, "request_id": str}
 
 

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from tests.support.live import LiveServer
 
-__all__ = ["ServiceProcess", "service_process"]
-
 PEAK = "VmHWM"
 RESET_PEAK = "5"
 

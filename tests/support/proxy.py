@@ -15,8 +15,6 @@ from urllib.parse import urlsplit
 
 from tests.support.serving import in_a_thread
 
-__all__ = ["FAULTS", "Fault", "FaultyProxy", "Kind", "faulty_proxy"]
-
 Kind = Literal[
     "pass", "reset", "busy", "bad gateway", "cut", "stall", "truncate", "prolong", "whole", "shift", "etag", "flip",
     "flip upload", "cut upload",

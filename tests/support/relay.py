@@ -9,8 +9,6 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, Literal, Self
 
-__all__ = ["Relay"]
-
 _STEP: Final = 1 << 20
 
 Way = Literal["up", "down"]

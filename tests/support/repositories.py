@@ -11,8 +11,6 @@ from tests.support.stores import opened, read
 from protoslice.repositories import MAIN, Author, Commit, Repositories, Repository
 from protoslice.storage import MemoryStorage, Storage
 
-__all__ = ["change", "contents", "in_repositories"]
-
 T = TypeVar("T")
 
 

@@ -16,8 +16,6 @@ from protoslice.stores.layout.indexes import Indexes
 from protoslice.stores.layout.references import references_of
 from protoslice.stores.manifest import Manifest, ObjectLocation
 
-__all__ = ["Counting", "seed"]
-
 T = TypeVar("T")
 
 

@@ -7,8 +7,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["in_a_thread"]
-
 
 @contextmanager
 def in_a_thread(server: socketserver.TCPServer) -> Iterator[str]:

@@ -16,8 +16,6 @@ from tests.support.stores import onnx, upload
 from protoslice.storage import FileStorage
 from protoslice.stores import IngestRequest, Stores
 
-__all__ = ["content"]
-
 
 def content(seed: int) -> dict[str, bytes]:
     """The files of the upload with this seed."""

@@ -21,24 +21,6 @@ from protoslice.stores import Created, IngestRequest, OpenStore, Representation,
 from protoslice.stores.collection.garbage import collect_garbage
 from protoslice.stores.ingest import persist
 
-__all__ = [
-    "assert_whole",
-    "collect_a_day_later",
-    "every_view",
-    "field",
-    "in_files",
-    "in_memory",
-    "keys_in",
-    "objects_in",
-    "onnx",
-    "opened",
-    "read",
-    "records_apart",
-    "some",
-    "upload",
-    "visible",
-]
-
 T = TypeVar("T")
 
 

@@ -9,8 +9,6 @@ from typing import Final
 from protoslice import schema
 from protoslice._core import crc32c
 
-__all__ = ["FRAMED", "example"]
-
 Framed = Callable[[Sequence[bytes]], bytes]
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from protoslice.formats.model import Bytes, Data, Encoding, Stored, Tensor
+from protoslice.formats.bytes import Bytes
+from protoslice.formats.model import Data, Encoding, Stored, Tensor
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.sources.files import BytesSource
 from protoslice.sources.ropes import Rope
-
-__all__ = ["content", "stored", "tensor"]
 
 
 def stored(data: bytes, encoding: Encoding = Encoding.PLAIN) -> Stored:

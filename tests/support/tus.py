@@ -9,8 +9,6 @@ from typing import Any
 
 import httpx
 
-__all__ = ["TusClient", "base64", "metadata", "tus_client"]
-
 BODY = "application/offset+octet-stream"
 
 

@@ -17,7 +17,8 @@ import protoslice
 from protoslice import _core, identity, pieces
 from protoslice.errors import ProtosliceError
 from protoslice.facts import File
-from protoslice.formats.model import Bytes, Tensor, Tensors
+from protoslice.formats.bytes import Bytes
+from protoslice.formats.model import Tensor, Tensors
 from protoslice.formats.outputs.listing import row_text
 from protoslice.formats.outputs.references import references
 from protoslice.formats.outputs.safetensors import safetensors

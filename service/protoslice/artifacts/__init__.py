@@ -17,7 +17,8 @@ from protoslice.artifacts.faults import (
 )
 from protoslice.artifacts.manifests import MAX_MANIFEST_BYTES, StoredManifest
 from protoslice.artifacts.names import Digest, RepositoryName
-from protoslice.artifacts.repository import ArtifactRepository, StoredBlob, catalog
+from protoslice.artifacts.records import StoredBlob
+from protoslice.artifacts.repository import ArtifactRepository, catalog
 
 __all__ = [
     "MAX_MANIFEST_BYTES",

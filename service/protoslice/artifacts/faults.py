@@ -6,18 +6,6 @@ from typing import ClassVar
 
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError
 
-__all__ = [
-    "ArtifactFault",
-    "BlobUnknown",
-    "DigestInvalid",
-    "ManifestBlobUnknown",
-    "ManifestInvalid",
-    "ManifestUnknown",
-    "NameInvalid",
-    "UploadInvalid",
-    "UploadUnknown",
-]
-
 
 class ArtifactFault(ProtosliceError):
     """Base of the errors that the specification has a code for."""

@@ -10,8 +10,6 @@ from protoslice.artifacts.names import Digest
 from protoslice.errors import InvalidInput
 from protoslice.stores.names import FilePaths
 
-__all__ = ["blob_path", "paths_of"]
-
 
 def blob_path(digest: Digest) -> str:
     """The path of a blob without a name of its own."""

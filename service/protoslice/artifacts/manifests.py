@@ -13,8 +13,6 @@ from protoslice.defaults import MAX_FILES
 from protoslice.errors import IntegrityError, LimitExceeded
 from protoslice.stores.envelope import seal, unseal
 
-__all__ = ["MAX_MANIFEST_BYTES", "Descriptor", "ManifestContent", "StoredManifest", "parse"]
-
 MAX_MANIFEST_BYTES: Final = 4 << 20
 """The most that clients read of a manifest, and that is taken of one."""
 _TITLES: Final = ("org.opencontainers.image.title", "org.cncf.model.filepath")

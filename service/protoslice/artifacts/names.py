@@ -13,8 +13,6 @@ from protoslice.storage import quote
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-__all__ = ["Digest", "RepositoryName", "check_tag"]
-
 _PART: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _NAME: Final = re.compile(rf"{_PART}(?:/{_PART})*")
 _TAG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")

@@ -24,8 +24,6 @@ from protoslice.errors import IntegrityError, NotFound
 from protoslice.storage import ObjectKey, ObjectStat, Storage, quote, unquote
 from protoslice.stores.envelope import seal, unseal
 
-__all__ = ["ArtifactRecords", "StoredBlob", "repository_names"]
-
 _ROOT = ObjectKey("artifacts")
 
 

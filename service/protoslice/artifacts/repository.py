@@ -24,8 +24,6 @@ from protoslice.stores import IngestRequest, OpenStore, Stores
 from protoslice.stores.requests import TAGS_AT_ONCE
 from protoslice.stores.uploads import Body, Checksum, NewUpload, Upload
 
-__all__ = ["ArtifactRepository", "StoredBlob", "catalog"]
-
 _SESSION = "artifact "
 """Beginning of the metadata of an upload to a repository; the repository's name follows."""
 

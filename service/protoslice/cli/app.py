@@ -28,8 +28,6 @@ from protoslice.cli.verbs import (
     verify,
 )
 
-__all__ = ["app", "run"]
-
 app = typer.Typer(
     name="protoslice",
     help="Look into protobufs of any size, take parts out, split them, put them together, and share them.",

@@ -31,8 +31,6 @@ from protoslice.cli.terminal.show import note
 from protoslice.errors import Conflict, InvalidInput, LimitExceeded, NotFound, ProtosliceError, StorageError
 from protoslice.plugins import PluginWarning
 
-__all__ = ["end_on_signals", "one_line_errors", "warnings_in_lines"]
-
 _CODES: list[tuple[type[ProtosliceError], int]] = [
     (InvalidInput, 2),
     (NotFound, 4),

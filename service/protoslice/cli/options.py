@@ -6,20 +6,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = [
-    "FileName",
-    "Json",
-    "LocalName",
-    "MaxChunk",
-    "MinChunk",
-    "RulesFile",
-    "SchemaFile",
-    "ServiceUrl",
-    "SplitterName",
-    "StorageUri",
-    "TypeName",
-]
-
 FileName = Annotated[
     str,
     typer.Argument(

@@ -9,8 +9,6 @@ from protoslice.errors import Unsupported
 if TYPE_CHECKING:
     from protoslice.server.settings import Settings
 
-__all__ = ["check_environment", "service_settings"]
-
 
 def check_environment() -> None:
     """Raise on names in the environment that look like settings and are none, if the service is installed."""

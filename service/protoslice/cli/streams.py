@@ -6,8 +6,6 @@ import os
 import sys
 from io import TextIOWrapper
 
-__all__ = ["open_standard_streams"]
-
 # The wrong way round, so that whoever needs the stream hears of it.
 _STANDARD = (("stdin", os.O_WRONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w"))
 

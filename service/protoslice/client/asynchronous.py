@@ -20,8 +20,6 @@ from protoslice.client.upload.bodies import Pushable
 from protoslice.client.upload.push import Pushed, PushOptions
 from protoslice.errors import ProtosliceError
 
-__all__ = ["AsyncClient", "AsyncRecords"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 Run = Callable[[Callable[[], list[bytes]]], Awaitable[list[bytes]]]

@@ -40,8 +40,6 @@ from protoslice.facts import (
     TensorStatistics,
 )
 
-__all__ = ["Client", "ClientOptions", "merge_params"]
-
 
 class Parsing(Protocol):
     """Message of the protobuf runtime that can be filled from bytes."""

@@ -16,8 +16,6 @@ from protoslice.client.client import Client
 from protoslice.client.download.remote import Remote
 from protoslice.errors import InvalidInput, NoRoot, NotFound
 
-__all__ = ["StoreFileSystem"]
-
 KINDS = ("chunks", "files", "tensors")
 Info = dict[str, Any]
 

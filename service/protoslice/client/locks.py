@@ -6,8 +6,6 @@ import fcntl
 import os
 from pathlib import Path
 
-__all__ = ["lock"]
-
 
 def lock(fd: int, path: Path) -> None:
     """Lock an open file exclusively until it is closed.

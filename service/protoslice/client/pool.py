@@ -16,8 +16,6 @@ from typing import Any, Final, Generic, TypeVar
 from protoslice.closing import ClosedAtEnd
 from protoslice.errors import InvalidInput
 
-__all__ = ["DaemonPool"]
-
 _GRACE_SECONDS: Final = 1.0
 """Seconds that `close` waits for threads; later ones are left alone."""
 

@@ -11,8 +11,6 @@ from protoslice.errors import IntegrityError
 from protoslice.facts import RecordsSummary
 from protoslice.streams import open_records
 
-__all__ = ["RemoteRecords"]
-
 _BYTES: Final = 4 << 20
 """Bytes of one request, by the mean size of a record."""
 _NUMBERS: Final = 500

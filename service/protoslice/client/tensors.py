@@ -13,8 +13,6 @@ from protoslice.errors import IntegrityError, Unsupported
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Slice", "as_array", "as_strings", "shape_of", "slice_text"]
-
 Slice = str | int | slice | EllipsisType | tuple[int | slice | EllipsisType, ...]
 
 _NUMPY: Final[Mapping[str, str]] = {

@@ -8,8 +8,6 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
-__all__ = ["BACKGROUND", "Background"]
-
 T = TypeVar("T")
 
 

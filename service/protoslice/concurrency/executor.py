@@ -15,8 +15,6 @@ from typing import Final, TypeVar
 
 from protoslice.errors import StorageUnavailable
 
-__all__ = ["SLICE", "Executor", "Worker"]
-
 T = TypeVar("T")
 
 _INLINE: Final = 32 << 10

@@ -7,8 +7,6 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-__all__ = ["both", "each_concurrently", "in_turns", "map_concurrently", "run_concurrently"]
-
 S = TypeVar("S")
 T = TypeVar("T")
 

@@ -8,8 +8,6 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from itertools import islice
 from typing import Generic, TypeVar
 
-__all__ = ["pipelined"]
-
 T = TypeVar("T")
 
 

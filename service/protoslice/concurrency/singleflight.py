@@ -9,8 +9,6 @@ from typing import Any, Generic, TypeVar
 
 from protoslice.concurrency.lru import LruCache
 
-__all__ = ["CachedFlight", "SingleFlight"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-__all__ = ["LARGEST", "LEAST", "Window", "Windows"]
-
 LEAST: Final = 64 << 10
 LARGEST: Final = 1 << 20
 """Bounds on the bytes of one read."""

@@ -9,8 +9,6 @@ from typing import Final
 from protoslice import _core
 from protoslice.sources.source import RangeSource
 
-__all__ = ["Bytes", "RopeBuilder", "SourceList"]
-
 _AT_ONCE: Final = 1024
 """Extents and literals that are held as Python objects before they are packed into a rope."""
 

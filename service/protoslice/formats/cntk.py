@@ -8,25 +8,13 @@ from typing import Final
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
-from protoslice.formats.model import (
-    Bytes,
-    Data,
-    Encoding,
-    Later,
-    Model,
-    ProtoFormat,
-    RootProto,
-    Stored,
-    Tensor,
-    Tensors,
-)
+from protoslice.formats.bytes import Bytes
+from protoslice.formats.model import Data, Encoding, Later, Model, ProtoFormat, RootProto, Stored, Tensor, Tensors
 from protoslice.formats.tensors.drafts import TensorDraft, parsed
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.fields import content, numbers
 from protoslice.formats.tensors.lazy import HashIndex, LazyTensors
 from protoslice.formats.tensors.shapes import checked, element_count
-
-__all__ = ["Cntk"]
 
 _ARRAY: Final = "CNTK.proto.NDArrayView"
 _TEXT: Final = "CNTK.proto.DictionaryValue"

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
+from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import (
-    Bytes,
     Data,
     Encoding,
     Later,
@@ -28,8 +28,6 @@ from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.fields import content, numbers
 from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.shapes import checked, element_count, stored_size
-
-__all__ = ["Hlo"]
 
 _LITERAL: Final = "xla.LiteralProto"
 _CONSTANT: Final = "xla.gpu.GpuExecutableProto.ConstantInfoProto"

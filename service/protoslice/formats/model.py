@@ -14,12 +14,6 @@ from protoslice.formats.bytes import Bytes
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.sources.source import RangeSource
 
-__all__ = [
-    "Bytes", "Data", "Encoding", "Fault", "Filled", "Format", "Later", "Listed", "MissingFile", "Model", "ProtoFormat",
-    "RootProto", "Stored", "Strided", "Strings", "Tensor", "Tensors", "Tile", "Tiled",
-]  # fmt: skip
-
-
 Found = TypeVar("Found", covariant=True)
 
 

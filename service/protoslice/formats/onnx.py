@@ -8,18 +8,8 @@ from typing import Any, Final
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
-from protoslice.formats.model import (
-    Bytes,
-    Data,
-    Encoding,
-    Model,
-    ProtoFormat,
-    RootProto,
-    Stored,
-    Strings,
-    Tensor,
-    Tensors,
-)
+from protoslice.formats.bytes import Bytes
+from protoslice.formats.model import Data, Encoding, Model, ProtoFormat, RootProto, Stored, Strings, Tensor, Tensors
 from protoslice.formats.tensors.drafts import TensorDraft, parsed
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.fields import content, contents, numbers
@@ -27,8 +17,6 @@ from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.locations import beside
 from protoslice.formats.tensors.shapes import checked, element_count
 from protoslice.sources.ropes import Rope
-
-__all__ = ["Onnx"]
 
 _TENSOR: Final = "onnx.TensorProto"
 _EXTERNAL: Final = 1

@@ -25,8 +25,6 @@ from protoslice.formats.tensorflow.protos import TensorFlow
 from protoslice.formats.tensorflow.warmup import Warmup
 from protoslice.plugins import PluginGroup, brief, check_version, warn
 
-__all__ = ["FORMATS", "INTERFACE", "formats_of", "register", "tensors_of", "unregister"]
-
 INTERFACE: Final = (1, 0)
 """Version of `Format`; see `plugins.Version`."""
 

@@ -18,8 +18,6 @@ from protoslice.formats.selection import each
 from protoslice.formats.tensors.counting import parts_of
 from protoslice.formats.tensors.reading import read
 
-__all__ = ["MOST_LISTED", "Check", "comparing", "report_on", "steps_of_report"]
-
 Check = Callable[[], object]
 """Compares a part of a model with its checksum; raises `CorruptModel` on a difference."""
 

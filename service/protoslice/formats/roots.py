@@ -9,8 +9,6 @@ from typing import Final
 
 from protoslice.formats.coreml.packages import LARGEST_MANIFEST, is_manifest, named_root
 
-__all__ = ["Candidate", "likeliest_first", "manifests_of", "one_by_one", "tried"]
-
 _TRIES: Final = 64
 """Files that are opened in search of a root, when the caller names none."""
 

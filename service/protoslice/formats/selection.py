@@ -9,8 +9,6 @@ from protoslice.errors import Conflict, InvalidInput, NotFound
 from protoslice.formats.model import Tensor, Tensors
 from protoslice.formats.tensors.dtypes import DTYPES
 
-__all__ = ["Wanted", "chosen", "each", "naming", "pattern", "single", "wanted"]
-
 _MOST_PATTERNS: Final = 64
 _SLICE: Final = 1024
 """Names matched in one slice of work: each of them against all patterns."""

@@ -14,16 +14,6 @@ from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 from protoslice.streams import Records
 
-__all__ = [
-    "TENSOR_BUNDLE",
-    "Document",
-    "FileDocument",
-    "StreamDocument",
-    "bundle_document",
-    "header_of",
-    "stream_document",
-]
-
 TENSOR_BUNDLE: Final = "protoslice.TensorBundle"
 """Type of the message that the index of a bundle is shown as."""
 RECORDS: Final = "records"

@@ -16,19 +16,6 @@ from protoslice.schema.detection.detect import HEAD
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 
-__all__ = [
-    "SMALLEST_FLOOR",
-    "Decoded",
-    "Form",
-    "Indexed",
-    "IndexingTerms",
-    "KnownTypes",
-    "ProtoFile",
-    "Side",
-    "decode",
-    "index",
-]
-
 Form = Literal["serialized", "chunked", "text"]
 
 SMALLEST_FLOOR: Final = 64

@@ -27,8 +27,6 @@ from protoslice.sources.opening import files_at
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import FileSet, RangeSource
 
-__all__ = ["LocalModel", "files_in", "model_around", "model_over", "open_model", "root_in"]
-
 Progress = Callable[[int, int], object]
 
 

@@ -16,8 +16,6 @@ from protoslice.sources.files import BytesSource, FileObjectSource
 from protoslice.sources.opening import SourceLike, as_source, filename_of, opened_by
 from protoslice.sources.source import RangeSource
 
-__all__ = ["look_at", "open_looked_at", "open_proto"]
-
 NAMED: Final = "it was named"
 _DECODED_IN_MEMORY: Final = 8 << 20
 """Bytes of decoded records held in memory; more of them go to a temporary file."""

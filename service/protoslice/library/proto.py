@@ -15,8 +15,6 @@ from protoslice.library.indexing import Form
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource, SourceOwner
 
-__all__ = ["Chunk", "Form", "Large", "Node", "Proto", "RuleSplitter", "Split", "View", "node_at"]
-
 _ALL_NODES = 1 << 40
 _STRIDE = 64 << 20  # bytes hashed between two reports of progress
 

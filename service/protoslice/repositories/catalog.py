@@ -19,8 +19,6 @@ from protoslice.stores.catalog.named_records import NamedRecords
 from protoslice.stores.clock import now
 from protoslice.stores.layout import keys
 
-__all__ = ["Repositories"]
-
 
 class Repositories:
     """Repositories over `stores`, whose records lie in the same storage."""

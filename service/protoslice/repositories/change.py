@@ -15,8 +15,6 @@ from protoslice.repositories.records import HistoryRecords
 from protoslice.stores import Ingest, IngestRequest, StoredPath, Stores
 from protoslice.stores.uploads import Upload
 
-__all__ = ["Change", "files_of"]
-
 _TRIES: Final = 8
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from protoslice.errors import Conflict, NotFound
 
-__all__ = ["NoCommit", "NoFile", "NoRepository", "Outrun", "RefExists", "RepositoryExists"]
-
 
 class NoRepository(NotFound):
     """Name of no repository."""

@@ -8,8 +8,6 @@ from protoslice.repositories.change import files_of
 from protoslice.repositories.model import Commit
 from protoslice.stores import StoredPath, Stores
 
-__all__ = ["KnownFiles"]
-
 
 class KnownFiles:
     """Files of commits by SHA-256; a commit is read when a digest is in none before it, and once."""

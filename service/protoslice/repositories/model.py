@@ -12,8 +12,6 @@ from typing import Any, Final, Literal
 from protoslice.errors import IntegrityError
 from protoslice.stores.clock import now
 
-__all__ = ["MAIN", "Author", "Commit", "Kind", "Ref"]
-
 MAIN: Final = "main"
 """Branch that every repository has."""
 COMMIT_DIGITS: Final = 40

@@ -7,8 +7,6 @@ from typing import Final
 
 from protoslice.errors import InvalidInput
 
-__all__ = ["check_ref", "check_repository", "is_commit"]
-
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
 _REF: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*(/[A-Za-z0-9_][A-Za-z0-9._+-]*)*")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")

@@ -12,8 +12,6 @@ from protoslice.storage import Storage
 from protoslice.stores.catalog.named_records import NamedRecords
 from protoslice.stores.layout import keys
 
-__all__ = ["HistoryRecords"]
-
 
 class HistoryRecords:
     """Refs and commits of a history."""

@@ -17,8 +17,6 @@ from protoslice.repositories.records import HistoryRecords
 from protoslice.repositories.staging import StagedFiles
 from protoslice.stores import ResultPage, Stores
 
-__all__ = ["Repository"]
-
 
 @dataclass(frozen=True, slots=True)
 class Repository:

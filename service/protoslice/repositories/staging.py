@@ -12,8 +12,6 @@ from protoslice.stores.catalog.named_records import NamedRecords
 from protoslice.stores.layout import keys
 from protoslice.stores.uploads import NewUpload, Upload
 
-__all__ = ["StagedFiles"]
-
 
 class StagedFiles:
     """Uploads of a history by the SHA-256 of their bytes; they expire as any upload."""

@@ -11,8 +11,6 @@ from google.protobuf.message import Message
 from protoslice.errors import CorruptModel, LimitExceeded
 from protoslice.schema.registry import TypeSchema
 
-__all__ = ["MAX_TEXT", "check_text_size", "serialized"]
-
 MAX_TEXT: Final = 64 << 20
 """Limit in bytes of a text: it is parsed in memory, at about a second per MiB."""
 

@@ -18,17 +18,6 @@ from google.protobuf.message import Message
 from protoslice._core import Declarations, Descriptors, Schema
 from protoslice.errors import InvalidInput, Unsupported
 
-__all__ = [
-    "MAX_FILES",
-    "MAX_PARTS",
-    "MessageTypes",
-    "TypeSchema",
-    "bundled",
-    "bundled_bytes",
-    "find",
-    "unknown_type",
-]
-
 MAX_FILES: Final = 10_000
 MAX_PARTS: Final = 250_000
 """Messages, fields, enum values, imports and the like in one set."""

@@ -14,8 +14,6 @@ from protoslice.schema.registry import MessageTypes, find
 from protoslice.schema.uploads import from_descriptor_set
 from protoslice.schema.varints import varint_at
 
-__all__ = ["FORMS", "render"]
-
 FORMS: Final = ("json", "text", "jsonl", "texts")
 """Forms of a message. The last two are of a stream with varint lengths: lines of JSON, or texts."""
 

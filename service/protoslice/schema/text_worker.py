@@ -21,8 +21,6 @@ from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded
 from protoslice.schema.parsing import check_text_size, serialized_as
 from protoslice.schema.registry import TypeSchema, message_class_of
 
-__all__ = ["serialized_apart"]
-
 _LENGTH: Final = struct.Struct(">I")
 _CPU_SECONDS: Final = 60
 _WALL_SECONDS: Final = 300

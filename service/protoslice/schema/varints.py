@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["varint_at"]
-
 
 def varint_at(data: bytes, at: int) -> tuple[int, int]:
     """Value and end offset of the varint at `at`; the offset is -1 if it is cut off or above ten bytes."""

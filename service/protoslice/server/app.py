@@ -52,8 +52,6 @@ from protoslice.server.registries import hub, oci
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
 
-__all__ = ["Application", "create_app"]
-
 _READS: Final = ("GET", "HEAD")
 """The methods of every view."""
 _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"

@@ -9,8 +9,6 @@ from typing import Final
 
 from protoslice.errors import InvalidInput
 
-__all__ = ["PREFIX", "refuse_unknown"]
-
 PREFIX: Final = "PROTOSLICE_"
 _OTHERS: Final = frozenset(
     PREFIX + name for name in ("URL", "AUTHORIZATION", "TOKEN", "TOKEN_FILE", "MAX_UPLOAD_BYTES", "S3_KEY", "S3_SECRET")

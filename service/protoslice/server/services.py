@@ -37,8 +37,6 @@ from protoslice.stores.cache import CacheOptions
 from protoslice.stores.spaces import Spaces
 from protoslice.stores.uploads import UploadOptions
 
-__all__ = ["SERVICES", "Given", "Services", "given"]
-
 SERVICES: Final = "protoslice.services"
 """Key in the scope of the services of a request, whose stores are those of its space."""
 

@@ -26,11 +26,6 @@ from protoslice.server.environment import PREFIX, refuse_unknown
 from protoslice.sizes import parse_size
 from protoslice.storage.web.address_policy import Networks
 
-__all__ = [
-    "PREFIX", "UNIX", "Settings", "check_environment", "default_storage", "environment_name", "is_loopback",
-    "read_settings",
-]  # fmt: skip
-
 UNIX = "unix"
 """Names, among trusted proxies, those that ask over a socket of this machine."""
 _SEPARATORS = re.compile(r"[,\s]+")

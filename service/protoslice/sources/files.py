@@ -12,8 +12,6 @@ from protoslice._core import CoreFile
 from protoslice.closing import ClosedAtEnd
 from protoslice.errors import CorruptModel, InvalidInput, NotFound, ProtosliceError, StorageDenied, StorageError
 
-__all__ = ["BytesSource", "FileObjectSource", "FileSource"]
-
 _LONGEST_READ = 1 << 30  # bytes per call; the kernel stops at 2 GiB
 
 

@@ -14,8 +14,6 @@ from protoslice.errors import InvalidInput, StorageError
 from protoslice.sources.files import FileSource
 from protoslice.sources.source import FileSet
 
-__all__ = ["MOST_OPEN", "Folder", "FolderFile"]
-
 MOST_OPEN: Final = 32
 """Files of a folder that stay open; each may take two descriptors, one of them the engine's."""
 

@@ -15,8 +15,6 @@ from protoslice.sources.folder import Folder
 from protoslice.sources.source import FileSet, RangeSource
 from protoslice.uris import is_uri, local_path
 
-__all__ = ["SourceLike", "as_source", "filename_of", "files_at", "opened_by"]
-
 SourceLike = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | RangeSource
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from protoslice.sources.source import RangeSource
 
-__all__ = ["PIECE", "Rope", "RopeFile"]
-
 PIECE = 1 << 20
 """Bytes per read when a rope is copied or iterated over."""
 

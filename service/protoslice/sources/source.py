@@ -9,8 +9,6 @@ from typing import Protocol, runtime_checkable
 from protoslice._core import Sources
 from protoslice.closing import Closable, ClosedAtEnd
 
-__all__ = ["FileSet", "RangeSource", "SourceOwner"]
-
 
 @runtime_checkable
 class RangeSource(Protocol):

@@ -11,8 +11,6 @@ from protoslice.errors import InvalidInput
 from protoslice.splitting.planning.shape import Shape
 from protoslice.splitting.tags import Path, show
 
-__all__ = ["check_text"]
-
 _NOT_NUMBERS: Final = frozenset({F.TYPE_STRING, F.TYPE_BYTES, F.TYPE_MESSAGE, F.TYPE_GROUP})
 _NUMBER: Final = re.compile(rb"\s*[+-]?(?:\.?[0-9]|inf|nan)[\x20-\x7e]*", re.IGNORECASE)
 _WORD: Final = re.compile(rb"[A-Za-z_0-9-]+")

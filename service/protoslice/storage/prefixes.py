@@ -9,8 +9,6 @@ from protoslice.errors import InvalidInput, StorageDenied
 from protoslice.storage.keys import ObjectKey
 from protoslice.uris import Location, parse_location, parse_root
 
-__all__ = ["ExternalObject", "allowed", "check_apart"]
-
 
 @dataclass(frozen=True, slots=True)
 class ExternalObject:

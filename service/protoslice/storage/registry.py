@@ -18,19 +18,6 @@ from protoslice.storage.memory import MemoryStorage, shared_memory
 from protoslice.storage.wrappers.prefix import PrefixStorage
 from protoslice.uris import parse_root
 
-__all__ = [
-    "BACKENDS",
-    "Factory",
-    "Scheme",
-    "backend_module",
-    "backend_of",
-    "described",
-    "open_storage",
-    "register",
-    "schemes",
-    "unregister",
-]
-
 Factory = Callable[[str, Mapping[str, str]], Storage]
 """Opens the storage at a URI, without a request; the backend defines the meaning of the options."""
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]+")

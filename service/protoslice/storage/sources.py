@@ -7,11 +7,8 @@ from collections.abc import Mapping, Sequence
 from protoslice.errors import ProtosliceError
 from protoslice.storage.interface import Storage
 from protoslice.storage.local.backend import FileStorage
-from protoslice.storage.prefixes import ExternalObject, allowed
 from protoslice.storage.registry import backend_module, backend_of, open_storage
 from protoslice.uris import parse_root
-
-__all__ = ["ExternalObject", "allowed", "check_prefixes", "open_source"]
 
 
 def check_prefixes(prefixes: Sequence[str]) -> None:

@@ -6,8 +6,6 @@ import hashlib
 
 from protoslice.errors import IntegrityError
 
-__all__ = ["seal", "unseal"]
-
 _DIGEST = 65  # a line feed and 64 hex digits
 
 

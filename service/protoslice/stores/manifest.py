@@ -14,17 +14,6 @@ from protoslice.facts import UNKNOWN, File, Store
 from protoslice.identity import Policy, store_id
 from protoslice.stores.envelope import seal, unseal
 
-__all__ = [
-    "LARGEST_INLINE",
-    "STORE",
-    "Manifest",
-    "ObjectExtent",
-    "ObjectLocation",
-    "stored_as_dict",
-    "stored_from_dict",
-    "upgraded",
-]
-
 _VERSION: Final = 2
 _FILE_WEIGHT: Final = 120
 """Bytes of JSON per file beside its path, about."""

@@ -10,18 +10,6 @@ from protoslice.defaults import MAX_FILES
 from protoslice.errors import InvalidInput, LimitExceeded
 from protoslice.stores.requests import TAGS_AT_ONCE, IngestRequest
 
-__all__ = [
-    "FilePaths",
-    "check_file_path",
-    "check_plan",
-    "check_request",
-    "check_schema_name",
-    "check_tag",
-    "is_id",
-    "is_id_prefix",
-    "is_tag_prefix",
-]
-
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}")
 _HEX = re.compile(r"[0-9a-f]{12,64}")
 _LONGEST = 1024

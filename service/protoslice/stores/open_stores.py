@@ -20,8 +20,6 @@ from protoslice.stores.reading.opened import MergePlans, OpenStore
 from protoslice.stores.reading.records import FindType
 from protoslice.stores.reading.root import open_root, records_of
 
-__all__ = ["OpenStores", "OpeningTerms"]
-
 _MERGE_PLANS: Final = 1024
 _MERGE_ROOM: Final = 32 << 20
 """Bytes of the plans of merges in memory."""

@@ -11,8 +11,6 @@ from protoslice.stores.catalog.claims import RENEW_SECONDS
 from protoslice.stores.ingest.rules import RulesByType
 from protoslice.stores.uploads import UploadOptions
 
-__all__ = ["StoreOptions"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOptions:

@@ -8,8 +8,6 @@ from typing import Final, Generic, TypeVar
 
 from protoslice.errors import InvalidInput
 
-__all__ = ["PAGE_BYTES", "PageBudget", "ResultPage", "first_item"]
-
 T = TypeVar("T")
 
 PAGE_BYTES: Final = 1 << 20

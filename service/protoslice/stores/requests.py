@@ -8,8 +8,6 @@ from typing import Final
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.facts import UNKNOWN, ModelReport, Store
 
-__all__ = ["TAGS_AT_ONCE", "TAGS_OF_A_STORE", "Created", "IngestRequest"]
-
 TAGS_AT_ONCE: Final = 64
 """Tags that one request may set."""
 TAGS_OF_A_STORE: Final = 1000

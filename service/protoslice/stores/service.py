@@ -38,8 +38,8 @@ from protoslice.stores.collection.garbage import GRACE_SECONDS, GarbageReport, c
 from protoslice.stores.ingest.abandoned import drop_outrun
 from protoslice.stores.ingest.external import ExternalObjects
 from protoslice.stores.ingest.ingest import Ingest, IntakeOptions
+from protoslice.stores.ingest.inspection import Types
 from protoslice.stores.ingest.persist import StoreDraft
-from protoslice.stores.ingest.receive import Types
 from protoslice.stores.ingest.rules import check_kept
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.fresh import put_all_new
@@ -54,8 +54,6 @@ from protoslice.stores.reading.pieces import Pieces
 from protoslice.stores.reading.soundness import is_sound
 from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.uploads import Uploads
-
-__all__ = ["Stores"]
 
 _log = logging.getLogger(__name__)
 

@@ -15,8 +15,6 @@ from protoslice.stores.layout import keys
 from protoslice.stores.paging import ResultPage
 from protoslice.stores.service import Stores
 
-__all__ = ["DEFAULT_SPACE", "Spaces", "is_space", "space_folders"]
-
 DEFAULT_SPACE: Final = "default"
 """Name of the space that lies in the storage itself."""
 _OPENED: Final = 256

@@ -11,8 +11,6 @@ from protoslice.stores.catalog.manifests import is_retired
 from protoslice.stores.layout import keys
 from protoslice.stores.manifest import Manifest
 
-__all__ = ["Usage", "usage_of"]
-
 
 @dataclass(slots=True)
 class Usage:

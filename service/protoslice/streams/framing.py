@@ -11,8 +11,6 @@ from protoslice.schema.detection.detect import HEAD
 from protoslice.sources.files import BytesSource
 from protoslice.sources.source import RangeSource
 
-__all__ = ["FRAMINGS", "MEDIA_TYPES", "Framing", "checked_framing", "framing_of"]
-
 Framing = Literal["tfrecord", "delimited", "u32le", "u32be", "u64le", "u64be", "riegeli"]
 
 FRAMINGS: Final[tuple[Framing, ...]] = get_args(Framing)

@@ -13,8 +13,6 @@ from protoslice import _core
 from protoslice.errors import LimitExceeded, NotFound
 from protoslice.schema.varints import varint_at
 
-__all__ = ["KeyIndex", "RecordType"]
-
 _BATCH: Final = 1 << 20
 """Bytes of records whose keys are read at a time."""
 _ENTRY: Final = 16

@@ -12,8 +12,6 @@ from protoslice.streams.framing import checked_framing, framing_of
 from protoslice.streams.records import Records
 from protoslice.streams.types import type_of
 
-__all__ = ["open_records"]
-
 
 def open_records(
     source: SourceLike,

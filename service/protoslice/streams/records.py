@@ -11,8 +11,6 @@ from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource, SourceOwner
 from protoslice.streams.framing import Framing, checked_framing
 
-__all__ = ["Records"]
-
 _BATCH: Final = 1 << 18
 """Bytes of records read at a time."""
 _NEAR: Final = 16

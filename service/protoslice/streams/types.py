@@ -13,8 +13,6 @@ from protoslice.schema.detection.names import means_records, usual_types
 from protoslice.schema.detection.records import detect_record
 from protoslice.sources.source import RangeSource
 
-__all__ = ["type_of"]
-
 _LOOKED_AT: Final = 64
 """Records among which the first that has bytes is looked for."""
 

@@ -10,8 +10,6 @@ from protoslice.storage import Abilities, ObjectKey, Span, Storage
 from protoslice.storage.interface import Buffer, Writer
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
 
-__all__ = ["CountedStorage"]
-
 T = TypeVar("T")
 
 

@@ -18,8 +18,6 @@ import httpx
 from tests.support.live import LiveServer
 from tests.support.stores import onnx
 
-__all__ = ["Cost", "Measured", "Wire", "measured_service"]
-
 T = TypeVar("T")
 
 _SERVICE: Final = Path(__file__).parent / "service.py"

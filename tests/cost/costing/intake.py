@@ -26,8 +26,6 @@ from costing.makings import (
 from costing.table import KIB, MIB, Budget, Row, request
 from protoslice.recipes import MEDIA_TYPE as RECIPE
 
-__all__ = ["INTAKE"]
-
 _FORM: Final = "multipart/form-data; boundary=b"
 _TAR: Final = "application/x-tar"
 _BYTES: Final = "application/octet-stream"

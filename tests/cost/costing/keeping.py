@@ -12,8 +12,6 @@ from costing.makings import FAR, descriptors, empty_tensors, far, long_paths, sc
 from costing.table import KIB, MIB, Budget, Row, get, request
 from protoslice.stores.catalog.pages import TAGS_SHOWN
 
-__all__ = ["KEEPING"]
-
 _JSON: Final = "application/json"
 _TAGS: Final = 120
 _MANY_TAGS: Final = tags(_TAGS)

@@ -19,39 +19,6 @@ from protoslice._core import crc32c
 from protoslice.recipes import Copy, RecipeWriter
 from protoslice.riegeli import RecordWriter
 
-__all__ = [
-    "EMPTY",
-    "FAR",
-    "PATHS",
-    "TUS",
-    "big_schema",
-    "bomb",
-    "deep",
-    "descriptors",
-    "empty_tensors",
-    "far",
-    "form",
-    "kept",
-    "large",
-    "long_paths",
-    "medium",
-    "meta_graphs",
-    "missing_files",
-    "nodes",
-    "nothings",
-    "of_schema",
-    "one_over_another",
-    "recipe_of_copies",
-    "schemas",
-    "small",
-    "stored",
-    "stream",
-    "tags",
-    "tar",
-    "uploads",
-    "wide_schema",
-]
-
 Make = Callable[[httpx.Client], Any]
 
 FAR: Final = 600

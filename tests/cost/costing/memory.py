@@ -7,8 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["forget_peak", "peak", "resident"]
-
 _RESET_PEAK: Final = "5"
 
 

@@ -10,8 +10,6 @@ import httpx
 
 from costing.table import KIB, MIB, Budget, Row, get, request
 
-__all__ = ["OCI"]
-
 _MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 _CONTENT: Final = b"a blob of a repository " * 4096
 

@@ -10,8 +10,6 @@ from costing.makings import long_paths, small
 from costing.reading import pipelined
 from costing.table import KIB, MIB, Budget, Play, Row, get, request
 
-__all__ = ["OPERATING"]
-
 ANY: Final = "any"
 ROUTED: Final = Budget(held=16_000)
 """For paths that are compared with the templates of more than a hundred routes."""

@@ -26,8 +26,6 @@ from costing.makings import (
 )
 from costing.table import KIB, MIB, Budget, Row, get
 
-__all__ = ["READING"]
-
 _FACTS: Final = 64 * KIB
 """Bytes that the artifact cache may take for a store of 40 kB: columns of tensors, of a similar size."""
 _STORE: Final = "/v1/stores/{ref}"

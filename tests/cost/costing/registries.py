@@ -10,8 +10,6 @@ import httpx
 
 from costing.table import MIB, Budget, Row, get, request
 
-__all__ = ["REGISTRIES"]
-
 _JSON: Final = "application/json"
 _FORM: Final = "application/x-www-form-urlencoded"
 _FILES: Final = 1000

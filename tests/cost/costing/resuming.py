@@ -10,8 +10,6 @@ from costing.harness import Wire
 from costing.makings import TUS, uploads
 from costing.table import KIB, MIB, Budget, Row, get, request
 
-__all__ = ["RESUMING"]
-
 _MANY: Final = 40
 _PART: Final = uploads(_MANY)
 _ONE: Final = uploads(1, b"y" * 100_000)

@@ -8,8 +8,6 @@ from typing import Any
 from protoslice.server.api.views import VIEWS
 from protoslice.server.app import Application
 
-__all__ = ["routes"]
-
 
 def routes(app: Application) -> set[str]:
     """Methods and path templates of all routes. HEAD goes the way of GET, and has no rows of its own."""

@@ -12,7 +12,5 @@ from costing.reading import READING
 from costing.registries import REGISTRIES
 from costing.resuming import RESUMING
 
-__all__ = ["ROWS"]
-
 ROWS: Final = (*OPERATING, *READING, *KEEPING, *INTAKE, *RESUMING, *REGISTRIES, *OCI)
 """In the order of the cheapest setting up: rows over one store stand together."""

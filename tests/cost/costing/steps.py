@@ -11,8 +11,6 @@ from threading import get_ident
 from types import CodeType, FrameType
 from typing import Any, Final
 
-__all__ = ["MOST", "Steps", "Work"]
-
 MOST: Final = 4_000_000
 """Most steps that are counted of a callback or of work: counting makes Python ten times as slow."""
 _SAMPLE: Final = 1 << 10

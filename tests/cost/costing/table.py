@@ -11,8 +11,6 @@ import httpx
 from costing.harness import Cost, Wire
 from costing.steps import MOST
 
-__all__ = ["KIB", "MIB", "Budget", "Row", "get", "request"]
-
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 

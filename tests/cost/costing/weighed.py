@@ -8,8 +8,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final
 
-__all__ = ["weigh"]
-
 Add = Callable[[int], None]
 
 _PARSED: Final = 16

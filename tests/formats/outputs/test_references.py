@@ -15,7 +15,8 @@ from fsspec.implementations.reference import ReferenceFileSystem
 from tests.support.tensors import content, stored, tensor
 
 from protoslice.errors import NotFound
-from protoslice.formats.model import Bytes, Encoding, Fault, Stored, Strided, Strings, Tensor
+from protoslice.formats.bytes import Bytes
+from protoslice.formats.model import Encoding, Fault, Stored, Strided, Strings, Tensor
 from protoslice.formats.outputs.references import references
 from protoslice.formats.tensors.reading import read
 from protoslice.sources.files import FileSource

@@ -16,7 +16,8 @@ from safetensors.numpy import load
 from tests.support.tensors import content, stored, tensor
 
 from protoslice.errors import LimitExceeded, NotFound, Unsupported
-from protoslice.formats.model import Bytes, Encoding, Fault, Filled, Stored, Strings
+from protoslice.formats.bytes import Bytes
+from protoslice.formats.model import Encoding, Fault, Filled, Stored, Strings
 from protoslice.formats.outputs import safetensors as ours
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.sources.files import BytesSource

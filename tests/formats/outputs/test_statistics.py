@@ -15,7 +15,8 @@ from tests.support.tensors import stored, tensor
 
 from protoslice.errors import InvalidInput, LimitExceeded, Unsupported
 from protoslice.facts import TensorStatistics
-from protoslice.formats.model import Bytes, Encoding, Strings
+from protoslice.formats.bytes import Bytes
+from protoslice.formats.model import Encoding, Strings
 from protoslice.formats.outputs.statistics import SAMPLE, statistics, statistics_text, steps_of_statistics
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.sources.files import BytesSource

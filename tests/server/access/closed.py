@@ -12,8 +12,6 @@ from protoslice.server.access.records import NewToken
 from protoslice.server.app import Application, create_app
 from protoslice.server.settings import Settings
 
-__all__ = ["bearer", "closed_service", "token_for"]
-
 
 def closed_service(work: Callable[[Application], Awaitable[None]], **given: Any) -> None:
     """Do `work` with a service over memory that asks for tokens, and has the spaces `own` and `other`."""

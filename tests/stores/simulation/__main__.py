@@ -8,8 +8,6 @@ import sys
 from tests.stores.simulation.plans import PROFILES
 from tests.stores.simulation.runs import Report, run_in_two, told
 
-__all__ = ["main"]
-
 
 def main() -> int:
     """Play; 1 when a history failed."""

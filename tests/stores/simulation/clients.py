@@ -16,8 +16,6 @@ from tests.stores.simulation.ledger import Ledger, Violation
 from protoslice.errors import ProtosliceError, StorageUnavailable
 from protoslice.stores import Stores
 
-__all__ = ["TAGS", "TROUBLE", "Action", "Client", "pieces"]
-
 T = TypeVar("T")
 
 TAGS = ("v1", "v2")

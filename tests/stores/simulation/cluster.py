@@ -19,8 +19,6 @@ from protoslice.storage import MemoryStorage
 from protoslice.storage.interface import PAGE
 from protoslice.stores import StoreOptions, Stores
 
-__all__ = ["Cluster", "Machine", "Unreachable"]
-
 T = TypeVar("T")
 
 EPOCH = 1_800_000_000.0

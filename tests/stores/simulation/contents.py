@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from tests.support.stores import onnx
 
-__all__ = ["CONTENTS", "FAMILY", "Content"]
-
 
 @dataclass(frozen=True)
 class Content:

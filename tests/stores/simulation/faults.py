@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-__all__ = ["REQUEST", "Fate", "Fates", "Kind", "Request", "Weather"]
-
 CONDITIONAL = ("put_if_absent", "put_if_same", "delete_if_same")
 """Calls that, tried again after a lost answer, find that somebody was first: it was they."""
 

@@ -25,8 +25,6 @@ from protoslice.storage import memory
 from protoslice.stores import StoreOptions
 from protoslice.stores.uploads import UploadOptions
 
-__all__ = ["Outcome", "Setting", "play"]
-
 Setting = Callable[[Nature], None]
 _INLINE = 200
 """Bytes of a record in a manifest: plans lie there and indexes are objects, so histories have both."""

@@ -17,8 +17,6 @@ from protoslice.facts import Store
 from protoslice.storage import ObjectKey
 from protoslice.stores import Stores
 
-__all__ = ["check"]
-
 ROUNDS = 5
 """After so many collections, each after a grace, nothing is left to be collected."""
 

@@ -10,8 +10,6 @@ from tests.stores.simulation.faults import Fate
 
 from protoslice.storage import ObjectKey
 
-__all__ = ["Journal"]
-
 _RANDOM = re.compile(r"[0-9a-f]{10}-[0-9a-f]{20}|[0-9a-f]{64}|(?<=-)[0-9a-f]{16}|(?<=/)[0-9a-f]{32}")
 
 Point = tuple[str, str, str]

@@ -9,8 +9,6 @@ from itertools import count
 from tests.stores.simulation.contents import Content
 from tests.stores.simulation.registers import FOR_EVER, Deed
 
-__all__ = ["Entry", "Ledger", "Violation"]
-
 
 class Violation(Exception):
     """Something that must always hold did not."""

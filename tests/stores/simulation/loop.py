@@ -20,8 +20,6 @@ from typing import Any, Protocol, TypeVar
 
 from tests.stores.simulation.threads import Asking, LockstepThread
 
-__all__ = ["MACHINE", "Owner", "SimulatedLoop", "Stuck"]
-
 T = TypeVar("T")
 
 WORK_SECONDS = 0.001

@@ -18,9 +18,6 @@ from protoslice.storage.wrappers.interceptor import InterceptedStorage
 if TYPE_CHECKING:
     from tests.stores.simulation.cluster import Cluster, Machine
 
-__all__ = ["Died", "MachineStorage"]
-
-
 T = TypeVar("T")
 
 

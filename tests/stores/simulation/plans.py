@@ -15,8 +15,6 @@ from tests.stores.simulation.sending import Commit, Recipe, Send
 from tests.stores.simulation.tagging import DropTag, Look, SetTag
 from tests.stores.simulation.uploading import Resumable
 
-__all__ = ["PROFILES", "Plan", "Script", "drawn"]
-
 LIFETIME_SECONDS = 6000.0
 GRACES = (0.0, 5.0, 100.0, 700.0, 2000.0)
 """Graces in seconds, shorter and longer than writers' signs of life: acknowledged stores need neither."""

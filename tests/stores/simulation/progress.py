@@ -7,8 +7,6 @@ from tests.stores.simulation.ledger import Entry, Violation
 
 from protoslice.stores.uploads import Upload
 
-__all__ = ["Sending"]
-
 
 class Sending:
     """One upload as its client knows it."""

@@ -15,8 +15,6 @@ from tests.support.stores import assert_whole
 from protoslice.errors import IntegrityError, NotFound
 from protoslice.stores import Stores
 
-__all__ = ["Collect", "Read"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read(Action):

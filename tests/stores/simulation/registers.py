@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["FOR_EVER", "Deed", "linearizable"]
-
 FOR_EVER = 1 << 62
 
 

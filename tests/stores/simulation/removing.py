@@ -17,8 +17,6 @@ from tests.support.stores import keys_in
 from protoslice.errors import Conflict, NotFound, StorageUnavailable
 from protoslice.storage import ObjectKey, Storage
 
-__all__ = ["ATTEMPT", "Damage", "Remove", "Restore"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remove(Action):

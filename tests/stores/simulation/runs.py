@@ -16,8 +16,6 @@ from tests.stores.simulation.nature import simulated
 from tests.stores.simulation.plans import Plan, drawn
 from tests.stores.simulation.shrinking import shrunk
 
-__all__ = ["Report", "run", "told"]
-
 COLLECTED_EVERY = 20
 """Histories between two collections of Python's own garbage, which must not come by chance within one."""
 

@@ -18,8 +18,6 @@ from protoslice.errors import Conflict, NotFound, StorageUnavailable
 from protoslice.recipes import Copy, RecipeWriter
 from protoslice.stores import FileRef, IngestRequest, Stores, follow
 
-__all__ = ["Commit", "Recipe", "Send", "entry_and_deeds"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send(Action):

@@ -8,8 +8,6 @@ from dataclasses import replace
 from tests.stores.simulation.clients import Action
 from tests.stores.simulation.plans import Plan, Script
 
-__all__ = ["shrunk"]
-
 Fails = Callable[[Plan], bool]
 
 

@@ -13,8 +13,6 @@ from tests.stores.simulation.registers import Deed
 
 from protoslice.errors import Conflict, NotFound, StorageUnavailable
 
-__all__ = ["DropTag", "Look", "SetTag"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetTag(Action):

@@ -8,8 +8,6 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, ClassVar, TypeVar
 
-__all__ = ["Asking", "LockstepThread", "SimulatedPool", "run_coroutine_threadsafe"]
-
 T = TypeVar("T")
 
 

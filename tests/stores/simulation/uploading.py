@@ -26,8 +26,6 @@ from protoslice.errors import (
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.uploads import AlreadyComplete, Body, Checksum, NewUpload, WrongOffset
 
-__all__ = ["Resumable"]
-
 TRIES = 40
 """Attempts of a client to go on with an upload before it leaves it."""
 

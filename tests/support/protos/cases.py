@@ -13,8 +13,6 @@ from tests.support.protos.descriptors import descriptor_of
 from tests.support.protos.schemas import ROOT, random_file
 from tests.support.protos.writer import Writer
 
-__all__ = ["Case", "cases", "make_case"]
-
 FLOORS = (1, 2, 16, 64, 1000, 16384)
 
 

@@ -11,8 +11,6 @@ from google.protobuf.message import Message
 from tests.support.protos.descriptors import descriptor_of, message_of
 from tests.support.protos.writer import is_map
 
-__all__ = ["merge_chunks"]
-
 _KEYS = {"s": str, "boolean": bool, "ui32": int, "ui64": int, "i32": int, "i64": int}
 
 

@@ -7,8 +7,6 @@ from typing import cast
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-__all__ = ["descriptor_of", "enum_of", "fields_of", "message_of"]
-
 
 def descriptor_of(message: Message | type[Message]) -> Descriptor:
     """The descriptor of a message or of its class."""

@@ -12,8 +12,6 @@ from tests.support.protos.descriptors import fields_of
 from tests.support.protos.places import Value, bracket
 from tests.support.protos.writer import is_map, is_packable
 
-__all__ = ["Step", "clear_large", "masked", "path_of", "random_path"]
-
 
 @dataclass(frozen=True, slots=True)
 class Step:

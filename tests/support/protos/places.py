@@ -14,8 +14,6 @@ from google.protobuf.message import Message
 from tests.support.protos.descriptors import enum_of, message_of
 from tests.support.protos.writer import is_map
 
-__all__ = ["Place", "Value", "bracket", "canonical", "places", "quoted"]
-
 Value = Any
 """A message or the value of a field, as the runtime gives it."""
 

@@ -6,8 +6,6 @@ from random import Random
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 
-__all__ = ["ROOT", "random_file"]
-
 ROOT = "t.M0"
 """The root type of every random file."""
 

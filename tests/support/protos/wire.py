@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from tests.support.protos.writer import is_packable, varint, wire_of
 
-__all__ = ["Field", "fields", "is_subsequence", "tokens", "without_large"]
-
 
 @dataclass(frozen=True, slots=True)
 class Field:

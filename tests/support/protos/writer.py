@@ -8,8 +8,6 @@ from random import Random
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from tests.support.protos.descriptors import enum_of, message_of
 
-__all__ = ["Writer", "tag", "varint"]
-
 _VARINT, _FIXED64, _LEN, _GROUP, _END, _FIXED32 = 0, 1, 2, 3, 4, 5
 _F = FieldDescriptor
 _WIRES = {

@@ -9,11 +9,9 @@ from operator import attrgetter
 from typing import Final
 
 from protoslice.cli.terminal.progress import Progress
-from protoslice.formats.model import Bytes
+from protoslice.formats.bytes import Bytes
 from protoslice.sources.ropes import PIECE, Rope
 from protoslice.sources.source import RangeSource
-
-__all__ = ["ComparedPiece", "Comparison", "PieceList"]
 
 CHEAP: Final = 64 << 10
 """Bytes that are cheap to read, even from a service; longer parts are compared by digests if possible."""

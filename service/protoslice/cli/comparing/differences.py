@@ -12,10 +12,9 @@ from protoslice.cli.comparing.parts import DifferingPart, parts_that_differ
 from protoslice.cli.comparing.sides import ComparedModel
 from protoslice.cli.terminal.progress import Progress
 from protoslice.errors import ProtosliceError
-from protoslice.formats.model import Bytes, Fault, Strings, Tensor
+from protoslice.formats.bytes import Bytes
+from protoslice.formats.model import Fault, Strings, Tensor
 from protoslice.formats.tensors.reading import read
-
-__all__ = ["Change", "Difference", "differences"]
 
 Change = Literal["added", "removed", "changed", "renamed", "reordered"]
 

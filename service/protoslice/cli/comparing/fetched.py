@@ -12,8 +12,6 @@ from protoslice.cli.comparing.shifts import FETCHED_BLOCK, Local, LocalPlace, pl
 from protoslice.errors import CorruptModel
 from protoslice.sources.source import RangeSource
 
-__all__ = ["Fetched", "LocalPieces", "Origin"]
-
 KEPT: Final = 4096
 """Number of fetched blocks that are kept: 64 MiB."""
 

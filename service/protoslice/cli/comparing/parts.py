@@ -10,9 +10,7 @@ from typing import Final, Literal
 
 from protoslice import Node, Proto
 from protoslice.cli.comparing.comparison import Comparison
-from protoslice.formats.model import Bytes
-
-__all__ = ["DifferingPart", "parts_that_differ"]
+from protoslice.formats.bytes import Bytes
 
 MANY: Final = 1 << 18
 """Of a field with more elements only that it differs is told."""

@@ -14,8 +14,6 @@ from typing import Final, TypeAlias
 from protoslice.cli.comparing.comparison import ComparedPiece, PieceList
 from protoslice.sources.source import RangeSource
 
-__all__ = ["FETCHED_BLOCK", "Local", "LocalPlace", "places_in"]
-
 FETCHED_BLOCK: Final = 16 << 10
 """Bytes fetched at a time from a piece."""
 WINDOW: Final = 8 << 20

@@ -23,8 +23,6 @@ from protoslice.library.models import files_in, model_over
 from protoslice.pieces import cut, extents_of
 from protoslice.sources.source import RangeSource
 
-__all__ = ["ComparedModel", "both_sides"]
-
 
 class ComparedModel(Protocol):
     """A model to be compared."""

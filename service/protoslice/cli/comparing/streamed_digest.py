@@ -6,8 +6,6 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
-__all__ = ["StreamedDigest", "watch"]
-
 Pieces = Iterable[bytes | tuple[int, int, int]]
 """Pieces of a rope over the file, which is source 0."""
 

@@ -10,8 +10,6 @@ from urllib.parse import quote, unquote
 
 from protoslice.errors import InvalidInput
 
-__all__ = ["Address", "address_of", "authorization", "is_address", "service_url", "store_hint", "store_of"]
-
 _STORE = re.compile(r"(?P<service>https?://[^/?#]+(?:/[^?#]*?)?)/v1/stores/(?P<ref>[^/?#]+)/?", re.IGNORECASE)
 _REF = re.compile("[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}", re.ASCII)
 _BARE = re.compile(r"https?://[^/]*/?", re.IGNORECASE)

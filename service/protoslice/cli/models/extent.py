@@ -8,8 +8,6 @@ from protoslice import LocalModel
 from protoslice.cli.models.files import NamedFiles
 from protoslice.formats.report import report_on
 
-__all__ = ["Extent", "ExtentFile", "extent_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class ExtentFile:

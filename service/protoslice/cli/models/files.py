@@ -23,8 +23,6 @@ from protoslice.library.models import model_over, root_in
 from protoslice.sources.opening import files_at
 from protoslice.sources.source import FileSet, RangeSource
 
-__all__ = ["NamedFiles", "errors_about", "is_stream", "named_files", "opened", "opened_model", "spooled"]
-
 _IN_MEMORY = 64 << 20
 
 

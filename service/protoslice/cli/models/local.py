@@ -28,8 +28,6 @@ from protoslice.library.proto import node_at
 from protoslice.splitters import splitter_named
 from protoslice.streams import open_records
 
-__all__ = ["LocalSubject"]
-
 _BIGGEST = 10
 _INTO_RECORDS: Final = re.compile(r"records(\[|$)")
 _SHOWN_SHARE = 0.001

@@ -10,8 +10,6 @@ from protoslice.cli.models.subjects import Subject
 from protoslice.cli.models.types import RootType
 from protoslice.errors import Unsupported
 
-__all__ = ["opened_subject"]
-
 
 @contextmanager
 def opened_subject(name: str, root: RootType, *, close_look: bool = False) -> Iterator[Subject]:

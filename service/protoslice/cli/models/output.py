@@ -14,8 +14,6 @@ from protoslice.cli.terminal.progress import Progress
 from protoslice.errors import InvalidInput, NotFound, Unsupported
 from protoslice.uris import is_uri
 
-__all__ = ["STDIO", "blaming", "write_content"]
-
 STDIO: Final = "-"
 """Name of standard input and output."""
 

@@ -16,8 +16,6 @@ from protoslice.errors import InvalidInput, ProtosliceError, StorageDenied, Unsu
 from protoslice.facts import Signature, TensorEntry, TensorStatistics
 from protoslice.formats.tensorflow.signatures import META_GRAPH, SAVED_MODEL
 
-__all__ = ["RemoteSubject", "client_of", "store_facts"]
-
 
 @contextmanager
 def client_of(service: str, cache: Path | None = None, parallel: int = CONNECTIONS) -> Iterator[Any]:

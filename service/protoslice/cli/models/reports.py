@@ -7,8 +7,6 @@ from typing import Any
 
 from protoslice.sizes import format_size
 
-__all__ = ["report_lines"]
-
 
 def report_lines(pushed: Any, advice: str | None) -> Iterator[str]:
     """Type and tensors of the pushed model, a line for each trouble with it, and the bytes that were sent.

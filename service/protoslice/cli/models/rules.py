@@ -8,8 +8,6 @@ from protoslice import _core
 from protoslice.cli.models.files import errors_about
 from protoslice.errors import CorruptModel, LimitExceeded
 
-__all__ = ["rules_in"]
-
 _MOST: Final = 64 << 10
 """Bytes of a file of rules, comments included."""
 

@@ -16,8 +16,6 @@ from protoslice.errors import CorruptModel, LimitExceeded, NotFound, Unsupported
 from protoslice.schema.uploads import MAX_BYTES
 from protoslice.sources.opening import as_source, opened_by
 
-__all__ = ["descriptor_set_in", "root_type"]
-
 _COMPILED_BY_HAND: Final = "protoc --include_imports --descriptor_set_out=FILE.binpb"
 
 

@@ -8,8 +8,6 @@ from typing import Protocol
 
 from protoslice.facts import Node, Signature, TensorEntry, TensorStatistics
 
-__all__ = ["ChunkPolicy", "Content", "PathContent", "Subject", "TreeListing"]
-
 
 class Content(Protocol):
     """Bytes that can be had."""

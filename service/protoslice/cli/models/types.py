@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from protoslice.schema import MessageTypes
 
-__all__ = ["RootType"]
-
 
 @dataclass(frozen=True, slots=True)
 class RootType:

@@ -16,8 +16,6 @@ from urllib.parse import urljoin, urlsplit
 from protoslice.cli.models.addresses import authorization
 from protoslice.errors import InvalidInput, StorageUnavailable
 
-__all__ = ["TUS", "CannotTell", "ProbeAnswer", "ProbedService"]
-
 PATIENCE_SECONDS: Final = 5.0
 """Seconds that a service may take to refuse an upload once it has seen the head."""
 SECONDS: Final = 30.0

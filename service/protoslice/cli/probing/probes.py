@@ -14,8 +14,6 @@ from protoslice.cli.probing.waiting import answers_wait, uploads_may_pause
 from protoslice.errors import ProtosliceError
 from protoslice.sizes import format_size
 
-__all__ = ["PROBES", "Probe"]
-
 LENGTHS: Final = (2 << 20, 128 << 20, 3 << 30, 64 << 30)
 """Uploads that are announced: beyond the limits that proxies come with."""
 CODINGS: Final = "gzip, deflate, br, zstd"

@@ -11,8 +11,6 @@ from typing import Final
 from protoslice.cli.probing.probed_service import CannotTell, ProbedService
 from protoslice.errors import StorageUnavailable
 
-__all__ = ["answers_wait", "uploads_may_pause"]
-
 PAUSE_SECONDS: Final = 6.0
 """Seconds of a pause: beyond any timeout chosen for web pages, yet bearable for a person who waits."""
 UNREAD_SECONDS: Final = 4.0

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
-__all__ = ["Progress"]
-
 PATIENCE_SECONDS = 1.0
 
 

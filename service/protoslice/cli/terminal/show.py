@@ -9,11 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TextIO
 from unicodedata import category
 
-__all__ = [
-    "Colour", "coloured", "escaped", "note", "print_json", "print_pairs", "print_table", "print_wrapped", "say",
-    "shorten", "width",
-]  # fmt: skip
-
 _STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode categories that terminals act upon.
 

@@ -17,8 +17,6 @@ from protoslice.cli.service import service_settings
 from protoslice.cli.terminal.show import note, print_json, print_table, say
 from protoslice.errors import InvalidInput
 
-__all__ = ["create_space", "create_token", "ls_spaces", "ls_tokens", "revoke_token"]
-
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 Service = Annotated[

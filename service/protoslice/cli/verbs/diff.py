@@ -18,8 +18,6 @@ from protoslice.cli.terminal.show import Colour, print_json, print_table, say
 from protoslice.errors import Unsupported
 from protoslice.sizes import format_size
 
-__all__ = ["diff"]
-
 DIFFERENT: Final = 8
 COLOURS: Final[Mapping[str, Colour]] = {"added": "green", "removed": "red", "changed": "yellow"}
 

@@ -20,8 +20,6 @@ from protoslice.cli.terminal.show import coloured, print_json, print_wrapped, sa
 from protoslice.errors import InvalidInput
 from protoslice.splitting.planning.shape import varint
 
-__all__ = ["doctor"]
-
 NOT_WELL: Final = 3
 _SIZE: Final = 256 << 10
 _LARGE: Final = 16 << 20

@@ -33,8 +33,6 @@ from protoslice.errors import Unsupported
 from protoslice.sizes import format_size, parse_size
 from protoslice.splitters import splitter_named
 
-__all__ = ["cat", "merge", "split"]
-
 _SAVED_MODEL: Final = "tensorflow.SavedModel"
 
 LARGEST_FOR_OTHERS = (1 << 31) - 1

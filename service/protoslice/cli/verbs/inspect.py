@@ -19,8 +19,6 @@ from protoslice.cli.terminal.show import escaped, print_json, print_pairs, print
 from protoslice.errors import InvalidInput
 from protoslice.sizes import format_size, parse_size
 
-__all__ = ["chunks", "info", "tree"]
-
 _MOST_SIGNATURES: Final = 100
 _NODE_MEMBERS: Final = ("path", "number", "name", "kind", "type", "count", "size", "deeper", "text")
 _FORMS: Final = {

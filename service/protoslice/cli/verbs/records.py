@@ -24,8 +24,6 @@ from protoslice.schema.rendering import render
 from protoslice.sizes import format_size
 from protoslice.streams import Records, open_records
 
-__all__ = ["records"]
-
 _AT_ONCE: Final = 256
 """Records rendered at a time."""
 

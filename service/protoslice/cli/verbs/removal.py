@@ -17,8 +17,6 @@ from protoslice.cli.options import Json
 from protoslice.cli.terminal.show import escaped, note, print_json, say
 from protoslice.errors import InvalidInput, NotFound
 
-__all__ = ["restore", "rm"]
-
 _ID = re.compile("[0-9a-f]{12,64}")
 """An id, or the beginning of one; no tag looks like that."""
 

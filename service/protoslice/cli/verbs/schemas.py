@@ -17,8 +17,6 @@ from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import print_json, print_table, say
 from protoslice.sizes import format_size
 
-__all__ = ["ls", "put", "rm", "show"]
-
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the schema on the service.")]
 
 

@@ -12,8 +12,6 @@ from protoslice.cli.service import service_settings
 from protoslice.cli.terminal.show import print_json, say
 from protoslice.errors import InvalidInput
 
-__all__ = ["config", "serve"]
-
 Host = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="The address to listen on.", show_default="127.0.0.1")
 ]

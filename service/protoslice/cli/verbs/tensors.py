@@ -19,8 +19,6 @@ from protoslice.errors import InvalidInput, Unsupported
 from protoslice.facts import Histogram, TensorEntry, TensorStatistics
 from protoslice.sizes import format_size
 
-__all__ = ["stats", "tensor"]
-
 
 def tensor(  # noqa: PLR0913 - each is an option
     file: FileName,

@@ -27,8 +27,6 @@ from protoslice.errors import InvalidInput, NotFound, UnsoundModel, Unsupported
 from protoslice.sizes import format_size, parse_size
 from protoslice.uris import is_uri, local_path
 
-__all__ = ["ls", "pull", "push", "tag"]
-
 Tags = Annotated[
     list[str] | None, typer.Option("--tag", metavar="TAG", help="Point this tag at the store; may be repeated.")
 ]

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from protoslice.stores.usage import Usage
     from protoslice.testing.check import Report
 
-__all__ = ["check", "gc", "schemes", "upgrade", "usage"]
-
 NOT_KEPT = 3
 
 Grace = Annotated[

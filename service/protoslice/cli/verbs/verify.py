@@ -29,8 +29,6 @@ from protoslice.formats.model import Fault, Tensor
 from protoslice.formats.report import comparing
 from protoslice.sizes import format_size
 
-__all__ = ["verify"]
-
 NOT_SOUND = 3
 
 

@@ -14,8 +14,6 @@ from typing import Final
 
 from protoslice.errors import InvalidInput, StorageError
 
-__all__ = ["Cache"]
-
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _ABANDONED_SECONDS: Final = 3600
 

@@ -18,8 +18,6 @@ from protoslice.client.http.digests import BackgroundHash
 from protoslice.errors import Conflict, IntegrityError
 from protoslice.facts import Piece
 
-__all__ = ["Download", "Downloaded", "Progress", "read_whole", "same_file", "with_fresh_remote"]
-
 Progress = Callable[[int, int | None], None]
 """Receives the number of bytes done, and the total or None. An exception ends the transfer."""
 _ROUNDS: Final = 2

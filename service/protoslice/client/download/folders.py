@@ -12,8 +12,6 @@ from protoslice.client.download.remote import DIGESTED
 from protoslice.client.pool import DaemonPool
 from protoslice.facts import File, Piece
 
-__all__ = ["PiecesByFile", "each_file"]
-
 SMALL_FILE: Final = DIGESTED
 """A file up to this size comes in one response; latency is its main cost."""
 

@@ -10,8 +10,6 @@ from queue import SimpleQueue
 
 from protoslice.client.pool import DaemonPool
 
-__all__ = ["Transfer", "in_order"]
-
 Transfer = Callable[[threading.Event], Iterator[bytes]]
 """Yields pieces of bytes in a thread of the pool; must end soon after the event is set."""
 

@@ -15,8 +15,6 @@ from protoslice.client.locks import lock
 from protoslice.closing import ClosedAtEnd
 from protoslice.errors import ProtosliceError, StorageDenied, StorageError, StorageFull
 
-__all__ = ["PartialFile", "write_failure"]
-
 _STEP: Final = 1 << 20
 _WRITTEN: Final = 64 << 10
 """Bytes in one `write` call at most.

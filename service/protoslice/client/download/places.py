@@ -10,8 +10,6 @@ from tempfile import TemporaryDirectory
 from protoslice.client.download.partial import write_failure
 from protoslice.errors import Conflict, IntegrityError
 
-__all__ = ["places_below"]
-
 
 def places_below(folder: Path, paths: Iterable[str]) -> dict[str, Path]:
     """Place below `folder` of each of `paths`; `Conflict` for two that the disk takes for one file."""

@@ -22,8 +22,6 @@ from protoslice.client.http.range_answers import ReceivedRange, RemoteFacts, val
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import IntegrityError, InvalidInput, ProtosliceError, StorageUnavailable
 
-__all__ = ["ALONE", "DIGESTED", "FAST", "PART", "Remote"]
-
 PART: Final = 8 << 20
 """Bytes in one of several concurrent requests."""
 FAST: Final = 256 << 20

@@ -9,8 +9,6 @@ from protoslice.errors import IntegrityError
 from protoslice.facts import UNKNOWN, Store
 from protoslice.identity import Policy, is_id_of
 
-__all__ = ["verified_store"]
-
 _ID: Final = re.compile("[0-9a-f]{12,64}")
 
 

@@ -15,8 +15,6 @@ from protoslice.client.http.connection import Connection, RetryPolicy, url_path
 from protoslice.errors import NotFound
 from protoslice.facts import File, Piece, Store
 
-__all__ = ["DownloadTerms", "StoreFiles", "download_view"]
-
 
 @dataclass(frozen=True, slots=True)
 class DownloadTerms:

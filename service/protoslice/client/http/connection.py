@@ -22,8 +22,6 @@ from protoslice.client.http.request_body import request_body
 from protoslice.client.http.transport import ServiceTransport
 from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded, ProtosliceError
 
-__all__ = ["Connection", "Params", "RetryPolicy", "ServiceAnswer", "url_path"]
-
 T = TypeVar("T")
 Params = Sequence[tuple[str, str]]
 Body = bytes | Callable[[], Iterator[bytes]]

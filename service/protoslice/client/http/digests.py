@@ -14,8 +14,6 @@ from typing import Final, Self
 
 from protoslice.errors import IntegrityError
 
-__all__ = ["BackgroundHash", "digest_in", "digest_of"]
-
 _AHEAD: Final = 8
 """Most pieces that wait to be hashed."""
 _SHA256: Final = re.compile(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/=]{44}):")

@@ -14,8 +14,6 @@ import httpx
 
 from protoslice import errors
 
-__all__ = ["MISTAKES", "error_of_answer", "error_of_transport", "is_transient", "retried_if_blamed"]
-
 T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
 

@@ -11,8 +11,6 @@ from typing import Any, Final, TypeVar
 from protoslice.errors import IntegrityError
 from protoslice.facts import Damage, DtypeTotal, File, Histogram, ModelReport, Node, PiecePlace, SignatureTensor
 
-__all__ = ["read_json"]
-
 T = TypeVar("T")
 
 

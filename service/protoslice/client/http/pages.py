@@ -9,8 +9,6 @@ from protoslice.client.http.connection import Connection, Params
 from protoslice.client.http.json_facts import read_json
 from protoslice.errors import IntegrityError
 
-__all__ = ["paginated"]
-
 T = TypeVar("T")
 
 

@@ -10,8 +10,6 @@ from typing import Final
 from protoslice.client.http.digests import digest_in
 from protoslice.errors import Conflict, IntegrityError
 
-__all__ = ["ReceivedRange", "RemoteFacts", "validated_range"]
-
 _RANGE: Final = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})", re.ASCII)
 _LENGTH: Final = re.compile(r"\d{1,19}", re.ASCII)
 _STRONG: Final = re.compile(r'"[\x21\x23-\x7e]*"', re.ASCII)

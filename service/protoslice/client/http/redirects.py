@@ -9,8 +9,6 @@ import httpx
 
 from protoslice.errors import StorageDenied, StorageError
 
-__all__ = ["RedirectingSender"]
-
 _MOST_REDIRECTS: Final = 20
 _ALWAYS: Final = frozenset({"authorization", "cookie", "proxy-authorization"})
 

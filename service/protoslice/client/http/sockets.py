@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from urllib3.response import HTTPResponse
 
-__all__ = ["POOLS"]
-
 _INTERIM: Final = re.compile(rb"HTTP/1\.[01] 1[0-9]{2}")
 """Interim response such as 100 Continue, before the final one."""
 

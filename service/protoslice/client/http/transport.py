@@ -19,8 +19,6 @@ from urllib3.util import Timeout, make_headers, parse_url
 
 from protoslice.client.http.sockets import POOLS
 
-__all__ = ["ServiceTransport"]
-
 _STEP: Final = 1 << 20
 _QUICK: Final = 100 << 20
 """Bytes per second at which a whole step arrives too fast to notice the wait."""

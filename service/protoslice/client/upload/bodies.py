@@ -12,8 +12,6 @@ from typing import BinaryIO, Final, Protocol, cast, runtime_checkable
 from protoslice.errors import InvalidInput, NotFound, StorageError
 from protoslice.sources.source import RangeSource
 
-__all__ = ["FileChanged", "Item", "Pushable", "SerializableMessage", "Stamp", "items_of"]
-
 STEP: Final = 256 << 10
 
 

@@ -12,8 +12,6 @@ from protoslice import _core
 from protoslice.client.http.digests import BackgroundHash
 from protoslice.client.upload.bodies import Item
 
-__all__ = ["ChecksummedFile"]
-
 
 class ChecksummedFile:
     """Reads a file twice: ahead for checksums and digest, then for sending, from the page cache.

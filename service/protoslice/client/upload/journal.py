@@ -17,8 +17,6 @@ from protoslice.client.locks import lock
 from protoslice.client.upload.bodies import Item, Stamp
 from protoslice.closing import ClosedAtEnd
 
-__all__ = ["Journal", "JournalEntry", "default_folder"]
-
 _KEPT_SECONDS: Final = 30 * 86400
 """Age at which journals are removed; a service keeps an idle upload for a day by default."""
 _LONGEST: Final = 16 << 20

@@ -22,8 +22,6 @@ from protoslice.library.opening import open_proto
 from protoslice.pieces import cut, extents_of
 from protoslice.recipes import Copy, RecipeWriter
 
-__all__ = ["FilePlan", "LocalBytes", "SplitTerms", "Surveyed", "content_length", "recipe_item", "recipe_of", "survey"]
-
 
 @dataclass(frozen=True, slots=True)
 class LocalBytes:

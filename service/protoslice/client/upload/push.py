@@ -33,8 +33,6 @@ from protoslice.facts import ModelReport, PiecePlace, Store
 from protoslice.recipes import MEDIA_TYPE, Copy
 from protoslice.sizes import parse_size
 
-__all__ = ["Push", "PushOptions", "Pushed", "size_of"]
-
 WORTH_A_LOOK: Final = 8 << 20
 """Smaller files are sent whole: a comparison with the service's pieces would cost as much."""
 ASKED_AT_ONCE: Final = 4000

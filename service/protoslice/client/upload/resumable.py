@@ -17,8 +17,6 @@ from protoslice.client.upload.checksummed_file import ChecksummedFile
 from protoslice.client.upload.journal import Journal
 from protoslice.errors import Conflict, IntegrityError, LimitExceeded, ProtosliceError, TooMany
 
-__all__ = ["MOST_FILES", "WORTH_RESUMING", "ResumableUploads"]
-
 WORTH_RESUMING: Final = 64 << 20
 """Pushes of fewer bytes are sent again when they break off."""
 MOST_FILES: Final = 200

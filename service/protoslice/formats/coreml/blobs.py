@@ -6,12 +6,11 @@ import struct
 from typing import Final
 
 from protoslice.errors import CorruptModel
-from protoslice.formats.model import Bytes, Encoding, Stored
+from protoslice.formats.bytes import Bytes
+from protoslice.formats.model import Encoding, Stored
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.shapes import stored_size
 from protoslice.sources.source import RangeSource
-
-__all__ = ["blob"]
 
 _RECORD: Final = struct.Struct("<IIQQ")
 """Sentinel, type, size in bytes, offset of the weights; padding follows."""

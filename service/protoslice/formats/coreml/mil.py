@@ -8,16 +8,15 @@ from typing import Any, Final
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
+from protoslice.formats.bytes import Bytes
 from protoslice.formats.coreml.blobs import blob
-from protoslice.formats.model import Bytes, Data, Encoding, Later, Model, RootProto, Stored, Strings, Tensor
+from protoslice.formats.model import Data, Encoding, Later, Model, RootProto, Stored, Strings, Tensor
 from protoslice.formats.tensors.drafts import TensorDraft, parsed
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.fields import content, contents, numbers
 from protoslice.formats.tensors.locations import beside
 from protoslice.formats.tensors.shapes import checked, element_count
 from protoslice.sources.ropes import Rope
-
-__all__ = ["PARTS", "Constants"]
 
 _SPACE: Final = "CoreML.Specification.MILSpec"
 _OPERATION: Final = f"{_SPACE}.Operation"

@@ -14,8 +14,6 @@ from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.fields import content, fixed_count, numbers
 from protoslice.formats.tensors.lazy import LazyTensors
 
-__all__ = ["CoreMl"]
-
 _WEIGHTS: Final = "CoreML.Specification.WeightParams"
 _LAYER: Final = "CoreML.Specification.NeuralNetworkLayer"
 _FLOATS: Final = 1

@@ -6,8 +6,6 @@ import json
 import posixpath
 from typing import Final
 
-__all__ = ["LARGEST_MANIFEST", "is_manifest", "named_root"]
-
 LARGEST_MANIFEST: Final = 1 << 20
 """Limit in bytes: larger files are not read as manifests."""
 _NAME: Final = "Manifest.json"

@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterator
 
 from protoslice.formats.model import Tensor
 
-__all__ = ["Labels"]
-
 
 class Labels:
     """Names of tensors in order, and a unique label for each once all are known."""

@@ -8,9 +8,6 @@ from typing import Any, Final, Protocol, runtime_checkable
 from protoslice.facts import TensorEntry
 from protoslice.formats.model import Fault, Tensor, Tensors
 
-__all__ = ["Listing", "entry_of", "items", "row", "row_text"]
-
-
 PAGE_BYTES: Final = 1 << 20
 _AT_ONCE: Final = 64
 """Rows asked of a `Listing` at once: implementations do not apply the limit of bytes."""

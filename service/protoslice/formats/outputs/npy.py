@@ -7,8 +7,6 @@ from typing import Final
 
 from protoslice.formats.tensors.dtypes import Dtype
 
-__all__ = ["descr", "head"]
-
 _MAGIC: Final = b"\x93NUMPY"
 _ALIGNMENT: Final = 64
 

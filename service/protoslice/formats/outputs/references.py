@@ -16,8 +16,6 @@ from protoslice.formats.outputs.labels import Labels
 from protoslice.formats.tensors.reading import ReadableTensor, place, read
 from protoslice.sources.source import RangeSource
 
-__all__ = ["References", "references"]
-
 _ODD: Final = re.compile(r"[\x00-\x1f\x7f%?#*\[\]{}\\\"<>|:]|//|^/|/$|(^|/)\.")
 """Characters and segments of a name with a special meaning for zarr or fsspec."""
 _GROUP: Final = json.dumps('{"zarr_format":2}')

@@ -9,13 +9,11 @@ from typing import Final
 
 from protoslice import _core
 from protoslice.errors import OF_MODELS, LimitExceeded, Unsupported
-from protoslice.formats.bytes import RopeBuilder, SourceList
-from protoslice.formats.model import Bytes, Strings, Tensor
+from protoslice.formats.bytes import Bytes, RopeBuilder, SourceList
+from protoslice.formats.model import Strings, Tensor
 from protoslice.formats.outputs.labels import Labels
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.reading import ReadableTensor, read
-
-__all__ = ["METADATA", "Safetensors", "safetensors"]
 
 METADATA: Final = "__metadata__"
 

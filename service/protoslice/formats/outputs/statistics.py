@@ -16,8 +16,6 @@ from protoslice.formats.model import Tensor
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.reading import ReadableTensor, is_ready, read, ready
 
-__all__ = ["SAMPLE", "statistics", "statistics_text", "steps_of_statistics"]
-
 SAMPLE: Final = 1 << 24
 """Elements that are looked at, at most, unless the caller says otherwise."""
 _BINS: Final = 64

@@ -12,12 +12,11 @@ from google.protobuf.message import DecodeError
 
 from protoslice import schema
 from protoslice.errors import CorruptModel, LimitExceeded, ProtosliceError, Unsupported
-from protoslice.formats.model import Bytes, Stored
+from protoslice.formats.bytes import Bytes
+from protoslice.formats.model import Stored
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.shapes import element_count
 from protoslice.sources.source import RangeSource
-
-__all__ = ["Blob", "Heads", "details_of", "dtype_of", "stored"]
 
 _DESC: Final = "paddle.framework.proto.VarType.TensorDesc"
 _AHEAD: Final = 4096

@@ -16,8 +16,6 @@ from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.locations import beside
 from protoslice.sources.source import RangeSource
 
-__all__ = ["Paddle"]
-
 _KIND: Final = "parameter"
 _MODEL: Final = "__model__"
 _PARAMETERS: Final = "__params__"

@@ -16,8 +16,6 @@ from protoslice.schema.detection.detect import HEAD
 from protoslice.schema.detection.paddle import has_rows, is_parameters
 from protoslice.sources.source import RangeSource
 
-__all__ = ["PaddleParameters"]
-
 _KIND: Final = "parameter"
 _NAMES: Final = ".names"
 _JOINED: Final = (".pdiparams", "__params__")

@@ -15,8 +15,6 @@ from protoslice.formats.tensors.drafts import parsed
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.sources.source import RangeSource
 
-__all__ = ["PROGRAM", "Variable", "is_json_program", "variables"]
-
 PROGRAM: Final = "paddle.framework.proto.ProgramDesc"
 
 _VARIABLE: Final = "paddle.framework.proto.VarDesc"

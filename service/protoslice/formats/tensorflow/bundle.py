@@ -12,19 +12,8 @@ from typing import Final
 
 from protoslice import _core
 from protoslice.errors import OF_MODELS, CorruptModel, NotFound
-from protoslice.formats.model import (
-    Bytes,
-    Data,
-    Encoding,
-    Fault,
-    MissingFile,
-    Model,
-    Stored,
-    Strings,
-    Tensor,
-    Tile,
-    Tiled,
-)
+from protoslice.formats.bytes import Bytes
+from protoslice.formats.model import Data, Encoding, Fault, MissingFile, Model, Stored, Strings, Tensor, Tile, Tiled
 from protoslice.formats.outputs.listing import row_text
 from protoslice.formats.tensorflow.bundle_entries import Entry, Slices, details_of
 from protoslice.formats.tensorflow.bundle_strings import strings
@@ -35,8 +24,6 @@ from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.shapes import checked
 from protoslice.schema.detection.magic import TABLE_MAGIC, is_table
 from protoslice.sources.source import RangeSource
-
-__all__ = ["Bundle", "BundleTensors"]
 
 _ENDING: Final = ".index"
 _VARIABLES: Final = "variables/variables"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["Entry", "Slices", "details_of"]
-
 Entry = tuple[int, tuple[int, ...] | None, int, int, int, int | None]
 """Type, shape, shard, offset in the shard, size, masked checksum; shape and checksum may be None."""
 

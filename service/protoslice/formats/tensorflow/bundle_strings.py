@@ -8,12 +8,10 @@ from typing import Final
 
 from protoslice._core import crc32c
 from protoslice.errors import CorruptModel, LimitExceeded
-from protoslice.formats.model import Bytes
+from protoslice.formats.bytes import Bytes
 from protoslice.formats.tensorflow.checksums import check
 from protoslice.formats.tensors.string_lengths import lengths_of
 from protoslice.sources.ropes import Rope
-
-__all__ = ["strings"]
 
 _MOST_STRING_BYTES: Final = 64 << 20
 _CHECKSUM: Final = 4

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from protoslice._core import crc32c
 from protoslice.errors import CorruptModel
-from protoslice.formats.model import Bytes
+from protoslice.formats.bytes import Bytes
 from protoslice.schema.detection.magic import masked
 from protoslice.sources.ropes import PIECE, Rope
-
-__all__ = ["check", "crc_of", "masked"]
 
 
 def crc_of(data: Bytes) -> int:

@@ -9,8 +9,6 @@ from google.protobuf.message import DecodeError
 
 from protoslice import schema
 
-__all__ = ["GRAPH", "full_names", "plain_key"]
-
 GRAPH: Final = "_CHECKPOINTABLE_OBJECT_GRAPH"
 """Key of the string tensor that holds the graph."""
 _ATTRIBUTE: Final = "/.ATTRIBUTES/VARIABLE_VALUE"

@@ -15,8 +15,6 @@ from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.shapes import element_count
 from protoslice.sources.ropes import Rope
 
-__all__ = ["GraphTensors", "TensorFlow"]
-
 _NODE: Final = "tensorflow.NodeDef"
 _CONSTANT: Final = 'attr["value"].tensor'
 _FUNCTION: Final = re.compile(r"((?:.*\.)?function\[\d+\]\.|)node_def\[\d+\]\.")

@@ -14,8 +14,6 @@ from protoslice.formats.model import Model, RootProto
 from protoslice.formats.tensorflow.types import known
 from protoslice.sources.ropes import Rope
 
-__all__ = ["META_GRAPH", "SAVED_MODEL", "MetaGraphs", "signatures_of"]
-
 SAVED_MODEL: Final = "tensorflow.SavedModel"
 META_GRAPH: Final = "tensorflow.MetaGraphDef"
 

@@ -7,11 +7,9 @@ from typing import Final
 
 from protoslice._core import crc32c
 from protoslice.errors import CorruptModel, ProtosliceError
-from protoslice.formats.model import Bytes
+from protoslice.formats.bytes import Bytes
 from protoslice.formats.tensorflow.checksums import check, crc_of
 from protoslice.sources.source import RangeSource
-
-__all__ = ["records"]
 
 _HEAD: Final = 12
 _TAIL: Final = 4

@@ -7,8 +7,6 @@ from typing import Final
 from protoslice.errors import CorruptModel, Unsupported
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 
-__all__ = ["TYPES", "dtype_of", "known"]
-
 TYPES: Final = {
     number: DTYPES[name]
     for number, name in {

@@ -9,12 +9,11 @@ from typing import Final
 
 from protoslice import _core, schema
 from protoslice.errors import LimitExceeded
-from protoslice.formats.model import Bytes, Model, RootProto, Tensor, Tensors
+from protoslice.formats.bytes import Bytes
+from protoslice.formats.model import Model, RootProto, Tensor, Tensors
 from protoslice.formats.tensorflow.protos import GraphTensors
 from protoslice.formats.tensorflow.tfrecord import records
 from protoslice.formats.tensors.lazy import LazyTensors
-
-__all__ = ["Warmup"]
 
 _LOG: Final = "tensorflow.serving.PredictionLog"
 _MOST_RECORDS: Final = 10_000

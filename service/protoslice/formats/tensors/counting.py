@@ -11,8 +11,6 @@ from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.elements import VARINTS, worked_out
 from protoslice.sources.ropes import Rope
 
-__all__ = ["Placed", "counted", "parts_of"]
-
 Placed = Stored | Filled | Strided | Tiled
 """Elements whose location is known."""
 

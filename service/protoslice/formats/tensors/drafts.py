@@ -13,8 +13,6 @@ from protoslice.errors import OF_MODELS, CorruptModel, ProtosliceError
 from protoslice.formats.model import Data, Fault, Tensor
 from protoslice.formats.tensors.dtypes import Dtype
 
-__all__ = ["TensorDraft", "parsed"]
-
 
 def parsed(message_class: type[Message], found: _core.Finding) -> Any:
     """`found` parsed without its large fields; `CorruptModel` if it does not parse as `message_class`."""

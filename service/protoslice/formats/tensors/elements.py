@@ -8,11 +8,10 @@ from typing import Final
 
 from protoslice._core import Computed
 from protoslice.errors import CorruptModel, Unsupported
-from protoslice.formats.model import Bytes, Encoding, Filled, Stored, Strided, Tile, Tiled
+from protoslice.formats.bytes import Bytes
+from protoslice.formats.model import Encoding, Filled, Stored, Strided, Tile, Tiled
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.slices import TensorSlice, whole
-
-__all__ = ["VARINTS", "selected", "worked_out"]
 
 VARINTS: Final = frozenset({Encoding.VARINT, Encoding.ZIGZAG, Encoding.PACKED_VARINT})
 _DIGITS: Final = {Encoding.VARINT: "plain", Encoding.ZIGZAG: "zigzag"}

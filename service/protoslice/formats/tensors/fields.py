@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from protoslice import _core
 from protoslice.errors import CorruptModel, LimitExceeded
-from protoslice.formats.model import Bytes, Encoding, Later, RootProto, Stored
+from protoslice.formats.bytes import Bytes
+from protoslice.formats.model import Encoding, Later, RootProto, Stored
 from protoslice.sources.ropes import Rope
-
-__all__ = ["Place", "content", "contents", "fixed_count", "numbers", "places_of"]
 
 Place = tuple[int, int, int, int, int]
 """Field number, wire type, start, end, count.

@@ -9,8 +9,6 @@ from typing import Final
 
 from protoslice.formats.model import Tensor
 
-__all__ = ["HashIndex", "LazyTensors"]
-
 _COMPARED: Final = 64
 """Entries of one hash that are compared with the key; beyond, equal hashes count as equal keys."""
 

@@ -6,8 +6,6 @@ import posixpath
 
 from protoslice.errors import CorruptModel
 
-__all__ = ["beside"]
-
 
 def beside(root: str, location: str) -> str:
     """The path within the model of the file at `location`, relative to the folder of `root`.

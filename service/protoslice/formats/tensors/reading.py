@@ -13,7 +13,8 @@ from typing import Final, Literal, get_args
 
 from protoslice._core import Computed
 from protoslice.errors import OF_MODELS, CorruptModel, InvalidInput, LimitExceeded, NotFound, Unsupported
-from protoslice.formats.model import Bytes, Data, Encoding, Fault, Later, Stored, Strings, Tensor
+from protoslice.formats.bytes import Bytes
+from protoslice.formats.model import Data, Encoding, Fault, Later, Stored, Strings, Tensor
 from protoslice.formats.outputs import npy
 from protoslice.formats.outputs.listing import row
 from protoslice.formats.tensors.counting import Placed, counted, parts_of
@@ -21,8 +22,6 @@ from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.elements import VARINTS, selected
 from protoslice.formats.tensors.slices import TensorSlice, parsed_slice, whole
 from protoslice.sources.source import RangeSource
-
-__all__ = ["FORMS", "Form", "Place", "ReadableTensor", "is_ready", "looked_up", "place", "read", "ready", "tells_facts"]
 
 Form = Literal["raw", "packed", "npy", "json", "lod"]
 """Form of a tensor's bytes.

@@ -8,8 +8,6 @@ from protoslice.errors import CorruptModel
 from protoslice.formats.model import Encoding, Stored
 from protoslice.formats.tensors.dtypes import Dtype
 
-__all__ = ["checked", "element_count", "stored_size"]
-
 _COUNTS_END = 1 << 63
 
 

@@ -11,8 +11,6 @@ from typing import Final, TypeAlias
 
 from protoslice.errors import InvalidInput
 
-__all__ = ["TensorSlice", "parsed_slice", "whole"]
-
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _LONGEST_SLICE: Final = 4096  # characters of a slice
 

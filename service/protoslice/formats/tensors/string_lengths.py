@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from protoslice.errors import CorruptModel
 
-__all__ = ["lengths_of"]
-
 _LONGEST = 56
 """Largest shift of a length's last byte: a length has at most nine bytes."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from protoslice.schema.varints import varint_at
 
-__all__ = ["has_rows", "is_parameters"]
-
 _MOST_LEVELS = 1024
 _MOST_ROWS = 1 << 20
 _MOST_DESC = 4096

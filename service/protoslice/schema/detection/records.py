@@ -8,8 +8,6 @@ from protoslice.schema.detection.detect import BY_NAME, detect_message
 from protoslice.schema.detection.probe import TypeLookup, probe
 from protoslice.schema.registry import bundled
 
-__all__ = ["detect_record"]
-
 EXAMPLE: Final = "tensorflow.Example"
 _WEIGHT: Final = 3
 """Evidence for a record of one small feature."""

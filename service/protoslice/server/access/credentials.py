@@ -13,8 +13,6 @@ from protoslice.server.access.decision import Decision, Need, Principal, decide
 from protoslice.server.access.records import Tokens
 from protoslice.server.access.tokens import Token, parse_token
 
-__all__ = ["Callers", "KnownCaller", "token_in"]
-
 KNOWN_SECONDS: Final = 5.0
 """Time for which a caller is known without a look at the storage: a revoked token ends after it."""
 _CALLERS: Final = 4096

@@ -9,8 +9,6 @@ from typing import Final
 
 from protoslice.formats.selection import pattern
 
-__all__ = ["EVERY_SPACE", "Decision", "Grant", "Need", "Principal", "Scope", "decide"]
-
 EVERY_SPACE: Final = "*"
 """Space of a grant that holds in all of them, and of what concerns all of them."""
 

@@ -17,8 +17,6 @@ from protoslice.server.access.tokens import Token
 from protoslice.server.api.problems import FORBIDDEN, UNAUTHORIZED, HttpProblem
 from protoslice.server.http.headers import Fields
 
-__all__ = ["Admission", "Gate"]
-
 _BASIC: Final = 'Basic realm="protoslice", charset="UTF-8"'
 _READ: Final = Need(Scope.READ)
 

@@ -9,8 +9,6 @@ from starlette.types import Scope
 
 from protoslice.stores.spaces import DEFAULT_SPACE
 
-__all__ = ["SpacePath", "mount", "place_of", "space_of", "url_of"]
-
 _SPACE: Final = "protoslice.space"
 _PATH: Final = re.compile(r"(/spaces/([a-z0-9][a-z0-9-]{0,62}))(/.*)", re.DOTALL)
 

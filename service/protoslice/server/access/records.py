@@ -18,8 +18,6 @@ from protoslice.stores import ResultPage
 from protoslice.stores.catalog.named_records import NamedRecords
 from protoslice.stores.layout import keys
 
-__all__ = ["NewToken", "TokenRecord", "Tokens"]
-
 _ADMIN: Final = "admin"
 _MOST_TAGS: Final = 64
 _LONGEST: Final = 128

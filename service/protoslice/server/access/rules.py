@@ -12,8 +12,6 @@ from typing import Final
 
 from protoslice.server.access.decision import Scope
 
-__all__ = ["RULES", "Rule", "TagPlace", "check_rules"]
-
 
 class TagPlace(Enum):
     """Place where a request names the tags that it sets or removes."""

@@ -13,8 +13,6 @@ from protoslice.server.http.headers import Fields
 from protoslice.server.http.parameters import read_query
 from protoslice.server.http.upload_metadata import pairs
 
-__all__ = ["tags_of"]
-
 
 def tags_of(place: TagPlace, scope: Scope, fields: Fields, parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Tags that the request sets or removes, as they stand at `place`; none of a body, which comes later."""

@@ -8,8 +8,6 @@ from secrets import choice
 from typing import Final, NamedTuple
 from zlib import crc32
 
-__all__ = ["Token", "is_token_id", "new_token", "parse_token"]
-
 PREFIX: Final = "psl_"
 _DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _ID, _SECRET, _CHECK = 10, 32, 6

@@ -23,11 +23,6 @@ from protoslice.facts import (
     Tag,
 )
 
-__all__ = [
-    "chunk_json", "format_time", "node_json", "piece_json", "place_json", "records_summary_text", "removed_json",
-    "report_json", "restored_json", "schema_json", "signature_json", "store_json", "store_weight", "tag_json",
-]  # fmt: skip
-
 Json = dict[str, Any]
 
 _FILE_WEIGHT: Final = 120

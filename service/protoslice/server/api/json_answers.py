@@ -21,8 +21,6 @@ from protoslice.server.http.parameters import with_parameter
 from protoslice.server.services import given as given_services
 from protoslice.stores import Created, ResultPage, Stores
 
-__all__ = ["encoded", "json_answer", "large_answer", "made_answer", "page_answer", "restored_body", "store_body"]
-
 REVALIDATED = "no-cache"
 VERSIONED = "public, max-age=3600"
 """Of a store, under its id: a later program may find more to say of it."""

@@ -11,29 +11,6 @@ from pydantic import (
     Field,
 )
 
-__all__ = [
-    "EXAMPLE_ID",
-    "ChunkModel",
-    "DamageModel",
-    "FileModel",
-    "MadeModel",
-    "MissingModel",
-    "NodeModel",
-    "PageModel",
-    "PieceModel",
-    "PlaceModel",
-    "ProblemModel",
-    "RemovedModel",
-    "ReportModel",
-    "RestoredModel",
-    "SchemaModel",
-    "Sha256",
-    "StoreModel",
-    "TagModel",
-    "TensorModel",
-    "UploadModel",
-]
-
 T = TypeVar("T")
 Id = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

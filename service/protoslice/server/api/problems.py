@@ -14,20 +14,6 @@ from starlette.responses import Response
 from protoslice import errors
 from protoslice.stores import uploads
 
-__all__ = [
-    "FOR_NOW",
-    "MEDIA_TYPE",
-    "PROBLEMS",
-    "READING",
-    "RETRY_AFTER_SECONDS",
-    "STATUSES",
-    "UPLOADING",
-    "HttpProblem",
-    "Problem",
-    "problem_of_error",
-    "problem_response",
-]
-
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final = 5
 FOR_NOW: Final = frozenset({HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS})

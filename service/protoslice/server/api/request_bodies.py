@@ -21,8 +21,6 @@ from protoslice.server.access.decision import Scope
 from protoslice.server.api.models import EXAMPLE_ID, Sha256
 from protoslice.stores import TAGS_AT_ONCE
 
-__all__ = ["AskMissing", "AskedPiece", "Assemble", "CreateToken", "PutTag", "Register"]
-
 T = TypeVar("T")
 MOST_MISTAKES: Final = 20
 

@@ -6,8 +6,6 @@ from typing import Any, Final
 
 from protoslice.streams.framing import FRAMINGS
 
-__all__ = ["DOCUMENT", "FILE_HELP", "PLAN", "PLAN_HELP", "STREAM", "query_parameter"]
-
 
 def query_parameter(name: str, description: str, schema: dict[str, Any], example: Any) -> dict[str, Any]:
     """A parameter of the query that may be left out."""

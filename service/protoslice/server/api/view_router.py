@@ -33,8 +33,6 @@ from protoslice.server.middleware.context import context_of
 from protoslice.server.services import Services
 from protoslice.stores import OpenStore, Representation
 
-__all__ = ["FoundView", "ViewRouter", "rendered_form", "serve_view"]
-
 _FORMS_OF_MESSAGE: Final = (MESSAGE, PROTOBUF_JSON, JSON, TEXT)
 _FORMS_OF_RECORDS: Final = (DELIMITED, *FORMS_OF_RECORDS)
 

@@ -12,8 +12,6 @@ from protoslice.server.http.parameters import Query, number_of
 from protoslice.stores import OpenStore, RecordChoice, RecordPart, RecordsRequest, Representation
 from protoslice.streams.framing import FRAMINGS
 
-__all__ = ["PREFIX", "VIEWS", "StoreView"]
-
 PREFIX: Final = "/v1/stores/{ref}"
 
 Select = Callable[[OpenStore, str, Query], Awaitable[Representation]]

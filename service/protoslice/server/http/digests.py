@@ -14,8 +14,6 @@ from protoslice.errors import InvalidInput
 from protoslice.server.api.problems import DIGEST, HttpProblem
 from protoslice.server.http.headers import Fields
 
-__all__ = ["BodyDigest", "format_digest", "parse_digest", "wants_sha256"]
-
 _MEMBER: Final = re.compile(r"[ \t]*([a-z*][a-z0-9_.*-]*)[ \t]*=[ \t]*(:[A-Za-z0-9+/=]*:|[^,;]*)[^,]*")
 
 

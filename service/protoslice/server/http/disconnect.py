@@ -8,8 +8,6 @@ from typing import Self
 
 from starlette.types import Receive
 
-__all__ = ["CLIENT_GONE", "CancelOnDisconnect", "ClientGone"]
-
 CLIENT_GONE = 499
 """The status that logs and metrics show when the client left first."""
 GRACE_SECONDS = 0.1

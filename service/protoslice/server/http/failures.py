@@ -28,8 +28,6 @@ from protoslice.server.api.problems import (
 from protoslice.server.http.disconnect import ClientGone
 from protoslice.server.middleware.context import context_of, request_id_of
 
-__all__ = ["HANDLED", "answer_exception", "failing_as", "problem_of", "send_failure"]
-
 P = ParamSpec("P")
 
 HANDLED: tuple[type[Exception], ...] = (HttpProblem, ProtosliceError, HTTPException, RequestValidationError, Exception)

@@ -7,8 +7,6 @@ from typing import TypeAlias
 
 from starlette.types import Message, Scope, Send
 
-__all__ = ["Fields", "Headers", "header_lines", "join_fields", "read_fields", "with_headers"]
-
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 """Headers as they stand on the wire, names in lower case."""
 

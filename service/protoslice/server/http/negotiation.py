@@ -7,8 +7,6 @@ from typing import Final
 
 from protoslice.server.api.problems import NOT_ACCEPTABLE, HttpProblem
 
-__all__ = ["DELIMITED", "FORMS", "FORMS_OF_RECORDS", "JSON", "JSON_LINES", "MESSAGE", "PROTOBUF_JSON", "TEXT", "choose"]
-
 MESSAGE: Final = "application/protobuf"
 PROTOBUF_JSON: Final = "application/protobuf+json"
 JSON: Final = "application/json"

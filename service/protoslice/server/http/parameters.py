@@ -8,8 +8,6 @@ from urllib.parse import parse_qsl, quote
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.sizes import parse_size
 
-__all__ = ["Query", "number_of", "plain_size", "read_query", "with_parameter"]
-
 _MOST_PARAMETERS = 1000
 
 

@@ -9,8 +9,6 @@ from typing import Final
 
 from protoslice.errors import InvalidInput
 
-__all__ = ["pairs"]
-
 _KEY: Final = re.compile(r"[!-+\--~]{1,100}")
 _LONGEST: Final = 16 << 10
 

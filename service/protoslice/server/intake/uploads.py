@@ -22,8 +22,6 @@ from protoslice.server.middleware.context import context_of
 from protoslice.server.services import Services
 from protoslice.stores import Created, Ingest, IngestRequest, follow
 
-__all__ = ["counted", "follow_recipe", "pieces_of", "take_in"]
-
 _SEVERAL: Final = {"multipart/form-data", "application/x-tar"}
 
 

@@ -16,11 +16,6 @@ from protoslice.server.http.digests import BodyDigest
 from protoslice.server.http.headers import Fields, read_fields
 from protoslice.server.settings import Settings
 
-__all__ = [
-    "JSON_BODY", "PART_BODY", "SCHEMA_BODY", "UPLOAD_BODY", "BodyTerms", "GuardedRoute", "check_framing", "rows_of",
-    "takes_body",
-]  # fmt: skip
-
 _GRACE_SECONDS: Final = 60
 _WINDOW_SECONDS: Final = 30
 """Seconds of waiting per window; each is judged by itself, so that a quick start pays for no slowness."""

@@ -16,8 +16,6 @@ from protoslice.server.http.headers import Headers
 from protoslice.server.middleware.forwarded import Address, client_of, parse_address
 from protoslice.server.settings import UNIX, Settings
 
-__all__ = ["ALL", "ClientQuota", "Clients", "Principal", "network_of", "pseudonym"]
-
 Principal: TypeAlias = Callable[[Scope], str | None]
 """Client that a request proves to be; None without a proof, in which case the address counts."""
 

@@ -12,8 +12,6 @@ from starlette.types import Scope
 
 from protoslice.server.http.headers import Headers
 
-__all__ = ["KEY", "TRACE", "RequestContext", "context_of", "given_id", "request_id_of"]
-
 KEY = "protoslice"
 TRACE = "protoslice.trace"
 """Key in the scope of the ids of trace and span, present when there are spans."""

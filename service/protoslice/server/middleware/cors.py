@@ -13,8 +13,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from protoslice.server.http.headers import with_headers
 from protoslice.server.middleware.context import context_of
 
-__all__ = ["ANY", "AllowOrigins", "Preflight", "standing_headers"]
-
 ANY: Final = "*"
 _ASKED_METHOD: Final = b"access-control-request-method"
 _EXPOSE: Final = (b"access-control-expose-headers", b"*")

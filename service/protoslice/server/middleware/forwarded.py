@@ -14,8 +14,6 @@ from typing import Final, TypeAlias
 
 from protoslice.server.http.headers import Headers
 
-__all__ = ["Address", "client_of", "parse_address"]
-
 Address: TypeAlias = IPv4Address | IPv6Address
 Trusts: TypeAlias = Callable[[Address], bool]
 

@@ -18,8 +18,6 @@ from protoslice.server.http.headers import Fields
 from protoslice.server.middleware.cors import ANY
 from protoslice.server.settings import Settings, is_loopback
 
-__all__ = ["OriginPolicy"]
-
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN: Final = frozenset({"same-origin", "none"})
 _LOCAL: Final = "localhost"

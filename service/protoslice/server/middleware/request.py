@@ -18,8 +18,6 @@ from protoslice.server.middleware.context import KEY, TRACE, RequestContext, giv
 from protoslice.server.observability.metrics import Metrics
 from protoslice.server.observability.recorder import Recorder
 
-__all__ = ["RequestMiddleware"]
-
 _HEALTH: Final = frozenset({"/livez", "/readyz", "/metrics"})
 """Answered however much a client has under way: it may be a proxy that nobody said to trust."""
 

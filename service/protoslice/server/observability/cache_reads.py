@@ -9,8 +9,6 @@ from prometheus_client.registry import Collector
 
 from protoslice.stores.cache import BlockCache, Counts
 
-__all__ = ["CacheReads"]
-
 
 class CacheReads(Collector):
     """Counts of a `BlockCache`; zeros where the storage needs no cache."""

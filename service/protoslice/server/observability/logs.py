@@ -22,8 +22,6 @@ import structlog
 from protoslice.errors import ProtosliceError
 from protoslice.server.middleware.context import RequestContext
 
-__all__ = ["RequestLog", "configure_logs"]
-
 FLUSH_SECONDS = 0.1
 _encode = json.JSONEncoder(default=repr, separators=(",", ":")).encode
 _quoted = lru_cache(maxsize=1024)(_encode)

@@ -19,8 +19,6 @@ from protoslice.server.observability.cache_reads import CacheReads
 from protoslice.server.observability.histogram import BOUNDS, PlainHistogram
 from protoslice.server.observability.storage_calls import StorageCalls
 
-__all__ = ["CONTENT_TYPE", "Metrics"]
-
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 LAG_EVERY_SECONDS: Final = 0.5
 

@@ -8,8 +8,6 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Peers", "merged"]
-
 _SECONDS: Final = 2.0
 """Time for another worker to tell its metrics; one that does not is left out."""
 _MOST_BYTES: Final = 16 << 20

@@ -10,8 +10,6 @@ from protoslice.errors import IntegrityError
 from protoslice.server.middleware.context import RequestContext
 from protoslice.server.observability.metrics import Metrics
 
-__all__ = ["Recorder", "WriteLine"]
-
 WriteLine: TypeAlias = Callable[[RequestContext, float], None]
 
 

@@ -10,8 +10,6 @@ from prometheus_client.registry import Collector
 from protoslice.server.observability.histogram import PlainHistogram
 from protoslice.storage import Call
 
-__all__ = ["StorageCalls"]
-
 
 class _Tally:
     """Times, bytes and errors of one operation."""

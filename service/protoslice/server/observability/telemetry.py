@@ -19,8 +19,6 @@ from protoslice.errors import Unsupported
 from protoslice.server.http.disconnect import CLIENT_GONE
 from protoslice.server.middleware.context import TRACE, RequestContext, context_of
 
-__all__ = ["FRAMEWORK_SPANS_OFF", "Traced", "configure_tracing"]
-
 FRAMEWORK_SPANS_OFF: Final[TelemetryConfig] = {"tracing": False, "metrics": False, "logs": False}
 FLUSH_SECONDS: Final = 3
 

@@ -12,8 +12,6 @@ from urllib.parse import quote
 
 from protoslice.server.pages.shell import MARK, page, rich, template
 
-__all__ = ["ApiPage"]
-
 _READS: Final = "get"
 _ORIGIN: Final = "\N{SYMBOL FOR SUBSTITUTE}"
 _UNSAID: Final = "Successful Response"  # the framework's text for a response without a description

@@ -10,8 +10,6 @@ from typing import Final
 
 from protoslice.server.pages.shell import icon, style_hash, template
 
-__all__ = ["BUILT_HEADERS", "Asset", "assets", "shell"]
-
 _SHELL: Final = template("app.html")
 _MEDIA_TYPES: Final = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
 _CODINGS: Final = {"br": "br", "gz": "gzip"}

@@ -11,8 +11,6 @@ from protoslice.server.api.problems import Problem
 from protoslice.server.pages.shell import MARK, page, rich, template
 from protoslice.sizes import format_size
 
-__all__ = ["home_body", "home_page", "problem_page"]
-
 _HOME: Final = template("home.html")
 
 _NOT_BUILT: Final = (

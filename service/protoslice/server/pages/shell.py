@@ -10,8 +10,6 @@ from importlib.resources import files
 from string import Template
 from typing import Final
 
-__all__ = ["MARK", "PAGE_HEADERS", "STYLE", "icon", "page", "rich", "style_hash", "template"]
-
 
 def _text(name: str) -> str:
     """A file of `templates/`, which is part of the package."""

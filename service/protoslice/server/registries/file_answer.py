@@ -13,8 +13,6 @@ from protoslice.server.middleware.context import context_of
 from protoslice.server.services import SERVICES, Services
 from protoslice.stores import Representation
 
-__all__ = ["FileAnswer"]
-
 
 class FileAnswer(Response):
     """File of a store under a URL of another protocol.

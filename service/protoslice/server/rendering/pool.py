@@ -12,8 +12,6 @@ from typing import Final
 from protoslice.errors import LimitExceeded, Unsupported
 from protoslice.server.rendering.worker import LENGTH
 
-__all__ = ["Renderer"]
-
 _MODULE: Final = "protoslice.server.rendering.worker"
 _MEMORY_PER_BYTE: Final = 40
 _MEMORY_BYTES: Final = 1 << 30

@@ -19,8 +19,6 @@ from typing import Any, BinaryIO
 from protoslice.errors import ProtosliceError
 from protoslice.schema.rendering import render
 
-__all__ = ["LENGTH", "main"]
-
 LENGTH = struct.Struct(">I")
 
 

@@ -27,8 +27,6 @@ from protoslice.server.observability.recorder import Recorder
 from protoslice.server.services import Services
 from protoslice.stores import OpenStore, Representation
 
-__all__ = ["FastPath"]
-
 LARGEST_ANSWER: Final = 64 << 10
 """The longest body in bytes: writing a longer one takes so long that a task no longer shows."""
 _LONGEST_TARGET: Final = 1024

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-__all__ = ["LINGER_BYTES", "LINGER_SECONDS", "Linger", "LingeringTransport"]
-
 LINGER_BYTES: Final = 32 << 20
 """Bytes behind an answer that are read and dropped before the connection is reset."""
 LINGER_SECONDS: Final = 5.0

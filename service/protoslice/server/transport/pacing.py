@@ -19,8 +19,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from protoslice.server.http.headers import Headers
 
-__all__ = ["CONNECTIONS_PER_ROUND", "HEAD_PIECES", "KEPT_BYTES", "PIECES", "PacedProtocol", "RoundRobin"]
-
 KEPT_BYTES: Final = 16 << 10
 """Unparsed bytes above which reading stops; up to one read of the loop (256 kB) comes on top."""
 PIECES: Final = 256

@@ -18,9 +18,6 @@ from protoslice.server.transport.pacing import HEAD_PIECES, PacedProtocol, Round
 from protoslice.server.transport.refusals import refusal
 from protoslice.server.transport.unsent import AT_FIRST, PROVEN, limit_unsent
 
-__all__ = ["Answerer", "ConnectionLimits", "GuardedProtocol", "guarded"]
-
-
 Answerer = Callable[[bytes, Headers, str | None, Headers], bytes | None]
 """Answers a GET during parsing, with the complete response, or None to leave it to the ordinary way.
 

@@ -11,8 +11,6 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from protoslice.server.api.problems import FOR_NOW, MEDIA_TYPE, RETRY_AFTER_SECONDS, Problem
 from protoslice.server.http.headers import Headers
 
-__all__ = ["refusal"]
-
 
 def refusal(problem: Problem, detail: str, defaults: Headers) -> bytes:
     """The answer that tells of a problem and closes the connection; `defaults` stand in every answer."""

@@ -29,8 +29,6 @@ from protoslice.server.settings import Settings, is_loopback
 from protoslice.server.transport.uvicorn_config import uvicorn_config
 from protoslice.server.transport.workers import Supervisor, WorkerLink
 
-__all__ = ["Server", "run"]
-
 BACKLOG: Final = 2048
 TICK_SECONDS: Final = 0.05
 CUT_SECONDS: Final = 5.0

@@ -7,8 +7,6 @@ import socket
 from contextlib import suppress
 from typing import Final
 
-__all__ = ["AT_FIRST", "PROVEN", "limit_unsent"]
-
 AT_FIRST: Final = 128 << 10
 """Most unsent bytes for a client that may never read; the kernel by itself takes 2.5 MB on a loopback."""
 # With less, the loop would be woken more often than pieces are read.

@@ -12,8 +12,6 @@ from protoslice.server.settings import Settings
 from protoslice.server.transport.fastpath import FastPath
 from protoslice.server.transport.protocol import Answerer, ConnectionLimits, guarded
 
-__all__ = ["fast_path", "uvicorn_config"]
-
 
 def fast_path(app: Application) -> Answerer | None:
     """The fast path of `app`; None where requests get spans, which the fast path does not make."""

@@ -21,8 +21,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-__all__ = ["Supervisor", "WorkerLink"]
-
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _PATIENCE: Final = 3
 """Signals after which the supervisor kills its workers."""

@@ -12,8 +12,6 @@ from protoslice.sources.source import FileSet
 from protoslice.storage.interface import ObjectStat
 from protoslice.storage.keys import ObjectKey
 
-__all__ = ["MOST_FILES", "ObjectFolder"]
-
 MOST_FILES: Final = 10_000
 """Objects of a folder that are listed; a model has no more files."""
 

@@ -15,8 +15,6 @@ from protoslice.errors import InvalidInput, NotFound
 from protoslice.storage.interface import ObjectStat, Storage
 from protoslice.storage.keys import ObjectKey
 
-__all__ = ["BLOCK", "BlockingReader"]
-
 T = TypeVar("T")
 
 BLOCK: Final = 64 << 10

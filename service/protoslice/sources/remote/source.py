@@ -9,8 +9,6 @@ from protoslice.errors import CorruptModel, InvalidInput
 from protoslice.sources.remote.reader import BLOCK, BlockingReader
 from protoslice.storage.interface import ObjectStat
 
-__all__ = ["ObjectSource"]
-
 _NEAR: Final = 4
 """Blocks between two requests in sequence: a gap of 256 KiB costs less than a request."""
 _LEAST: Final = 1

@@ -17,8 +17,6 @@ from protoslice.storage.sources import open_source
 from protoslice.storage.wrappers.prefix import PrefixStorage
 from protoslice.uris import parse_root
 
-__all__ = ["open_folder", "open_object"]
-
 _ANYWHERE: Final = ("0.0.0.0/0", "::/0")
 """Networks that callers may visit who name the URI themselves: all."""
 _WITHOUT_OPTIONS: Final = ("file", "memory", "http", "https")

@@ -7,8 +7,6 @@ from typing import Final
 
 from protoslice.errors import InvalidInput
 
-__all__ = ["CONNECTION", "STORES", "sort_options"]
-
 _CONNECTION: Final = (
     "allow_http allow_invalid_certificates connect_timeout default_content_type http1_only http2_keep_alive_interval "
     "http2_keep_alive_timeout http2_keep_alive_while_idle http2_only pool_idle_timeout pool_max_idle_per_host "

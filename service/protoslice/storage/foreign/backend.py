@@ -26,8 +26,6 @@ from protoslice.storage.remote import ReadOnlyRemoteStorage
 from protoslice.storage.spans import check_inside, check_limit, check_span
 from protoslice.uris import parse_root
 
-__all__ = ["ABILITIES", "PREFIX", "ForeignStorage"]
-
 T = TypeVar("T")
 
 ABILITIES: Final = Abilities(write=False, create_if_absent=False, compare_and_set=False, exclusive_commit=False)

@@ -11,8 +11,6 @@ from fsspec.spec import AbstractFileSystem
 
 from protoslice.errors import InvalidInput, Unsupported
 
-__all__ = ["WEBDAV", "file_system", "read_range"]
-
 WEBDAV: Final = frozenset({"webdav", "dav"})
 """Names of the file system of webdav4."""
 _LOCAL: Final = frozenset({"file", "local"})

@@ -12,8 +12,6 @@ from protoslice.errors import ProtosliceError, StorageDenied
 from protoslice.storage.prefixes import allowed
 from protoslice.uris import Location, parse_location, web_authority
 
-__all__ = ["MOST_HOPS", "WebUrl", "is_listed", "next_url"]
-
 MOST_HOPS: Final = 5
 """Redirects that one request follows."""
 _STATUSES: Final = frozenset({301, 302, 303, 307, 308})

@@ -26,8 +26,6 @@ from protoslice.stores.cache.disk import SEGMENT, DiskBlocks
 from protoslice.stores.cache.folder import CacheFolder
 from protoslice.stores.cache.memory import MemoryBlocks
 
-__all__ = ["BlockCache", "CacheOptions", "CachedObject", "Counts"]
-
 Fetch = Callable[[Sequence[Span]], Coroutine[Any, Any, Sequence[bytes]]]
 """Reads spans of an object from its storage, verified."""
 

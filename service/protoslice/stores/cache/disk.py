@@ -19,8 +19,6 @@ from protoslice.errors import IntegrityError
 from protoslice.stores.cache.folder import AGAIN_SECONDS, CacheFolder
 from protoslice.stores.envelope import seal, unseal
 
-__all__ = ["SEGMENT", "DiskBlocks"]
-
 SEGMENT: Final = 4 << 20
 _BLOCK: Final = 64 << 10
 _OPEN: Final = 512

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-__all__ = ["CacheEntry", "Rank", "victims"]
-
 RECORDS_SHARE: Final = 4
 """Records take at most one part in so many of the room, so that payload keeps the rest."""
 ONCE_SHARE: Final = 5

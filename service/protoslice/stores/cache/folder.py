@@ -19,8 +19,6 @@ from typing import Final
 
 from protoslice.stores.cache.eviction import CacheEntry, Rank, victims
 
-__all__ = ["AGAIN_SECONDS", "CacheFolder"]
-
 FOLDER: Final = "protoslice"
 # One reader of a model in small ranges reads each block many times, which does not make the block worth more.
 AGAIN_SECONDS: Final = 10

@@ -9,8 +9,6 @@ from typing import Final
 from protoslice.concurrency.lru import LruCache
 from protoslice.stores.cache.folder import AGAIN_SECONDS
 
-__all__ = ["MemoryBlocks"]
-
 _BLOCK: Final = 64 << 10
 _MOST: Final = 1 << 20
 """Entries, beside the bytes."""

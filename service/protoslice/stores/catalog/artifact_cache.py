@@ -10,8 +10,6 @@ from protoslice.storage import Storage
 from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.layout import keys
 
-__all__ = ["ArtifactCache"]
-
 
 class ArtifactCache:
     """Artifacts of one store, by name."""

@@ -29,8 +29,6 @@ from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.fresh import put_new
 
-__all__ = ["CLAIM_BYTES", "Claim", "Claims", "Collected", "Lease"]
-
 State = Literal["alive", "condemned", "narrowed", "doomed"]
 NamesIn = Callable[[str], Collection[str]]
 """Names of the objects of an attempt that a manifest needs; see `Manifest.names_in`."""

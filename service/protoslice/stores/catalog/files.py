@@ -23,8 +23,6 @@ from protoslice.stores.layout import keys
 from protoslice.stores.layout.indexes import place_in_time
 from protoslice.stores.manifest import Manifest, ObjectLocation, stored_as_dict, stored_from_dict
 
-__all__ = ["FileRef", "FilesByDigest", "StoredPath", "entries_of_files", "refs_of"]
-
 LEAST_FOUND: Final = 1 << 20
 """Bytes of the smallest file that has an entry: a smaller one is sent again in no time."""
 _LOOKED_AT: Final = 8

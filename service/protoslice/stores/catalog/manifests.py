@@ -21,8 +21,6 @@ from protoslice.stores.layout.indexes import Indexes
 from protoslice.stores.layout.references import references_of
 from protoslice.stores.manifest import Manifest
 
-__all__ = ["Manifests", "is_retired", "withdraw"]
-
 T = TypeVar("T")
 
 TRIES = 8

@@ -15,8 +15,6 @@ from protoslice.storage import ObjectContent, ObjectKey, ObjectStat, Storage
 from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.layout import keys
 
-__all__ = ["NamedRecords", "Record", "is_removal_mark"]
-
 _log = logging.getLogger(__name__)
 
 Record = tuple[bytes, ObjectStat]

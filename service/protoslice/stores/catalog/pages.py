@@ -18,8 +18,6 @@ from protoslice.stores.layout.indexes import Indexes, check_cursor, place_in_tim
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.paging import PageBudget, ResultPage
 
-__all__ = ["StorePages"]
-
 TAGS_SHOWN = 100
 """Tags shown with a store, at most; `Tags.of` pages through all of them."""
 

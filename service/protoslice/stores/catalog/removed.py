@@ -17,8 +17,6 @@ from protoslice.stores.layout import keys
 from protoslice.stores.layout.fresh import put_new
 from protoslice.stores.manifest import Manifest
 
-__all__ = ["Tombstone", "bury", "find_tombstone", "tombstone_of"]
-
 _WHAT = "the record of a removed store"
 
 

@@ -22,8 +22,6 @@ from protoslice.stores.manifest import Manifest
 from protoslice.stores.names import check_schema_name
 from protoslice.stores.paging import ResultPage
 
-__all__ = ["Schemas", "StoredSchema"]
-
 _log = logging.getLogger(__name__)
 
 MAX_TYPES: Final = 1_000_000

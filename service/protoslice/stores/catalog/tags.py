@@ -24,8 +24,6 @@ from protoslice.stores.names import check_tag, is_tag_prefix
 from protoslice.stores.paging import ResultPage
 from protoslice.stores.requests import TAGS_OF_A_STORE
 
-__all__ = ["StoredTag", "Tags"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -23,8 +23,6 @@ from protoslice.stores.layout.references import references_of
 from protoslice.stores.layout.version import FIRST, MARK, UPGRADING
 from protoslice.stores.manifest import Manifest, upgraded
 
-__all__ = ["UpgradeReport", "upgrade"]
-
 
 @dataclass(slots=True)
 class UpgradeReport:

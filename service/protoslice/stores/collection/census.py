@@ -14,8 +14,6 @@ from protoslice.stores.layout import keys
 from protoslice.stores.layout.references import Reference
 from protoslice.stores.names import is_id
 
-__all__ = ["Census", "TagCensus"]
-
 _PREFIX: Final = 16
 """Hex digits of an id that are kept; stores whose ids share them are always looked at."""
 _UNKNOWN: Final = -1

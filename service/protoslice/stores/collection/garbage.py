@@ -17,8 +17,6 @@ from protoslice.stores.collection.sweeper import Sweeper
 from protoslice.stores.layout import keys
 from protoslice.stores.uploads.records import end_uploads
 
-__all__ = ["GRACE_SECONDS", "GarbageReport", "collect_garbage"]
-
 GRACE_SECONDS = 86400.0
 """Default grace period in seconds: younger uploads may be under way, removed stores still read."""
 

@@ -18,8 +18,6 @@ from protoslice.stores.layout import keys
 from protoslice.stores.layout.references import Reference
 from protoslice.stores.manifest import Manifest
 
-__all__ = ["Holders", "UnreadableManifest"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -19,8 +19,6 @@ from protoslice.stores.layout import keys
 from protoslice.stores.layout.indexes import entries_of, owner_of, store_at
 from protoslice.stores.manifest import STORE
 
-__all__ = ["SETTLED_SECONDS", "StaleRecords"]
-
 SETTLED_SECONDS: Final = 2 * RENEW_SECONDS
 """Age in seconds below which no tag entry, removal mark or probe is collected, whatever the grace is.
 

@@ -19,8 +19,6 @@ from protoslice.stores.layout.indexes import place_in_time
 from protoslice.stores.layout.references import Reference, names_digest
 from protoslice.stores.manifest import STORE, Manifest
 
-__all__ = ["Sweeper"]
-
 _BATCH: Final = 64
 """Suspects that are held in memory, with their listed objects, and judged side by side."""
 

@@ -12,8 +12,6 @@ from protoslice.stores.layout import keys
 from protoslice.stores.layout.references import Reference
 from protoslice.stores.manifest import Manifest
 
-__all__ = ["drop_attempt", "drop_outrun"]
-
 
 async def drop_attempt(storage: Storage, attempt: str) -> None:
     """Delete the objects of an attempt that was never published.

@@ -17,12 +17,14 @@ from protoslice.schema.detection.detect import HEAD
 from protoslice.sources.files import BytesSource
 from protoslice.sources.source import RangeSource
 from protoslice.storage import ObjectKey, Storage
-from protoslice.storage.sources import allowed, check_prefixes, open_source
+from protoslice.storage.prefixes import allowed
+from protoslice.storage.sources import check_prefixes, open_source
 from protoslice.stores.catalog.claims import Claims
+from protoslice.stores.ingest.inspection import Scan, Types
 from protoslice.stores.ingest.packs import FilePlace
 from protoslice.stores.ingest.persist import StoreDraft, drafted
 from protoslice.stores.ingest.prepare import NotARoot, Prepared, prepare_root
-from protoslice.stores.ingest.receive import Received, Scan, Types
+from protoslice.stores.ingest.receive import Received
 from protoslice.stores.ingest.roots import Root, choose_root
 from protoslice.stores.ingest.rules import RulesByType
 from protoslice.stores.layout import keys
@@ -32,8 +34,6 @@ from protoslice.stores.objects.read_memo import MemoizedReads
 from protoslice.stores.objects.stored import CHANGED, StoredObject
 from protoslice.stores.requests import IngestRequest
 from protoslice.uris import parse_root
-
-__all__ = ["ExternalObjects"]
 
 SECONDS: Final = 600
 """Seconds that reading objects for one registration may take."""

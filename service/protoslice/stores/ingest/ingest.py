@@ -15,11 +15,11 @@ from protoslice.schema.detection.detect import HEAD
 from protoslice.storage import Storage
 from protoslice.stores.catalog.claims import Claims, Lease
 from protoslice.stores.catalog.files import FileRef
-from protoslice.stores.ingest.inspection import Inspection
+from protoslice.stores.ingest.inspection import Inspection, Types
 from protoslice.stores.ingest.packs import FilePlace, Packs
 from protoslice.stores.ingest.persist import StoreDraft, drafted
 from protoslice.stores.ingest.prepare import NotARoot, Prepared, prepare_root
-from protoslice.stores.ingest.receive import FileSink, Received, Types
+from protoslice.stores.ingest.receive import FileSink, Received
 from protoslice.stores.ingest.roots import choose_root
 from protoslice.stores.ingest.rules import RulesByType
 from protoslice.stores.ingest.sharing import Sharing, worth_sharing
@@ -30,8 +30,6 @@ from protoslice.stores.names import FilePaths, check_request
 from protoslice.stores.objects.joined import open_file_objects
 from protoslice.stores.objects.stored import StoredFile, StoredObject, open_object
 from protoslice.stores.requests import Created, IngestRequest
-
-__all__ = ["Ingest", "IntakeOptions"]
 
 T = TypeVar("T")
 

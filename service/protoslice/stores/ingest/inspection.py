@@ -13,8 +13,6 @@ from protoslice.facts import UNKNOWN
 from protoslice.schema.detection.detect import HEAD
 from protoslice.stores.envelope import seal, unseal
 
-__all__ = ["InspectedFile", "Inspection", "Scan", "Types"]
-
 SCANNED = ("proto", "unknown")
 _VERSION = 2
 

@@ -12,8 +12,6 @@ from protoslice.stores.ingest.writers import Batches, SummedObject, WrittenSums
 from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectLocation
 
-__all__ = ["FilePlace", "Packs"]
-
 FULL_PACK = 256 << 20
 """Size at which a pack is committed, so that new objects keep showing that the upload is alive."""
 

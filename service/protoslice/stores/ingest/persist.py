@@ -18,8 +18,6 @@ from protoslice.stores.layout import keys
 from protoslice.stores.manifest import LARGEST_INLINE, Manifest
 from protoslice.stores.requests import IngestRequest
 
-__all__ = ["PLANNER", "StoreDraft", "drafted"]
-
 PLANNER: Final = _core.Plan.VERSION
 """Version of the planner that makes the chunks of new stores."""
 KEPT: Final = _core.Plan.KEPT_VERSION

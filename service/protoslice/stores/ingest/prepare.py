@@ -14,11 +14,10 @@ from protoslice.schema.detection.detect import BY_NAME
 from protoslice.schema.detection.names import means_text
 from protoslice.schema.text_worker import serialized_apart
 from protoslice.sources.source import RangeSource
-from protoslice.stores.ingest.receive import Received, Types
+from protoslice.stores.ingest.inspection import Types
+from protoslice.stores.ingest.receive import Received
 from protoslice.stores.ingest.rules import RulesByType, planned
 from protoslice.stores.requests import IngestRequest
-
-__all__ = ["NotARoot", "Prepared", "prepare_root"]
 
 _TEXT_AT_ONCE: Final = 64 << 10
 """Text up to this size is parsed in this process, in some milliseconds.

@@ -10,13 +10,11 @@ from protoslice import schema
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import LimitExceeded
 from protoslice.facts import File
-from protoslice.stores.ingest.inspection import InspectedFile, Inspection, Scan, Types
+from protoslice.stores.ingest.inspection import InspectedFile, Inspection, Scan
 from protoslice.stores.ingest.packs import FilePlace, Packs
 from protoslice.stores.ingest.sharing import Layout
 from protoslice.stores.ingest.writers import Batches, SummedObject
 from protoslice.stores.manifest import ObjectExtent, ObjectLocation
-
-__all__ = ["FileSink", "Received", "Scan", "Types"]
 
 
 @dataclass(slots=True)

@@ -22,8 +22,6 @@ from protoslice.stores.names import is_id
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.reading.opened import OpenStore
 
-__all__ = ["StoreOpener", "follow"]
-
 _AHEAD: Final = 1 << 20
 """Memory of recipe events read ahead of writing."""
 _EVENT_BYTES: Final = 300

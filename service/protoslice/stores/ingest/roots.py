@@ -14,8 +14,6 @@ from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.objects.stored import StoredFile
 from protoslice.stores.requests import IngestRequest
 
-__all__ = ["Root", "choose_root"]
-
 Open = Callable[[ObjectLocation], Awaitable[StoredFile]]
 Made = tuple[Prepared | None, ObjectLocation | None]
 Prepare = Callable[[Received], Awaitable[Made]]

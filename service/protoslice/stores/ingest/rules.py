@@ -9,8 +9,6 @@ from protoslice.errors import ProtosliceError
 from protoslice.library.opening import open_proto
 from protoslice.stores.requests import IngestRequest
 
-__all__ = ["RulesByType", "check_kept", "planned"]
-
 RulesByType = Mapping[str, Sequence[str]]
 """Rules by full name of the root's type."""
 

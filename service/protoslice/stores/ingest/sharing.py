@@ -8,8 +8,6 @@ from typing import Final
 
 from protoslice.stores.manifest import ObjectExtent, ObjectLocation
 
-__all__ = ["Layout", "Sharing", "worth_sharing"]
-
 LEAST_SHARED: Final = 256 << 10
 """Bytes of the smallest part of a file that is shared: a reader takes up to half as much beside it."""
 MOST_EXTENTS: Final = 4096

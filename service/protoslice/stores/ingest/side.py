@@ -12,8 +12,6 @@ from protoslice.stores.layout.fresh import commit_summed
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.objects.stored import StoredObject, open_object
 
-__all__ = ["StoredSide"]
-
 
 class StoredSide:
     """Side object of at most `room` bytes. `write` and `source` block: call them in worker threads only."""

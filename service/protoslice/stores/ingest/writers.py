@@ -12,8 +12,6 @@ from protoslice.storage import ObjectKey, Storage, Writer
 from protoslice.stores.layout.fresh import commit_summed
 from protoslice.stores.manifest import ObjectLocation
 
-__all__ = ["Batches", "SummedObject", "WrittenSums"]
-
 BATCH = 1 << 20
 """Batch size: a thread hop per piece would cost more than the work."""
 

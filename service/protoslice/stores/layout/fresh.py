@@ -9,8 +9,6 @@ from protoslice.errors import Conflict
 from protoslice.storage import Buffer, ObjectKey, Storage, Writer
 from protoslice.stores.layout import keys
 
-__all__ = ["commit_summed", "put_all_new", "put_new"]
-
 
 async def put_new(storage: Storage, key: ObjectKey, data: Buffer) -> str:
     """Create an object under a random name and return its entity tag; idempotent for equal `data`."""

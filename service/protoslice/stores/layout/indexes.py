@@ -19,8 +19,6 @@ from protoslice.stores.layout import keys
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.paging import ResultPage
 
-__all__ = ["Indexes", "check_cursor", "entries_of", "owner_of", "place_in_time", "store_at"]
-
 _CURSOR = re.compile(r"[0-9a-f]{14}-[0-9a-f]{64}")
 _END_OF_TIME = 1 << 56
 

@@ -47,52 +47,6 @@ import time
 from protoslice.storage import ObjectKey, quote, unquote
 from protoslice.storage.keys import MAX_SEGMENT_BYTES
 
-__all__ = [
-    "ADMIN",
-    "BY_FILE",
-    "BY_STORE",
-    "BY_TIME",
-    "BY_TYPE",
-    "DERIVED",
-    "HISTORIES",
-    "MARKER",
-    "OBJECTS",
-    "REMOVED",
-    "REPOSITORIES",
-    "SCHEMAS",
-    "SPACES",
-    "STORES",
-    "TAGS",
-    "TOKENS",
-    "UPLOADS",
-    "before_tags",
-    "began_at",
-    "by_digest",
-    "by_store",
-    "by_type",
-    "claim",
-    "commit",
-    "commit_id",
-    "derived",
-    "is_note",
-    "is_reference",
-    "name_of",
-    "new_attempt",
-    "new_object",
-    "new_removed",
-    "object_key",
-    "ref",
-    "reference",
-    "repository",
-    "schema",
-    "space",
-    "staged",
-    "store",
-    "sums_of",
-    "tag",
-    "upload",
-]
-
 MARKER = ObjectKey("protoslice.json")
 STORES = ObjectKey("stores")
 OBJECTS = ObjectKey("objects")

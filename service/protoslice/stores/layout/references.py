@@ -11,8 +11,6 @@ from protoslice.stores.layout import keys
 from protoslice.stores.layout.indexes import place_in_time
 from protoslice.stores.manifest import Manifest
 
-__all__ = ["Reference", "names_digest", "references_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Reference:

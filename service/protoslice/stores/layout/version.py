@@ -9,8 +9,6 @@ from protoslice.errors import Conflict, NotFound, Unsupported
 from protoslice.storage import Storage
 from protoslice.stores.layout import keys
 
-__all__ = ["MARK", "check_layout"]
-
 MARK: Final = b'{"layout":2}'
 FIRST: Final = b'{"layout":1}'
 UPGRADING: Final = b'{"layout":2,"upgrading":1}'

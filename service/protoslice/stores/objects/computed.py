@@ -10,8 +10,6 @@ from protoslice.sources.source import RangeSource
 from protoslice.storage import Span
 from protoslice.storage.interface import PIECE
 
-__all__ = ["Computed", "Readable"]
-
 
 class Readable(Protocol):
     """Source of a representation's bytes, read as a `RangeSource` in threads, in spans on the event loop."""

@@ -8,8 +8,6 @@ from contextlib import aclosing
 from protoslice.concurrency.executor import Worker
 from protoslice.stores.objects.representation import Representation
 
-__all__ = ["sha256_of"]
-
 
 async def sha256_of(view: Representation, worker: Worker, start: int = 0, end: int | None = None) -> bytes:
     """The SHA-256 of the bytes of `view` from `start` up to `end`, which defaults to the end of `view`."""

@@ -18,8 +18,6 @@ from protoslice.stores.cache import BlockCache
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.objects.stored import Runner, StoredFile, StoredObject, open_object
 
-__all__ = ["JoinedObject", "open_file_object", "open_file_objects", "opened_parts"]
-
 _TURN: Final = 64
 """Files that are looked at before other tasks run."""
 

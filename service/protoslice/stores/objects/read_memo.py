@@ -16,8 +16,6 @@ from protoslice.stores.catalog.artifact_cache import ArtifactCache
 from protoslice.stores.objects.rhythm import Rhythm
 from protoslice.stores.objects.stored import StoredFile
 
-__all__ = ["MemoizedReads", "memoizing_reads"]
-
 T = TypeVar("T")
 
 _NAME: Final = "reads"

@@ -15,8 +15,6 @@ from protoslice.storage import Span
 from protoslice.stores.objects.computed import Readable
 from protoslice.stores.objects.stored import SUM_BLOCK
 
-__all__ = ["Representation"]
-
 _PIECES = 1 << 15
 _SPANS = 32
 _COVERED = 2

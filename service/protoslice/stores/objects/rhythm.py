@@ -6,8 +6,6 @@ from collections import deque
 from itertools import pairwise
 from typing import Final
 
-__all__ = ["Rhythm"]
-
 _JUMP: Final = 64 << 10
 """Bytes from one read to the next from which on the next is a jump."""
 _CLOSE: Final = 512

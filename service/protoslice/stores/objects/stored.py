@@ -17,8 +17,6 @@ from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.objects.computed import Readable
 
-__all__ = ["CHANGED", "SUM_BLOCK", "ReadMemo", "Runner", "StoredFile", "StoredObject", "open_object", "recorded"]
-
 SUM_BLOCK = 64 << 10
 """Bytes that one checksum covers."""
 

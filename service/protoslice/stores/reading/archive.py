@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from protoslice import _core
 from protoslice.facts import File
 
-__all__ = ["tar_of"]
-
 
 def tar_of(files: Sequence[File]) -> _core.Rope:
     """The rope of a POSIX archive of `files`, of which number n is source n.

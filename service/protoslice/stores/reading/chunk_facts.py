@@ -13,8 +13,6 @@ from protoslice.stores.catalog.artifact_cache import ArtifactCache
 from protoslice.stores.objects.digests import sha256_of
 from protoslice.stores.objects.representation import Representation
 
-__all__ = ["ChunkFacts"]
-
 # Version 2: artifacts without the number were made by older planners, maybe of other chunks.
 # Digests of version 2 were one table of all chunks.
 _DIGESTS: Final = "digests-3"

@@ -16,8 +16,6 @@ from protoslice.stores.objects.stored import StoredFile
 from protoslice.stores.paging import PageBudget, ResultPage, first_item
 from protoslice.stores.reading.chunk_facts import ChunkFacts
 
-__all__ = ["StoreChunks"]
-
 METADATA: Final = "tensorflow.proto_splitter.ChunkMetadata"
 _LEAST_READ: Final = 4096
 """Bytes that a chunk adds to a slice of work beside its own."""

@@ -16,8 +16,6 @@ from protoslice.library.opening import look_at
 from protoslice.stores.objects.stored import StoredFile
 from protoslice.stores.reading.records import RecordsRequest, StoreRecords
 
-__all__ = ["ROOT", "StoreDocument", "StoreDocuments"]
-
 ROOT: Final = RecordsRequest()
 """Request for the document of the root."""
 _BUNDLES: Final = 64 << 20

@@ -13,6 +13,7 @@ from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
 from protoslice.errors import InvalidInput, NoRoot, NotFound, Unsupported
 from protoslice.facts import ChunkEntry, File, ModelReport, Node, Signature
 from protoslice.formats import model as formats
+from protoslice.formats.bytes import Bytes
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.report import MOST_LISTED, steps_of_report
 from protoslice.identity import ARCHIVES, READERS
@@ -38,8 +39,6 @@ from protoslice.stores.reading.signatures import signatures_page
 from protoslice.stores.reading.tensors import StoreTensors
 from protoslice.stores.reading.tree import nodes_below
 from protoslice.stores.reading.treemap import steps_of_treemap
-
-__all__ = ["MergePlans", "OpenStore"]
 
 DEPTH = 16
 _CACHED_TREEMAPS = 4
@@ -129,7 +128,7 @@ class OpenStore:
     async def _planned_archive(self, found: Sequence[tuple[File, StoredFile]]) -> tuple[MergePlan, int]:
         """The plan of an archive, and its weight in bytes."""
         rope = await self._worker.run(lambda: tar_of([file for file, _ in found]))
-        return ("file", None, rope), formats.Bytes(rope, ()).literals + _PIECE_WEIGHT * rope.piece_count
+        return ("file", None, rope), Bytes(rope, ()).literals + _PIECE_WEIGHT * rope.piece_count
 
     @property
     def facts_known(self) -> int:
@@ -254,7 +253,7 @@ class OpenStore:
         def plan() -> tuple[MergePlan, int]:
             kind, type_name, rope = document.view(path, list(fields) or None, omit_larger_than)
             names = len(path) + sum(map(len, fields))
-            return (kind, type_name, rope), names + formats.Bytes(rope, ()).literals + _PIECE_WEIGHT * rope.piece_count
+            return (kind, type_name, rope), names + Bytes(rope, ()).literals + _PIECE_WEIGHT * rope.piece_count
 
         return await self._worker.run(plan)
 

@@ -20,8 +20,6 @@ from protoslice.stores.objects.digests import sha256_of
 from protoslice.stores.paging import PageBudget, ResultPage, first_item
 from protoslice.stores.reading.opened import OpenStore
 
-__all__ = ["PieceTable", "Pieces"]
-
 T = TypeVar("T")
 
 _ROW: Final = struct.Struct("<IQI32s")  # the number of the file, offset, length, sha-256

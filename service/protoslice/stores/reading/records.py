@@ -25,8 +25,6 @@ from protoslice.streams.framing import MEDIA_TYPES, Framing, checked_framing, fr
 from protoslice.streams.keys import KeyIndex, RecordType
 from protoslice.streams.types import type_of
 
-__all__ = ["RecordChoice", "RecordPart", "RecordsRequest", "StoreRecords"]
-
 _CACHED: Final = 4
 _ROOM: Final = 64 << 20
 _LIMITS: Final = _core.Limits(records=_ROOM, decoded=_ROOM, held=_ROOM, pieces=1 << 18)

@@ -18,8 +18,6 @@ from protoslice.stores.layout import keys
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.objects.stored import StoredFile, recorded
 
-__all__ = ["OpenRoot", "open_root", "records_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class OpenRoot:

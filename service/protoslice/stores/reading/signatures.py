@@ -10,8 +10,6 @@ from protoslice.formats.model import Model
 from protoslice.formats.tensorflow.signatures import MetaGraphs
 from protoslice.stores.paging import PageBudget, ResultPage, first_item
 
-__all__ = ["signatures_page"]
-
 _GRAPH_BITS: Final = 32
 """A cursor is the number of a meta graph, followed by that of a signature in so many bits."""
 _READ: Final = 4 << 20

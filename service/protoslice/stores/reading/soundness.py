@@ -12,8 +12,6 @@ from protoslice.stores.layout import keys
 from protoslice.stores.manifest import Manifest, ObjectLocation
 from protoslice.stores.objects.stored import open_object
 
-__all__ = ["is_sound"]
-
 _STEP = 4 << 20
 
 

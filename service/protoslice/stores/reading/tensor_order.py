@@ -12,8 +12,6 @@ from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import InvalidInput
 from protoslice.formats.model import Tensor, Tensors
 
-__all__ = ["TensorOrder", "finding"]
-
 _CACHED: Final = 8
 _ROOM: Final = 16 << 20
 _AT_ONCE: Final = 256

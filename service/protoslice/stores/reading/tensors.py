@@ -12,7 +12,8 @@ from urllib.parse import quote
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import LimitExceeded
-from protoslice.formats.model import Bytes, Model, Tensor, Tensors
+from protoslice.formats.bytes import Bytes
+from protoslice.formats.model import Model, Tensor, Tensors
 from protoslice.formats.outputs.listing import items, row_text
 from protoslice.formats.outputs.references import References
 from protoslice.formats.outputs.safetensors import Safetensors
@@ -25,8 +26,6 @@ from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import StoredObject
 from protoslice.stores.paging import PageBudget, ResultPage, first_item
 from protoslice.stores.reading.tensor_order import TensorOrder, finding
-
-__all__ = ["StoreTensors"]
 
 _BYTES: Final = "application/octet-stream"
 _JSON: Final = "application/json"

@@ -11,8 +11,6 @@ from protoslice.library.documents import Document
 from protoslice.library.proto import node_at
 from protoslice.stores.paging import PageBudget
 
-__all__ = ["nodes_below", "weight_of"]
-
 _ROWS: Final = 32
 """Rows per call of the core: each holds a type name, which may be long."""
 _NODE_WEIGHT: Final = 120

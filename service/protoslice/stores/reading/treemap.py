@@ -14,8 +14,6 @@ from protoslice.library.proto import node_at
 from protoslice.stores.paging import PageBudget
 from protoslice.stores.reading.tree import weight_of
 
-__all__ = ["MOST_CELLS", "steps_of_treemap"]
-
 MOST_CELLS: Final = 1000
 """Nodes of a treemap, at most."""
 _EACH: Final = 250

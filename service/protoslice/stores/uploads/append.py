@@ -19,8 +19,6 @@ from protoslice.stores.layout.fresh import put_new
 from protoslice.stores.uploads.model import SavedInspection, Upload
 from protoslice.stores.uploads.records import VersionedUpload
 
-__all__ = ["AppendContext", "Appender"]
-
 LARGEST_PART = 1 << 30
 PARTS_PER_DOUBLING = 64
 STATE_SHARE = 4

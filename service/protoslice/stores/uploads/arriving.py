@@ -22,8 +22,6 @@ from protoslice.stores.uploads.model import Upload
 from protoslice.stores.uploads.records import UploadRecords, VersionedUpload
 from protoslice.streams.framing import MEDIA_TYPES, Framing, checked_framing
 
-__all__ = ["Arrived", "Arriving", "ArrivingRequest"]
-
 _PAUSE: Final = 0.5
 """Seconds between two looks at an upload that readers wait for; all of them share one look."""
 _LONGEST_WAIT: Final = 30.0

@@ -21,8 +21,6 @@ from protoslice.stores.objects.joined import opened_parts
 from protoslice.stores.uploads.model import Upload
 from protoslice.streams.framing import Framing, checked_framing, framing_of
 
-__all__ = ["ArrivingIndex", "ArrivingIndexes", "Shifted", "covering"]
-
 _MOST: Final = 16
 _ROOM: Final = 64 << 20
 _LIMITS: Final = _core.Limits(records=_ROOM, decoded=_ROOM, held=_ROOM, pieces=1 << 18)

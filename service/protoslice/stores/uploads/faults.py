@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from protoslice.errors import Conflict, InvalidInput, Unsupported
 
-__all__ = ["AlreadyComplete", "InconsistentLength", "JoinedUpload", "Superseded", "WrongOffset"]
-
 
 class WrongOffset(Conflict):
     """Request whose offset is not the upload's."""

@@ -15,8 +15,6 @@ from protoslice.stores.layout import keys
 from protoslice.stores.uploads.model import UploadOptions
 from protoslice.stores.uploads.records import UploadRecords, end_upload, load_record
 
-__all__ = ["OpenUploadLimits"]
-
 COUNTED_SECONDS: Final = 60
 FULL_SECONDS: Final = 1
 """Seconds that a count is reused; less when it leads to a refusal."""

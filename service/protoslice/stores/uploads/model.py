@@ -21,8 +21,6 @@ from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.manifest import ObjectLocation, stored_as_dict, stored_from_dict
 from protoslice.stores.requests import IngestRequest
 
-__all__ = ["Failure", "NewUpload", "SavedInspection", "State", "Upload", "UploadOptions"]
-
 _VERSION = 1
 NAMELESS = "model.pb"
 

@@ -18,8 +18,6 @@ from protoslice.stores.objects.joined import opened_parts
 from protoslice.stores.objects.stored import open_object
 from protoslice.stores.uploads.model import Upload
 
-__all__ = ["bytes_of", "compacted", "drop_parts", "feed_parts", "resumed_inspection", "sweep"]
-
 RUN = 16
 """Number of small parts that are compacted into one, so that tiny requests do not leave many parts.
 

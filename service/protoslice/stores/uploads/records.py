@@ -15,8 +15,6 @@ from protoslice.stores.layout import keys
 from protoslice.stores.layout.fresh import put_new
 from protoslice.stores.uploads.model import Upload
 
-__all__ = ["UploadRecords", "VersionedUpload", "end_upload", "end_uploads", "load_record"]
-
 _ID = re.compile(r"[0-9a-f]{10}-[0-9a-f]{20}")
 _MOVED = "another request has taken this upload on meanwhile: ask where it is, and go on from there"
 

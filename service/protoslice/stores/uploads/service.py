@@ -39,8 +39,6 @@ from protoslice.stores.uploads.records import UploadRecords, VersionedUpload
 from protoslice.stores.uploads.store_maker import Ingesting, StoreMaker, Typing, digests_of
 from protoslice.stores.uploads.upload_lock import LockHolder, UploadLocks
 
-__all__ = ["Body", "Checksum", "Hash", "Uploads"]
-
 
 class Hash(Protocol):
     """Hash object, as `hashlib` makes them."""

@@ -20,8 +20,6 @@ from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.uploads.model import Failure, Upload, UploadOptions
 from protoslice.stores.uploads.parts import feed_parts, resumed_inspection
 
-__all__ = ["Ingesting", "StoreMaker", "Typing", "digests_of"]
-
 Ingesting = Callable[[IngestRequest], Awaitable[Ingest]]
 Typing = Callable[[str | None], Awaitable[Types]]
 

@@ -8,8 +8,6 @@ from contextlib import asynccontextmanager
 
 from protoslice.stores.uploads.faults import Superseded
 
-__all__ = ["LockHolder", "UploadLocks"]
-
 
 class LockHolder:
     """Request that holds the lock of one upload."""

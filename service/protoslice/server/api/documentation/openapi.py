@@ -11,8 +11,6 @@ from protoslice.server.api.documentation.openapi_fragments import BINARY, REQUES
 from protoslice.server.api.models import ProblemModel
 from protoslice.server.api.views import VIEWS, StoreView
 
-__all__ = ["openapi_document"]
-
 VERSION: Final = "1"
 _DIGEST: Final = {
     "name": "Content-Digest",

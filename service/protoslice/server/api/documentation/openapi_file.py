@@ -10,8 +10,6 @@ import json
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
 
-__all__ = ["document_text"]
-
 
 def document_text() -> str:
     """The document as it is committed."""

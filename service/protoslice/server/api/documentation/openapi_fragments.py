@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from protoslice.server.api.problems import MEDIA_TYPE, PROBLEMS
 
-__all__ = ["BINARY", "PROBLEM_SCHEMA", "REQUEST_ID", "SEEN", "header", "problems"]
-
 PROBLEM_SCHEMA: Final = {"$ref": "#/components/schemas/ProblemModel"}
 SEEN: Final = {"description": "The client has it already."}
 BINARY: Final = {"type": "string", "format": "binary"}

@@ -18,8 +18,6 @@ from protoslice.server.api.problems import PROBLEMS, READING, UPLOADING, Problem
 from protoslice.server.settings import Settings, environment_name
 from protoslice.sizes import format_size
 
-__all__ = ["PAGES", "configuration_page", "main", "problems_page"]
-
 _PROBLEMS: Final = Template("""# Problems
 
 <!-- Made by `python -m protoslice.server.api.documentation.reference docs`; a test compares. -->

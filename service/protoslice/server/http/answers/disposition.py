@@ -7,8 +7,6 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import quote
 
-__all__ = ["attachment"]
-
 _LONGEST: Final = 150
 _UNSAFE: Final = re.compile(r'[^\x20-\x7e]|["\\%;]')
 _FORBIDDEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f/\\\u202a-\u202e\u2066-\u2069]")

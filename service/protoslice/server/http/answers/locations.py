@@ -7,8 +7,6 @@ from urllib.parse import quote
 
 from starlette.types import Scope
 
-__all__ = ["lasting_url"]
-
 _PLAIN_IN_PATHS: Final = "/:@!$&'()*+,;=~"
 
 

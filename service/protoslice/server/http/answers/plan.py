@@ -15,8 +15,6 @@ from protoslice.server.http.digests import format_digest, wants_sha256
 from protoslice.server.http.headers import Fields, Headers, header_lines
 from protoslice.server.http.ranges import ByteRange, select
 
-__all__ = ["Answer", "Facts", "Part", "Planner", "SharedHeaders", "Terms"]
-
 _BINARY: Final[Headers] = [(b"x-content-type-options", b"nosniff"), (b"content-security-policy", b"sandbox")]
 _IMMUTABLE: Final = b"public, max-age=31536000, immutable, no-transform"
 _VERSIONED: Final = b"public, max-age=3600, no-transform"

@@ -17,8 +17,6 @@ from protoslice.server.http.answers.plan import Facts, Planner, Terms
 from protoslice.server.http.headers import Fields
 from protoslice.server.http.negotiation import JSON, JSON_LINES, PROTOBUF_JSON, TEXT
 
-__all__ = ["InMemory", "send_rendered"]
-
 _MARKS: Final = {PROTOBUF_JSON: "pbjson", JSON: "json", TEXT: "text", JSON_LINES: "jsonl"}
 _ENDINGS: Final = {TEXT: "txtpb", JSON_LINES: "jsonl"}
 

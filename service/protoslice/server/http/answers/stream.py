@@ -22,8 +22,6 @@ from protoslice.server.http.digests import format_digest, wants_sha256
 from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.http.headers import Fields
 
-__all__ = ["Buffer", "RangeReadable", "send_representation"]
-
 Buffer = bytes | memoryview
 DIGESTED_AT_ONCE: Final = 1 << 20
 """Answers up to this size get the Content-Digest that was asked for."""

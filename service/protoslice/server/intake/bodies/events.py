@@ -10,8 +10,6 @@ from typing import Protocol
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import InvalidInput, LimitExceeded
 
-__all__ = ["Event", "FileEnd", "FileStart", "Reader", "Tally"]
-
 
 @dataclass(frozen=True, slots=True)
 class FileStart:

@@ -14,8 +14,6 @@ from protoslice.server.intake.bodies.parameters import parse_value
 from protoslice.server.intake.bodies.raw import RawReader, raw_path
 from protoslice.server.intake.bodies.tar import TarReader
 
-__all__ = ["UploadedFile", "files_of"]
-
 _RAW: Final = {
     "application/protobuf",
     "application/x-protobuf",

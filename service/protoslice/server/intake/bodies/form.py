@@ -14,8 +14,6 @@ from protoslice.server.intake.bodies.events import Event, FileEnd, FileStart, Ta
 from protoslice.server.intake.bodies.parameters import filename_in, parse_value
 from protoslice.server.intake.bodies.paths import file_path, path_text
 
-__all__ = ["FormReader"]
-
 _BOUNDARY: Final = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?-]")
 # End of the parser's messages: a position in the piece, to be replaced by that in the body.
 _PLACE: Final = re.compile(r" (?:at \d+|\(\d+\))$")

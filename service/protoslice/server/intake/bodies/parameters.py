@@ -9,8 +9,6 @@ from urllib.parse import unquote_to_bytes
 
 from protoslice.errors import InvalidInput
 
-__all__ = ["filename_in", "parse_value"]
-
 _LONGEST: Final = 8192
 _WORD: Final = re.compile(r"[ \t]*([!#$%&'*+\-.^_`|~0-9A-Za-z]+(?:/[!#$%&'*+\-.^_`|~0-9A-Za-z]+)?)[ \t]*")
 # Values without quotes are taken more widely than the RFC's tokens: real clients leave out the quotes.

@@ -8,8 +8,6 @@ from typing import Final
 from protoslice.errors import InvalidInput
 from protoslice.stores.names import check_file_path
 
-__all__ = ["file_path", "last_segment", "path_text"]
-
 _HERE: Final = re.compile(r"(?:\./+)+")
 
 

@@ -9,8 +9,6 @@ from protoslice.server.intake.bodies.events import Event, FileEnd, FileStart
 from protoslice.server.intake.bodies.parameters import filename_in, parse_value
 from protoslice.server.intake.bodies.paths import file_path, last_segment
 
-__all__ = ["RawReader", "raw_path"]
-
 _NAMELESS: Final = "model.pb"
 
 

@@ -15,8 +15,6 @@ from protoslice.server.intake.bodies.paths import file_path, path_text
 from protoslice.server.intake.bodies.tar_header import TAR_BLOCK, Header, parse_header
 from protoslice.server.intake.bodies.tar_pax import SPARSE, parse_records, size_in
 
-__all__ = ["TarReader"]
-
 # Of a pax header or a long name, which are kept in memory; access lists and the like make some KiB.
 _LONGEST_EXTENSION: Final = 1 << 20
 _FILES: Final = {b"0", b"\0", b"7"}

@@ -8,8 +8,6 @@ from typing import Final
 
 from protoslice.errors import CorruptModel
 
-__all__ = ["LARGEST_NUMBER", "TAR_BLOCK", "Header", "parse_header"]
-
 TAR_BLOCK: Final = 512
 LARGEST_NUMBER: Final = (1 << 63) - 1
 _OCTAL: Final = re.compile(rb"[ \0]*([0-7]*)[ \0]*")

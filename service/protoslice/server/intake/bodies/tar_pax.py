@@ -8,8 +8,6 @@ from typing import Final
 from protoslice.errors import CorruptModel
 from protoslice.server.intake.bodies.tar_header import LARGEST_NUMBER
 
-__all__ = ["parse_records", "size_in"]
-
 _LENGTH: Final = re.compile(rb"([1-9][0-9]{0,18}) ")
 _SPARSE: Final = (b"GNU.sparse.", b"SCHILY.realsize")
 SPARSE: Final = b"sparse"

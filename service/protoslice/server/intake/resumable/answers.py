@@ -17,20 +17,6 @@ from protoslice.server.intake.resumable.checksums import ALGORITHMS
 from protoslice.server.settings import Settings
 from protoslice.stores.uploads import Upload, WrongOffset
 
-__all__ = [
-    "EXTENSIONS",
-    "PREFIX",
-    "VERSION",
-    "abilities",
-    "about",
-    "answering",
-    "as_json",
-    "failure_of",
-    "joining",
-    "speaking_tus",
-]
-
-
 T = TypeVar("T")
 
 PREFIX: Final = "/v1/uploads"

@@ -16,8 +16,6 @@ from protoslice.sizes import parse_size
 from protoslice.stores import IngestRequest
 from protoslice.stores.uploads import InconsistentLength, NewUpload
 
-__all__ = ["new_draft_upload", "new_tus_upload"]
-
 
 def new_tus_upload(fields: Fields, query: Query) -> NewUpload:
     """An upload as tus begins one."""

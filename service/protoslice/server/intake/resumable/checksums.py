@@ -14,8 +14,6 @@ from protoslice.server.http.digests import parse_digest
 from protoslice.server.http.headers import Fields
 from protoslice.stores.uploads import Checksum, Hash
 
-__all__ = ["ALGORITHMS", "checksum_of"]
-
 
 class _Crc32c:
     """CRC-32C in four bytes, the highest first."""

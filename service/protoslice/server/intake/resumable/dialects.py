@@ -7,8 +7,6 @@ from protoslice.server.api.problems import PRECONDITION, HttpProblem
 from protoslice.server.http.headers import Fields
 from protoslice.server.intake.resumable.answers import PREFIX, VERSION
 
-__all__ = ["check_type", "check_version", "has_body", "joined_uploads", "speaks_draft", "upload_id"]
-
 
 def speaks_draft(fields: Fields) -> bool:
     """True for a request of the IETF draft, False for one of tus 1.0; `HttpProblem` for any other."""

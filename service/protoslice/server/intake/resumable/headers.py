@@ -8,8 +8,6 @@ from typing import Final
 from protoslice.errors import InvalidInput
 from protoslice.server.http.headers import Fields
 
-__all__ = ["flag", "number"]
-
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
 

@@ -6,8 +6,6 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, Field
 
-__all__ = ["BatchBody", "BranchBody", "LfsObject", "PreuploadBody", "RepositoryBody", "TagBody"]
-
 _MOST_FILES: Final = 1000
 _MOST_OBJECTS: Final = 256
 """Objects of a batch: each begins an upload."""

@@ -9,8 +9,6 @@ from protoslice.repositories import NoCommit, NoFile, NoRepository, Outrun
 from protoslice.server.api.problems import PRECONDITION, HttpProblem, problem_of_error
 from protoslice.server.http.failures import failing_as
 
-__all__ = ["answering", "failure_of"]
-
 _CODES: Final[dict[type[ProtosliceError], str]] = {
     NoRepository: "RepoNotFound",
     NoCommit: "RevisionNotFound",

@@ -20,8 +20,6 @@ from protoslice.server.registries.hub.paths import repository_of
 from protoslice.server.services import Given, Services
 from protoslice.stores.uploads import Body, Checksum
 
-__all__ = ["router"]
-
 router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
 
 _MEDIA: Final = "application/vnd.git-lfs+json"

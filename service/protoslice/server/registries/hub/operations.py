@@ -11,8 +11,6 @@ from typing import Any, Final
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import InvalidInput, LimitExceeded
 
-__all__ = ["INLINE_BYTES", "CommitHeader", "Deletion", "InlineFile", "KnownFile", "Operation", "operations_of"]
-
 INLINE_BYTES: Final = 10 << 20
 """Bytes of the largest file that comes within a commit."""
 _LINE_BYTES: Final = INLINE_BYTES // 3 * 4 + (64 << 10)

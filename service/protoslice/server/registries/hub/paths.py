@@ -12,8 +12,6 @@ from starlette.types import Scope
 
 from protoslice.errors import InvalidInput, NotFound
 
-__all__ = ["USER", "Encoded", "repository_of", "spelled", "url_of"]
-
 _OURS: Final = re.compile(rb"/(?:api/|(?:datasets/)?[^/]+(?:/[^/]+)?/resolve/)")
 USER: Final = "default"
 """Name of the user, and owner of repositories that are created without one."""

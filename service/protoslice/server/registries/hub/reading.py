@@ -24,8 +24,6 @@ from protoslice.server.registries.hub.failures import answering, failure_of
 from protoslice.server.registries.hub.paths import USER, Encoded, repository_of
 from protoslice.server.services import Given, Services
 
-__all__ = ["router"]
-
 router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
 
 _PAGE: Final = 1000

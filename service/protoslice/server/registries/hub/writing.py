@@ -28,8 +28,6 @@ from protoslice.server.registries.hub.operations import (
 from protoslice.server.registries.hub.paths import USER, Encoded, repository_of, url_of
 from protoslice.server.services import Given
 
-__all__ = ["router"]
-
 router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")

@@ -14,8 +14,6 @@ from protoslice.server.access.places import url_of
 from protoslice.server.api.problems import BAD_REQUEST, RANGE, HttpProblem
 from protoslice.server.http.headers import Fields
 
-__all__ = ["begun", "blob_headers", "check_place", "made", "next_page", "refuse_backward"]
-
 _CONTENT_RANGE: Final = re.compile(r"(\d{1,19})-(\d{1,19})")
 _BACKWARD: Final = re.compile(r"bytes=(\d{1,19})-(\d{1,19})")
 

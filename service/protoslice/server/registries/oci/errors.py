@@ -17,8 +17,6 @@ from protoslice.server.http.failures import problem_of
 from protoslice.server.middleware.body_limits import GuardedRoute
 from protoslice.server.middleware.context import context_of
 
-__all__ = ["OciRoute"]
-
 _CODES: Final = {401: "UNAUTHORIZED", 403: "DENIED", 404: "NAME_UNKNOWN", 429: "TOOMANYREQUESTS"}
 """Codes by status, of errors that are not about an artifact."""
 
