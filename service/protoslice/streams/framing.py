@@ -1,4 +1,4 @@
-"""Framing of a stream, told by its first bytes."""
+"""Framing of a stream, told by its bytes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,15 @@ from protoslice.schema.detection.detect import HEAD
 from protoslice.sources.files import BytesSource
 from protoslice.sources.source import RangeSource
 
-Framing = Literal["tfrecord", "delimited", "u32le", "u32be", "u64le", "u64be", "riegeli"]
+Framing = Literal["tfrecord", "delimited", "u32le", "u32be", "u64le", "u64be", "riegeli", "array_record"]
 
 FRAMINGS: Final[tuple[Framing, ...]] = get_args(Framing)
+
+CHUNKED: Final[frozenset[Framing]] = frozenset({"riegeli", "array_record"})
+"""Framings whose records lie in chunks: they are read, not written."""
+
+WRITTEN: Final = tuple(framing for framing in FRAMINGS if framing not in CHUNKED)
+"""Framings that records are given out in."""
 
 MEDIA_TYPES: Final[dict[str, str]] = {
     "delimited": "application/x-protobuf-delimited",
@@ -36,16 +42,21 @@ def checked_framing(name: str) -> Framing:
 
 
 def framing_of(source: RangeSource) -> Framing:
-    """The framing of `source`, from its first 64 KiB; `Unsupported` for bytes that fit none."""
+    """The framing of `source`, from its first 64 KiB and its end; `Unsupported` for bytes that fit none."""
     head = source.read(0, min(source.size, HEAD))
     if magic.is_riegeli(head):
-        return "riegeli"
+        return "array_record" if _ends_as_array_record(source) else "riegeli"
     if magic.is_tfrecord(head):
         return "tfrecord"
     for framing in _GUESSED:
         if _fits(head, framing, source.size):
             return framing
     raise Unsupported(f"these bytes are no stream of records that is known; name its framing: {', '.join(FRAMINGS)}")
+
+
+def _ends_as_array_record(source: RangeSource) -> bool:
+    last = source.size - magic.RIEGELI_BLOCK
+    return last > 0 and magic.is_array_record_end(source.read(last, min(magic.RIEGELI_BLOCK, HEAD)))
 
 
 def _fits(head: bytes, framing: Framing, size: int) -> bool:

@@ -12,6 +12,7 @@ from typing import Final
 from protoslice import _core
 from protoslice.errors import LimitExceeded, NotFound
 from protoslice.schema.varints import varint_at
+from protoslice.streams.framing import CHUNKED
 
 _BATCH: Final = 1 << 20
 """Bytes of records whose keys are read at a time."""
@@ -55,7 +56,7 @@ class KeyIndex:
         missing: NotFound | None = None
         at = 0
         while at < self.records.count:
-            stop = self.records.within(at, _BATCH) if self.records.framing != "riegeli" else self.records.count
+            stop = self.records.within(at, _BATCH) if self.records.framing not in CHUNKED else self.records.count
             try:
                 keys = self._keys([(at, stop)])
             except NotFound as error:

@@ -12,6 +12,7 @@ from protoslice.schema.detection.detect import HEAD
 from protoslice.schema.detection.names import means_records, usual_types
 from protoslice.schema.detection.records import detect_record
 from protoslice.sources.source import RangeSource
+from protoslice.streams.framing import CHUNKED
 
 _LOOKED_AT: Final = 64
 """Records among which the first that has bytes is looked for."""
@@ -20,7 +21,7 @@ _LOOKED_AT: Final = 64
 def type_of(records: _core.Records, source: RangeSource, filename: str | None = None) -> str | None:
     """Full name of the records' type, by declaration, `filename` or detection; None when unknown."""
     with suppress(CorruptModel, LimitExceeded):  # damage is told by whoever reads the record
-        if records.framing == "riegeli" and (declared := _declared(source)):
+        if records.framing in CHUNKED and (declared := _declared(source)):
             return declared
         if means_records(filename):
             return usual_types(filename)[0]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.support.golden import GOLDEN
 from tests.support.stores import in_memory, keys_in, opened, read, upload
 from tests.support.streams import FRAMED, example
 
+import protoslice
 from protoslice import _core
 from protoslice.errors import LimitExceeded
 from protoslice.riegeli import RecordWriter
@@ -72,6 +74,19 @@ def test_records_of_a_riegeli_file(options: str, tmp_path_factory: pytest.TempPa
         ]
         part = await store.records.several(RecordChoice("1000:1500", (3,)), "tfrecord", ANY)
         assert await read(part) == FRAMED["tfrecord"]([*EXAMPLES[1000:1500], EXAMPLES[3]])
+
+    in_memory(work)
+
+
+def test_records_of_an_array_record_file() -> None:
+    path = GOLDEN / "array_record" / "transposed.array_record"
+    whole = list(protoslice.records(path))
+
+    async def work(stores: Stores, _: object) -> None:
+        store = await stores.view((await upload(stores, {path.name: path.read_bytes()})).store.id)
+        assert await read(await store.records.one(99, ANY)) == whole[99]
+        part = await store.records.several(RecordChoice("10:50"), "delimited", ANY)
+        assert await read(part) == FRAMED["delimited"](whole[10:50])
 
     in_memory(work)
 

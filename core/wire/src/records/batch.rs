@@ -27,13 +27,13 @@ impl Batch {
 }
 
 impl Reading {
-    /// As many records of `range` as lie within `most` bytes; one at least. Of a riegeli file, those of one chunk at
+    /// As many records of `range` as lie within `most` bytes; one at least. Of a file of chunks, those of one at
     /// most. `Corrupt` for a TFRecord that differs from its checksum.
     pub fn read(&self, source: &dyn Source, range: Range<u64>, most: u64) -> Result<Batch> {
         if range.is_empty() {
             return Ok(Batch::default());
         }
-        if self.index().framing() == Framing::Riegeli {
+        if self.index().framing().is_chunked() {
             return self.read_chunk(source, range, most);
         }
         let stop = self.index().within(range.start, most)?.min(range.end);

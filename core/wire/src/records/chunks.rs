@@ -1,7 +1,8 @@
-//! Index of a riegeli file: the chunks that hold records, and the number of the first record of each.
+//! Index of a riegeli file: the chunks that hold records, and the number of the first record of each. Look-ups are those of
+//! ArrayRecord files too.
 
 use super::index::{Builder, Index, broken};
-use crate::error::Result;
+use crate::error::{Result, WireError};
 use crate::limits::Limits;
 use crate::riegeli::{ChunkRef, chunk_at};
 use crate::source::Source;
@@ -28,12 +29,19 @@ pub fn index_behind(index: Index, source: &dyn Source, limits: &Limits) -> Resul
 }
 
 impl Index {
-    /// The chunk of record `number` of a riegeli file, and the number of its first record.
+    /// The chunk of record `number`, and the number of its first record; `Corrupt` for a chunk of other records than the
+    /// index counts.
     pub(super) fn chunk<S: Source + ?Sized>(&self, number: u64, source: &S) -> Result<(ChunkRef, u64)> {
         self.check(number)?;
-        let row = self.rows.partition_point(|row| row.first <= number);
-        let row = row.checked_sub(1).and_then(|row| self.rows.get(row)).ok_or_else(broken)?;
-        let chunk = chunk_at(source, row.offset)?.filter(|chunk| number - row.first < chunk.header.records);
-        chunk.map(|chunk| (chunk, row.first)).ok_or_else(broken)
+        let next = self.rows.partition_point(|row| row.first <= number);
+        let row = next.checked_sub(1).and_then(|row| self.rows.get(row)).ok_or_else(broken)?;
+        let count = self.rows.get(next).map_or(self.count, |next| next.first) - row.first;
+        let chunk = chunk_at(source, row.offset)?.ok_or_else(broken)?;
+        if chunk.header.records == count {
+            return Ok((chunk, row.first));
+        }
+        let message =
+            format!("the chunk has {} records, and the index of the file counts {count}", chunk.header.records);
+        Err(WireError::corrupt(row.offset, message))
     }
 }

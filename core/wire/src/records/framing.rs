@@ -20,10 +20,12 @@ pub enum Framing {
     U64Be,
     /// Riegeli/records: chunks of records.
     Riegeli,
+    /// ArrayRecord: chunks as of riegeli, and a footer that says where they lie.
+    ArrayRecord,
 }
 
 /// Every framing with its name, in the order of their numbers.
-const NAMES: [(Framing, &str); 7] = [
+const NAMES: [(Framing, &str); 8] = [
     (Framing::TfRecord, "tfrecord"),
     (Framing::Delimited, "delimited"),
     (Framing::U32Le, "u32le"),
@@ -31,6 +33,7 @@ const NAMES: [(Framing, &str); 7] = [
     (Framing::U64Le, "u64le"),
     (Framing::U64Be, "u64be"),
     (Framing::Riegeli, "riegeli"),
+    (Framing::ArrayRecord, "array_record"),
 ];
 
 /// Bytes of the longest head.
@@ -64,6 +67,11 @@ impl Framing {
         NAMES.iter().find(|(framing, _)| *framing == self).map_or("", |(_, name)| name)
     }
 
+    /// True if records lie in chunks, several to each.
+    pub fn is_chunked(self) -> bool {
+        matches!(self, Self::Riegeli | Self::ArrayRecord)
+    }
+
     pub(super) fn number(self) -> u8 {
         self as u8
     }
@@ -84,7 +92,7 @@ impl Framing {
             Self::Delimited => varint::len(content) as u64,
             Self::U32Le | Self::U32Be => 4,
             Self::U64Le | Self::U64Be => 8,
-            Self::Riegeli => 0,
+            Self::Riegeli | Self::ArrayRecord => 0,
         }
     }
 
@@ -101,7 +109,7 @@ impl Framing {
             Self::U32Be => Ok(bytes.first_chunk().map(|b| Head::fixed(4, u32::from_be_bytes(*b).into()))),
             Self::U64Le => Ok(bytes.first_chunk().map(|b| Head::fixed(8, u64::from_le_bytes(*b)))),
             Self::U64Be => Ok(bytes.first_chunk().map(|b| Head::fixed(8, u64::from_be_bytes(*b)))),
-            Self::Riegeli => Err(WireError::corrupt(offset, "records of riegeli files have no heads")),
+            Self::Riegeli | Self::ArrayRecord => Err(WireError::corrupt(offset, "records in chunks have no heads")),
         }
     }
 
@@ -120,7 +128,7 @@ impl Framing {
             Self::U32Be => out.extend_from_slice(&short.to_be_bytes()),
             Self::U64Le => out.extend_from_slice(&content.to_le_bytes()),
             Self::U64Be => out.extend_from_slice(&content.to_be_bytes()),
-            Self::Riegeli => {}
+            Self::Riegeli | Self::ArrayRecord => {}
         }
     }
 

@@ -33,7 +33,7 @@ pub struct Fault {
     pub message: String,
 }
 
-/// One row of the table: a record, and where its frame (of a riegeli file: its chunk) and its code begin.
+/// One row of the table: a record, and where its frame (or its chunk) and its code begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) first: u64,
@@ -85,7 +85,7 @@ impl Index {
         self.fault.as_ref()
     }
 
-    /// Place of record `number`, which takes no read; `Unsupported` for a riegeli file.
+    /// Place of record `number`, which takes no read; `Unsupported` for a file of chunks.
     pub fn place(&self, number: u64) -> Result<Place> {
         self.check(number)?;
         let mut place = None;
@@ -133,8 +133,9 @@ impl Index {
     /// Calls `take` with each run of records of `range`, where it starts, and the number of its first; ends when `take`
     /// returns false.
     fn runs(&self, range: Range<u64>, mut take: impl FnMut(Run, u64, u64) -> Result<bool>) -> Result<()> {
-        if self.framing == Framing::Riegeli {
-            return Err(WireError::new(Kind::Unsupported, "records of a riegeli file lie in chunks"));
+        if self.framing.is_chunked() {
+            let message = format!("records of {} files lie in chunks", self.framing.name());
+            return Err(WireError::new(Kind::Unsupported, message));
         }
         let mut row = self.rows.partition_point(|row| row.first <= range.start);
         let mut number = range.start;

@@ -1,8 +1,10 @@
 //! Streams of records: how each is framed, where each lies, and any of them as a rope.
 //!
 //! [`framing`] knows the heads, [`scanner`] indexes a stream as its bytes pass, [`index`] is where each record lies in
-//! one or two bytes for each, [`chunks`] the same for riegeli files, whose records are numbered chunk by chunk.
+//! one or two bytes for each, [`chunks`] the same for riegeli files, whose records are
+//! numbered chunk by chunk, and [`array_record`] for those with a footer.
 
+mod array_record;
 pub mod batch;
 pub mod chunks;
 pub mod framing;

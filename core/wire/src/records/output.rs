@@ -19,7 +19,7 @@ const STRIDE: u64 = 1 << 20;
 pub enum Form {
     /// The records alone, one behind the other.
     Bare,
-    /// Each framed: any framing but that of riegeli.
+    /// Each framed, but not in chunks.
     Framed(Framing),
 }
 
@@ -73,7 +73,7 @@ impl Reading {
             return Ok(());
         }
         self.index.check(range.end - 1)?;
-        if self.index.framing() == Framing::Riegeli {
+        if self.index.framing().is_chunked() {
             return self.append_chunks(source, range, form, out);
         }
         if form == Form::Framed(self.index.framing()) {
@@ -151,8 +151,9 @@ pub(super) fn put(source: &dyn Source, record: &Rope, form: Form, room: &mut u64
         out.rope(record);
         return out.check();
     };
-    if framing == Framing::Riegeli {
-        return Err(WireError::new(Kind::Unsupported, "records are not given out as riegeli files"));
+    if framing.is_chunked() {
+        let message = format!("records are not given out as {} files", framing.name());
+        return Err(WireError::new(Kind::Unsupported, message));
     }
     if !framing.fits(record.len()) {
         let message = format!("a record of {} bytes has a length beyond 32 bits: take another framing", record.len());

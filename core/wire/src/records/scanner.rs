@@ -21,8 +21,10 @@ pub fn index_source(framing: Framing, source: &dyn Source, limits: &Limits) -> R
 
 /// The index of all of `source`, of whose beginning `index` was made; reads nothing before the end of its last record.
 pub fn index_behind(index: Index, source: &dyn Source, limits: &Limits) -> Result<Index> {
-    if index.framing() == Framing::Riegeli {
-        return super::chunks::index_behind(index, source, limits);
+    match index.framing() {
+        Framing::Riegeli => return super::chunks::index_behind(index, source, limits),
+        Framing::ArrayRecord => return super::array_record::index(source, limits),
+        _ => {}
     }
     let size = source.len();
     let mut scanner = Scanner::behind(index, limits);
@@ -56,10 +58,11 @@ pub struct Scanner {
 }
 
 impl Scanner {
-    /// A scanner of an empty stream; `Unsupported` for riegeli files, which are indexed from a source.
+    /// A scanner of an empty stream; `Unsupported` for files of chunks, which are indexed from a source.
     pub fn new(framing: Framing, limits: &Limits) -> Result<Self> {
-        if framing == Framing::Riegeli {
-            return Err(WireError::new(Kind::Unsupported, "a riegeli file is indexed from its chunk headers"));
+        if framing.is_chunked() {
+            let message = format!("{} files are indexed from a source, not from pieces", framing.name());
+            return Err(WireError::new(Kind::Unsupported, message));
         }
         Ok(Self::behind(Index::empty(framing), limits))
     }

@@ -23,6 +23,7 @@ from protoslice.errors import InvalidInput, NotFound, Unsupported
 from protoslice.schema.rendering import render
 from protoslice.sizes import format_size
 from protoslice.streams import Records, open_records
+from protoslice.streams.framing import FRAMINGS
 
 _AT_ONCE: Final = 256
 """Records rendered at a time."""
@@ -40,7 +41,7 @@ def records(  # noqa: PLR0913 - each is an option
         str | None,
         typer.Option(
             metavar="FRAMING",
-            help="tfrecord, delimited, u32le, u32be, u64le, u64be or riegeli, where it can't be detected.",
+            help=f"{', '.join(FRAMINGS[:-1])} or {FRAMINGS[-1]}, where it can't be detected.",
         ),
     ] = None,
     type_name: TypeName = None,

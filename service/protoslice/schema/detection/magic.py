@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from protoslice._core import crc32c
 from protoslice.schema.varints import varint_at
 
 RIEGELI = bytes.fromhex("83af70d10d884a3f00000000000000004000000000000000")
 """First block header of every riegeli file: hash, no previous chunk, the end of the signature chunk."""
+
+RIEGELI_BLOCK: Final = 1 << 16
+"""Bytes between two block headers of a riegeli file."""
+
+_ARRAY_RECORD = b"\x10\xde\xc0\xeb\xfe\x84\xce\xc3\xc9q"
+"""Field 2 of the message in the last block of an ArrayRecord file: its magic number."""
 
 TABLE_MAGIC = bytes.fromhex("57fb808b247547db")
 _EMPTY_KEY = b"\x00\x00"
@@ -80,6 +88,11 @@ def _is_safetensors(head: bytes, size: int | None) -> bool:
 def is_riegeli(head: bytes) -> bool:
     """True when `head` begins a riegeli file: a chunked proto, a split proto or plain records."""
     return head.startswith(RIEGELI)
+
+
+def is_array_record_end(block: bytes) -> bool:
+    """True when `block`, the last of a riegeli file, says where the footer of an ArrayRecord file is."""
+    return _ARRAY_RECORD in block[:128]
 
 
 def is_table(head: bytes, size: int | None, tail: bytes = b"") -> bool:

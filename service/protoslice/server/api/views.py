@@ -10,7 +10,7 @@ from protoslice.server.api.encoding import records_summary_text
 from protoslice.server.api.view_parameters import DOCUMENT, PLAN, STREAM, query_parameter
 from protoslice.server.http.parameters import Query, number_of
 from protoslice.stores import OpenStore, RecordChoice, RecordPart, RecordsRequest, Representation
-from protoslice.streams.framing import FRAMINGS
+from protoslice.streams.framing import WRITTEN
 
 PREFIX: Final = "/v1/stores/{ref}"
 
@@ -277,7 +277,7 @@ VIEWS: Final = (
             query_parameter(
                 "format",
                 "Framing of the answer.",
-                {"type": "string", "enum": [*FRAMINGS[:-1]], "default": "delimited"},
+                {"type": "string", "enum": [*WRITTEN], "default": "delimited"},
                 "tfrecord",
             ),
             query_parameter(
