@@ -118,8 +118,9 @@ oci: .venv/ready .venv/core ## the official conformance program of the OCI distr
 	@test -x .make/oci-conformance || { echo ".make/oci-conformance is missing: build it as the Makefile says"; exit 1; }
 	$(BIN)/python -m tests.oci .make/oci-conformance
 
-registries: .venv/ready .venv/core ## clients of model registries against the service: three versions of huggingface_hub, each in an environment of its own
+registries: .venv/ready .venv/core ## clients of model registries against the service: three versions of huggingface_hub and of MLflow, each in an environment of its own
 	$(BIN)/python -m tests.hub
+	$(BIN)/python -m tests.mlflow
 
 nginx: .venv/ready .venv/core ## try the nginx files of docker/ in a real nginx (Debian's is installed if there is none)
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light

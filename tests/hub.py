@@ -8,28 +8,16 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.support.environments import python_of
 from tests.support.live import live_server
 
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
 from protoslice.server.transport.uvicorn_config import uvicorn_config
 
-ROOT = Path(__file__).resolve().parents[1]
-CALLS = ROOT / "tests/interop/hub_calls.py"
+CALLS = Path(__file__).parent / "interop/hub_calls.py"
 VERSIONS = {"0.36.2": "0", "1.33.0": "1", "2.4.0": "1"}
 """Value of `HF_HUB_DISABLE_XET` by version: the first one takes LFS when the service says so."""
-
-
-def python_of(version: str) -> Path:
-    """The interpreter of an environment with that version of huggingface_hub, made unless it is there."""
-    folder = ROOT / f".make/hub-{version}"
-    python = folder / "bin/python"
-    if not (folder / "ready").exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        packages = [f"huggingface_hub=={version}", "hf_xet"]
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
-        (folder / "ready").touch()
-    return python
 
 
 def main() -> int:
@@ -41,7 +29,9 @@ def main() -> int:
             for version, off in VERSIONS.items():
                 asked = {"HF_ENDPOINT": live.url, "HF_HOME": f"{folder}/{version}", "HF_HUB_DISABLE_XET": off}
                 quiet = dict.fromkeys(("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_PROGRESS_BARS"), "1")
-                told = subprocess.run([python_of(version), CALLS], env=os.environ | asked | quiet)
+                told = subprocess.run(
+                    [python_of(f"huggingface_hub=={version}", "hf_xet"), CALLS], env=os.environ | asked | quiet
+                )
                 failed += told.returncode != 0
     return failed
 

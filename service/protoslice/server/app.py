@@ -21,6 +21,7 @@ from protoslice.server.api.routes import (
     arriving,
     assembly,
     chunks,
+    drafts,
     intake,
     operations,
     pages,
@@ -48,7 +49,7 @@ from protoslice.server.observability.logs import RequestLog
 from protoslice.server.observability.recorder import Recorder
 from protoslice.server.observability.telemetry import FRAMEWORK_SPANS_OFF, Traced
 from protoslice.server.pages.api_reference import ApiPage
-from protoslice.server.registries import hub, oci
+from protoslice.server.registries import hub, mlflow, oci
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
 
@@ -58,7 +59,8 @@ _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 """The methods that some route has."""
 
 _ROUTES: Final = (
-    intake, stores, uploads, arriving, assembly, chunks, views, tags, schemas, spaces, tokens, operations, pages,
+    intake, stores, uploads, arriving, assembly, drafts, chunks, views, tags, schemas, spaces, tokens, operations,
+    pages,
 )  # fmt: skip
 
 
@@ -86,7 +88,8 @@ class Application(FastAPI):
         self.recorder = Recorder(services.metrics, RequestLog())
         for module in _ROUTES:
             self.include_router(module.router)
-        for router in (*hub.ROUTERS, oci.ROUTER):
+        # MLflow first: a repository of the hub may be called anything but what MLflow asks for.
+        for router in (*mlflow.ROUTERS, *hub.ROUTERS, oci.ROUTER):
             self.include_router(router)
         check_rules(rows_of(self.router.routes) | {view.row for view in VIEWS})
         for kind in HANDLED:

@@ -54,9 +54,9 @@ def expected(who: str, rule: Rule, row: str, space: str) -> int:
     held = held if who == LIMITED or everywhere else {Scope(who)}
     if ADMIN not in held and rule.scope not in held:
         return 403
-    named = "{tag}" in row or "{name:repository}" in row or "/v2/{name" in row
+    named = "{tag}" in row or "{name:repository}" in row or re.search("/v2/{name|/mlflow-artifacts/.*{name", row)
     if who == LIMITED and (rule.scope is DELETE or named) and rule.scope is not READ:
-        return 403  # the tag of the path is `x`, the repository `a/x`, and a store is removed without naming any
+        return 403  # the path names the tag `x`, or the repository `a/x`; a store is removed without naming any
     return 404 if space == "missing" else 0
 
 

@@ -48,6 +48,7 @@ _TOKENS: Final = Rule(Scope.ADMIN)
 _COMMIT: Final = Rule(Scope.WRITE, TagPlace.REPOSITORY)
 _CUT: Final = Rule(Scope.DELETE, TagPlace.REPOSITORY)
 _OCI: Final = "/v2/{name:path}"
+_MLFLOW: Final = "/api/2.0/mlflow-artifacts"
 _HUB: Final = "/api/{kind}/{name:repository}"
 
 RULES: Final[Mapping[str, Rule]] = {
@@ -62,6 +63,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "GET /problems/{slug}": _OPEN,
     "GET /readyz": _OPEN,
     "POST /v1/chunks/missing": _READ,
+    "POST /v1/drafts/{name:path}": Rule(Scope.WRITE, TagPlace.QUERY),
     "GET /v1/schemas": _READ,
     "GET /v1/schemas/{name}": _READ,
     "PUT /v1/schemas/{name}": _SCHEMAS,
@@ -132,6 +134,15 @@ RULES: Final[Mapping[str, Rule]] = {
     "POST /datasets/{name:repository}.git/info/lfs/objects/batch": _COMMIT,
     "POST /{name:repository}.git/info/lfs/objects/batch": _COMMIT,
     "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}": _COMMIT,
+    # MLflow, whose clients send the token as Bearer or as the password of Basic.
+    "GET /api/3.0/mlflow/server-info": _OPEN,
+    f"GET {_MLFLOW}/artifacts": _READ,
+    f"GET {_MLFLOW}/artifacts/{{name:path}}": _READ,
+    f"PUT {_MLFLOW}/artifacts/{{name:path}}": _COMMIT,
+    f"DELETE {_MLFLOW}/artifacts/{{name:path}}": _CUT,
+    f"GET {_MLFLOW}/presigned/{{name:path}}": _READ,
+    f"PUT {_MLFLOW}/parts/{{session}}/{{name:path}}": _COMMIT,
+    **{f"POST {_MLFLOW}/mpu/{step}/{{name:path}}": _COMMIT for step in ("create", "complete", "abort")},
     # OCI registries, whose clients send the token as the password of Basic.
     "GET /v2/": _READ,
     "GET /v2/_catalog": _READ,

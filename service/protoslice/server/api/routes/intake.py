@@ -76,7 +76,7 @@ _BODY: dict[str, Any] = {
         }
     ],
 }
-_CREATED: dict[int | str, dict[str, Any]] = {
+CREATED: dict[int | str, dict[str, Any]] = {
     200: {"description": "The store existed already.", "model": MadeModel, "headers": _LOCATION},
     201: {"description": "The store has been created.", "headers": _LOCATION},
     **problems(404, 409, 413, 415, 422, 507),
@@ -107,11 +107,15 @@ async def _wanted(  # noqa: PLR0913 - each is a parameter of the query
     )
 
 
+Options = Annotated[IngestRequest, Depends(_wanted)]
+"""Options of a store in the query."""
+
+
 @takes_body(UPLOAD_BODY)
 async def create_store(
     request: Request,
     services: Given,
-    wanted: Annotated[IngestRequest, Depends(_wanted)],
+    wanted: Options,
     filename: Filename = None,
 ) -> Response:
     """Create a store from the body, which is read as a stream and kept as it is."""
@@ -126,7 +130,7 @@ for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_p
         operation_id=_operation,
         status_code=201,
         response_model=MadeModel,
-        responses=_CREATED,
+        responses=CREATED,
         openapi_extra=_BODY,
         summary="Create a store from the body",
     )
@@ -137,7 +141,7 @@ for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_p
     operation_id="register_store",
     status_code=201,
     response_model=MadeModel,
-    responses={**_CREATED, **problems(404, 409, 413, 415, 422, 507)},
+    responses={**CREATED, **problems(404, 409, 413, 415, 422, 507)},
     summary="Create a store over objects in place",
 )
 async def register_store(request: Request, services: Given, body: Register) -> Response:

@@ -1,0 +1,112 @@
+"""Use cases of drafts: files are written and read one by one, and a store is made of a folder of them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from protoslice.concurrency.gather import in_turns
+from protoslice.drafts.records import DraftEntry, DraftFile, DraftRecords, NoDraft
+from protoslice.errors import LimitExceeded, NotFound
+from protoslice.stores import Created, IngestRequest, Stores
+from protoslice.stores.uploads import Body, NewUpload
+
+_SMALL: Final = 16 << 10
+"""Bytes of a file that lie in its record; a larger file is a store of its own, at once."""
+_PART: Final = "draft "
+"""Beginning of the metadata of an upload that is a part of a file; session and number follow."""
+MOST_PARTS: Final = 10_000
+
+
+class UnknownPart(NotFound):
+    """No part of a file, or a part of another one."""
+
+
+class Drafts:
+    """Files by path over the stores of one space; without state, so that all replicas see the same."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._records = DraftRecords(stores.storage)
+
+    async def put(self, path: str, pieces: AsyncIterator[bytes]) -> DraftFile:
+        """Write a file, or a new version of one. A large one becomes a store, under its base name."""
+        held = bytearray()
+        async for piece in pieces:
+            held += piece
+            if len(held) > _SMALL:
+                return await self._put_large(path, bytes(held), pieces)
+        return await self._keep(path, DraftFile(len(held), data=bytes(held)))
+
+    async def get(self, path: str) -> DraftFile:
+        """The file at a path; `NoDraft` when there is none."""
+        return await self._records.get(path)
+
+    async def entries(self, folder: str) -> list[DraftEntry]:
+        """Folders and files directly in a folder; none when there is no such folder."""
+        return await self._records.entries(folder)
+
+    async def delete(self, path: str) -> None:
+        """Remove a file or a folder; stores that were made of them stay. `NoDraft` when there is neither."""
+        await self._records.delete(path)
+
+    async def put_part(self, session: str, number: int, pieces: AsyncIterator[bytes], client: str) -> str:
+        """Take a part of a file, in any order and any number of times; returns the id that `join` takes."""
+        wanted = NewUpload(partial=True, path="part", client=client, client_metadata=f"{_PART}{session} {number}")
+        upload = await self._stores.uploads.create(wanted)
+        return (await self._stores.uploads.append(upload.id, Body(pieces=pieces, offset=0, last=True))).id
+
+    async def join(self, path: str, session: str, parts: Sequence[tuple[int, str]]) -> DraftFile:
+        """Make the file at `path` of numbered parts; `UnknownPart` for one that the session did not take."""
+        if not parts or len(parts) > MOST_PARTS:
+            raise LimitExceeded(f"a file is joined from 1 to {MOST_PARTS} parts, not {len(parts)}")
+
+        async def check(part: tuple[int, str]) -> str:
+            number, upload = part
+            if (await self._stores.uploads.get(upload)).client_metadata != f"{_PART}{session} {number}":
+                raise UnknownPart(f"{upload[:80]!r} is no part {number} of this upload: send the part again")
+            return upload
+
+        uploads, name = await in_turns(check, sorted(parts)), path.rpartition("/")[2]
+        made = await self._stores.uploads.assemble({name: uploads}, IngestRequest())
+        return await self._keep(path, _of_store(made, name))
+
+    async def store(self, folder: str, request: IngestRequest) -> Created:
+        """A store of all files below a folder, which shares their bytes; `NoDraft` for an empty folder."""
+        files = await self._records.files(folder)
+        if not files:
+            raise NoDraft(folder)
+        places = {path: (file.store, file.path) for path, file in files.items() if file.store and file.path}
+        async with await self._stores.ingest(request) as ingest:
+            await ingest.take(await self._stores.file_refs(places))
+            for path, file in files.items():
+                if file.data is not None:
+                    sink = await ingest.file(path)
+                    await sink.write(file.data)
+                    await sink.close()
+            return await ingest.commit()
+
+    async def _put_large(self, path: str, head: bytes, rest: AsyncIterator[bytes]) -> DraftFile:
+        name = path.rpartition("/")[2]
+        async with await self._stores.ingest(IngestRequest()) as ingest:
+            sink = await ingest.file(name)
+            await sink.write(head)
+            async for piece in rest:
+                await sink.write(piece)
+            await sink.close()
+            return await self._keep(path, _of_store(await ingest.commit(), name))
+
+    async def _keep(self, path: str, file: DraftFile) -> DraftFile:
+        await self._records.put(path, file)
+        return file
+
+
+def new_session() -> str:
+    """A name for an upload in parts."""
+    return secrets.token_hex(16)
+
+
+def _of_store(made: Created, name: str) -> DraftFile:
+    return replace(DraftFile(made.store.size), store=made.store.id, path=name)

@@ -1,0 +1,165 @@
+"""Records of drafts: one for each file, by its path.
+
+drafts/d-<folder>/…/f-<name>        size of the file; its bytes, or the store and path that hold them
+
+Folders sort before files and share no key with them, so that a name may be a file now and a folder later. A record is
+replaced as a whole and goes to its last writer, so that writers need no conditions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from protoslice.concurrency.gather import in_turns
+from protoslice.errors import IntegrityError, InvalidInput, NotFound
+from protoslice.storage import ObjectKey, Storage, quote, unquote
+from protoslice.storage.keys import MAX_SEGMENT_BYTES
+from protoslice.stores.envelope import seal, unseal
+from protoslice.stores.names import check_file_path
+
+_ROOT: Final = ObjectKey("drafts")
+_FOLDER, _FILE = "d-", "f-"
+_PAGE: Final = 250
+"""Objects of one listing: whatever lies deeper than asked is skipped from the next on."""
+
+
+class NoDraft(NotFound):
+    """No file or folder at a path."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"there is no artifact {path[:1024]!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class DraftFile:
+    """A file of a draft: its bytes, or the place of them in a store."""
+
+    size: int
+    data: bytes | None = None
+    store: str | None = None
+    path: str | None = None
+
+    def encode(self) -> bytes:
+        """A line of JSON, and the bytes behind it, in an envelope."""
+        head = json.dumps({"size": self.size, "store": self.store, "path": self.path})
+        return seal(head.encode() + b"\n" + (self.data or b""))
+
+    @classmethod
+    def decode(cls, path: str, sealed: bytes) -> DraftFile:
+        """Parse the output of `encode`; `IntegrityError` for anything else."""
+        what = f"the record of the artifact {path!r}"
+        head, _, data = unseal(sealed, what).partition(b"\n")
+        try:
+            told = json.loads(head)
+            return cls(told["size"], data if told["store"] is None else None, told["store"], told["path"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise IntegrityError(f"{what} does not parse") from error
+
+
+class DraftEntry(NamedTuple):
+    """An entry of a folder; `size` is None for a folder."""
+
+    name: str
+    size: int | None
+
+
+class DraftRecords:
+    """Records of all drafts in one storage."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    async def put(self, path: str, file: DraftFile) -> None:
+        """Create or replace the record of a file."""
+        await self._storage.put(_file_key(path), file.encode())
+
+    async def get(self, path: str) -> DraftFile:
+        """The record of a file; `NoDraft` when there is none."""
+        try:
+            found = await self._storage.get(_file_key(path))
+        except NotFound:
+            raise NoDraft(path) from None
+        return DraftFile.decode(path, found.data)
+
+    async def delete(self, path: str) -> None:
+        """Remove a file, or a folder with all in it; `NoDraft` when there is neither."""
+        try:
+            await self._storage.stat(_file_key(path))
+        except NotFound:
+            keys = [each async for each in self._keys(path)]
+        else:
+            keys = [_file_key(path)]
+        if not keys:
+            raise NoDraft(path)
+        await in_turns(self._storage.delete, keys)
+
+    async def files(self, folder: str) -> dict[str, DraftFile]:
+        """All files below a folder, by their paths in it, sorted."""
+        depth = len(_folder_key(folder).segments)
+        paths = sorted([_path_of(key.segments[depth:]) async for key in self._keys(folder)])
+        found = await in_turns(lambda path: self._found(f"{folder}/{path}" if folder else path), paths)
+        return {path: file for path, file in zip(paths, found, strict=True) if file is not None}
+
+    async def entries(self, folder: str) -> list[DraftEntry]:
+        """Folders and files directly in a folder, each kind by name.
+
+        One listing for a page, one more for a folder that fills it, and a read for each file.
+        """
+        top, names, after = _folder_key(folder), list[str](), None
+        while True:
+            page = await self._storage.list(top, after=after, limit=_PAGE)
+            for stat in page.items:
+                name = stat.key.segments[len(top.segments)]
+                if not names or names[-1] != name:
+                    names.append(name)
+            if page.after is None:
+                break
+            after = _behind(top / names[-1]) if names[-1].startswith(_FOLDER) else page.after
+        folders = [DraftEntry(unquote(name.removeprefix(_FOLDER)), None) for name in names if name.startswith(_FOLDER)]
+        files = [unquote(name.removeprefix(_FILE)) for name in names if name.startswith(_FILE)]
+        found = await in_turns(lambda name: self._found(f"{folder}/{name}" if folder else name), files)
+        sizes = [DraftEntry(name, file.size) for name, file in zip(files, found, strict=True) if file is not None]
+        return folders + sizes
+
+    async def _keys(self, folder: str) -> AsyncIterator[ObjectKey]:
+        async for stat in self._storage.iterate(_folder_key(folder)):
+            yield stat.key
+
+    async def _found(self, path: str) -> DraftFile | None:
+        """The record of a file; None when it has been removed since it was listed."""
+        with suppress(NoDraft):
+            return await self.get(path)
+        return None
+
+
+def _folder_key(folder: str) -> ObjectKey:
+    key = _ROOT
+    for name in check_file_path(folder).split("/") if folder else ():
+        key /= _segment(_FOLDER, name)
+    return key
+
+
+def _file_key(path: str) -> ObjectKey:
+    folder, _, name = check_file_path(path).rpartition("/")
+    return _folder_key(folder) / _segment(_FILE, name)
+
+
+def _segment(kind: str, name: str) -> str:
+    segment = kind + quote(name)
+    if len(segment) > MAX_SEGMENT_BYTES:
+        raise InvalidInput(f"the name {name[:80]!r}… is too long: {MAX_SEGMENT_BYTES} bytes are kept of one, escaped")
+    return segment
+
+
+def _path_of(segments: tuple[str, ...]) -> str:
+    return "/".join(unquote(segment[len(_FILE) :]) for segment in segments)
+
+
+def _behind(folder: ObjectKey) -> ObjectKey:
+    """A key behind all of a folder, and before anything that follows it."""
+    *parents, last = folder.segments
+    return ObjectKey("/".join([*parents, last + "0"]))  # "0" is the character that follows "/"

@@ -1,0 +1,33 @@
+"""Stores made of drafts: folders of files that other protocols wrote one by one."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from protoslice.drafts import Drafts
+from protoslice.server.api.json_answers import made_answer
+from protoslice.server.api.models import MadeModel
+from protoslice.server.api.routes.intake import CREATED, Options
+from protoslice.server.intake.uploads import counted
+from protoslice.server.middleware.body_limits import GuardedRoute
+from protoslice.server.middleware.context import context_of
+from protoslice.server.services import Given
+
+router = APIRouter(tags=["stores"], route_class=GuardedRoute)
+
+
+@router.post(
+    "/v1/drafts/{name:path}",
+    operation_id="store_draft",
+    status_code=201,
+    response_model=MadeModel,
+    responses=CREATED,
+    summary="Create a store of a folder of MLflow's artifacts",
+)
+async def store_draft(request: Request, services: Given, name: str, options: Options) -> Response:
+    """Create a store of all files below a folder as they are now; it shares their bytes."""
+    with counted(services, request):
+        made = await Drafts(services.stores).store(name.strip("/"), options)
+    context_of(request.scope).store = made.store.id
+    return await made_answer(request, services.stores, made)

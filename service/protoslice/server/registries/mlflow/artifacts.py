@@ -1,0 +1,96 @@
+"""Routes of single artifacts: write, read, list and remove."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Depends, Request
+from starlette.responses import JSONResponse, Response
+
+from protoslice import _core
+from protoslice.drafts import DraftFile, Drafts
+from protoslice.errors import NotFound
+from protoslice.server.access.places import url_of
+from protoslice.server.http.headers import Headers
+from protoslice.server.intake.uploads import counted, pieces_of
+from protoslice.server.middleware.body_limits import PART_BODY, takes_body
+from protoslice.server.middleware.context import context_of
+from protoslice.server.registries.file_answer import FileAnswer
+from protoslice.server.registries.hub.paths import Encoded
+from protoslice.server.registries.mlflow.answers import BASE, MlflowRoute, done
+from protoslice.server.services import Given, Services
+from protoslice.stores import Representation
+
+router = APIRouter(route_class=MlflowRoute, include_in_schema=False)
+
+
+def _drafts(services: Given) -> Drafts:
+    return Drafts(services.stores)
+
+
+Artifacts = Annotated[Drafts, Depends(_drafts)]
+
+
+@router.get("/api/3.0/mlflow/server-info")
+async def get_server_info() -> Response:
+    """Announce transfers in parts, which clients then use without being told to."""
+    return JSONResponse({"multipart_uploads_enabled": True, "multipart_downloads_enabled": True})
+
+
+@router.get(BASE + "/artifacts")
+async def list_artifacts(services: Given, drafts: Artifacts, path: str = "") -> Response:
+    """Files and folders directly in a folder, by their base names; none where there is no folder."""
+    entries = await drafts.entries(path.strip("/"))
+
+    def listed() -> dict[str, Any]:
+        return {"files": [_entry_json(name, size) for name, size in entries]}
+
+    return JSONResponse(await services.stores.worker.sized(200 * len(entries), listed))
+
+
+def _entry_json(name: str, size: int | None) -> dict[str, Any]:
+    return {"path": name, "is_dir": True} if size is None else {"path": name, "is_dir": False, "file_size": str(size)}
+
+
+@router.put(BASE + "/artifacts/{name:path}")
+@takes_body(PART_BODY)
+async def put_artifact(request: Request, services: Given, drafts: Artifacts, name: Encoded) -> Response:
+    """Write an artifact, or a new version of one."""
+    with counted(services, request):
+        file = await drafts.put(name, pieces_of(request))
+    context_of(request.scope).store = file.store
+    return done()
+
+
+@router.get(BASE + "/artifacts/{name:path}")
+async def get_artifact(request: Request, services: Given, drafts: Artifacts, name: Encoded) -> Response:
+    """Get an artifact, whole or by range."""
+    return await _answered(request, services, name, await drafts.get(name))
+
+
+@router.delete(BASE + "/artifacts/{name:path}")
+async def delete_artifact(drafts: Artifacts, name: Encoded) -> Response:
+    """Remove an artifact, or a folder of them."""
+    await drafts.delete(name)
+    return done()
+
+
+async def _answered(request: Request, services: Services, name: str, file: DraftFile) -> Response:
+    """The bytes of a file: those in its record, or those of a store, which the answer names."""
+    if file.store is None or file.path is None:
+        rope = _of_bytes(name, file.data or b"")
+        return FileAnswer(rope, [], location=url_of(request.scope, f"{BASE}/artifacts/{quote(name)}"))
+    context_of(request.scope).store = file.store
+    try:
+        rope = (await services.stores.view(file.store)).file(file.path)
+    except NotFound:
+        raise NotFound(f"the store of the artifact {name!r} has been removed: log it again") from None
+    told: Headers = [(b"protoslice-store", file.store.encode())]
+    return FileAnswer(rope, told, location=url_of(request.scope, f"/v1/stores/{file.store}/files/{quote(file.path)}"))
+
+
+def _of_bytes(name: str, data: bytes) -> Representation:
+    digest = hashlib.sha256(data)
+    return Representation(_core.Rope([data]), (), digest.hexdigest(), name.rpartition("/")[2], sha256=digest.digest())

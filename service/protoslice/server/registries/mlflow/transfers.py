@@ -1,0 +1,122 @@
+"""Routes of transfers in parts, in both directions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
+from starlette.responses import JSONResponse, Response
+
+from protoslice.drafts import MOST_PARTS, new_session
+from protoslice.server.access.places import url_of
+from protoslice.server.api.json_answers import encoded
+from protoslice.server.http.headers import read_fields
+from protoslice.server.intake.uploads import counted, pieces_of
+from protoslice.server.middleware.body_limits import PART_BODY, takes_body
+from protoslice.server.middleware.clients import pseudonym
+from protoslice.server.middleware.context import context_of
+from protoslice.server.registries.hub.paths import Encoded
+from protoslice.server.registries.mlflow.answers import BASE, MlflowRoute, done
+from protoslice.server.registries.mlflow.artifacts import Artifacts
+from protoslice.server.services import Given
+
+router = APIRouter(route_class=MlflowRoute, include_in_schema=False)
+
+_PARTS: Final = BASE + "/parts"
+_UNKEPT: Final = {"cache-control": "no-store"}
+"""Answers that hold the caller's credential."""
+Session = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
+
+
+class WantedParts(BaseModel):
+    """Upload of a file in parts; the path is the client's own, of which the base name counts."""
+
+    path: str = Field(max_length=4096)
+    num_parts: int = Field(default=1, ge=1, le=MOST_PARTS)
+
+
+class SentPart(BaseModel):
+    """A part that was sent, and what its answer called it."""
+
+    part_number: int = Field(ge=1, le=MOST_PARTS)
+    etag: str = Field(max_length=200)
+
+
+class SentParts(BaseModel):
+    """End of an upload in parts."""
+
+    path: str = Field(max_length=4096)
+    upload_id: Session
+    parts: list[SentPart] = Field(default=[], max_length=MOST_PARTS)
+
+
+@router.get(BASE + "/presigned/{name:path}")
+async def plan_download(request: Request, drafts: Artifacts, name: Encoded) -> Response:
+    """Tell where an artifact is read by range, and with which headers."""
+    file = await drafts.get(name)
+    url = _absolute(request, f"{BASE}/artifacts/{request.path_params['name']}")
+    return JSONResponse({"url": url, "headers": _permission(request), "file_size": file.size}, headers=_UNKEPT)
+
+
+@router.post(BASE + "/mpu/create/{name:path}")
+async def begin_upload(request: Request, services: Given, body: WantedParts) -> Response:
+    """Begin the upload of a file in parts; nothing is kept before the first part comes."""
+    session, headers = new_session(), _permission(request)
+    at = _absolute(request, f"{_PARTS}/{session}/{request.path_params['name']}")
+
+    def planned() -> bytes:
+        parts = [
+            {"url": f"{at}?number={number}", "part_number": number, "headers": headers}
+            for number in range(1, body.num_parts + 1)
+        ]
+        return encoded({"upload_id": session, "credentials": parts})
+
+    told = await services.stores.worker.sized(300 * body.num_parts, planned)
+    return Response(told, headers=_UNKEPT, media_type="application/json")
+
+
+@router.put(_PARTS + "/{session}/{name:path}")
+@takes_body(PART_BODY)
+async def put_part(
+    request: Request, services: Given, drafts: Artifacts, session: Session, name: Encoded, number: int
+) -> Response:
+    """Take a part; its entity tag names it."""
+    with counted(services, request):
+        client = pseudonym(context_of(request.scope).key)
+        part = await drafts.put_part(session, number, pieces_of(request), client)
+    return JSONResponse({}, headers={"etag": f'"{part}"'})
+
+
+@router.post(BASE + "/mpu/complete/{name:path}")
+async def finish_upload(
+    request: Request, services: Given, drafts: Artifacts, name: Encoded, body: SentParts
+) -> Response:
+    """Make the file of its parts."""
+    with counted(services, request):
+        parts = [(part.part_number, part.etag.strip('"')) for part in body.parts]
+        file = await drafts.join(_target(name, body.path), body.upload_id, parts)
+    context_of(request.scope).store = file.store
+    return done()
+
+
+@router.post(BASE + "/mpu/abort/{name:path}")
+async def end_upload() -> Response:
+    """Give up an upload; its parts expire like any other upload."""
+    return done()
+
+
+def _target(folder: str, local: str) -> str:
+    """Path in a folder of the file at a client's own path, which may be one of Windows."""
+    base = local.replace("\\", "/").rpartition("/")[2]
+    return f"{folder}/{base}"
+
+
+def _absolute(request: Request, path: str) -> str:
+    return f"{request.url.scheme}://{request.url.netloc}{url_of(request.scope, path)}"
+
+
+def _permission(request: Request) -> dict[str, str]:
+    """The caller's own credential, which its client does not send by itself where these answers lead it."""
+    found = read_fields(request.scope).get(b"authorization")
+    return {} if found is None else {"Authorization": found}

@@ -1,0 +1,169 @@
+"""Drafts over a storage: files one by one, folders, parts in any order, and stores made of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from tests.support.stores import onnx, opened
+
+from protoslice.drafts import DraftEntry, DraftFile, Drafts, NoDraft, UnknownPart, new_session
+from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded
+from protoslice.storage import MemoryStorage, ObjectKey
+from protoslice.stores import IngestRequest, Stores
+from protoslice.stores.layout import keys
+
+LARGE = onnx(7, 50_000)
+
+
+async def pieces(*data: bytes) -> AsyncIterator[bytes]:
+    for piece in data:
+        yield piece
+
+
+async def content(stores: Stores, file: DraftFile) -> bytes:
+    if file.store is None:
+        return file.data or b""
+    return await (await stores.view(file.store)).file(file.path or "").read(1 << 30)
+
+
+def in_drafts(work: Callable[[Drafts, Stores], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with opened(MemoryStorage()) as stores:
+            await work(Drafts(stores), stores)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("size", [0, 1, 16 << 10, (16 << 10) + 1, 3 << 20])
+def test_a_file_comes_back_whatever_its_size(size: int) -> None:
+    async def work(drafts: Drafts, stores: Stores) -> None:
+        data = bytes(range(251)) * (size // 251 + 1)
+        await drafts.put("0/run/artifacts/a ü.bin", pieces(data[: size // 2], data[size // 2 : size]))
+        found = await drafts.get("0/run/artifacts/a ü.bin")
+        assert found.size == size
+        assert await content(stores, found) == data[:size]
+
+    in_drafts(work)
+
+
+def test_a_large_file_is_a_store_at_once() -> None:
+    async def work(drafts: Drafts, stores: Stores) -> None:
+        file = await drafts.put("0/r/model.onnx", pieces(LARGE))
+        assert (await stores.get(file.store or "")).type == "onnx.ModelProto"
+
+    in_drafts(work)
+
+
+def test_a_folder_lists_one_level_whatever_lies_below() -> None:
+    async def work(drafts: Drafts, _: Stores) -> None:
+        for number in range(300):  # more than one listing holds
+            await drafts.put(f"top/deep/{number}/x", pieces(b"x"))
+        for path in ("top/a", "top/dee", "top/deep.txt", "top/z/y", "other/a"):
+            await drafts.put(path, pieces(b"123"))
+        folders, files = [("deep", None), ("z", None)], [(name, 3) for name in ("a", "dee", "deep.txt")]
+        assert await drafts.entries("top") == [DraftEntry(*each) for each in (*folders, *files)]
+        assert [entry.name for entry in await drafts.entries("")] == ["other", "top"]
+        assert await drafts.entries("nothing") == await drafts.entries("top/a") == []
+
+    in_drafts(work)
+
+
+def test_a_name_is_a_file_now_and_a_folder_later() -> None:
+    async def work(drafts: Drafts, stores: Stores) -> None:
+        await drafts.put("r/a", pieces(b"file"))
+        await drafts.delete("r/a")
+        await drafts.put("r/a/b", pieces(b"inside"))
+        assert await drafts.entries("r") == [DraftEntry("a", None)]
+        await drafts.delete("r")
+        assert await drafts.entries("") == []
+        with pytest.raises(NoDraft):
+            await drafts.delete("r")
+
+    in_drafts(work)
+
+
+def test_parts_come_in_any_order_and_twice() -> None:
+    async def work(drafts: Drafts, stores: Stores) -> None:
+        session, sent = new_session(), dict[int, str]()
+        for number in (3, 1, 2, 1):
+            piece = LARGE[(number - 1) * 20_000 : number * 20_000 if number < 3 else None]
+            sent[number] = await drafts.put_part(session, number, pieces(piece), "")
+        file = await drafts.join("r/m.onnx", session, list(sent.items()))
+        assert await content(stores, file) == LARGE
+        assert await content(stores, await drafts.get("r/m.onnx")) == LARGE
+
+    in_drafts(work)
+
+
+def test_a_part_belongs_to_its_session_and_number() -> None:
+    async def work(drafts: Drafts, _: Stores) -> None:
+        session, other = new_session(), new_session()
+        part = await drafts.put_part(session, 1, pieces(b"1"), "")
+        for asked, number in ((other, 1), (session, 2)):
+            with pytest.raises(UnknownPart):
+                await drafts.join("r/f", asked, [(number, part)])
+        for count in (0, 10_001):
+            with pytest.raises(LimitExceeded):
+                await drafts.join("r/f", session, [(1, part)] * count)
+        with pytest.raises(NoDraft):
+            await drafts.get("r/f")
+
+    in_drafts(work)
+
+
+def test_a_store_of_a_folder_has_its_files_and_writes_no_large_one_again() -> None:
+    async def work(drafts: Drafts, stores: Stores) -> None:
+        await drafts.put("0/r/artifacts/model/model.onnx", pieces(LARGE * 4))
+        await drafts.put("0/r/artifacts/model/MLmodel", pieces(b"flavors: {}"))
+        await drafts.put("0/r/artifacts/notes.txt", pieces(b"no part of it"))
+        before = await stored(stores)
+        made = await drafts.store("0/r/artifacts/model", IngestRequest(tags=("m:1",)))
+        assert await stored(stores) - before < len(LARGE)
+        assert {file.path: file.size for file in made.store.files} == {"MLmodel": 11, "model.onnx": 4 * len(LARGE)}
+        again = await drafts.store("0/r/artifacts/model", IngestRequest())
+        assert (again.store.id, again.created) == (made.store.id, False)
+        with pytest.raises(NoDraft):
+            await drafts.store("0/r/nothing", IngestRequest())
+
+    in_drafts(work)
+
+
+async def stored(stores: Stores) -> int:
+    return sum([item.size async for item in stores.storage.iterate(keys.OBJECTS)])
+
+
+@pytest.mark.parametrize("path", ["../x", "/x", "a//b", "a/./b", "a/..", "", "a\\b", "a\0b", "x" * 1025, "é" * 100])
+def test_paths_that_climb_or_do_not_fit_are_refused(path: str) -> None:
+    async def work(drafts: Drafts, _: Stores) -> None:
+        with pytest.raises(InvalidInput):
+            await drafts.put(path, pieces(b"x"))
+
+    in_drafts(work)
+
+
+def test_a_damaged_record_is_told() -> None:
+    async def work(drafts: Drafts, stores: Stores) -> None:
+        await drafts.put("r/f", pieces(b"abc"))
+        key = ObjectKey("drafts/d-r/f-f")
+        sealed = (await stores.storage.get(key)).data
+        await stores.storage.put(key, sealed.replace(b"abc", b"abd"))
+        with pytest.raises(IntegrityError, match="r/f"):
+            await drafts.get("r/f")
+
+    in_drafts(work)
+
+
+def test_a_writer_that_dies_leaves_the_file_that_was_there() -> None:
+    async def dying() -> AsyncIterator[bytes]:
+        yield LARGE
+        raise ConnectionError
+
+    async def work(drafts: Drafts, stores: Stores) -> None:
+        await drafts.put("r/f", pieces(b"old"))
+        with pytest.raises(ConnectionError):
+            await drafts.put("r/f", dying())
+        assert await content(stores, await drafts.get("r/f")) == b"old"
+
+    in_drafts(work)

@@ -1,0 +1,114 @@
+"""MLflow's artifact proxy over a real socket: the requests of its client, and those that hurt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.server.access.closed import bearer
+from tests.support.live import live_server
+from tests.support.stores import onnx
+
+from protoslice.server.app import create_app
+from protoslice.server.settings import Settings
+from protoslice.server.transport.uvicorn_config import uvicorn_config
+
+BASE = "/api/2.0/mlflow-artifacts"
+RUN = f"{BASE}/artifacts/7/run/artifacts"
+
+
+def listed(client: httpx.Client, path: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = client.get(f"{BASE}/artifacts", params={"path": path}).json()["files"]
+    return found
+
+
+def test_artifacts_are_written_listed_read_and_removed(client: httpx.Client) -> None:
+    model = onnx(3, 40_000)
+    for name, data in (("model/model.onnx", model), ("model/MLmodel", b"flavors: {}"), ("a b+ü.txt", b"")):
+        assert client.put(f"{RUN}/{name}", content=data).json() == {}
+    assert listed(client, "7/run/artifacts") == [
+        {"path": "model", "is_dir": True},
+        {"path": "a b+ü.txt", "is_dir": False, "file_size": "0"},
+    ]
+    assert {each["path"]: each["file_size"] for each in listed(client, "7/run/artifacts/model")} == {
+        "model.onnx": str(len(model)), "MLmodel": "11",
+    }  # fmt: skip
+    got = client.get(f"{RUN}/model/model.onnx")
+    assert got.content == model
+    assert client.get(f"/v1/stores/{got.headers['protoslice-store']}").json()["type"] == "onnx.ModelProto"
+    assert client.delete(f"{RUN}/model").json() == {}
+    assert [each["path"] for each in listed(client, "7/run/artifacts")] == ["a b+ü.txt"]
+
+
+def test_a_download_is_planned_and_read_by_range(client: httpx.Client) -> None:
+    for name, data in (("small", b"0123456789"), ("large", bytes(range(256)) * 1000)):
+        client.put(f"{RUN}/{name}", content=data)
+        plan = client.get(f"{BASE}/presigned/7/run/artifacts/{name}").json()
+        assert plan["file_size"] == len(data)
+        part = httpx.get(plan["url"], headers={**plan["headers"], "range": "bytes=2-6"})
+        assert (part.status_code, part.content) == (206, data[2:7])
+
+
+def test_a_file_in_parts_is_whole_once_they_are_joined(client: httpx.Client) -> None:
+    data = bytes(range(251)) * 400
+    wanted = {"path": "C:\\models\\big.bin", "num_parts": 3}
+    begun = client.post(f"{BASE}/mpu/create/7/run/artifacts/dir", json=wanted).json()
+    sent = []
+    for credential in reversed(begun["credentials"]):
+        number = credential["part_number"]
+        piece = data[(number - 1) * 40_000 : number * 40_000]
+        put = httpx.put(credential["url"], content=piece, headers=credential["headers"])
+        sent.append({"part_number": number, "etag": put.headers["etag"], "url": credential["url"]})
+    done = {"path": "C:\\models\\big.bin", "upload_id": begun["upload_id"], "parts": sent}
+    assert client.post(f"{BASE}/mpu/complete/7/run/artifacts/dir", json=done).json() == {}
+    assert client.get(f"{RUN}/dir/big.bin").content == data
+    assert client.post(f"{BASE}/mpu/abort/7/run/artifacts/dir", json=done).json() == {}
+
+
+def test_a_folder_becomes_a_store_by_one_call(client: httpx.Client) -> None:
+    client.put(f"{RUN}/whole/model.onnx", content=onnx(4, 30_000))
+    client.put(f"{RUN}/whole/MLmodel", content=b"flavors: {}")
+    made = client.post("/v1/drafts/7/run/artifacts/whole", params={"tag": "whole:1"})
+    assert made.status_code == 201
+    assert made.json()["root"] == "model.onnx"
+    assert client.get("/v1/stores/whole:1/files/MLmodel").content == b"flavors: {}"
+    assert client.post("/v1/drafts/7/run/artifacts/whole").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code"),
+    [
+        ("GET", "/artifacts/none", None, 404, "RESOURCE_DOES_NOT_EXIST"),
+        ("DELETE", "/artifacts/none", None, 404, "RESOURCE_DOES_NOT_EXIST"),
+        ("GET", "/presigned/none", None, 404, "RESOURCE_DOES_NOT_EXIST"),
+        ("PUT", "/artifacts/a/%2E%2E/b", b"x", 400, "INVALID_PARAMETER_VALUE"),
+        ("GET", "/artifacts?path=../x", None, 400, "INVALID_PARAMETER_VALUE"),
+        ("PUT", "/parts/short/x?number=1", b"x", 400, "INVALID_PARAMETER_VALUE"),
+        ("POST", "/mpu/create/x", b'{"path":"f","num_parts":10001}', 400, "INVALID_PARAMETER_VALUE"),
+        ("POST", "/mpu/complete/x", b'{"path":"f","upload_id":"%s","parts":[]}' % (b"0" * 32), 413, "BAD_REQUEST"),
+        ("POST", "/mpu/complete/x", b"{", 400, "INVALID_PARAMETER_VALUE"),
+    ],
+)
+def test_failures_have_the_form_of_mlflow(
+    client: httpx.Client, method: str, path: str, body: bytes | None, status: int, code: str
+) -> None:
+    told = client.request(method, BASE + path, content=body, headers={"content-type": "application/json"})
+    assert (told.status_code, told.json()["error_code"]) == (status, code), told.text
+    assert told.json()["message"]
+
+
+def test_a_closed_service_gives_the_credential_of_the_caller_back_to_it(tmp_path: Path) -> None:
+    settings = Settings(storage=tmp_path.as_uri(), space_watermark_bytes=0, auth="tokens")
+    app = create_app(settings)
+    with live_server(uvicorn_config(app, settings)) as live, httpx.Client(base_url=live.url) as client:
+        assert app.services.first_token is not None
+        headers = bearer(app.services.first_token.text)
+        assert client.put(f"{RUN}/f", content=b"secret").json()["error_code"] == "UNAUTHENTICATED"
+        assert client.put(f"{RUN}/f", content=b"secret", headers=headers).status_code == 200
+        plan = client.get(f"{BASE}/presigned/7/run/artifacts/f", headers=headers).json()
+        assert client.get(plan["url"]).status_code == 401
+        got = client.get(plan["url"], headers=plan["headers"])
+        assert got.content == b"secret"
+        assert "private" in got.headers["cache-control"]
