@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from protoslice.defaults import MAX_UPLOAD_BYTES, OPEN_STORES, SPACE_WATERMARK_BYTES, WORKER_THREADS
 from protoslice.stores.cache import CacheOptions
 from protoslice.stores.catalog.claims import RENEW_SECONDS
-from protoslice.stores.ingest.rules import RulesByType
+from protoslice.stores.ingest.root.rules import RulesByType
 from protoslice.stores.uploads import UploadOptions
 
 

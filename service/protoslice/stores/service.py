@@ -40,7 +40,7 @@ from protoslice.stores.ingest.external import ExternalObjects
 from protoslice.stores.ingest.ingest import Ingest, IntakeOptions
 from protoslice.stores.ingest.inspection import Types
 from protoslice.stores.ingest.persist import StoreDraft
-from protoslice.stores.ingest.rules import check_kept
+from protoslice.stores.ingest.root.rules import check_kept
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.fresh import put_all_new
 from protoslice.stores.layout.version import check_layout

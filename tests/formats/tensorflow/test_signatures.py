@@ -11,7 +11,7 @@ from protoslice import schema
 from protoslice.errors import LimitExceeded, NotFound, Unsupported
 from protoslice.facts import Signature, SignatureTensor
 from protoslice.formats.model import Model, RootProto
-from protoslice.stores.reading.signatures import signatures_page
+from protoslice.stores.reading.tensors.signatures import signatures_page
 
 
 def saved_model(*tags: tuple[str, ...], each: int = 2) -> Any:

@@ -16,7 +16,7 @@ from protoslice.library.opening import open_proto
 from protoslice.riegeli import RecordWriter
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
-from protoslice.stores.ingest.side import StoredSide
+from protoslice.stores.ingest.root.side import StoredSide
 
 MIB = 1 << 20
 CODECS = ["brotli", "zstd", "snappy", "transpose"]

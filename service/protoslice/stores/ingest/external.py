@@ -23,10 +23,10 @@ from protoslice.stores.catalog.claims import Claims
 from protoslice.stores.ingest.inspection import Scan, Types
 from protoslice.stores.ingest.packs import FilePlace
 from protoslice.stores.ingest.persist import StoreDraft, drafted
-from protoslice.stores.ingest.prepare import NotARoot, Prepared, prepare_root
 from protoslice.stores.ingest.receive import Received
-from protoslice.stores.ingest.roots import Root, choose_root
-from protoslice.stores.ingest.rules import RulesByType
+from protoslice.stores.ingest.root.choice import Root, choose_root
+from protoslice.stores.ingest.root.prepare import NotARoot, Prepared, prepare_root
+from protoslice.stores.ingest.root.rules import RulesByType
 from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.names import FilePaths

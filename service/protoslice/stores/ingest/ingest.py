@@ -18,12 +18,12 @@ from protoslice.stores.catalog.files import FileRef
 from protoslice.stores.ingest.inspection import Inspection, Types
 from protoslice.stores.ingest.packs import FilePlace, Packs
 from protoslice.stores.ingest.persist import StoreDraft, drafted
-from protoslice.stores.ingest.prepare import NotARoot, Prepared, prepare_root
 from protoslice.stores.ingest.receive import FileSink, Received
-from protoslice.stores.ingest.roots import choose_root
-from protoslice.stores.ingest.rules import RulesByType
+from protoslice.stores.ingest.root.choice import choose_root
+from protoslice.stores.ingest.root.prepare import NotARoot, Prepared, prepare_root
+from protoslice.stores.ingest.root.rules import RulesByType
+from protoslice.stores.ingest.root.side import StoredSide
 from protoslice.stores.ingest.sharing import Sharing, worth_sharing
-from protoslice.stores.ingest.side import StoredSide
 from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectExtent, ObjectLocation
 from protoslice.stores.names import FilePaths, check_request

@@ -13,7 +13,7 @@ from protoslice.stores.catalog.files import entries_of_files
 from protoslice.stores.clock import now
 from protoslice.stores.envelope import seal
 from protoslice.stores.ingest.receive import Received
-from protoslice.stores.ingest.roots import Root
+from protoslice.stores.ingest.root.choice import Root
 from protoslice.stores.layout import keys
 from protoslice.stores.manifest import LARGEST_INLINE, Manifest
 from protoslice.stores.requests import IngestRequest

@@ -35,8 +35,8 @@ from protoslice.stores.reading.chunks import StoreChunks
 from protoslice.stores.reading.documents import ROOT, StoreDocument, StoreDocuments
 from protoslice.stores.reading.records import FindType, RecordsRequest, StoreRecords
 from protoslice.stores.reading.root import OpenRoot
-from protoslice.stores.reading.signatures import signatures_page
-from protoslice.stores.reading.tensors import StoreTensors
+from protoslice.stores.reading.tensors.signatures import signatures_page
+from protoslice.stores.reading.tensors.tensors import StoreTensors
 from protoslice.stores.reading.tree import nodes_below
 from protoslice.stores.reading.treemap import steps_of_treemap
 

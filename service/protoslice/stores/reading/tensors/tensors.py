@@ -25,7 +25,7 @@ from protoslice.stores.objects.joined import JoinedObject
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import StoredObject
 from protoslice.stores.paging import PageBudget, ResultPage, first_item
-from protoslice.stores.reading.tensor_order import TensorOrder, finding
+from protoslice.stores.reading.tensors.order import TensorOrder, finding
 
 _BYTES: Final = "application/octet-stream"
 _JSON: Final = "application/json"

@@ -17,7 +17,7 @@ from protoslice.errors import CorruptModel, InvalidInput
 from protoslice.storage import MemoryStorage
 from protoslice.storage.wrappers.metered import Call, MeteredStorage
 from protoslice.stores import OpenStore, Stores
-from protoslice.stores.reading import tensors
+from protoslice.stores.reading.tensors import tensors
 
 IDS = np.random.default_rng(1).integers(0, 1 << 40, 300_000)
 
@@ -143,7 +143,7 @@ def test_statistics_stop_when_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> N
             begun.append(1)
             yield None
 
-    monkeypatch.setattr("protoslice.stores.reading.tensors.steps_of_statistics", endless)
+    monkeypatch.setattr("protoslice.stores.reading.tensors.tensors.steps_of_statistics", endless)
 
     async def work(store: OpenStore, calls: list[Call]) -> None:
         task = asyncio.create_task(store.tensors.one("ids", None, "stats"))

@@ -16,7 +16,7 @@ from protoslice.schema.text_worker import serialized_apart
 from protoslice.sources.source import RangeSource
 from protoslice.stores.ingest.inspection import Types
 from protoslice.stores.ingest.receive import Received
-from protoslice.stores.ingest.rules import RulesByType, planned
+from protoslice.stores.ingest.root.rules import RulesByType, planned
 from protoslice.stores.requests import IngestRequest
 
 _TEXT_AT_ONCE: Final = 64 << 10

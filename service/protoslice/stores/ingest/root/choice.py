@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.formats.roots import Candidate, likeliest_first, manifests_of, tried
-from protoslice.stores.ingest.prepare import NotARoot, Prepared
 from protoslice.stores.ingest.receive import Received
+from protoslice.stores.ingest.root.prepare import NotARoot, Prepared
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.objects.stored import StoredFile
 from protoslice.stores.requests import IngestRequest

@@ -1,0 +1,1 @@
+"""Tensors and signatures of an opened store."""
