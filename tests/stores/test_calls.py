@@ -35,8 +35,8 @@ def test_an_upload_asks_for_nothing_that_it_has_written(stores: int) -> None:
         assert (made.created, made.store.tags) == (True, ("net:2",))
 
     found = calls(tagged, stores=stores)
-    # The file, its sums, the claim and the reference; three entries, the manifest, and the tag; the claim is read once.
-    assert found.requests == 10
+    # The file, the claim and the reference; three entries, the manifest, and the tag; the claim is read once.
+    assert found.requests == 9
     assert {name for name, _ in found.calls} <= {"writer", "write", "commit", "put_if_absent", "put", "get_range"}
     assert found.calls["get_range", "objects"] == 1
 

@@ -43,6 +43,18 @@ def test_records_are_kept_byte_for_byte() -> None:
     assert manifest.named().id == MANIFEST.id, "where the records lie is no part of a store's identity"
 
 
+def test_sums_are_kept_once_for_each_object() -> None:
+    pack = ObjectLocation(9, key="objects/0069000000-aa/file-0", etag="e", sums=b"1234")
+    apart = ObjectLocation(1 << 30, key="objects/0069000000-aa/file-2", etag="f")
+    packed = tuple(ObjectLocation(3, parts=(pack,), at=at) for at in (0, 3, 6))
+    files = tuple(File(path, 3, "a" * 64) for path in "abc")
+    manifest = replace(MANIFEST, files=(*files, File("m.onnx", 1 << 30, "b" * 64)), objects=(*packed, apart))
+    assert Manifest.decode(manifest.encode()) == manifest
+    assert manifest.encode().count(b"MTIzNA==") == 1
+    assert {key for key in manifest.keys if "file-" in key} == {pack.key, apart.key, f"{apart.key}.sums"}
+    assert pack.names == {"0069000000-aa": {"file-0"}}, "no sums are beside it"
+
+
 def test_a_manifest_without_records_of_its_own_is_read() -> None:
     raw = json.loads(unseal(MANIFEST.encode(), "it"))
     del raw["inline"]

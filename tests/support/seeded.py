@@ -42,7 +42,7 @@ async def seed(storage: Storage, count: int) -> None:
     created = datetime(2026, 1, 1, tzinfo=UTC)
     for number in range(count):
         attempt = f"{1_700_000_000 + number:010x}-{number:020x}"
-        location = ObjectLocation(3, key=f"objects/{attempt}/file-0")
+        location = ObjectLocation(3, key=f"objects/{attempt}/file-0", sums=bytes(4))
         manifest = Manifest(
             id=f"{number * 0x9E3779B97F4A7C15 % (1 << 64):016x}{number:048x}", type=None, root=None, chunks=0,
             min_chunk=1, max_chunk=2, created=created + timedelta(seconds=number), source="", attempt=attempt,

@@ -20,6 +20,7 @@ from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.stores import Created, IngestRequest, OpenStore, Representation, StoreOptions, Stores
 from protoslice.stores.collection.garbage import collect_garbage
 from protoslice.stores.ingest import persist
+from protoslice.stores.layout import fresh
 
 T = TypeVar("T")
 
@@ -40,9 +41,12 @@ def onnx(*sizes: int, seed: int = 0) -> bytes:
 
 
 @contextmanager
-def records_apart(largest: int = -1) -> Iterator[None]:
-    """Context or decorator: manifests hold records of at most `largest` bytes, others are objects."""
-    with patch.object(persist, "LARGEST_INLINE", largest):
+def records_apart(largest: int = -1, *, sums: int = -1) -> Iterator[None]:
+    """Context or decorator: manifests hold records of at most `largest` bytes; others are objects.
+
+    Sums of at most `sums` bytes lie in the records of what is stored; others are objects.
+    """
+    with patch.object(persist, "LARGEST_INLINE", largest), patch.object(fresh, "LARGEST_INLINE_SUMS", sums):
         yield
 
 

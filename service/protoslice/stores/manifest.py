@@ -7,6 +7,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Final
 
 from protoslice.errors import IntegrityError
@@ -19,6 +20,11 @@ _FILE_WEIGHT: Final = 120
 """Bytes of JSON per file beside its path, about."""
 LARGEST_INLINE: Final = 16 << 10
 """Bytes of the largest record that a manifest holds itself; a larger one is an object."""
+LARGEST_INLINE_SUMS: Final = 1 << 10
+"""Bytes of the largest sums that a location holds itself.
+
+These are the sums of 16 MiB, which a bucket takes in one request.
+"""
 STORE: Final = "store"
 """Name in a claim, of no object: the store that the attempt was made for may be published."""
 
@@ -35,6 +41,8 @@ class ObjectLocation:
     """Consecutive locations that make up the bytes, if these are not exactly one object."""
     at: int = 0
     """Offset of the bytes in the first part: an object may hold others before and behind them."""
+    sums: bytes | None = None
+    """Block sums of an own object; None when they are an object beside it."""
 
     @classmethod
     def joined(cls, parts: Sequence[ObjectLocation]) -> ObjectLocation:
@@ -72,11 +80,20 @@ class ObjectLocation:
             yield from part.keys
 
     @property
+    def needs(self) -> Iterator[str]:
+        """Keys of the storage's own objects at this location, and of the sums that are objects."""
+        for each in self.objects:
+            if each.key is not None:
+                yield each.key
+                if each.sums is None:
+                    yield f"{each.key}.sums"
+
+    @property
     def names(self) -> dict[str, set[str]]:
         """Names of the storage's own objects at this location, and of their sums, by attempt."""
         found: dict[str, set[str]] = {}
-        for _, attempt, name in (key.split("/") for key in self.keys):
-            found.setdefault(attempt, set()).update((name, f"{name}.sums"))
+        for _, attempt, name in (key.split("/") for key in self.needs):
+            found.setdefault(attempt, set()).add(name)
         return found
 
 
@@ -216,12 +233,15 @@ class Manifest:
         return tuple(name for name in self.records if name not in self.inline)
 
     @property
+    def stored(self) -> tuple[ObjectLocation, ...]:
+        """Locations of the files, and of the side object if there is one."""
+        return (*self.objects, *([self.side] if self.side else []))
+
+    @property
     def keys(self) -> set[str]:
         """Keys of everything that the store needs: objects, their sums, and the records beside them."""
-        stored = (*self.objects, *([self.side] if self.side else []))
-        objects = {key for each in stored for key in each.keys}
-        beside = {f"objects/{self.attempt}/{name}" for name in self.beside}
-        return objects | {f"{key}.sums" for key in objects} | beside
+        objects = {key for each in self.stored for key in each.needs}
+        return objects | {f"objects/{self.attempt}/{name}" for name in self.beside}
 
     def keys_in(self, attempt: str) -> set[str]:
         """Keys of the objects of one attempt that the store needs."""
@@ -243,8 +263,11 @@ def _as_dict(manifest: Manifest) -> dict[str, Any]:
     data: dict[str, Any] = {name: getattr(manifest, name) for name in Manifest.__slots__}
     data["created"] = manifest.created.isoformat()
     data["files"] = [[file.path, file.size, file.sha256] for file in manifest.files]
-    data["objects"] = [stored_as_dict(stored) for stored in manifest.objects]
-    data["side"] = stored_as_dict(manifest.side) if manifest.side else None
+    data["objects"] = [_without_sums(stored) for stored in manifest.objects]
+    data["side"] = _without_sums(manifest.side) if manifest.side else None
+    # Beside the locations, since an object may hold ten thousand files, and as many extents of one.
+    if sums := {each.key: each.sums for stored in manifest.stored for each in stored.objects if each.sums is not None}:
+        data["sums"] = {key: b64encode(each).decode() for key, each in sums.items()}
     if not manifest.rules:
         del data["rules"]  # programs that know no rules read the stores that have none
     data["inline"] = {name: b64encode(record).decode() for name, record in manifest.inline.items()}
@@ -253,22 +276,31 @@ def _as_dict(manifest: Manifest) -> dict[str, Any]:
 
 def stored_as_dict(stored: ObjectLocation) -> dict[str, Any]:
     """Convert a location to a JSON object for `stored_from_dict`."""
+    sums = {"sums": b64encode(stored.sums).decode()} if stored.sums is not None else {}
+    parts = {"parts": [stored_as_dict(part) for part in stored.parts]} if stored.parts else {}
+    return _without_sums(stored) | parts | sums
+
+
+def _without_sums(stored: ObjectLocation) -> dict[str, Any]:
     fields: dict[str, Any] = {"size": stored.size, "key": stored.key, "uri": stored.uri, "etag": stored.etag}
-    fields["parts"] = [stored_as_dict(part) for part in stored.parts] or None
+    fields["parts"] = [_without_sums(part) for part in stored.parts] or None
     fields["at"] = stored.at or None
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def stored_from_dict(raw: dict[str, Any]) -> ObjectLocation:
-    """Parse the output of `stored_as_dict`."""
-    return ObjectLocation(**(raw | {"parts": tuple(stored_from_dict(part) for part in raw.get("parts", ()))}))
+def stored_from_dict(raw: dict[str, Any], sums: Mapping[str, bytes] = MappingProxyType({})) -> ObjectLocation:
+    """Parse the output of `stored_as_dict`; `sums` are those of objects by key, if they lie elsewhere."""
+    parts = tuple(stored_from_dict(part, sums) for part in raw.get("parts", ()))
+    own = b64decode(raw["sums"], validate=True) if "sums" in raw else sums.get(raw.get("key", ""))
+    return ObjectLocation(**(raw | {"parts": parts, "sums": own}))
 
 
 def _from_dict(raw: dict[str, Any]) -> dict[str, Any]:
+    sums = {key: b64decode(each, validate=True) for key, each in raw.pop("sums", {}).items()}
     raw["created"] = datetime.fromisoformat(raw["created"])
     raw["files"] = tuple(File(*file) for file in raw["files"])
-    raw["objects"] = tuple(stored_from_dict(stored) for stored in raw["objects"])
-    raw["side"] = stored_from_dict(raw["side"]) if raw["side"] else None
+    raw["objects"] = tuple(stored_from_dict(stored, sums) for stored in raw["objects"])
+    raw["side"] = stored_from_dict(raw["side"], sums) if raw["side"] else None
     raw["rules"] = tuple(raw.get("rules", ()))
     raw["inline"] = {name: b64decode(record, validate=True) for name, record in raw.get("inline", {}).items()}
     return raw

@@ -57,7 +57,7 @@ def test_garbage_is_shown_then_removed(storage: Path) -> None:
     assert json.loads(call("gc", "--storage", uri, "--json").stdout)["objects"] == 0, "it may be read still"
     dry = json.loads(call("gc", "--storage", uri, "--grace-seconds", "0", "--dry-run", "--json").stdout)
     assert dry == {
-        "objects": 2,
+        "objects": 1,
         "bytes": dry["bytes"],
         "stores": 1,
         "leftovers": 0,
@@ -66,10 +66,10 @@ def test_garbage_is_shown_then_removed(storage: Path) -> None:
     }
     assert keys(storage) == before
     shown = call("gc", "--grace-seconds", "0", PROTOSLICE_STORAGE=uri).stdout
-    assert shown.startswith("removed: 2 objects (")
+    assert shown.startswith("removed: 1 object (")
     assert "1 deleted store," in shown
     left = keys(storage)
-    assert len(left) == len(before) - 7, "two objects, the claim and the note beside them, a tombstone, two entries"
+    assert len(left) == len(before) - 6, "an object, the claim and the note beside them, a tombstone, two entries"
     assert not [key for key in left if key.startswith("removed/")]
     assert len([key for key in left if key.startswith("stores/")]) == 1
 
@@ -82,14 +82,14 @@ def test_a_damaged_manifest_keeps_what_it_may_need(storage: Path) -> None:
     (storage / manifest).write_bytes(b"damage")
     before = keys(storage)
     done = call("gc", "--storage", storage.as_uri(), "--grace-seconds", "0", code=3)
-    assert done.stdout.startswith("removed: 2 objects (")
+    assert done.stdout.startswith("removed: 1 object (")
     assert done.stderr == f"protoslice: {manifest} is damaged: the objects that it may need were left alone\n"
     told = json.loads(call("gc", "--storage", storage.as_uri(), "--grace-seconds", "0", "--json", code=3).stdout)
     assert (told["unreadable"], told["objects"]) == (manifest, 0)
     left = keys(storage)
     assert manifest in left
     assert not [key for key in left if key.startswith("removed/")]
-    assert len(before) - len(left) == 7, "those of the deleted store alone"
+    assert len(before) - len(left) == 6, "those of the deleted store alone"
 
 
 def test_storage_without_stores_is_not_made_one(tmp_path: Path) -> None:

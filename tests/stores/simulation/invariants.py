@@ -158,7 +158,8 @@ async def _check_leftovers(cluster: Cluster, ledger: Ledger) -> None:
 
     await _at(cluster, reader, read_all)
     found = await keys_in(cluster.truth)
-    left = _unaccounted(found, cluster.touched, tags, await _named(cluster, found))
+    empty = {key for key in found if not (await cluster.truth.stat(ObjectKey(key))).size}
+    left = _unaccounted(found, cluster.touched, tags, await _named(cluster, found), empty)
     if not cluster.conditional_delete:  # a manifest that was taken back stays: another may come to its place any time
         left = [key for key in left if not key.startswith("stores/")]
     if left:
@@ -174,10 +175,11 @@ async def _named(cluster: Cluster, found: list[str]) -> dict[str, set[str]]:
     return named
 
 
-def _unaccounted(found: list[str], read: set[str], tags: set[str], named: dict[str, set[str]]) -> list[str]:
-    """Keys that nothing needs, given those `read`, entries of `tags` and attempts `named` by entries."""
+def _unaccounted(
+    found: list[str], read: set[str], tags: set[str], named: dict[str, set[str]], empty: set[str]
+) -> list[str]:
+    """Keys that nothing needs, given those `read`, tag entries, attempts `named` by entries, `empty` ones."""
     stores = {key.rpartition("/")[2] for key in read if key.startswith("stores/")} & {key[7:] for key in found}
-    # Nothing of an empty object is read but its sums.
     contents = {key for key in found if {key, f"{key}.sums"} & read}
     attempts = {key.split("/")[1] for key in contents if key.startswith("objects/")}
     # All that a store names may lie in the attempts of others, and its own claim then stands for it alone.
@@ -196,7 +198,8 @@ def _unaccounted(found: list[str], read: set[str], tags: set[str], named: dict[s
             return named[key] <= attempts
         if key.startswith("indexes/tag/"):
             return key in tags
-        return key in contents
+        # Nothing of an empty object is read, but its sums if they are an object.
+        return key in contents or (key in empty and key.split("/")[1] in attempts | own)
 
     entries = [key.rpartition("/")[2] for key in found if key.startswith("indexes/time/")]
     twice = [key for key in entries if [other[-64:] for other in entries].count(key[-64:]) > 1]

@@ -135,14 +135,13 @@ class SummedObject:
 
     async def commit(self) -> ObjectLocation:
         """Publish the object and its sums; both are durable on return."""
-        size = self.size
         if self._ready is not None:
             await self._ready()
         sums = self._sums.finish()
-        etag = await commit_summed(self._storage, self.key, self._writer, sums)
-        if self._written is not None:
+        stored = await commit_summed(self._storage, self.key, self._writer, sums)
+        if self._written is not None and stored.sums is None:
             self._written.add(str(self.key), sums)
-        return ObjectLocation(size, key=str(self.key), etag=etag)
+        return stored
 
     async def abort(self) -> None:
         """Discard the object."""

@@ -8,6 +8,7 @@ from protoslice.concurrency.gather import map_concurrently, run_concurrently
 from protoslice.errors import Conflict
 from protoslice.storage import Buffer, ObjectKey, Storage, Writer
 from protoslice.stores.layout import keys
+from protoslice.stores.manifest import LARGEST_INLINE_SUMS, ObjectLocation
 
 
 async def put_new(storage: Storage, key: ObjectKey, data: Buffer) -> str:
@@ -26,13 +27,16 @@ async def put_all_new(storage: Storage, objects: Mapping[ObjectKey, Buffer]) -> 
     await map_concurrently(lambda key: put_new(storage, key, objects[key]), objects)
 
 
-async def commit_summed(storage: Storage, key: ObjectKey, writer: Writer, sums: bytes) -> str:
-    """Publish the object written by `writer` and, at the same time, its `sums`; returns its entity tag."""
+async def commit_summed(storage: Storage, key: ObjectKey, writer: Writer, sums: bytes) -> ObjectLocation:
+    """Publish the object written by `writer`, and beside it the `sums` that its location does not hold."""
+    size = writer.size
+    if len(sums) <= LARGEST_INLINE_SUMS:
+        return ObjectLocation(size, key=str(key), etag=await _commit_new(storage, key, writer), sums=sums)
     # Side by side, since no manifest names either before both are durable.
     etag, _ = await run_concurrently(
         lambda: _commit_new(storage, key, writer), lambda: put_new(storage, keys.sums_of(key), sums)
     )
-    return etag
+    return ObjectLocation(size, key=str(key), etag=etag)
 
 
 async def _commit_new(storage: Storage, key: ObjectKey, writer: Writer) -> str:

@@ -5,7 +5,7 @@ stores/<id>                         a store's manifest: written last, in one ste
 objects/<attempt>/claim             a writer is at work, or a manifest needs the attempt (claims.py)
 objects/<attempt>/of-<place>-<n>-…  the store may name objects of this and n - 1 other attempts (references.py)
 objects/<attempt>/file-<n>          file <n> of an upload, as it came; small files share the object of the first of them
-objects/<attempt>/file-<n>.sums     its block sums
+objects/<attempt>/file-<n>.sums     its block sums, of an object of more than 16 MiB; others lie with its location
 objects/<attempt>/side  side.sums   records of a chunked proto that had to be decoded; a text in its binary form
 objects/<attempt>/index             the index of the root proto
 objects/<attempt>/plan              its chunks

@@ -316,11 +316,12 @@ async def open_object(
 ) -> StoredObject:
     """Open the storage's object at `stored.key`, with its sums when `verify` is True.
 
-    `sums` are those of an object that this process wrote; else they are read.
+    `sums` are those of an object that this process wrote; else they are those of its location, or read.
     Raises `IntegrityError` when the object or its sums are missing, or an open file has another length.
     """
     key = ObjectKey(stored.key or "")
     try:
+        sums = stored.sums if sums is None else sums
         if verify and sums is None:
             sums_key, length = keys.sums_of(key), 4 * -(-stored.size // SUM_BLOCK)
             sums = await recorded(cache, sums_key, lambda: storage.get_range(sums_key, 0, length))

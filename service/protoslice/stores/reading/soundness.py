@@ -34,7 +34,7 @@ async def is_sound(storage: Storage, manifest: Manifest, worker: Worker, *, veri
 def _objects(manifest: Manifest) -> Iterator[ObjectLocation]:
     """Objects in the storage that a manifest names, each once."""
     seen: set[str] = set()
-    for stored in (*manifest.objects, *([manifest.side] if manifest.side else [])):
+    for stored in manifest.stored:
         for part in stored.objects:
             if part.key is not None and part.key not in seen:
                 seen.add(part.key)

@@ -104,8 +104,7 @@ def _power(size: int) -> int:
 
 async def sweep(storage: Storage, upload: Upload) -> None:
     """Delete unnamed objects of an upload that takes no more bytes: leftovers of interrupted requests."""
-    named = {key for part in upload.parts for key in part.keys}
-    named |= {str(keys.sums_of(ObjectKey(key))) for key in named}
+    named = {key for part in upload.parts for key in part.needs}
     named.add(str(keys.claim(upload.id)))
     if upload.saved is not None:
         named.add(upload.saved.key)
@@ -117,8 +116,7 @@ async def sweep(storage: Storage, upload: Upload) -> None:
 
 async def drop_parts(storage: Storage, before: Upload, after: Upload) -> None:
     """Delete the parts of `before` that `after` no longer names."""
-    needed = {key for part in after.parts for key in part.keys}
+    needed = {key for part in after.parts for key in part.needs}
     with suppress(ProtosliceError):
-        for key in (ObjectKey(key) for part in before.parts for key in part.keys if key not in needed):
+        for key in (ObjectKey(key) for part in before.parts for key in part.needs if key not in needed):
             await storage.delete(key)
-            await storage.delete(keys.sums_of(key))

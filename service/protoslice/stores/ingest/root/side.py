@@ -59,9 +59,7 @@ class StoredSide:
     async def _open(self) -> RangeSource:
         if self._writer is None or not self._writer.size:
             return BytesSource(b"")
-        size = self._writer.size
-        etag = await commit_summed(self._storage, self._key, self._writer, self._sums.finish())
-        self.stored = ObjectLocation(size, key=str(self._key), etag=etag)
+        self.stored = await commit_summed(self._storage, self._key, self._writer, self._sums.finish())
         opened = await open_object(self._storage, self.stored, self._worker, verify=self._verify)
         if self._closed:
             opened.close()
