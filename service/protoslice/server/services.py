@@ -30,6 +30,7 @@ from protoslice.server.observability.metrics import Metrics
 from protoslice.server.observability.peers import Peers
 from protoslice.server.rendering.pool import Renderer
 from protoslice.server.settings import Settings
+from protoslice.server.store_names import store_of
 from protoslice.storage import MeteredStorage, open_storage
 from protoslice.storage.prefixes import check_apart
 from protoslice.stores import StoreOptions, Stores
@@ -78,7 +79,7 @@ class Services:
             if settings.workers > 1 and not storage.abilities.shared:
                 raise InvalidInput("this storage is of one process alone: serve it with PROTOSLICE_WORKERS=1")
             metered = MeteredStorage(storage, self.metrics.storage.observe)
-            opened = await Stores.open(metered, _store_options(settings))
+            opened = await Stores.open(metered, _store_options(settings), names=store_of)
             if self.gate.closed:
                 self.first_token = await self.gate.start(Tokens(metered))
             spaces = Spaces(metered, opened)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from itertools import compress
@@ -63,15 +63,26 @@ NEWEST = 16
 """Newest stores searched for pieces when a request names none."""
 
 
+Names = Callable[["Stores", str], Awaitable[str]]
+"""Resolves a reference with a slash, such as `owner/name@main`, to the id of a store, or `NotFound`."""
+
+
 class Stores:
     """All stores of one storage; several processes may share the storage."""
 
     def __init__(
-        self, storage: Storage, options: StoreOptions, *, refused: str | None, beside: Stores | None = None
+        self,
+        storage: Storage,
+        options: StoreOptions,
+        *,
+        refused: str | None,
+        names: Names | None = None,
+        beside: Stores | None = None,
     ) -> None:
         self._storage = storage
         self._options = options
         self._refused = refused
+        self._names: Names | None = beside._names if beside else names
         self._shares = beside is not None
         self._worker: Worker = beside._worker if beside else Worker(options.threads)
         self._tags = Tags(storage, late_after=options.renew_seconds)
@@ -110,10 +121,18 @@ class Stores:
         )
 
     @classmethod
-    async def open(cls, storage: Storage, options: StoreOptions | None = None, *, create: bool = True) -> Stores:
+    async def open(
+        cls,
+        storage: Storage,
+        options: StoreOptions | None = None,
+        *,
+        create: bool = True,
+        names: Names | None = None,
+    ) -> Stores:
         """Open the stores in `storage`; read-only when the storage fails the probe of its conditional writes.
 
-        With `create`, an unmarked storage gets the layout marker; else it raises `NotFound`.
+        With `create`, an unmarked storage gets the layout marker; else it raises `NotFound`. `names` resolves
+        references that are no ids and no tags.
         """
         refused = None
         try:
@@ -122,7 +141,7 @@ class Stores:
             refused = error.message
             _log.warning("opened for reading alone: %s", refused)
         await check_layout(storage, mark=create and refused is None)
-        return cls(storage, options or StoreOptions(), refused=refused)
+        return cls(storage, options or StoreOptions(), refused=refused, names=names)
 
     async def below(self, folder: ObjectKey, *, create: bool = False) -> Stores:
         """The stores of a folder of this storage: a world of its own, with these threads and this memory.
@@ -206,8 +225,8 @@ class Stores:
         )
 
     async def get(self, ref: str) -> Store:
-        """The store that `ref` names: an id, a prefix of one, or a tag."""
-        if is_id_prefix(ref):
+        """The store that `ref` names: an id, a prefix of one, a tag, or a name in a repository."""
+        if is_id_prefix(ref) or "/" in ref:
             return await self._store_pages.get(await self.resolve(ref))
         tag = await self._tags.get(ref)
         return await self._store_pages.get(tag.store, tag)
@@ -216,6 +235,8 @@ class Stores:
         """The store id that `ref` names; `NotFound` when it names none."""
         if is_id(ref):
             return ref
+        if "/" in ref and self._names is not None:
+            return await self._names(self, ref)
         if not is_id_prefix(ref):
             return (await self._tags.get(ref)).store
         return await self._manifests.starting_with(ref)
@@ -242,8 +263,8 @@ class Stores:
         """
         self._check_writable()
         if not is_id_prefix(ref):
-            await self._tags.get(ref)
-            raise Conflict(f"{ref!r} is a tag: remove the tag, or name the store by its id")
+            await self.resolve(ref)
+            raise Conflict(f"{ref!r} names a store that others may name too: remove that name, or the store by its id")
         store_id = await self.resolve(ref)
         tags = [tag async for tag in self._tags.all_of(store_id)]
         try:

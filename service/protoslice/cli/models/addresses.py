@@ -11,7 +11,12 @@ from urllib.parse import quote, unquote
 from protoslice.errors import InvalidInput
 
 _STORE = re.compile(r"(?P<service>https?://[^/?#]+(?:/[^?#]*?)?)/v1/stores/(?P<ref>[^/?#]+)/?", re.IGNORECASE)
-_REF = re.compile("[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}", re.ASCII)
+_REF = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}"
+    # owner/name@revision, name/of/artifact:tag
+    r"|[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)+[@:][A-Za-z0-9._:/+-]+",
+    re.ASCII,
+)
 _BARE = re.compile(r"https?://[^/]*/?", re.IGNORECASE)
 _SERVICE = re.compile(r"https?://[^?#]+", re.IGNORECASE)
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
+from urllib.parse import unquote_to_bytes
 
+from pydantic import AfterValidator
 from starlette.types import Scope
 
 from protoslice.stores.spaces import DEFAULT_SPACE
 
 _SPACE: Final = "protoslice.space"
 _PATH: Final = re.compile(r"(/spaces/([a-z0-9][a-z0-9-]{0,62}))(/.*)", re.DOTALL)
+_NAMED: Final = re.compile(
+    rb"((?:/spaces/[^/]+)?/v1/stores/)([^/]*%2[Ff][^/%]*(?:@|:|%40|%3[Aa])[^/]*)(/.*)?", re.DOTALL
+)
+"""Path of a store by its name in a repository: `owner%2Fname@revision`, `name%2Fof%2Fartifact:tag`."""
+_SLASH: Final = "%2F"
 
 
 class SpacePath(NamedTuple):
@@ -29,6 +36,10 @@ def place_of(path: str) -> SpacePath:
 
 def mount(scope: Scope) -> SpacePath:
     """Space and rest of the path of a request; sets `root_path` (ASGI), behind which routes match."""
+    named = _NAMED.fullmatch(scope.get("raw_path") or b"")
+    if named is not None:  # the slashes of the name stay encoded, so that it is one segment for every route
+        head, ref, rest = (unquote_to_bytes(part or b"").decode("utf-8", "replace") for part in named.groups())
+        scope["path"] = head + ref.replace("/", _SLASH) + rest
     place = place_of(scope["path"])
     scope["root_path"], scope[_SPACE] = place.root, place.space
     return place
@@ -44,3 +55,12 @@ def url_of(scope: Scope, path: str) -> str:
     """The URL of `path` in the space of the request."""
     root: str = scope.get("root_path", "")
     return root + path
+
+
+def plain_ref(ref: str) -> str:
+    """A reference of a path with its slashes as they are."""
+    return ref.replace(_SLASH, "/")
+
+
+Ref = Annotated[str, AfterValidator(plain_ref)]
+"""Parameter of a path: an id of a store, the beginning of one, a tag, or a name in a repository."""

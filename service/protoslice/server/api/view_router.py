@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from starlette.types import Receive, Scope, Send
 
 from protoslice.errors import Unsupported
+from protoslice.server.access.places import plain_ref
 from protoslice.server.api.views import StoreView
 from protoslice.server.http.answers.locations import lasting_url
 from protoslice.server.http.answers.plan import Terms
@@ -70,7 +71,7 @@ class ViewRouter:
         view = self._views.get((parts[4], len(parts) == 6))
         if view is None or (view.rest == "n" and (not rest or "/" in rest)):
             return None
-        return FoundView(view, parts[3], rest)
+        return FoundView(view, plain_ref(parts[3]), rest)
 
 
 async def serve_view(

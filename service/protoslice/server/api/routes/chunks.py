@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from protoslice.server.access.places import Ref
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import piece_json, place_json
 from protoslice.server.api.json_answers import json_answer, page_answer
@@ -50,7 +51,7 @@ async def find_missing(request: Request, services: Given, body: AskMissing) -> R
 async def list_pieces(
     request: Request,
     services: Given,
-    ref: str,
+    ref: Ref,
     limit: Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")] = 1000,
     cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
 ) -> Response:

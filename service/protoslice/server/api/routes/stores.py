@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from protoslice.server.access.places import url_of
+from protoslice.server.access.places import Ref, url_of
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import removed_json
 from protoslice.server.api.json_answers import json_answer, large_answer, page_answer, restored_body, store_body
@@ -48,8 +48,8 @@ async def list_stores(
     responses={304: SEEN, **problems(404, 412)},
     summary="A store",
 )
-async def get_store(request: Request, services: Given, ref: str) -> Response:
-    """Facts about a store. `ref` is an id, the beginning of one, or a tag."""
+async def get_store(request: Request, services: Given, ref: Ref) -> Response:
+    """Facts about a store. `ref` is an id, the beginning of one, a tag, or a name such as `ann%2Fm@main`."""
     store = await services.stores.get(ref)
     headers = {} if ref == store.id else {"content-location": url_of(request.scope, f"/v1/stores/{store.id}")}
     body = await store_body(services.stores, store)
@@ -63,7 +63,7 @@ async def get_store(request: Request, services: Given, ref: str) -> Response:
     responses=problems(404, 409, 422),
     summary="Remove a store",
 )
-async def delete_store(request: Request, services: Given, ref: str) -> Response:
+async def delete_store(request: Request, services: Given, ref: Ref) -> Response:
     """Remove a store by its id, or the beginning of one, with its tags; `ref` may not be a tag."""
     # A tag is refused because others may name the same store.
     removed = await services.stores.delete(ref)

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
-from protoslice.server.access.places import url_of
+from protoslice.server.access.places import Ref, url_of
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import chunk_json, node_json, report_json, signature_json
 from protoslice.server.api.json_answers import VERSIONED, encoded, json_answer, large_answer, page_answer
@@ -71,7 +71,7 @@ Of = Annotated[RecordsRequest, Depends(_document)]
 async def list_chunks(
     request: Request,
     services: Given,
-    ref: str,
+    ref: Ref,
     limit: Limit = 100,
     cursor: Cursor = None,
     digests: Annotated[bool, Query(description="With digests: chunks not read before are read whole for them.")] = True,
@@ -94,7 +94,7 @@ async def list_chunks(
 async def get_tree(
     request: Request,
     services: Given,
-    ref: str,
+    ref: Ref,
     of: Of,
     path: Annotated[str, Query(description="Where; absent for the root.", examples=["graph"])] = "",
     depth: Annotated[int, Query(ge=1, le=16, description="How many levels.")] = 1,
@@ -121,7 +121,7 @@ async def get_tree(
 async def get_treemap(
     request: Request,
     services: Given,
-    ref: str,
+    ref: Ref,
     path: Annotated[str, Query(description="Where; absent for the root.", examples=["graph"])] = "",
     depth: Annotated[int, Query(ge=1, le=16, description="How many levels.")] = 4,
     min_share: Annotated[
@@ -142,7 +142,7 @@ async def get_treemap(
     responses={304: SEEN, **problems(404, 412)},
     summary="The model as a whole",
 )
-async def get_summary(request: Request, services: Given, ref: str) -> Response:
+async def get_summary(request: Request, services: Given, ref: Ref) -> Response:
     """Tensors, elements and bytes by data type; files that are missing, and names that occur twice."""
     store = await services.stores.view(ref)
     return json_answer(request, report_json(await store.summary()), headers=lasting_headers(request, store, ref))
@@ -158,7 +158,7 @@ async def get_summary(request: Request, services: Given, ref: str) -> Response:
 async def list_tensors(
     request: Request,
     services: Given,
-    ref: str,
+    ref: Ref,
     chosen: Annotated[_Chosen, Depends()],
     limit: Limit = 100,
     cursor: Cursor = None,
@@ -179,7 +179,7 @@ async def list_tensors(
 async def list_signatures(
     request: Request,
     services: Given,
-    ref: str,
+    ref: Ref,
     tags: Annotated[
         str | None, Query(description="Only of the meta graph with exactly these tags.", examples=["serve,gpu"])
     ] = None,
@@ -202,7 +202,7 @@ async def list_signatures(
     responses={304: SEEN, **problems(404, 412, 413, 422)},
     summary="References onto the tensors",
 )
-async def get_references(request: Request, services: Given, ref: str) -> Response:
+async def get_references(request: Request, services: Given, ref: Ref) -> Response:
     """References as kerchunk writes them, for fsspec and zarr: each tensor an array over ranges here."""
     store = await services.stores.view(ref)
     origin = f"{request.url.scheme}://{request.url.netloc}"
