@@ -212,8 +212,7 @@ impl Records {
 
 fn framing_of(name: &str) -> wire::Result<Framing> {
     let unknown = || {
-        let message =
-            format!("{name:?} is no framing: tfrecord, delimited, u32le, u32be, u64le, u64be, riegeli or array_record");
+        let message = format!("{name:?} is no framing: there are {}", Framing::names().collect::<Vec<_>>().join(", "));
         WireError::new(Kind::Syntax, message)
     };
     Framing::named(name).ok_or_else(unknown)

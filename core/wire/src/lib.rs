@@ -19,6 +19,7 @@ pub mod find;
 pub mod header;
 pub mod heaviest;
 pub mod index;
+pub mod inflate;
 pub mod key;
 pub mod largest;
 pub mod limits;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Final, Literal, get_args
 
 from protoslice import _core
@@ -11,14 +12,28 @@ from protoslice.schema.detection.detect import HEAD
 from protoslice.sources.files import BytesSource
 from protoslice.sources.source import RangeSource
 
-Framing = Literal["tfrecord", "delimited", "u32le", "u32be", "u64le", "u64be", "riegeli", "array_record"]
+Framing = Literal[
+    "tfrecord",
+    "delimited",
+    "u32le",
+    "u32be",
+    "u64le",
+    "u64be",
+    "riegeli",
+    "array_record",
+    "tfrecord_gzip",
+    "tfrecord_zlib",
+]
 
 FRAMINGS: Final[tuple[Framing, ...]] = get_args(Framing)
 
 CHUNKED: Final[frozenset[Framing]] = frozenset({"riegeli", "array_record"})
-"""Framings whose records lie in chunks: they are read, not written."""
+"""Framings whose records lie in chunks."""
 
-WRITTEN: Final = tuple(framing for framing in FRAMINGS if framing not in CHUNKED)
+DECODED: Final[frozenset[Framing]] = CHUNKED | {"tfrecord_gzip", "tfrecord_zlib"}
+"""Framings whose records have to be decoded: they are read, not written."""
+
+WRITTEN: Final = tuple(framing for framing in FRAMINGS if framing not in DECODED)
 """Framings that records are given out in."""
 
 MEDIA_TYPES: Final[dict[str, str]] = {
@@ -29,6 +44,8 @@ MEDIA_TYPES: Final[dict[str, str]] = {
 
 # Zeros before a big-endian length are empty records to a framing of shorter lengths: the longest lengths come first.
 _GUESSED: Final[tuple[Framing, ...]] = ("u64be", "u64le", "u32be", "u32le", "delimited")
+_FIRST: Final = 64
+"""Bytes that are inflated to tell a compressed stream."""
 _TRIED: Final = 8
 """Records that have to parse before a framing without checksums is believed."""
 
@@ -48,6 +65,8 @@ def framing_of(source: RangeSource) -> Framing:
         return "array_record" if _ends_as_array_record(source) else "riegeli"
     if magic.is_tfrecord(head):
         return "tfrecord"
+    if magic.is_tfrecord(_inflated(head)):
+        return "tfrecord_gzip" if head.startswith(magic.GZIP) else "tfrecord_zlib"
     for framing in _GUESSED:
         if _fits(head, framing, source.size):
             return framing
@@ -57,6 +76,15 @@ def framing_of(source: RangeSource) -> Framing:
 def _ends_as_array_record(source: RangeSource) -> bool:
     last = source.size - magic.RIEGELI_BLOCK
     return last > 0 and magic.is_array_record_end(source.read(last, min(magic.RIEGELI_BLOCK, HEAD)))
+
+
+def _inflated(head: bytes) -> bytes:
+    """The first bytes of a gzip or zlib file that begins with `head`; empty for any other."""
+    try:
+        # 32 beyond the largest window: the header tells which of the two it is.
+        return zlib.decompressobj(zlib.MAX_WBITS + 32).decompress(head, _FIRST)
+    except zlib.error:
+        return b""
 
 
 def _fits(head: bytes, framing: Framing, size: int) -> bool:

@@ -9,7 +9,7 @@ from protoslice import _core
 from protoslice.errors import CorruptModel
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource, SourceOwner
-from protoslice.streams.framing import CHUNKED, Framing, checked_framing
+from protoslice.streams.framing import CHUNKED, DECODED, Framing, checked_framing
 
 _BATCH: Final = 1 << 18
 """Bytes of records read at a time."""
@@ -82,11 +82,13 @@ class Records(SourceOwner, Sequence[bytes]):
         return Rope(self.core.rope(self._read, [(at, at + 1)], None), self._read)
 
     def rope(self, framing: Framing | None = None) -> Rope:
-        """All records as one rope in `framing`: by default the stream's, `delimited` for one of chunks.
+        """All records as one rope in `framing`: by default the stream's, `delimited` for chunks.
 
         `LimitExceeded` for more records than a rope can have pieces.
         """
-        form = framing or ("delimited" if self.framing in CHUNKED else self.framing)
+        form = framing or (
+            "delimited" if self.framing in CHUNKED else "tfrecord" if self.framing in DECODED else self.framing
+        )
         numbers = self._numbers
         ranges = [(numbers.start, numbers.stop)] if numbers.step == 1 else [(n, n + 1) for n in numbers]
         return Rope(self.core.rope(self._read, ranges, form), self._read)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 
 import pytest
 from tests.support.golden import GOLDEN
@@ -74,6 +75,23 @@ def test_records_of_a_riegeli_file(options: str, tmp_path_factory: pytest.TempPa
         ]
         part = await store.records.several(RecordChoice("1000:1500", (3,)), "tfrecord", ANY)
         assert await read(part) == FRAMED["tfrecord"]([*EXAMPLES[1000:1500], EXAMPLES[3]])
+
+    in_memory(work)
+
+
+def test_records_of_a_compressed_file_are_indexed_once() -> None:
+    data = gzip.compress(FRAMED["tfrecord"](EXAMPLES * 10), 1)
+
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        made = (await upload(stores, {"train.tfrecord.gz": data})).store
+        assert await read(await (await stores.view(made.id)).records.one(7, ANY)) == EXAMPLES[7]
+        calls: list[Call] = []
+        async with opened(MeteredStorage(storage, calls.append)) as others:
+            store = await others.view(made.id)
+            calls.clear()
+            part = await store.records.several(RecordChoice("19000:19010", (3,)), "u32le", ANY)
+            assert await read(part) == FRAMED["u32le"]([*EXAMPLES[1000:1010], EXAMPLES[3]])
+        assert [call.name for call in calls].count("put") == 0
 
     in_memory(work)
 

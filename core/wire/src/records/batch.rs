@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 
 use super::framing::{Framing, masked};
 use super::output::Reading;
-use crate::error::{Result, WireError};
+use crate::error::{Kind, Result, WireError};
 use crate::rope::Rope;
 use crate::source::{RopeSource, Source};
 
@@ -39,9 +39,13 @@ impl Reading {
         let stop = self.index().within(range.start, most)?.min(range.end);
         let start = self.index().start(range.start)?;
         let len = self.index().start(stop)? - start;
+        if len > self.limits().held && self.index().framing().wrapper().is_some() {
+            let message = format!("{len} bytes of a compressed stream have to be held for one record; raise the limit");
+            return Err(WireError::new(Kind::Limit, message).at(start));
+        }
         let mut bytes = std::mem::take(&mut *self.spare.lock().unwrap_or_else(PoisonError::into_inner));
         bytes.resize(length(len)?, 0);
-        source.read_into(start, &mut bytes)?;
+        self.fill(source, start, &mut bytes)?;
         let (mut places, checked) = (Vec::new(), self.index().framing() == Framing::TfRecord);
         self.index().each(range.start..stop, |place| {
             let at = (place.content - start) as usize..(place.content_end - start) as usize;

@@ -1,6 +1,7 @@
 //! Framings: what stands before and behind each record of a stream.
 
 use crate::error::{Result, WireError};
+use crate::inflate::Wrapper;
 use crate::varint::{self, Varint};
 
 /// Framing of a stream: the bytes that tell its records apart.
@@ -22,10 +23,14 @@ pub enum Framing {
     Riegeli,
     /// ArrayRecord: chunks as of riegeli, and a footer that says where they lie.
     ArrayRecord,
+    /// TFRecords in a gzip file.
+    TfRecordGzip,
+    /// TFRecords in a zlib file.
+    TfRecordZlib,
 }
 
 /// Every framing with its name, in the order of their numbers.
-const NAMES: [(Framing, &str); 8] = [
+const NAMES: [(Framing, &str); 10] = [
     (Framing::TfRecord, "tfrecord"),
     (Framing::Delimited, "delimited"),
     (Framing::U32Le, "u32le"),
@@ -34,6 +39,8 @@ const NAMES: [(Framing, &str); 8] = [
     (Framing::U64Be, "u64be"),
     (Framing::Riegeli, "riegeli"),
     (Framing::ArrayRecord, "array_record"),
+    (Framing::TfRecordGzip, "tfrecord_gzip"),
+    (Framing::TfRecordZlib, "tfrecord_zlib"),
 ];
 
 /// Bytes of the longest head.
@@ -62,6 +69,11 @@ impl Framing {
         NAMES.iter().find(|(_, known)| *known == name).map(|(framing, _)| *framing)
     }
 
+    /// Names of all framings.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        NAMES.iter().map(|(_, name)| *name)
+    }
+
     /// Name of the framing.
     pub fn name(self) -> &'static str {
         NAMES.iter().find(|(framing, _)| *framing == self).map_or("", |(_, name)| name)
@@ -70,6 +82,25 @@ impl Framing {
     /// True if records lie in chunks, several to each.
     pub fn is_chunked(self) -> bool {
         matches!(self, Self::Riegeli | Self::ArrayRecord)
+    }
+
+    /// Format of the file around the stream; None for a stream that is the file.
+    pub fn wrapper(self) -> Option<Wrapper> {
+        match self {
+            Self::TfRecordGzip => Some(Wrapper::Gzip),
+            Self::TfRecordZlib => Some(Wrapper::Zlib),
+            _ => None,
+        }
+    }
+
+    /// True if records can be given out in the framing.
+    pub fn is_written(self) -> bool {
+        !self.is_chunked() && self.wrapper().is_none()
+    }
+
+    /// The framing of the stream inside.
+    fn inner(self) -> Self {
+        if self.wrapper().is_some() { Self::TfRecord } else { self }
     }
 
     pub(super) fn number(self) -> u8 {
@@ -82,13 +113,13 @@ impl Framing {
 
     /// Bytes behind each record.
     pub(super) fn tail(self) -> u64 {
-        if self == Self::TfRecord { 4 } else { 0 }
+        if self.inner() == Self::TfRecord { 4 } else { 0 }
     }
 
     /// Bytes of the shortest head of a record of `content` bytes.
     pub(super) fn least_head(self, content: u64) -> u64 {
         match self {
-            Self::TfRecord => 12,
+            Self::TfRecord | Self::TfRecordGzip | Self::TfRecordZlib => 12,
             Self::Delimited => varint::len(content) as u64,
             Self::U32Le | Self::U32Be => 4,
             Self::U64Le | Self::U64Be => 8,
@@ -100,7 +131,7 @@ impl Framing {
     #[inline]
     pub(super) fn head(self, bytes: &[u8], offset: u64) -> Result<Option<Head>> {
         match self {
-            Self::TfRecord => checked_length(bytes, offset),
+            Self::TfRecord | Self::TfRecordGzip | Self::TfRecordZlib => checked_length(bytes, offset),
             Self::Delimited => match bytes {
                 [short @ 0..0x80, ..] => Ok(Some(Head::fixed(1, u64::from(*short)))),
                 _ => long_varint(bytes, offset),
@@ -128,7 +159,7 @@ impl Framing {
             Self::U32Be => out.extend_from_slice(&short.to_be_bytes()),
             Self::U64Le => out.extend_from_slice(&content.to_le_bytes()),
             Self::U64Be => out.extend_from_slice(&content.to_be_bytes()),
-            Self::Riegeli | Self::ArrayRecord => {}
+            Self::Riegeli | Self::ArrayRecord | Self::TfRecordGzip | Self::TfRecordZlib => {}
         }
     }
 

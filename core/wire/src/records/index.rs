@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::framing::Framing;
 use super::lengths::{self, Run};
 use crate::error::{Kind, Result, WireError};
+use crate::inflate::Points;
 use crate::limits::Limits;
 use crate::reader::Reader;
 
@@ -50,6 +51,8 @@ pub struct Index {
     pub(super) end: u64,
     pub(super) size: u64,
     pub(super) fault: Option<Fault>,
+    /// Points of the compressed file that holds the stream; empty for a stream that is the file.
+    pub(super) points: Points,
     pub(super) rows: Vec<Row>,
     pub(super) codes: Vec<u8>,
 }
@@ -57,7 +60,16 @@ pub struct Index {
 impl Index {
     /// The index of a stream of which nothing has come.
     pub fn empty(framing: Framing) -> Self {
-        Self { framing, count: 0, end: 0, size: 0, fault: None, rows: Vec::new(), codes: Vec::new() }
+        Self {
+            framing,
+            count: 0,
+            end: 0,
+            size: 0,
+            fault: None,
+            points: Points::default(),
+            rows: Vec::new(),
+            codes: Vec::new(),
+        }
     }
 
     /// Framing of the stream.
@@ -251,6 +263,10 @@ impl Builder {
         Ok(())
     }
 
+    pub(super) fn points(&mut self) -> &mut Points {
+        &mut self.index.points
+    }
+
     pub(super) fn fail(&mut self, offset: u64, message: String) {
         self.index.fault.get_or_insert(Fault { offset, message });
     }
@@ -279,8 +295,10 @@ impl Builder {
         self.check()
     }
 
-    fn check(&self) -> Result<()> {
-        let held = self.index.codes.len() as u64 + (self.index.rows.len() * size_of::<Row>()) as u64;
+    pub(super) fn check(&self) -> Result<()> {
+        let held = self.index.points.weight()
+            + self.index.codes.len() as u64
+            + (self.index.rows.len() * size_of::<Row>()) as u64;
         if held <= self.most {
             return Ok(());
         }

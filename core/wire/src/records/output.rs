@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use super::framing::{Framing, masked};
 use super::index::{Index, broken};
 use crate::error::{Kind, Result, WireError};
+use crate::inflate::{Inflated, Inflater};
 use crate::limits::Limits;
 use crate::riegeli::{self, Decoded};
 use crate::rope::{IMAGE, Piece, Rope, RopeBuilder};
@@ -29,6 +30,7 @@ pub struct Reading {
     index: Index,
     limits: Limits,
     decoded: Mutex<Option<(u64, Decoded)>>,
+    inflater: Mutex<Option<Inflater>>,
     /// Memory of the batch that was given back last: new memory would cost as much as the read.
     pub(super) spare: Mutex<Vec<u8>>,
 }
@@ -36,7 +38,7 @@ pub struct Reading {
 impl Reading {
     /// Reads by `index`.
     pub fn new(index: Index, limits: Limits) -> Self {
-        Self { index, limits, decoded: Mutex::default(), spare: Mutex::default() }
+        Self { index, limits, decoded: Mutex::default(), inflater: Mutex::default(), spare: Mutex::default() }
     }
 
     /// The bounds.
@@ -76,6 +78,9 @@ impl Reading {
         if self.index.framing().is_chunked() {
             return self.append_chunks(source, range, form, out);
         }
+        if self.index.framing().wrapper().is_some() {
+            return self.append_inflated(source, range, form, out);
+        }
         if form == Form::Framed(self.index.framing()) {
             let (start, end) = (self.index.start(range.start)?, self.index.start(range.end)?);
             out.extent(IMAGE, start, end - start);
@@ -86,6 +91,27 @@ impl Reading {
             let record = Rope::extent(IMAGE, place.content, place.content_end - place.content);
             put(source, &record, form, &mut room, out)
         })
+    }
+
+    fn append_inflated(&self, source: &dyn Source, range: Range<u64>, form: Form, out: &mut RopeBuilder) -> Result<()> {
+        let (mut number, mut room) = (range.start, self.limits.held);
+        while number < range.end {
+            let batch = self.read(source, number..range.end, STRIDE)?;
+            for record in batch.records() {
+                take(&mut room, record.len() as u64)?;
+                put(source, &Rope::literal(record), form, &mut room, out)?;
+                number += 1;
+            }
+            self.give_back(batch);
+        }
+        Ok(())
+    }
+
+    /// Fills `buffer` with the bytes at `offset` of the stream, which may lie compressed in `source`.
+    pub(super) fn fill(&self, source: &dyn Source, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let Some(wrapper) = self.index.framing().wrapper() else { return source.read_into(offset, buffer) };
+        let (points, last) = (&self.index.points, &self.inflater);
+        Inflated { file: source, wrapper, points, len: self.index.size(), last }.read_into(offset, buffer)
     }
 
     fn append_chunks(&self, source: &dyn Source, range: Range<u64>, form: Form, out: &mut RopeBuilder) -> Result<()> {
@@ -151,7 +177,7 @@ pub(super) fn put(source: &dyn Source, record: &Rope, form: Form, room: &mut u64
         out.rope(record);
         return out.check();
     };
-    if framing.is_chunked() {
+    if !framing.is_written() {
         let message = format!("records are not given out as {} files", framing.name());
         return Err(WireError::new(Kind::Unsupported, message));
     }

@@ -1,9 +1,10 @@
-//! Saved index: `pslrecs1`; the framing; count, end and size; the fault; the rows, each as its differences to the one
+//! Saved index: `pslrecs1`; the framing; count, end and size; the fault; the points of a compressed file; the rows, each as its differences to the one
 //! before; the codes; the CRC-32C of all bytes before.
 
 use super::framing::Framing;
 use super::index::{Fault, Index, Row, broken};
 use crate::error::{Kind, Result, WireError};
+use crate::inflate::Points;
 use crate::reader::Reader;
 use crate::varint;
 
@@ -20,6 +21,9 @@ impl Index {
             varint::write(fault.offset, &mut out);
             varint::write(fault.message.len() as u64, &mut out);
             out.extend_from_slice(fault.message.as_bytes());
+        }
+        if self.framing.wrapper().is_some() {
+            self.points.save(&mut out);
         }
         varint::write(self.rows.len() as u64, &mut out);
         let mut last = Row::default();
@@ -46,9 +50,11 @@ impl Index {
         let framing = Framing::numbered(reader.u8()?).ok_or_else(broken)?;
         let (count, end, size) = (reader.varint()?, reader.varint()?, reader.varint()?);
         let fault = if reader.varint()? == 0 { None } else { Some(fault(&mut reader)?) };
+        let packed = framing.wrapper().is_some();
+        let points = if packed { Points::load(&mut reader)? } else { Points::default() };
         let rows = rows(&mut reader)?;
         let codes = reader.rest().to_vec();
-        let index = Self { framing, count, end, size, fault, rows, codes };
+        let index = Self { framing, count, end, size, fault, points, rows, codes };
         if index.fits_together() { Ok(index) } else { Err(broken()) }
     }
 

@@ -7,6 +7,7 @@
 use super::framing::{Framing, MAX_HEAD};
 use super::index::{Builder, Index};
 use crate::error::{Kind, Result, WireError};
+use crate::inflate::Inflater;
 use crate::limits::Limits;
 use crate::source::Source;
 
@@ -26,7 +27,9 @@ pub fn index_behind(index: Index, source: &dyn Source, limits: &Limits) -> Resul
         Framing::ArrayRecord => return super::array_record::index(source, limits),
         _ => {}
     }
-    let size = source.len();
+    // A compressed file is inflated from its beginning.
+    let packed = index.framing().wrapper().is_some();
+    let (size, index) = (source.len(), if packed { Index::empty(index.framing()) } else { index });
     let mut scanner = Scanner::behind(index, limits);
     let mut buffer = vec![0; LARGEST_READ];
     let mut len = FIRST_READ;
@@ -38,7 +41,7 @@ pub fn index_behind(index: Index, source: &dyn Source, limits: &Limits) -> Resul
         };
         source.read_into(at, window)?;
         scanner.feed(window)?;
-        let far = scanner.skip > LARGEST_READ as u64;
+        let far = !packed && scanner.skip > LARGEST_READ as u64;
         len = if far { FIRST_READ } else { (len * 2).min(LARGEST_READ) };
     }
 }
@@ -55,6 +58,8 @@ pub struct Scanner {
     /// Length and further bytes of the head of the record that is passed over; None between records.
     open: Option<(u64, u64)>,
     pending: Vec<u8>,
+    /// Inflates the file that the stream lies in; None for a stream that is the file.
+    inflater: Option<Inflater>,
 }
 
 impl Scanner {
@@ -69,20 +74,58 @@ impl Scanner {
 
     fn behind(index: Index, limits: &Limits) -> Self {
         let (framing, position) = (index.framing(), index.end());
+        let inflater = framing.wrapper().map(Inflater::new);
         let builder = Builder::behind(index, limits);
-        Self { framing, builder, position, skip: 0, open: None, pending: Vec::with_capacity(MAX_HEAD) }
+        Self { framing, builder, position, skip: 0, open: None, pending: Vec::with_capacity(MAX_HEAD), inflater }
     }
 
     /// Passes over what need not be seen; returns the offset at which the next piece must begin.
     pub fn jump(&mut self) -> u64 {
-        let passed = if self.builder.fault().is_some() { u64::MAX } else { self.position.saturating_add(self.skip) };
+        let passed = match &self.inflater {
+            _ if self.builder.fault().is_some() => u64::MAX,
+            Some(inflater) => return inflater.taken(),
+            None => self.position.saturating_add(self.skip),
+        };
         self.skip -= (passed - self.position).min(self.skip);
         self.position = passed;
         passed
     }
 
     /// Takes the next piece of the stream; pieces may end anywhere. `Limit` when the index grows too large.
-    pub fn feed(&mut self, mut piece: &[u8]) -> Result<()> {
+    pub fn feed(&mut self, piece: &[u8]) -> Result<()> {
+        let Some(mut inflater) = self.inflater.take() else { return self.feed_stream(piece) };
+        let fed = self.inflate(&mut inflater, piece);
+        self.inflater = Some(inflater);
+        match fed {
+            Err(error) if error.kind() == Kind::Corrupt => {
+                let at = error.offset().unwrap_or(0);
+                self.builder.fail(self.builder.end(), format!("{} at byte {at} of the file", error.message()));
+                Ok(())
+            }
+            fed => fed,
+        }
+    }
+
+    /// Takes the next piece of the compressed file.
+    fn inflate(&mut self, inflater: &mut Inflater, mut piece: &[u8]) -> Result<()> {
+        while self.builder.fault().is_none() {
+            let step = inflater.step(piece, usize::MAX)?;
+            let (used, boundary, more) = (step.used, step.boundary, step.more);
+            self.feed_stream(step.bytes)?;
+            if boundary {
+                self.builder.points().offer(inflater);
+                self.builder.check()?;
+            }
+            self.builder.points().check(inflater)?;
+            piece = piece.get(used..).unwrap_or_default();
+            if piece.is_empty() && !more {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn feed_stream(&mut self, mut piece: &[u8]) -> Result<()> {
         while !piece.is_empty() && self.builder.fault().is_none() {
             let taken = self.take(piece)?;
             self.position += taken as u64;
@@ -94,6 +137,14 @@ impl Scanner {
 
     /// The index of a stream that ends here, after `size` bytes.
     pub fn finish(mut self, size: u64) -> Result<Index> {
+        let size = match &self.inflater {
+            Some(inflater) if !inflater.is_whole() => {
+                self.builder.fail(self.builder.end(), "the compressed file is cut off".to_owned());
+                inflater.made()
+            }
+            Some(inflater) => inflater.made(),
+            None => size,
+        };
         if self.skip == 0 && self.position <= size {
             self.close()?;
         }

@@ -10,6 +10,9 @@ from protoslice.schema.varints import varint_at
 RIEGELI = bytes.fromhex("83af70d10d884a3f00000000000000004000000000000000")
 """First block header of every riegeli file: hash, no previous chunk, the end of the signature chunk."""
 
+GZIP = b"\x1f\x8b\x08"
+"""First bytes of a gzip file."""
+
 RIEGELI_BLOCK: Final = 1 << 16
 """Bytes between two block headers of a riegeli file."""
 
@@ -30,7 +33,7 @@ _REFUSED = (
     (0, b"GGUF", "a GGUF file, which is no protobuf"),
     (0, b"\x93NUMPY", "a NumPy array, which is no protobuf"),
     (0, b"ML\xefR", "MLIR bytecode, which is no protobuf"),
-    (0, b"\x1f\x8b\x08", "gzip: decompress it first"),
+    (0, GZIP, "gzip: decompress it first"),
     (0, b"\x28\xb5\x2f\xfd", "zstd: decompress it first"),
     (0, b"\xfd7zXZ\x00", "xz: decompress it first"),
     (0, b"BZh", "bzip2: decompress it first"),

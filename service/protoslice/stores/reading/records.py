@@ -21,7 +21,7 @@ from protoslice.schema import TypeSchema, bundled
 from protoslice.stores.catalog.artifact_cache import ArtifactCache
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import StoredFile
-from protoslice.streams.framing import CHUNKED, MEDIA_TYPES, Framing, checked_framing, framing_of
+from protoslice.streams.framing import CHUNKED, DECODED, MEDIA_TYPES, Framing, checked_framing, framing_of
 from protoslice.streams.keys import KeyIndex, RecordType
 from protoslice.streams.types import type_of
 
@@ -218,7 +218,7 @@ class StoreRecords:
         name, own = await self._type(stream, request)
         sources = [stream.stored]
         flat, wanted = await self._worker.run(lambda: _flat(name, own)), [*part.fields] or None
-        reads = part != WHOLE or stream.records.framing in CHUNKED or (form == "tfrecord" != stream.records.framing)
+        reads = part != WHOLE or stream.records.framing in DECODED or (form == "tfrecord" != stream.records.framing)
         work = self._worker.bulk if reads else self._worker.run
 
         def made() -> tuple[_core.Rope, str | None]:

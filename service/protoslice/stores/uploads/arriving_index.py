@@ -19,7 +19,7 @@ from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.objects.joined import opened_parts
 from protoslice.stores.uploads.model import Upload
-from protoslice.streams.framing import CHUNKED, Framing, checked_framing, framing_of
+from protoslice.streams.framing import DECODED, Framing, checked_framing, framing_of
 
 _MOST: Final = 16
 _ROOM: Final = 64 << 20
@@ -70,13 +70,15 @@ class ArrivingIndexes:
     async def of(self, upload: Upload, named: str | None) -> ArrivingIndex | None:
         """Index of all durable bytes of `upload`; None while there are none.
 
-        `Unsupported` for files of chunks, and for a framing that is neither named nor told by the bytes so far.
+        `Unsupported` for files that have to be decoded, and for a framing that is neither named nor told so far.
         """
         if not upload.offset:
             return None
         framing = checked_framing(named) if named is not None else await self._told(upload)
-        if framing in CHUNKED:
-            raise Unsupported(f"records of {framing} files lie in chunks: they can be read when the upload has ended")
+        if framing in DECODED:
+            raise Unsupported(
+                f"records of {framing} files have to be decoded: they can be read when the upload has ended"
+            )
         recent = self._recent.get((upload.id, framing))
         if recent is not None and recent.records.size >= upload.offset:
             return recent
@@ -89,7 +91,7 @@ class ArrivingIndexes:
         async with opened_parts(self._storage, parts, self._worker) as source:
             framing = await self._worker.run(lambda: framing_of(source))
         # A guess by few bytes could be another one later, and records would have other numbers.
-        if ended or upload.offset >= _TOLD or framing in {"tfrecord", *CHUNKED}:
+        if ended or upload.offset >= _TOLD or framing in {"tfrecord", *DECODED}:
             return framing
         raise Unsupported(f"fewer than {_TOLD} bytes have come, too few to tell the framing: name it by framing=")
 
