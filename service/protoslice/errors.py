@@ -18,6 +18,7 @@ ProtosliceError
 ├── IntegrityError        the operator: what is kept or sent is damaged, as a checksum or a length of ours tells
 └── StorageError          the operator: storage that fails
     ├── StorageUnavailable    for now
+    │   └── CircuitOpen           it has stopped answering, and is not asked
     ├── StorageDenied         until somebody grants it
     └── StorageFull           until somebody makes room
 """
@@ -114,6 +115,10 @@ class StorageError(ProtosliceError):
 
 class StorageUnavailable(StorageError):
     """Storage, or a service, that does not answer now."""
+
+
+class CircuitOpen(StorageUnavailable):
+    """Storage that has stopped answering, and is not asked until it answers a probe."""
 
 
 class StorageDenied(StorageError):

@@ -33,6 +33,7 @@ from protoslice.server.settings import Settings
 from protoslice.server.store_names import store_of
 from protoslice.storage import MeteredStorage, open_storage
 from protoslice.storage.prefixes import check_apart
+from protoslice.storage.wrappers.circuit import CircuitBreaker
 from protoslice.stores import StoreOptions, Stores
 from protoslice.stores.cache import CacheOptions
 from protoslice.stores.spaces import Spaces
@@ -78,6 +79,10 @@ class Services:
             storage = await stack.enter_async_context(open_storage(settings.storage, settings.plain_storage_options()))
             if settings.workers > 1 and not storage.abilities.shared:
                 raise InvalidInput("this storage is of one process alone: serve it with PROTOSLICE_WORKERS=1")
+            if not storage.abilities.open_file:
+                storage, budget = CircuitBreaker(storage), storage.retry_budget
+                stack.push_async_callback(storage.close)
+                self.metrics.circuit.watch(storage, budget)
             metered = MeteredStorage(storage, self.metrics.storage.observe)
             opened = await Stores.open(metered, _store_options(settings), names=store_of)
             if self.gate.closed:

@@ -52,6 +52,7 @@ BY_PROBLEM: Final[Mapping[str, type[errors.ProtosliceError]]] = {
     "internal": errors.StorageError,
     "damaged-object": errors.IntegrityError,
     "storage-unavailable": errors.StorageUnavailable,
+    "storage-circuit-open": errors.CircuitOpen,
     "storage-error": errors.StorageError,
     "storage-denied": errors.StorageDenied,
     "too-busy": errors.TooMany,

@@ -161,6 +161,12 @@ DAMAGED = Problem(
     500, "damaged-object", "A stored object is damaged", "Report `request_id` and `object` to the operator."
 )
 UNAVAILABLE = Problem(503, "storage-unavailable", "Storage does not answer", "Try again after `Retry-After` seconds.")
+CIRCUIT = Problem(
+    503,
+    "storage-circuit-open",
+    "Storage has stopped answering, and is not asked",
+    "Try again after `Retry-After` seconds: the service probes its storage, and asks again once that answers.",
+)
 STORAGE = Problem(
     503, "storage-error", "Storage fails", "Try again later; the operator finds the cause by `request_id`."
 )
@@ -187,6 +193,7 @@ READING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
     errors.IntegrityError: DAMAGED,
     errors.StorageError: STORAGE,
     errors.StorageUnavailable: UNAVAILABLE,
+    errors.CircuitOpen: CIRCUIT,
     errors.StorageDenied: DENIED,
     errors.StorageFull: FULL,
     uploads.WrongOffset: OFFSET,

@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from protoslice.server.middleware.context import RequestContext
 from protoslice.server.observability.cache_reads import CacheReads
+from protoslice.server.observability.circuit_state import CircuitState
 from protoslice.server.observability.histogram import BOUNDS, PlainHistogram
 from protoslice.server.observability.storage_calls import StorageCalls
 
@@ -64,6 +65,8 @@ class Metrics:
         registry.register(self._requests)
         self.storage = StorageCalls()
         registry.register(self.storage)
+        self.circuit = CircuitState()
+        registry.register(self.circuit)
         self.cache = CacheReads()
         registry.register(self.cache)
         self._stages = Histogram(

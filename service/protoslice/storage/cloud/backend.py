@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import obstore
 from obstore.store import GCSStore, from_url
 
-from protoslice.errors import Conflict, InvalidInput, NotFound, StorageUnavailable, Unsupported
+from protoslice.errors import Conflict, InvalidInput, NotFound, ProtosliceError, StorageUnavailable, Unsupported
 from protoslice.storage.cloud.errors import explained
 from protoslice.storage.cloud.options import sort_options
 from protoslice.storage.cloud.writer import CloudWriter
 from protoslice.storage.interface import PAGE, PIECE, Abilities, Buffer, ObjectContent, ObjectStat, Page, Writer
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.remote import RemoteStorage
+from protoslice.storage.retries import RetryBudget
 from protoslice.storage.spans import check_inside, check_limit, check_span
 
 if TYPE_CHECKING:
@@ -50,21 +51,30 @@ _RETRY: RetryConfig = {
     "retry_timeout": timedelta(seconds=45),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
 }
+_NO_RETRY: RetryConfig = {"max_retries": 0}
 
 
 class CloudStorage(RemoteStorage):
     """Storage of the objects of a bucket, or of a folder in one."""
 
+    retry_budget: RetryBudget
+
     def __init__(
         self,
         store: ObjectStore,
         *,
+        bare: ObjectStore | None = None,
         part_bytes: int = PART_BYTES,
         by_version: bool | None = None,
         read_seconds: float = READ_SECONDS,
     ) -> None:
-        """`by_version`: conditional writes name a version, not an entity tag, as Google's storage requires."""
+        """Storage over `store`; `bare` is the same one without retries, for calls that the budget grants none.
+
+        `by_version`: conditional writes name a version, not an entity tag, as Google's storage requires.
+        """
         self._store = store
+        self._bare = bare or store
+        self.retry_budget = RetryBudget()
         self._read_seconds = read_seconds
         self._by_version = isinstance(store, GCSStore) if by_version is None else by_version
         self.part_bytes = part_bytes
@@ -90,20 +100,37 @@ class CloudStorage(RemoteStorage):
             client["allow_http"] = True
         client |= connection
         try:
-            store = from_url(uri, config=_any(config), client_options=_any(client), retry_config=_RETRY)
+            store, bare = (
+                from_url(uri, config=_any(config), client_options=_any(client), retry_config=retries)
+                for retries in (_RETRY, _NO_RETRY)
+            )
         except Exception as error:
             raise InvalidInput(f"this storage URI or its options do not fit: {_reason(error, options)}") from None
-        return cls(store, by_version=by_version, read_seconds=read_seconds)
+        return cls(store, bare=bare, by_version=by_version, read_seconds=read_seconds)
 
     @property
     def abilities(self) -> Abilities:
         """All abilities but exclusive commit, conditional delete, `open_file` and `free_bytes`."""
         return ABILITIES
 
+    @contextmanager
+    def _asking(self, doing: str, key: object, *, missing: type[ProtosliceError] = NotFound) -> Iterator[ObjectStore]:
+        """Store to make one call of, with retries if the budget grants any; errors as `explained` gives them."""
+        try:
+            with explained(doing, key, missing=missing):
+                yield self._store if self.retry_budget.allows() else self._bare
+        except StorageUnavailable:
+            self.retry_budget.failed()
+            raise
+        except ProtosliceError:
+            self.retry_budget.succeeded()
+            raise
+        self.retry_budget.succeeded()
+
     async def stat(self, key: ObjectKey) -> ObjectStat:
-        with explained("find", key):
+        with self._asking("find", key) as bucket:
             async with asyncio.timeout(self._read_seconds):
-                return _describe(key, await obstore.head_async(self._store, key.text))
+                return _describe(key, await obstore.head_async(bucket, key.text))
 
     async def exists(self, key: ObjectKey) -> bool:
         """True when the object exists."""
@@ -132,8 +159,8 @@ class CloudStorage(RemoteStorage):
         if limit is not None:
             options["range"] = (0, limit)
         try:
-            with explained("read", key):
-                answer = await obstore.get_async(self._store, key.text, options=options)
+            with self._asking("read", key) as bucket:
+                answer = await obstore.get_async(bucket, key.text, options=options)
                 return ObjectContent(_describe(key, answer.meta), bytes(await answer.bytes_async()))
         except StorageUnavailable:
             # An empty object has no ranges, which obstore reports as any other failure.
@@ -155,8 +182,8 @@ class CloudStorage(RemoteStorage):
         if if_etag is not None:
             options["if_match"] = if_etag
         try:
-            with explained("read", key):
-                answer = await obstore.get_async(self._store, key.text, options=options)
+            with self._asking("read", key) as bucket:
+                answer = await obstore.get_async(bucket, key.text, options=options)
                 _describe(key, answer.meta).check_etag(if_etag)
                 data = bytes(await answer.bytes_async())
         except StorageUnavailable:
@@ -180,12 +207,12 @@ class CloudStorage(RemoteStorage):
         while at < end:
             before = at
             try:
-                with explained("read", key):
+                with self._asking("read", key) as bucket:
                     options: GetOptions = (
                         {"range": (at, end)} if if_etag is None else {"range": (at, end), "if_match": if_etag}
                     )
                     async with asyncio.timeout_at(deadline):
-                        answer = await obstore.get_async(self._store, key.text, options=options)
+                        answer = await obstore.get_async(bucket, key.text, options=options)
                 found = _describe(key, answer.meta)
                 found.check_etag(if_etag)
                 check_inside(key, end, found.size)
@@ -230,9 +257,9 @@ class CloudStorage(RemoteStorage):
 
     async def put_parts(self, key: ObjectKey, parts: AsyncIterator[bytes]) -> str:
         """See `writer.Target.put_parts`."""
-        with explained("write", key, missing=StorageUnavailable):
+        with self._asking("write", key, missing=StorageUnavailable) as bucket:
             result = await obstore.put_async(
-                self._store, key.text, parts, use_multipart=True, chunk_size=self.part_bytes, max_concurrency=UPLOADS
+                bucket, key.text, parts, use_multipart=True, chunk_size=self.part_bytes, max_concurrency=UPLOADS
             )
         return _tag(result["e_tag"])
 
@@ -242,9 +269,9 @@ class CloudStorage(RemoteStorage):
     async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
         check_limit(limit)
         items: list[ObjectStat] = []
-        with explained("list", prefix or "everything", missing=StorageUnavailable):
+        with self._asking("list", prefix or "everything", missing=StorageUnavailable) as bucket:
             pages = obstore.list(
-                self._store,
+                bucket,
                 None if prefix is None else prefix.text,
                 offset=None if after is None else after.text,
                 chunk_size=min(limit + 1, LISTED),
@@ -260,22 +287,22 @@ class CloudStorage(RemoteStorage):
     async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
         if if_etag is not None:
             raise Unsupported("object stores are asked to delete without a condition alone: few know one")
-        with suppress(NotFound), explained("delete", key):
-            await obstore.delete_async(self._store, key.text)
+        with suppress(NotFound), self._asking("delete", key) as bucket:
+            await obstore.delete_async(bucket, key.text)
 
     async def _version(self, key: ObjectKey, etag: str) -> str | None:
         """Version that a conditional write names; `Conflict` unless the object exists and has this entity tag."""
         try:
-            with explained("find", key):
-                found = await obstore.head_async(self._store, key.text)
+            with self._asking("find", key) as bucket:
+                found = await obstore.head_async(bucket, key.text)
         except NotFound:
             raise Conflict(f"object {str(key)!r} has changed") from None
         _describe(key, found).check_etag(etag)
         return found["version"]
 
     async def _put(self, key: ObjectKey, data: Buffer, mode: PutMode) -> str:
-        with explained("write", key, missing=StorageUnavailable):
-            result = await obstore.put_async(self._store, key.text, bytes(data), mode=mode, use_multipart=False)
+        with self._asking("write", key, missing=StorageUnavailable) as bucket:
+            result = await obstore.put_async(bucket, key.text, bytes(data), mode=mode, use_multipart=False)
         return _tag(result["e_tag"])
 
 

@@ -1,0 +1,68 @@
+"""Circuit breaker of a service: answers while the storage is down, counts, and recovery."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from tests.support.asgi import ask
+
+from protoslice.errors import StorageUnavailable
+from protoslice.server.app import create_app
+from protoslice.server.settings import Settings
+from protoslice.storage import MemoryStorage, ObjectKey, Storage, register, unregister
+from protoslice.storage.wrappers.interceptor import InterceptedStorage
+
+T = TypeVar("T")
+
+
+class Failing(InterceptedStorage):
+    """Storage in memory that can be switched off."""
+
+    is_down = False
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStorage())
+
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        if self.is_down:
+            raise StorageUnavailable("switched off")
+        return await call()
+
+
+def test_a_service_whose_storage_is_down_says_so_at_once_and_recovers() -> None:
+    storage = Failing()
+
+    def factory(uri: str, options: object) -> Storage:
+        return storage
+
+    async def work() -> None:
+        app = create_app(Settings(storage="failing://", auth="open"))
+        await app.services.open()
+        try:
+            storage.is_down = True
+            slugs = set[str]()
+            for _ in range(20):
+                answer = await ask(app, "GET", f"/v1/stores/{'0' * 64}")
+                assert (answer.status, answer.headers["retry-after"]) == (503, "5")
+                slugs.add(answer.text.partition("/problems/")[2].partition('"')[0])
+            assert slugs == {"storage-unavailable", "storage-circuit-open"}
+            assert "storage-circuit-open" in (await ask(app, "GET", "/readyz")).text
+            told = (await ask(app, "GET", "/metrics")).text
+            assert "protoslice_storage_circuit_open 1.0" in told
+            assert "protoslice_storage_circuit_openings_total 1.0" in told
+            storage.is_down = False
+            async with asyncio.timeout(10):
+                while (await ask(app, "GET", "/readyz")).status != 200:
+                    await asyncio.sleep(0.01)
+            assert (await ask(app, "GET", f"/v1/stores/{'0' * 64}")).status == 404
+            assert "protoslice_storage_circuit_open 0.0" in (await ask(app, "GET", "/metrics")).text
+        finally:
+            await app.services.close()
+
+    register("failing", factory)
+    try:
+        asyncio.run(work())
+    finally:
+        unregister("failing")
