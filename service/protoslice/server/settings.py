@@ -223,7 +223,8 @@ class Settings(BaseSettings):
         default=0.5,
         ge=0,
         le=60,
-        description="How long an opened store is read without looking whether another replica has removed it.",
+        description="How long bytes are read by a tag or of an opened store without looking whether another replica "
+        "has moved the tag or removed the store.",
     )
     space_watermark_bytes: Size = Field(
         default=defaults.SPACE_WATERMARK_BYTES,

@@ -32,7 +32,7 @@ class StoreOptions:
     renew_seconds: float = RENEW_SECONDS
     """Interval at which an upload under way renews its claim."""
     trust_seconds: float = 0
-    """Seconds for which an opened store is used without checking that its manifest exists.
+    """Seconds for which a tag that was read and an opened store are believed by readers of bytes.
 
-    A store removed by this process is gone at once.
+    Tags moved and stores removed by this process are seen at once.
     """

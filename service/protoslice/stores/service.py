@@ -85,7 +85,7 @@ class Stores:
         self._names: Names | None = beside._names if beside else names
         self._shares = beside is not None
         self._worker: Worker = beside._worker if beside else Worker(options.threads)
-        self._tags = Tags(storage, late_after=options.renew_seconds)
+        self._tags = Tags(storage, late_after=options.renew_seconds, trust_seconds=options.trust_seconds)
         self._schemas = Schemas(storage, self._worker)
         check_kept(options.rules)
         self._places: ExternalObjects = (
@@ -231,14 +231,17 @@ class Stores:
         tag = await self._tags.get(ref)
         return await self._store_pages.get(tag.store, tag)
 
-    async def resolve(self, ref: str) -> str:
-        """The store id that `ref` names; `NotFound` when it names none."""
+    async def resolve(self, ref: str, *, trusting: bool = False) -> str:
+        """The store id that `ref` names; `NotFound` when it names none.
+
+        `trusting` takes a tag to point at where it did at most `trust_seconds` ago.
+        """
         if is_id(ref):
             return ref
         if "/" in ref and self._names is not None:
             return await self._names(self, ref)
         if not is_id_prefix(ref):
-            return (await self._tags.get(ref)).store
+            return await self._tags.trusted(ref) if trusting else (await self._tags.get(ref)).store
         return await self._manifests.starting_with(ref)
 
     async def list(
@@ -340,11 +343,10 @@ class Stores:
         return self._open_stores.get_fresh(store_id)
 
     async def view(self, ref: str) -> OpenStore:
-        """The store that `ref` names, opened."""
-        fresh = self.view_if_open(ref)
-        if fresh is not None:
-            return fresh
-        return await self._open_stores.get(await self._manifests.get(await self.resolve(ref)))
+        """The store that `ref` names, opened; a tag and a manifest are believed for `trust_seconds`."""
+        store_id = await self.resolve(ref, trusting=True)
+        fresh = self.view_if_open(store_id)
+        return fresh or await self._open_stores.get(await self._manifests.get(store_id))
 
     async def pieces(self, ref: str, *, limit: int, cursor: str | None) -> ResultPage[Piece]:
         """A page of the pieces of a store's files, which cover all files in order."""

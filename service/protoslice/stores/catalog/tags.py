@@ -17,6 +17,7 @@ from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.storage.interface import PAGE
 from protoslice.stores.catalog.claims import RENEW_SECONDS
 from protoslice.stores.catalog.named_records import NamedRecords
+from protoslice.stores.catalog.trust import TrustedTags
 from protoslice.stores.clock import now
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.indexes import Indexes
@@ -37,11 +38,12 @@ class StoredTag(Tag):
 class Tags:
     """Tags of one storage, with an index of the tags of each store."""
 
-    def __init__(self, storage: Storage, *, late_after: float = RENEW_SECONDS) -> None:
+    def __init__(self, storage: Storage, *, late_after: float = RENEW_SECONDS, trust_seconds: float = 0) -> None:
         self._storage = storage
         self._indexes = Indexes(storage)
         self._late_after = late_after
         self._records = NamedRecords(storage, keys.TAGS, "tag")
+        self._trusted = TrustedTags(trust_seconds)
 
     async def each(self) -> AsyncIterator[StoredTag]:
         """All tags by name; damaged ones are logged and skipped."""
@@ -101,6 +103,13 @@ class Tags:
             _log.exception("the tag %r is passed over", name)
             return None
 
+    async def trusted(self, name: str) -> str:
+        """The id of the store that a tag points at, or did at most `trust_seconds` ago; see `TrustedTags`."""
+        return await self._trusted.store(name, self._store_of)
+
+    async def _store_of(self, name: str) -> str:
+        return (await self.get(name)).store
+
     async def put(self, name: str, store: str, *, if_match: str | None, if_none_match: bool) -> tuple[StoredTag, bool]:
         """Point `name` at `store`; returns the tag and True when it is new.
 
@@ -108,7 +117,8 @@ class Tags:
         """
         key, time = keys.tag(check_tag(name)), now()
         async with self._indexes.tagged(store, name, self._late_after):
-            etag, created = await self._write(key, store, time, if_match=if_match, if_none_match=if_none_match)
+            with self._trusted.changing(name):
+                etag, created = await self._write(key, store, time, if_match=if_match, if_none_match=if_none_match)
         return StoredTag(name, store, time, etag), created
 
     async def check_room(self, store: str, names: Iterable[str]) -> None:
@@ -169,7 +179,8 @@ class Tags:
     async def delete(self, name: str, *, if_match: str | None) -> None:
         """Remove a tag atomically, on condition of `if_match` unless None; the store stays."""
         try:
-            await self._records.remove(keys.tag(check_tag(name)), if_match)
+            with self._trusted.changing(name):
+                await self._records.remove(keys.tag(check_tag(name)), if_match)
         except NotFound:
             raise NotFound(f"there is no tag {name!r}") from None
 
