@@ -1,4 +1,4 @@
-"""Defaults that several rooms share: each number stands here once."""
+"""Defaults that several rooms of the package share."""
 
 from __future__ import annotations
 

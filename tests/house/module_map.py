@@ -1,4 +1,4 @@
-"""The map of all modules in docs/architecture.md, made of the first line of each module's docstring.
+"""The map of all modules, docs/modules.md, made of the first line of each module's docstring.
 
 `python -m tests.house.module_map` writes the map between its two markers; `make docs` runs it.
 """
@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "modules.md"
 PACKAGE = ROOT / "service" / "protoslice"
 BEGIN = "<!-- modules: made by `make docs` of the first lines of docstrings -->\n"
 END = "<!-- end of modules -->\n"

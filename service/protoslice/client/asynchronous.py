@@ -14,8 +14,8 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, ca
 from protoslice.client.client import Client, ClientOptions, M
 from protoslice.client.download.files import Downloaded, Progress
 from protoslice.client.http.connection import Params
-from protoslice.client.pool import DaemonPool
 from protoslice.client.records import RemoteRecords
+from protoslice.client.threads import DaemonPool
 from protoslice.client.upload.bodies import Pushable
 from protoslice.client.upload.push import Pushed, PushOptions
 from protoslice.errors import ProtosliceError

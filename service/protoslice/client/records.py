@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, overload
 
-from protoslice.client.pool import DaemonPool
+from protoslice.client.threads import DaemonPool
 from protoslice.errors import IntegrityError
 from protoslice.facts import RecordsSummary
 from protoslice.streams import open_records

@@ -20,18 +20,18 @@ from protoslice.server.api.problems import METHOD, HttpProblem
 from protoslice.server.api.routes import (
     arriving,
     assembly,
-    chunks,
     drafts,
     intake,
+    json_views,
     operations,
     pages,
+    pieces,
     schemas,
     spaces,
     stores,
     tags,
     tokens,
     uploads,
-    views,
 )
 from protoslice.server.api.view_router import ViewRouter, serve_view
 from protoslice.server.api.views import VIEWS
@@ -40,9 +40,10 @@ from protoslice.server.http.failures import HANDLED, answer_exception, send_fail
 from protoslice.server.http.headers import read_fields
 from protoslice.server.intake.resumable.answers import PREFIX as UPLOADS
 from protoslice.server.intake.resumable.answers import speaking_tus
-from protoslice.server.middleware.body_limits import check_framing, rows_of
+from protoslice.server.middleware.body_limits import check_framing
 from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.cors import AllowOrigins, Preflight
+from protoslice.server.middleware.guarded_route import rows_of
 from protoslice.server.middleware.origin_policy import OriginPolicy
 from protoslice.server.middleware.request import RequestMiddleware
 from protoslice.server.observability.logs import RequestLog
@@ -59,7 +60,7 @@ _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 """The methods that some route has."""
 
 _ROUTES: Final = (
-    intake, stores, uploads, arriving, assembly, drafts, chunks, views, tags, schemas, spaces, tokens, operations,
+    intake, stores, uploads, arriving, assembly, drafts, pieces, json_views, tags, schemas, spaces, tokens, operations,
     pages,
 )  # fmt: skip
 

@@ -10,7 +10,7 @@ from protoslice.concurrency.gather import run_concurrently
 from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
 from protoslice.storage import Storage
 from protoslice.stores.cache import BlockCache
-from protoslice.stores.catalog.artifact_cache import ArtifactCache
+from protoslice.stores.catalog.derived_facts import DerivedFacts
 from protoslice.stores.catalog.schemas import Schemas
 from protoslice.stores.ingest.external import ExternalObjects
 from protoslice.stores.manifest import Manifest, ObjectLocation
@@ -104,7 +104,7 @@ class OpenStores:
             for stored in opened:
                 stored.close()
             raise
-        derived = ArtifactCache(self._storage, manifest.id, self._worker)
+        derived = DerivedFacts(self._storage, manifest.id, self._worker)
         return OpenStore(manifest, files, proto, self._worker, derived, self._plans, self._find_type)
 
     async def close(self) -> None:

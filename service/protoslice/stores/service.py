@@ -267,7 +267,7 @@ class Stores:
         self._check_writable()
         if not is_id_prefix(ref):
             await self.resolve(ref)
-            raise Conflict(f"{ref!r} names a store that others may name too: remove that name, or the store by its id")
+            raise Conflict(f"{ref!r} is a tag or another name: remove the tag, or name the store by its id")
         store_id = await self.resolve(ref)
         tags = [tag async for tag in self._tags.all_of(store_id)]
         try:

@@ -20,7 +20,7 @@ from protoslice.server.access.decision import EVERY_SPACE, Scope
 from protoslice.server.access.rules import RULES, Rule, check_rules
 from protoslice.server.api.views import VIEWS
 from protoslice.server.app import Application
-from protoslice.server.middleware.body_limits import rows_of
+from protoslice.server.middleware.guarded_route import rows_of
 
 READ, WRITE, DELETE, ADMIN = Scope.READ, Scope.WRITE, Scope.DELETE, Scope.ADMIN
 SPACES = ["own", "other", "missing", "default"]

@@ -19,7 +19,7 @@ from protoslice.errors import IntegrityError
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.storage.wrappers.metered import Call, MeteredStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
-from protoslice.stores.catalog.artifact_cache import ArtifactCache
+from protoslice.stores.catalog.derived_facts import DerivedFacts
 from protoslice.stores.ingest import packs
 from protoslice.stores.ingest.writers import BATCH
 from protoslice.stores.objects.stored import SUM_BLOCK
@@ -154,7 +154,7 @@ def test_a_store_is_not_opened_with_a_file_too_few() -> None:
         store = await stores.view(info.id)
         worker = Worker(1)
         opened_files = [store.file(file.path).sources[0] for file in store.manifest.files]
-        derived = ArtifactCache(storage, info.id, worker)
+        derived = DerivedFacts(storage, info.id, worker)
         plans: CachedFlight[Any, Any] = CachedFlight(most=1, room=1)
         with pytest.raises(ValueError, match="shorter"):
             OpenStore(store.manifest, opened_files[:-1], None, worker, derived, plans, stores._own_type)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from protoslice.pieces import PIECE_BLOCK
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.storage.wrappers.metered import MeteredStorage
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.catalog import artifact_cache
+from protoslice.stores.catalog import derived_facts
 from protoslice.stores.envelope import unseal
 from protoslice.stores.layout.keys import object_key
 from protoslice.testing.faults import FaultyStorage, InjectedFault
@@ -204,7 +204,7 @@ def test_a_table_is_digested_once_for_all_of_its_pages(monkeypatch: pytest.Monke
             loaded.append(name)
             return unseal(sealed, name)
 
-        monkeypatch.setattr(artifact_cache, "unseal", noting)
+        monkeypatch.setattr(derived_facts, "unseal", noting)
         async with opened(storage) as stores:
             assert await pieces_of(stores, store.id, limit=1) == pieces
             assert loaded == ["pieces-1"]

@@ -19,8 +19,9 @@ def main() -> int:
     parser.add_argument("--profile", choices=sorted(PROFILES), default="all", help="of which kinds clients are")
     asked = parser.parse_args()
     if asked.seed is not None:
-        print(told(asked.seed, asked.profile))
-        return 0
+        text, failed = told(asked.seed, asked.profile)
+        print(text)
+        return int(failed)
     report = Report()
     for part in run_in_two(asked.first, asked.histories, asked.profile):
         report.add(part)
@@ -30,7 +31,7 @@ def main() -> int:
     for seed, violation in sorted(report.failed.items()):
         print(f"seed {seed}: {violation}")
     if report.failed and not asked.all:
-        print(told(min(report.failed), asked.profile))
+        print(told(min(report.failed), asked.profile)[0])
     return 1 if report.failed else 0
 
 

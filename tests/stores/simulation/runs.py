@@ -79,18 +79,18 @@ def run_in_two(first: int, count: int, profile: str) -> Iterable[Report]:
         yield from pool.map(partial(run, profile=profile, first=False), batches)
 
 
-def told(seed: int, profile: str) -> str:
-    """Journal of the history of a seed; of a failed one, the shortest that fails alike."""
+def told(seed: int, profile: str) -> tuple[str, bool]:
+    """Journal of a seed's history, of a failed one the shortest that fails alike; True if it failed."""
     with simulated() as settle:
         plan = drawn(seed, profile)
         outcome = play(plan, settle)
         if outcome.violation is None:
             outcome = play(plan, settle, lines=True)
-            return "\n".join([*outcome.journal.lines, "all that must hold does"])
-        return _short(plan, outcome, settle) + profile
+            return "\n".join([*outcome.journal.lines, "all that must hold does"]), False
+        return _short(plan, outcome, settle, profile), True
 
 
-def _short(plan: Plan, outcome: Outcome, settle: Setting) -> str:
+def _short(plan: Plan, outcome: Outcome, settle: Setting, profile: str) -> str:
     violation = outcome.violation
     assert violation is not None
 
@@ -115,6 +115,6 @@ def _short(plan: Plan, outcome: Outcome, settle: Setting) -> str:
             *played.journal.lines,
             "",
             f"seed {plan.seed}: {played.violation}",
-            f"to see this again: .venv/bin/python -m tests.stores.simulation --seed {plan.seed} --profile ",
+            f"to see this again: .venv/bin/python -m tests.stores.simulation --seed {plan.seed} --profile {profile}",
         ]
     )

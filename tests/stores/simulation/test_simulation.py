@@ -30,7 +30,7 @@ def test_all_that_must_hold_does_in_every_history(batch: int) -> None:
     size = HISTORIES // BATCHES
     report = run(range(batch * size, (batch + 1) * size))
     print(report)
-    assert not report.failed, "\n" + told(min(report.failed), "all")
+    assert not report.failed, "\n" + told(min(report.failed), "all")[0]
     assert len(report.interrupted) > 100
     assert set(report.struck) >= {"slow", "fails", "lost", "dies", "dies after", "still"}
 
@@ -38,7 +38,7 @@ def test_all_that_must_hold_does_in_every_history(batch: int) -> None:
 @pytest.mark.parametrize("profile", sorted(PROFILES))
 def test_a_few_histories_of_each_profile(profile: str) -> None:
     report = run(range(10_000, 10_010), profile=profile)
-    assert not report.failed, "\n" + told(min(report.failed), profile)
+    assert not report.failed, "\n" + told(min(report.failed), profile)[0]
 
 
 def digest(seeds: range) -> str:

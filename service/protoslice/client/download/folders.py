@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from protoslice.client.download.files import Progress
 from protoslice.client.download.remote import DIGESTED
-from protoslice.client.pool import DaemonPool
+from protoslice.client.threads import DaemonPool
 from protoslice.facts import File, Piece
 
 SMALL_FILE: Final = DIGESTED

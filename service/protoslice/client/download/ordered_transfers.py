@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from queue import SimpleQueue
 
-from protoslice.client.pool import DaemonPool
+from protoslice.client.threads import DaemonPool
 
 Transfer = Callable[[threading.Event], Iterator[bytes]]
 """Yields pieces of bytes in a thread of the pool; must end soon after the event is set."""

@@ -29,13 +29,13 @@ class Problem:
     title: str
     advice: str
 
-    registry: str = "/problems/"
+    type_base: str = "/problems/"
     """Base of the `type` URI: the pages of the service, or the registry of a standard."""
 
     @property
     def type(self) -> str:
         """The stable URI."""
-        return f"{self.registry}{self.slug}"
+        return f"{self.type_base}{self.slug}"
 
 
 _IANA: Final = "https://iana.org/assignments/http-problem-types#"

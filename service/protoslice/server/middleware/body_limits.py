@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final, TypeVar
 
-from fastapi.routing import APIRoute
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Message, Receive
 
 from protoslice.server.api.problems import BAD_REQUEST, LIMIT, MEDIA, TIMEOUT, HttpProblem
 from protoslice.server.http.digests import BodyDigest
-from protoslice.server.http.headers import Fields, read_fields
+from protoslice.server.http.headers import Fields
 from protoslice.server.settings import Settings
 
 _GRACE_SECONDS: Final = 60
 _WINDOW_SECONDS: Final = 30
 """Seconds of waiting per window; each is judged by itself, so that a quick start pays for no slowness."""
 _DIGITS: Final = 19
-_LIMIT: Final = "__protoslice_body__"
+_TERMS: Final = "__protoslice_body__"
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
@@ -55,41 +54,10 @@ def takes_body(terms: BodyTerms) -> Callable[[Handler], Handler]:
     """Let the route of a handler take a body by `terms`; a route that says nothing takes `JSON_BODY`."""
 
     def stated(handler: Handler) -> Handler:
-        setattr(handler, _LIMIT, terms)
+        setattr(handler, _TERMS, terms)
         return handler
 
     return stated
-
-
-class GuardedRoute(APIRoute):
-    """A route that is reached through the gate, and whose body keeps within the terms of its handler."""
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Ask the gate; refuse a body that is declared too long, unread; guard any other."""
-        if scope["method"] in (self.methods or ()):  # of any other, the framework tells which there are
-            row = f"{scope['method']} {self.path}"
-            await scope["app"].state.services.admit(scope, read_fields(scope), row, scope["path_params"])
-        terms: BodyTerms = getattr(self.endpoint, _LIMIT, JSON_BODY)
-        settings: Settings = scope["app"].state.services.settings
-        fields = read_fields(scope)
-        limit = terms.longest(fields.get(b"content-type", "").partition(";")[0].strip().lower(), settings)
-        if int(fields.get(b"content-length", "0")) > limit:
-            raise _too_long(limit)
-        digest = BodyDigest(fields) if terms.digest_checked else None
-        await super().handle(scope, GuardedBody(receive, limit, settings, digest), send)
-
-
-def rows_of(routes: Iterable[Any]) -> set[str]:
-    """Rows that the table of rules needs for `routes`; `RuntimeError` for a route beside the gate."""
-    found: set[str] = set()
-    for route in routes:
-        if included := getattr(route, "original_router", None):
-            found |= rows_of(included.routes)
-        elif isinstance(route, GuardedRoute):
-            found |= {f"{method} {route.path}" for method in (route.methods or set()) - {"HEAD"}}
-        else:
-            raise RuntimeError(f"{route!r} is no GuardedRoute: nobody would ask the gate about it")
-    return found
 
 
 def check_framing(fields: Fields) -> None:
@@ -104,6 +72,12 @@ def check_framing(fields: Fields) -> None:
     text = fields.get(b"content-length", "0")
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
         raise HttpProblem(BAD_REQUEST, "Content-Length must be a number of bytes")
+
+
+def terms_of(handler: Callable[..., Any]) -> BodyTerms:
+    """The terms that a handler states."""
+    terms: BodyTerms = getattr(handler, _TERMS, JSON_BODY)
+    return terms
 
 
 class GuardedBody:
@@ -135,7 +109,7 @@ class GuardedBody:
         self._waited += monotonic() - begun
         self._length += len(message.get("body", b""))
         if self._length > self._limit:
-            raise _too_long(self._limit)
+            raise too_long(self._limit)
         self._complete = not message.get("more_body")
         if not self._complete:
             self._check_rate()
@@ -154,7 +128,7 @@ class GuardedBody:
         self._seen, self._waited, self._window = self._length, 0.0, _WINDOW_SECONDS
 
 
-def _too_long(limit: int) -> HttpProblem:
+def too_long(limit: int) -> HttpProblem:
     return HttpProblem(LIMIT, f"the body may have at most {limit} bytes", limit=limit)
 
 

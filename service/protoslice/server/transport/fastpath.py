@@ -19,7 +19,7 @@ from protoslice.server.access.places import place_of
 from protoslice.server.api.problems import HttpProblem
 from protoslice.server.api.view_router import FoundView, ViewRouter, rendered_form
 from protoslice.server.api.views import StoreView
-from protoslice.server.http.answers.plan import Answer, Planner
+from protoslice.server.http.answers.plan import Answer, AnswerPlanner
 from protoslice.server.http.headers import Fields, Headers, header_lines, join_fields
 from protoslice.server.middleware.context import RequestContext, given_id
 from protoslice.server.middleware.origin_policy import OriginPolicy
@@ -53,7 +53,7 @@ class _Planned(NamedTuple):
     route: str
     path: str
     rope: Representation
-    planner: Planner
+    planner: AnswerPlanner
 
 
 class FastPath:
@@ -133,7 +133,7 @@ class FastPath:
         if view.select_sync is None:
             return None
         facts, rope = store.facts_known, view.select_sync(store, found.rest)
-        planner = Planner(rope, found.terms(rope, None, self._services))
+        planner = AnswerPlanner(rope, found.terms(rope, None, self._services))
         return _Planned(facts, store.info.id, view, view.path, target.decode("ascii"), rope, planner)
 
 

@@ -79,7 +79,7 @@ async def collect_garbage(
 
 
 async def _underived(storage: Storage, census: Census, before: float) -> AsyncIterator[ObjectStat]:
-    """Old artifacts of stores that no longer exist."""
+    """Old derived facts of stores that no longer exist."""
     async for item in storage.iterate(keys.DERIVED):
         if not census.has(item.key.segments[1]) and _is_old(item, before):
             yield item

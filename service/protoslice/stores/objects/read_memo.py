@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from protoslice.concurrency.executor import Worker
-from protoslice.stores.catalog.artifact_cache import ArtifactCache
+from protoslice.stores.catalog.derived_facts import DerivedFacts
 from protoslice.stores.objects.rhythm import Rhythm
 from protoslice.stores.objects.stored import StoredFile
 
@@ -99,7 +99,7 @@ class MemoizedReads:
 
 
 async def memoizing_reads(
-    work: Callable[[], T], objects: Sequence[StoredFile], derived: ArtifactCache, worker: Worker
+    work: Callable[[], T], objects: Sequence[StoredFile], derived: DerivedFacts, worker: Worker
 ) -> T:
     """Run `work` in a worker thread and memoize its small reads of remote objects across processes."""
     parts = [part for stored in objects for part in stored.parts]

@@ -9,34 +9,34 @@ from typing import Any, Final
 
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import SingleFlight
-from protoslice.stores.catalog.artifact_cache import ArtifactCache
+from protoslice.stores.catalog.derived_facts import DerivedFacts
 from protoslice.stores.objects.digests import sha256_of
 from protoslice.stores.objects.representation import Representation
 
-# Version 2: artifacts without the number were made by older planners, maybe of other chunks.
+# Version 2: facts without the number were made by older planners, maybe of other chunks.
 # Digests of version 2 were one table of all chunks.
 _DIGESTS: Final = "digests-3"
 _HASHES: Final = "hashes-2"
 _GROUP: Final = 512
-"""Chunks whose digests are one artifact: a page writes what it changed, however many chunks there are."""
+"""Chunks whose digests are one derived fact: a page writes what it changed, of however many chunks."""
 _DIGEST_SIZE: Final = 32
 _UNKNOWN: Final = bytes(_DIGEST_SIZE)
 _ROWS: Final = struct.Struct(f"{_DIGEST_SIZE}s")
 
 
 class ChunkFacts:
-    """Digests and hashes of one store's chunks, computed when first asked for and saved as artifacts."""
+    """Digests and hashes of one store's chunks, computed when first asked for and kept as derived facts."""
 
-    def __init__(self, derived: ArtifactCache, worker: Worker, plan: str = "") -> None:
+    def __init__(self, derived: DerivedFacts, worker: Worker, plan: str = "") -> None:
         self._derived = derived
         self._plan = plan
-        """End of the artifacts' names, which tells the store's own plan (empty) from others."""
+        """End of the facts' names, which tells the store's own plan (empty) from others."""
         self._worker = worker
         self._groups: dict[int, bytearray] = {}
         """Digests of each group of chunks in a row; zeros where none is known."""
         self._known = 0
         self._unsaved: set[int] = set()
-        """Groups with digests that are not in the artifact cache."""
+        """Groups with digests that are not among the derived facts."""
         self._loading: SingleFlight[int, None] = SingleFlight()
         self._hashes: list[int] | None = None
         self._begun: list[int] = []
@@ -99,7 +99,7 @@ class ChunkFacts:
         return self._hashes
 
     async def save(self) -> None:
-        """Write the groups with new digests to the artifact cache."""
+        """Write the groups with new digests to the derived facts."""
         while self._unsaved:
             group = self._unsaved.pop()
             digests = bytes(self._groups[group]).rstrip(b"\0")  # most stores have fewer chunks than a group

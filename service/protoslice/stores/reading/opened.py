@@ -21,7 +21,7 @@ from protoslice.library.documents import Document
 from protoslice.library.opening import look_at
 from protoslice.pieces import extents_of
 from protoslice.storage import Span
-from protoslice.stores.catalog.artifact_cache import ArtifactCache
+from protoslice.stores.catalog.derived_facts import DerivedFacts
 from protoslice.stores.catalog.files import FileRef, refs_of
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.names import check_plan
@@ -60,7 +60,7 @@ class OpenStore:
         files: Sequence[StoredFile],
         proto: OpenRoot | None,
         worker: Worker,
-        derived: ArtifactCache,
+        derived: DerivedFacts,
         plans: MergePlans,
         find_type: FindType,
     ) -> None:

@@ -15,7 +15,7 @@ from protoslice.facts import File, Piece, PiecePlace
 from protoslice.identity import PIECES
 from protoslice.pieces import cut
 from protoslice.storage import Storage
-from protoslice.stores.catalog.artifact_cache import ArtifactCache
+from protoslice.stores.catalog.derived_facts import DerivedFacts
 from protoslice.stores.objects.digests import sha256_of
 from protoslice.stores.paging import PageBudget, ResultPage, first_item
 from protoslice.stores.reading.opened import OpenStore
@@ -97,8 +97,8 @@ class Pieces:
             found += await self._worker.bulk(lambda table=table, store=store: list(_found(table, store.info.id, left)))  # type: ignore[misc]
         return found
 
-    def _derived(self, store_id: str) -> ArtifactCache:
-        return ArtifactCache(self._storage, store_id, self._worker)
+    def _derived(self, store_id: str) -> DerivedFacts:
+        return DerivedFacts(self._storage, store_id, self._worker)
 
     async def _load(self, store: OpenStore) -> tuple[bytes, int]:
         rows = await self._derived(store.info.id).load(_NAME)

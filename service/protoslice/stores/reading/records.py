@@ -18,7 +18,7 @@ from protoslice.facts import RecordsSummary
 from protoslice.identity import RECORDS
 from protoslice.library.documents import StreamDocument
 from protoslice.schema import TypeSchema, bundled
-from protoslice.stores.catalog.artifact_cache import ArtifactCache
+from protoslice.stores.catalog.derived_facts import DerivedFacts
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import StoredFile
 from protoslice.streams.framing import CHUNKED, DECODED, MEDIA_TYPES, Framing, checked_framing, framing_of
@@ -92,7 +92,7 @@ class StoreRecords:
     """Records of the files of one store. An index is made on first use, and kept beside the store."""
 
     def __init__(
-        self, files: Mapping[str, StoredFile], worker: Worker, derived: ArtifactCache, find: FindType, etag: Etag
+        self, files: Mapping[str, StoredFile], worker: Worker, derived: DerivedFacts, find: FindType, etag: Etag
     ) -> None:
         self._files = files
         self._worker = worker

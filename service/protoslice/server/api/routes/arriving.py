@@ -14,8 +14,8 @@ from protoslice.server.access.places import url_of
 from protoslice.server.api.documentation.openapi_fragments import BINARY, header, problems
 from protoslice.server.http.parameters import with_parameter
 from protoslice.server.intake.resumable.answers import PREFIX, about, answering
-from protoslice.server.middleware.body_limits import GuardedRoute
 from protoslice.server.middleware.context import context_of
+from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.services import Given
 from protoslice.stores.uploads import ArrivingRequest
 

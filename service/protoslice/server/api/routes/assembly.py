@@ -15,8 +15,8 @@ from protoslice.server.http.parameters import plain_size
 from protoslice.server.intake.resumable.answers import answering, joining
 from protoslice.server.intake.resumable.dialects import upload_id
 from protoslice.server.intake.uploads import counted, follow_recipe
-from protoslice.server.middleware.body_limits import GuardedRoute
 from protoslice.server.middleware.context import context_of
+from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.services import Given, Services
 from protoslice.stores import Created, IngestRequest
 

@@ -10,8 +10,8 @@ from protoslice.server.api.json_answers import made_answer
 from protoslice.server.api.models import MadeModel
 from protoslice.server.api.routes.intake import CREATED, Options
 from protoslice.server.intake.uploads import counted
-from protoslice.server.middleware.body_limits import GuardedRoute
 from protoslice.server.middleware.context import context_of
+from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.services import Given
 
 router = APIRouter(tags=["stores"], route_class=GuardedRoute)

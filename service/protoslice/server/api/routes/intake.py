@@ -17,7 +17,8 @@ from protoslice.server.api.request_bodies import Register
 from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.http.parameters import plain_size
 from protoslice.server.intake.uploads import counted, take_in
-from protoslice.server.middleware.body_limits import UPLOAD_BODY, GuardedRoute, takes_body
+from protoslice.server.middleware.body_limits import UPLOAD_BODY, takes_body
+from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.services import Given
 from protoslice.stores import TAGS_AT_ONCE, IngestRequest
 

@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from protoslice.server.api.documentation.openapi_fragments import problems
 from protoslice.server.api.problems import DRAINING, NOT_FOUND, PROBLEMS, RETRY_AFTER_SECONDS, HttpProblem
-from protoslice.server.middleware.body_limits import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.observability.metrics import CONTENT_TYPE
 from protoslice.server.pages.home import problem_page
 from protoslice.server.pages.shell import PAGE_HEADERS

@@ -13,7 +13,7 @@ from protoslice.facts import Store
 from protoslice.server.access.places import url_of
 from protoslice.server.api.documentation.openapi_fragments import problems
 from protoslice.server.api.problems import NOT_FOUND, HttpProblem
-from protoslice.server.middleware.body_limits import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.pages.built import BUILT_HEADERS, assets, shell
 from protoslice.server.pages.home import home_body, home_page
 from protoslice.server.pages.shell import PAGE_HEADERS, STYLE

@@ -13,11 +13,12 @@ from protoslice.server.api.encoding import schema_json
 from protoslice.server.api.json_answers import json_answer, page_answer
 from protoslice.server.api.models import PageModel, SchemaModel
 from protoslice.server.api.problems import MEDIA, HttpProblem
-from protoslice.server.http.answers.plan import Planner, Terms
+from protoslice.server.http.answers.plan import AnswerPlanner, Terms
 from protoslice.server.http.answers.rendered import InMemory
 from protoslice.server.http.conditions import EntityTag
 from protoslice.server.http.headers import read_fields
-from protoslice.server.middleware.body_limits import SCHEMA_BODY, GuardedRoute, takes_body
+from protoslice.server.middleware.body_limits import SCHEMA_BODY, takes_body
+from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.services import Given
 
 router = APIRouter(tags=["schemas"], route_class=GuardedRoute)
@@ -61,7 +62,7 @@ async def get_schema(request: Request, services: Given, name: str) -> Response:
     etag, message_type = EntityTag.of(info.etag).opaque, "google.protobuf.FileDescriptorSet"
     whole = InMemory(etag, f"{name}.binpb", "application/protobuf", message_type).of(data)
     terms = Terms(location=url_of(request.scope, f"/v1/schemas/{name}"), max_ranges=0, private=services.gate.closed)
-    answer = Planner(whole, terms).answer(request.method, read_fields(request.scope))
+    answer = AnswerPlanner(whole, terms).answer(request.method, read_fields(request.scope))
     response = Response(data if answer.status == 200 else b"", answer.status)
     response.raw_headers = answer.headers
     return response

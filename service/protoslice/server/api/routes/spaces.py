@@ -12,7 +12,7 @@ from protoslice.errors import NotFound
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.json_answers import json_answer, page_answer
 from protoslice.server.api.models import PageModel
-from protoslice.server.middleware.body_limits import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.services import Given, Services
 from protoslice.stores.spaces import Spaces
 

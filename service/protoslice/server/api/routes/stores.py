@@ -12,7 +12,7 @@ from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import removed_json
 from protoslice.server.api.json_answers import json_answer, large_answer, page_answer, restored_body, store_body
 from protoslice.server.api.models import PageModel, RemovedModel, RestoredModel, StoreModel
-from protoslice.server.middleware.body_limits import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.services import Given
 
 router = APIRouter(tags=["stores"], route_class=GuardedRoute)

@@ -16,7 +16,7 @@ from protoslice.server.api.models import PageModel, TagModel
 from protoslice.server.api.problems import PRECONDITION, HttpProblem
 from protoslice.server.api.request_bodies import PutTag
 from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
-from protoslice.server.middleware.body_limits import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.services import Given, Services
 from protoslice.stores import StoredTag
 

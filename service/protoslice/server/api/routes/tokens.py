@@ -16,7 +16,7 @@ from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.json_answers import json_answer, page_answer
 from protoslice.server.api.models import PageModel
 from protoslice.server.api.request_bodies import CreateToken
-from protoslice.server.middleware.body_limits import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.services import Given, Services
 
 router = APIRouter(tags=["tokens"], route_class=GuardedRoute)

@@ -27,9 +27,10 @@ from protoslice.server.intake.resumable.dialects import (
 )
 from protoslice.server.intake.resumable.headers import flag, number
 from protoslice.server.intake.uploads import counted, pieces_of
-from protoslice.server.middleware.body_limits import PART_BODY, GuardedRoute, takes_body
+from protoslice.server.middleware.body_limits import PART_BODY, takes_body
 from protoslice.server.middleware.clients import pseudonym
 from protoslice.server.middleware.context import context_of
+from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.services import Given, Services
 from protoslice.stores.uploads import Body, Upload
 

@@ -102,7 +102,7 @@ class Answer(NamedTuple):
         return [*self.shared.headers, *self.own]
 
 
-class Planner:
+class AnswerPlanner:
     """Answers requests for one representation, under the same terms."""
 
     __slots__ = ("_current", "_described", "_facts", "_size", "_terms")

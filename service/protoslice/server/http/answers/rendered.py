@@ -13,7 +13,7 @@ from starlette.types import Scope, Send
 
 from protoslice.identity import RENDERING
 from protoslice.schema.registry import bundled_bytes
-from protoslice.server.http.answers.plan import Facts, Planner, Terms
+from protoslice.server.http.answers.plan import AnswerPlanner, Facts, Terms
 from protoslice.server.http.headers import Fields
 from protoslice.server.http.negotiation import JSON, JSON_LINES, PROTOBUF_JSON, TEXT
 
@@ -65,10 +65,10 @@ async def send_rendered(
         facts.message_type,
     )
     # Conditions first: a 304 must not cost a rendering.
-    answer = Planner(shown, terms).answer(scope["method"], fields)
+    answer = AnswerPlanner(shown, terms).answer(scope["method"], fields)
     body = b""
     if answer.status == 200:
         body = await render()
-        answer = Planner(shown.of(body), terms).answer(scope["method"], fields)
+        answer = AnswerPlanner(shown.of(body), terms).answer(scope["method"], fields)
     await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})

@@ -17,7 +17,7 @@ from starlette.types import Scope, Send
 
 from protoslice.concurrency.windows import Window, Windows
 from protoslice.errors import IntegrityError
-from protoslice.server.http.answers.plan import Answer, Facts, Planner, Terms
+from protoslice.server.http.answers.plan import Answer, AnswerPlanner, Facts, Terms
 from protoslice.server.http.digests import format_digest, wants_sha256
 from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.http.headers import Fields
@@ -48,7 +48,7 @@ async def send_representation(
 
     `windows` bound the read-ahead; `client` is the key that it counts for.
     """
-    answer = Planner(rope, terms).answer(scope["method"], fields)
+    answer = AnswerPlanner(rope, terms).answer(scope["method"], fields)
     if scope["method"] == "HEAD" or answer.length == 0:
         await _send_head(send, answer)
         await send({"type": "http.response.body", "body": b""})

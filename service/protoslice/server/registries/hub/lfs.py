@@ -11,9 +11,10 @@ from starlette.responses import JSONResponse, Response
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import NotFound
 from protoslice.server.intake.uploads import counted, pieces_of
-from protoslice.server.middleware.body_limits import PART_BODY, GuardedRoute, takes_body
+from protoslice.server.middleware.body_limits import PART_BODY, takes_body
 from protoslice.server.middleware.clients import pseudonym
 from protoslice.server.middleware.context import context_of
+from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.registries.hub.bodies import BatchBody, LfsObject
 from protoslice.server.registries.hub.failures import answering
 from protoslice.server.registries.hub.paths import repository_of

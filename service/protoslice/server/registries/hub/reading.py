@@ -16,8 +16,8 @@ from protoslice.repositories import MAIN, NoFile, Repository
 from protoslice.server.access.places import url_of
 from protoslice.server.api.json_answers import encoded
 from protoslice.server.http.headers import Headers
-from protoslice.server.middleware.body_limits import GuardedRoute
 from protoslice.server.middleware.context import context_of
+from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.hub.facts import commit_json, entries_of, info_json, listed_json, refs_json
 from protoslice.server.registries.hub.failures import answering, failure_of

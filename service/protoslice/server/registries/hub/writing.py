@@ -13,7 +13,8 @@ from protoslice.errors import InvalidInput
 from protoslice.repositories import MAIN, Author, Change, KnownFiles, Repository, RepositoryExists
 from protoslice.server.api.problems import CONFLICT
 from protoslice.server.intake.uploads import counted, pieces_of
-from protoslice.server.middleware.body_limits import UPLOAD_BODY, GuardedRoute, takes_body
+from protoslice.server.middleware.body_limits import UPLOAD_BODY, takes_body
+from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.registries.hub.bodies import BranchBody, PreuploadBody, RepositoryBody, TagBody
 from protoslice.server.registries.hub.failures import answering
 from protoslice.server.registries.hub.operations import (

@@ -13,8 +13,8 @@ from starlette.types import Receive, Scope, Send
 from protoslice.server.api.problems import HttpProblem
 from protoslice.server.http.disconnect import ClientGone
 from protoslice.server.http.failures import problem_of
-from protoslice.server.middleware.body_limits import GuardedRoute
 from protoslice.server.middleware.context import context_of
+from protoslice.server.middleware.guarded_route import GuardedRoute
 
 BASE: Final = "/api/2.0/mlflow-artifacts"
 _CODES: Final = {

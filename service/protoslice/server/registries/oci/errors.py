@@ -14,8 +14,8 @@ from protoslice.artifacts import ArtifactFault
 from protoslice.server.api.problems import HttpProblem
 from protoslice.server.http.disconnect import ClientGone
 from protoslice.server.http.failures import problem_of
-from protoslice.server.middleware.body_limits import GuardedRoute
 from protoslice.server.middleware.context import context_of
+from protoslice.server.middleware.guarded_route import GuardedRoute
 
 _CODES: Final = {401: "UNAUTHORIZED", 403: "DENIED", 404: "NAME_UNKNOWN", 429: "TOOMANYREQUESTS"}
 """Codes by status, of errors that are not about an artifact."""

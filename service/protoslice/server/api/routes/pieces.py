@@ -13,9 +13,9 @@ from protoslice.server.api.encoding import piece_json, place_json
 from protoslice.server.api.json_answers import json_answer, page_answer
 from protoslice.server.api.models import MissingModel, PageModel, PieceModel
 from protoslice.server.api.request_bodies import AskMissing
-from protoslice.server.api.routes.views import lasting_headers
+from protoslice.server.api.routes.json_views import lasting_headers
 from protoslice.server.http.disconnect import CancelOnDisconnect
-from protoslice.server.middleware.body_limits import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.services import Given
 
 router = APIRouter(tags=["chunks"], route_class=GuardedRoute)

@@ -15,7 +15,7 @@ from protoslice.server.api.json_answers import VERSIONED, encoded, json_answer, 
 from protoslice.server.api.models import ChunkModel, NodeModel, PageModel, ReportModel, SignatureModel, TensorModel
 from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP
 from protoslice.server.http.answers.locations import lasting_url
-from protoslice.server.middleware.body_limits import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.services import Given, Services
 from protoslice.stores import OpenStore, RecordsRequest
 from protoslice.stores.paging import PAGE_BYTES

@@ -1,4 +1,4 @@
-"""Persistent cache of recomputable artifacts; garbage collection removes those of removed stores."""
+"""Facts derived from a store and kept beside it; garbage collection removes those of removed stores."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.layout import keys
 
 
-class ArtifactCache:
-    """Artifacts of one store, by name."""
+class DerivedFacts:
+    """Derived facts of one store, by name."""
 
     def __init__(self, storage: Storage, store_id: str, worker: Worker) -> None:
         self._storage = storage
@@ -20,7 +20,7 @@ class ArtifactCache:
         self._worker = worker
 
     async def has(self, name: str) -> bool:
-        """True when an artifact called `name` exists, even a damaged one."""
+        """True when a fact called `name` exists, even a damaged one."""
         try:
             await self._storage.stat(keys.derived(self._store_id, name))
         except NotFound:
@@ -28,7 +28,7 @@ class ArtifactCache:
         return True
 
     async def load(self, name: str) -> bytes | None:
-        """The artifact called `name`; None when it is missing or damaged, so that the caller computes it anew."""
+        """The fact called `name`; None when it is missing or damaged, so that the caller computes it anew."""
         key = keys.derived(self._store_id, name)
         with suppress(NotFound, IntegrityError, Conflict):
             sealed = (await self._storage.get(key)).data
@@ -36,8 +36,8 @@ class ArtifactCache:
         return None
 
     async def save(self, name: str, data: bytes) -> None:
-        """Write an artifact; storage errors are ignored."""
-        # Losing an artifact costs only time, and another replica can only have written the same bytes.
+        """Write a fact; storage errors are ignored."""
+        # Losing a fact costs only time, and another replica can only have written the same bytes.
         with suppress(ProtosliceError):
             sealed = await self._worker.sized(len(data), lambda: seal(data))
             await self._storage.put(keys.derived(self._store_id, name), sealed)

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from protoslice.client import AsyncClient
-from protoslice.client.pool import DaemonPool
+from protoslice.client.threads import DaemonPool
 from protoslice.errors import InvalidInput
 
 LONG = 10

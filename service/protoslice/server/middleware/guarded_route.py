@@ -1,0 +1,45 @@
+"""Route behind the gate: its requests are admitted before their bodies are read, within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from fastapi.routing import APIRoute
+from starlette.types import Receive, Scope, Send
+
+from protoslice.server.http.digests import BodyDigest
+from protoslice.server.http.headers import read_fields
+from protoslice.server.middleware.body_limits import GuardedBody, terms_of, too_long
+from protoslice.server.settings import Settings
+
+
+class GuardedRoute(APIRoute):
+    """A route that is reached through the gate, and whose body keeps within the terms of its handler."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Ask the gate; refuse a body that is declared too long, unread; guard any other."""
+        if scope["method"] in (self.methods or ()):  # of any other, the framework tells which there are
+            row = f"{scope['method']} {self.path}"
+            await scope["app"].state.services.admit(scope, read_fields(scope), row, scope["path_params"])
+        terms = terms_of(self.endpoint)
+        settings: Settings = scope["app"].state.services.settings
+        fields = read_fields(scope)
+        limit = terms.longest(fields.get(b"content-type", "").partition(";")[0].strip().lower(), settings)
+        if int(fields.get(b"content-length", "0")) > limit:
+            raise too_long(limit)
+        digest = BodyDigest(fields) if terms.digest_checked else None
+        await super().handle(scope, GuardedBody(receive, limit, settings, digest), send)
+
+
+def rows_of(routes: Iterable[Any]) -> set[str]:
+    """Rows that the table of rules needs for `routes`; `RuntimeError` for a route beside the gate."""
+    found: set[str] = set()
+    for route in routes:
+        if included := getattr(route, "original_router", None):
+            found |= rows_of(included.routes)
+        elif isinstance(route, GuardedRoute):
+            found |= {f"{method} {route.path}" for method in (route.methods or set()) - {"HEAD"}}
+        else:
+            raise RuntimeError(f"{route!r} is no GuardedRoute: nobody would ask the gate about it")
+    return found
