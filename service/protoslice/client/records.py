@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain, islice
 from typing import Final, overload
 
 from protoslice.client.threads import DaemonPool
@@ -11,8 +13,8 @@ from protoslice.errors import IntegrityError
 from protoslice.facts import RecordsSummary
 from protoslice.streams import open_records
 
-_BYTES: Final = 4 << 20
-"""Bytes of one request, by the mean size of a record."""
+_BYTES: Final = 15 << 16
+"""Bytes of one request, by the mean size of a record: a little less than what comes with a digest in one answer."""
 _NUMBERS: Final = 500
 """Records of one request that are named by their numbers, which go into its URL."""
 
@@ -52,17 +54,14 @@ class RemoteRecords(Sequence[bytes]):
     def __getitems__(self, numbers: Sequence[int]) -> list[bytes]:
         """The records of these numbers, in their order, by few requests side by side; each comes once."""
         wanted = [self._number(number) for number in numbers]
-        parts = list(self._parts(sorted(set(wanted))))
-        found: dict[int, bytes] = {}
-        with DaemonPool(min(self._parallel, max(1, len(parts))), "protoslice-records") as pool:
-            for part, coming in [(part, pool.submit(partial(self._read, part))) for part in parts]:
-                found.update(zip(part, coming.result(), strict=True))
+        numbered = sorted(set(wanted))
+        found = dict(zip(numbered, chain.from_iterable(self._each(self._parts(numbered))), strict=True))
         return [found[number] for number in wanted]
 
     def __iter__(self) -> Iterator[bytes]:
-        step = self._per_request
-        for start in range(0, len(self), step):
-            yield from self._read(range(start, min(start + step, len(self))))
+        """The records in order; some requests are ahead of the caller."""
+        for records in self._each(self._parts(range(len(self)))):
+            yield from records
 
     def matching(self, key: str, *values: str) -> list[bytes]:
         """The records whose field at the path `key` has one of `values`, value by value; `NotFound` for none.
@@ -100,6 +99,14 @@ class RemoteRecords(Sequence[bytes]):
         step = self._per_request if _consecutive(numbers) else min(_NUMBERS, self._per_request)
         yield from (numbers[at : at + step] for at in range(0, len(numbers), step))
 
+    def _each(self, parts: Iterator[Sequence[int]]) -> Iterator[list[bytes]]:
+        """The records of each part, in order; a bounded number of requests are under way or not yet taken."""
+        with DaemonPool(self._parallel, "protoslice-records") as pool:
+            coming = deque(pool.submit(partial(self._read, part)) for part in islice(parts, 2 * self._parallel))
+            while coming:
+                yield coming.popleft().result()
+                coming.extend(pool.submit(partial(self._read, part)) for part in islice(parts, 1))
+
     def _read(self, numbers: Sequence[int]) -> list[bytes]:
         """The records of sorted `numbers`, by one request."""
         between, each = f"{numbers[0]}:{numbers[-1] + 1}", ",".join(map(str, numbers))
@@ -112,7 +119,7 @@ class RemoteRecords(Sequence[bytes]):
         return records
 
     def _records(self, params: Params) -> list[bytes]:
-        return list(open_records(self._ask(params), self.type or "unknown", framing="delimited"))
+        return open_records(self._ask(params), self.type or "unknown", framing="delimited").all()
 
 
 def _consecutive(numbers: Sequence[int]) -> bool:

@@ -76,6 +76,12 @@ class Records(SourceOwner, Sequence[bytes]):
             yield from batch
             number += len(batch)
 
+    def all(self) -> list[bytes]:
+        """All records at once, for a stream that fits into memory."""
+        if self._numbers.step != 1:
+            return list(self)
+        return self.core.read(self._read, self._numbers.start, self._numbers.stop, self.core.size)
+
     def record(self, number: int) -> Rope:
         """Record `number` as a rope, for records too large for memory; no checksum is compared."""
         at = self._number(number)
