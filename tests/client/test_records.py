@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import random
+import threading
 from collections.abc import Callable, Sequence
 from urllib.parse import urlencode
 
@@ -53,6 +55,21 @@ def test_a_shuffled_batch_is_one_request(client: Client, stored: str) -> None:
     assert all(len(urlencode(params)) < 4000 for params in asked)
 
 
+def test_a_worker_of_a_data_loader_opens_them_again(client: Client, stored: str) -> None:
+    again = pickle.loads(pickle.dumps(client.records("train")))
+    assert again[100:103] == EXAMPLES[100:103]
+    assert again.summary == client.records(stored).summary
+
+
+def test_a_reader_that_stops_leaves_no_thread(client: Client, stored: str) -> None:
+    records = client.records(stored)
+    records._ask = noting([], records._ask)
+    reading = iter(records)
+    assert next(reading) == EXAMPLES[0]
+    reading.close()
+    assert not [thread.name for thread in threading.enumerate() if thread.name == "protoslice-records"]
+
+
 def test_a_number_that_is_none_is_an_index_error(client: Client, stored: str) -> None:
     records = client.records(stored)
     for number in (3000, -3001):
@@ -71,7 +88,7 @@ def test_a_file_a_framing_and_a_type_can_be_named(client: Client) -> None:
 
 def test_an_answer_of_too_few_records_is_not_believed() -> None:
     summary = RecordsSummary(file="f", framing="delimited", type=None, count=10, size=100, fault=None)
-    records = RemoteRecords(summary, lambda _: b"\x01a", 1)
+    records = RemoteRecords(summary, lambda _: b"\x01a", lambda: records, 1)
     with pytest.raises(IntegrityError, match="1 records where 2"):
         records[0:2]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack, overload
 
@@ -93,6 +94,7 @@ class Client(ClosedAtEnd):
     """
 
     def __init__(self, url: str, **options: Unpack[ClientOptions]) -> None:
+        self._options = options
         self._parallel = max(1, options.get("parallel", CONNECTIONS))
         self._retries = RetryPolicy(
             attempts=max(1, options.get("attempts", 6)), first_seconds=options.get("backoff_seconds", 0.1)
@@ -300,7 +302,8 @@ class Client(ClosedAtEnd):
         def ask(more: Params) -> bytes:
             return self._whole(lambda: self.source(id, "records", [*params, *more]))
 
-        return RemoteRecords(read_json(RecordsSummary, said.json()), ask, self._parallel)
+        again = partial(_records_of, self.url, self._options, id, file, framing, type)
+        return RemoteRecords(read_json(RecordsSummary, said.json()), ask, again, self._parallel)
 
     def source(self, ref: str, view: str, params: Params = (), *, lean: bool = False) -> Remote:
         """View as a source of verified range reads; `protoslice.open` takes it too.
@@ -448,6 +451,13 @@ def merge_params(path: str, fields: Sequence[str], omit_larger_than: int | str |
 
 def _params(**given: str | None) -> list[tuple[str, str]]:
     return [(name, value) for name, value in given.items() if value is not None]
+
+
+def _records_of(
+    url: str, options: ClientOptions, id: str, file: str | None, framing: str | None, type: str | None
+) -> RemoteRecords:
+    """Records by a new client, which ends with the process."""
+    return Client(url, **options).records(id, file=file, framing=framing, type=type)
 
 
 def _headers(options: ClientOptions) -> dict[str, str]:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
 from typing import Final, overload
 
 from protoslice.client.threads import DaemonPool
+from protoslice.defaults import CONNECTIONS
 from protoslice.errors import IntegrityError
 from protoslice.facts import RecordsSummary
 from protoslice.streams import open_records
 
 _BYTES: Final = 15 << 16
-"""Bytes of one request, by the mean size of a record: a little less than what comes with a digest in one answer."""
+"""Bytes of one request, by the mean size of a record: a little less than one digested answer has."""
 _NUMBERS: Final = 500
 """Records of one request that are named by their numbers, which go into its URL."""
 
@@ -25,11 +26,17 @@ Ask = Callable[[Params], bytes]
 class RemoteRecords(Sequence[bytes]):
     """Records of a store. Threads may share them; requests for many records go side by side."""
 
-    def __init__(self, summary: RecordsSummary, ask: Ask, parallel: int) -> None:
-        """`ask` gives the verified bytes of the view of records with these parameters."""
+    def __init__(
+        self, summary: RecordsSummary, ask: Ask, again: Callable[[], RemoteRecords], parallel: int = CONNECTIONS
+    ) -> None:
+        """`ask` gives the verified bytes of the view of records with these parameters.
+
+        `again` opens the same records in another process, and so can be pickled.
+        """
         self.summary = summary
         """Framing, type, count, size in bytes, and damage of the stream."""
         self._ask = ask
+        self._again = again
         self._parallel = parallel
 
     @property
@@ -58,7 +65,7 @@ class RemoteRecords(Sequence[bytes]):
         found = dict(zip(numbered, chain.from_iterable(self._each(self._parts(numbered))), strict=True))
         return [found[number] for number in wanted]
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Generator[bytes, None, None]:
         """The records in order; some requests are ahead of the caller."""
         for records in self._each(self._parts(range(len(self)))):
             yield from records
@@ -81,6 +88,10 @@ class RemoteRecords(Sequence[bytes]):
         """
         return self._records([("range", f"{start}:{stop}"), ("path", path), *(("fields", each) for each in fields)])
 
+    def __reduce__(self) -> tuple[Callable[[], RemoteRecords], tuple[()]]:
+        """Pickled as the way to open them again, for workers of data loaders; credentials go along."""
+        return self._again, ()
+
     def __repr__(self) -> str:
         return f"<{len(self)} records of {self.type or 'unknown type'}, {self.summary.framing}, on a service>"
 
@@ -99,7 +110,7 @@ class RemoteRecords(Sequence[bytes]):
         step = self._per_request if _consecutive(numbers) else min(_NUMBERS, self._per_request)
         yield from (numbers[at : at + step] for at in range(0, len(numbers), step))
 
-    def _each(self, parts: Iterator[Sequence[int]]) -> Iterator[list[bytes]]:
+    def _each(self, parts: Iterator[Sequence[int]]) -> Generator[list[bytes], None, None]:
         """The records of each part, in order; a bounded number of requests are under way or not yet taken."""
         with DaemonPool(self._parallel, "protoslice-records") as pool:
             coming = deque(pool.submit(partial(self._read, part)) for part in islice(parts, 2 * self._parallel))

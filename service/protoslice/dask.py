@@ -1,0 +1,40 @@
+"""Records of a store as a dask bag, for computing over them on a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Unpack
+
+from protoslice.client import Client
+from protoslice.client.client import ClientOptions
+
+if TYPE_CHECKING:
+    import dask.bag
+
+_PARTITION: Final = 64 << 20
+"""Bytes of a partition, by the mean size of a record."""
+
+
+def bag(url: str, ref: str, *, partition_bytes: int = _PARTITION, **options: Unpack[ClientOptions]) -> dask.bag.Bag:
+    """The records of a store as a bag of bytes, each partition read by the worker that computes on it.
+
+    The store is pinned by its id: a tag that moves meanwhile changes nothing. Workers reach the service at `url`.
+    """
+    import dask.bag
+    from dask.delayed import delayed
+
+    with Client(url, **options) as client:
+        id = client.store(ref).id
+        summary = client.records(id).summary
+    step = max(1, partition_bytes * summary.count // max(1, summary.size))
+    read = delayed(_read, pure=True)
+    starts = range(0, max(1, summary.count), step)
+    found: dask.bag.Bag = dask.bag.from_delayed(  # type: ignore[no-untyped-call]
+        [read(url, id, start, start + step, options) for start in starts]
+    )
+    return found
+
+
+def _read(url: str, id: str, start: int, stop: int, options: ClientOptions) -> list[bytes]:
+    """Records from `start` up to `stop`, at most those that there are."""
+    with Client(url, **options) as client:
+        return client.records(id)[start:stop]
