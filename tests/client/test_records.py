@@ -7,6 +7,7 @@ import pickle
 import random
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -37,6 +38,19 @@ def test_a_stream_on_a_service_is_a_sequence(client: Client, stored: str) -> Non
         assert records[100:103] == EXAMPLES[100:103]
         assert records[::1000] == EXAMPLES[::1000]
         assert list(records) == EXAMPLES
+
+
+def test_shards_are_a_sequence_too(client: Client, tmp_path: Path) -> None:
+    for shard in range(4):
+        path = tmp_path / f"train-{shard:05}-of-00004"
+        path.write_bytes(FRAMED["tfrecord"](EXAMPLES[shard * 100 : shard * 100 + 100]))
+    ref = client.push(tmp_path).store.id
+    for file in (None, "train@4"):
+        records = client.records(ref, file=file)
+        assert (records.summary.file, len(records), records.type) == ("train@4", 400, "tensorflow.Example")
+        assert list(records) == EXAMPLES[:400]
+        assert records[[399, 0, 250]] == [EXAMPLES[399], EXAMPLES[0], EXAMPLES[250]]
+    assert client.merge(ref, "records[250]", file="train@4") == EXAMPLES[250]
 
 
 def test_a_shuffled_batch_is_one_request(client: Client, stored: str) -> None:

@@ -64,7 +64,7 @@ def test_a_damaged_index_is_told() -> None:
 @pytest.mark.parametrize("framing", ["tfrecord", "delimited", "u64be"])
 def test_paths_lead_into_records(framing: str) -> None:
     source = BytesSource(FRAMED[framing]([example(n) for n in range(30)]))
-    document = stream_document(open_records(source), source)
+    document = stream_document(open_records(source), [source])
     assert content(document, "records[7]") == example(7)
     assert content(document, 'records[7].features.feature["label"].int64_list.value[0]') == b"7"
     rows, total = document.document.children("records", 28, 10)
@@ -77,7 +77,7 @@ def test_paths_lead_into_records(framing: str) -> None:
 
 def test_paths_that_lead_to_no_record_are_told() -> None:
     source = BytesSource(FRAMED["tfrecord"]([example(1)]))
-    document: StreamDocument = stream_document(open_records(source), source).document  # type: ignore[assignment]
+    document: StreamDocument = stream_document(open_records(source), [source]).document  # type: ignore[assignment]
     for path in ("features", "records[1]", "records[0]x", "records[-1]", "records[*]"):
         with pytest.raises(NotFound):
             document.view(path)

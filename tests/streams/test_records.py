@@ -91,7 +91,7 @@ SOUND = [path for path in sorted(RIEGELI.glob("*.riegeli")) if not path.stem.sta
 def test_riegeli_files_of_others(path: Path) -> None:
     whole = list(RecordReader(str(path)).read_records())
     with protoslice.records(path) as records:
-        assert list(records) == whole
+        assert list(records) == records.all() == whole
         assert [records[n] for n in range(0, len(whole), 17)] == whole[::17]
 
 

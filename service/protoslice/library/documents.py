@@ -13,6 +13,7 @@ from protoslice.errors import InvalidInput, NotFound, Unsupported
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 from protoslice.streams import Records
+from protoslice.streams.joined import AnyRecords
 
 TENSOR_BUNDLE: Final = "protoslice.TensorBundle"
 """Type of the message that the index of a bundle is shown as."""
@@ -55,8 +56,10 @@ def bundle_document(index: RangeSource, limits: _core.Limits | None = None) -> F
     return FileDocument(_indexed([], image, schema.bundled().flat(TENSOR_BUNDLE), TENSOR_BUNDLE, limits), [])
 
 
-def stream_document(records: Records, source: RangeSource, types: schema.MessageTypes | None = None) -> FileDocument:
-    """The stream `records` over `source` as a message with one repeated field, `records`.
+def stream_document(
+    records: Records, sources: Sequence[RangeSource], types: schema.MessageTypes | None = None
+) -> FileDocument:
+    """The stream `records` over `sources` as a message with one repeated field, `records`.
 
     `types` go before the bundled ones; records of a type that nobody declares have numbers for names.
     """
@@ -64,7 +67,7 @@ def stream_document(records: Records, source: RangeSource, types: schema.Message
     if records.type is not None:
         with suppress(Unsupported):
             flat = schema.find(records.type, [] if types is None else [types]).flat(records.type)
-    return FileDocument(StreamDocument(records.core, source, records.type, flat), [source])
+    return FileDocument(StreamDocument(records.core, sources, records.type, flat), sources)
 
 
 def header_of(bundle: FileDocument) -> Mapping[str, object]:
@@ -79,8 +82,8 @@ def header_of(bundle: FileDocument) -> Mapping[str, object]:
 class StreamDocument:
     """A stream of records as a message of one repeated field: `records[1000].features`."""
 
-    records: _core.Records
-    source: RangeSource
+    records: AnyRecords
+    sources: Sequence[RangeSource]
     type: str | None
     """Full name of the records' type; None if unknown."""
     flat: _core.Schema | None
@@ -112,12 +115,12 @@ class StreamDocument:
         return (f"[{number}]", 1, RECORDS, "message", self.type, None, size, size > 0, None)
 
     def _rope(self, number: int) -> _core.Rope:
-        return self.records.rope(_core.Sources([self.source]), [(number, number + 1)], None)
+        return self.records.rope(_core.Sources(self.sources), [(number, number + 1)], None)
 
     def _record(self, number: int) -> _core.Document:
         if number >= self.records.count:
             raise NotFound(f"there is no record {number}: there are {self.records.count}")
-        return _indexed([self.source], self._rope(number), self.flat, self.type, self.limits)
+        return _indexed(self.sources, self._rope(number), self.flat, self.type, self.limits)
 
 
 def _parsed(path: str) -> tuple[int | None, str]:

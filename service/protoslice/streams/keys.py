@@ -12,7 +12,7 @@ from typing import Final
 from protoslice import _core
 from protoslice.errors import LimitExceeded, NotFound
 from protoslice.schema.varints import varint_at
-from protoslice.streams.framing import CHUNKED
+from protoslice.streams.joined import AnyRecords, batch_end, by_shard
 
 _BATCH: Final = 1 << 20
 """Bytes of records whose keys are read at a time."""
@@ -33,7 +33,7 @@ class RecordType:
 class KeyIndex:
     """Numbers of the records that have a value at `path`, by a hash of the value."""
 
-    records: _core.Records
+    records: AnyRecords
     sources: _core.Sources
     type: RecordType
     path: str
@@ -56,7 +56,7 @@ class KeyIndex:
         missing: NotFound | None = None
         at = 0
         while at < self.records.count:
-            stop = self.records.within(at, _BATCH) if self.records.framing not in CHUNKED else self.records.count
+            stop = batch_end(self.records, at, _BATCH)
             try:
                 keys = self._keys([(at, stop)])
             except NotFound as error:
@@ -81,8 +81,11 @@ class KeyIndex:
             alike.append(self._numbers[at])
             at += 1
         # Different values may have one hash.
-        keys = self._keys([(number, number + 1) for number in alike]) if alike else []
-        return [number for number, key in zip(alike, keys, strict=True) if key == wanted]
+        found = list[int]()
+        for part in by_shard(self.records, alike):
+            keys = self._keys([(number, number + 1) for number in part])
+            found += [number for number, key in zip(part, keys, strict=True) if key == wanted]
+        return found
 
     def _keys(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """The value of each record of `ranges`; empty for a record without one."""

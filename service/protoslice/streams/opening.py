@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from typing import Final
 
 from protoslice import _core
-from protoslice.sources.files import FileSource
-from protoslice.sources.opening import SourceLike, as_source, filename_of
-from protoslice.streams.framing import checked_framing, framing_of
+from protoslice.errors import InvalidInput
+from protoslice.sources.opening import SourceLike, as_source, filename_of, files_at, opened_by
+from protoslice.sources.source import FileSet, RangeSource
+from protoslice.streams.framing import Framing, checked_framing, framing_of
+from protoslice.streams.joined import Shard
 from protoslice.streams.records import Records
+from protoslice.streams.shards import is_pattern, shards_among
 from protoslice.streams.types import type_of
+from protoslice.uris import is_uri
+
+_AT_ONCE: Final = 8
+"""Shards that are indexed side by side."""
 
 
 def open_records(
@@ -22,23 +32,89 @@ def open_records(
     limits: _core.Limits | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Records:
-    """Open a stream of records: a path, bytes, a seekable file or a range source.
+    """Open a stream of records: a path, bytes, a seekable file, a range source, or shards as one sequence.
 
-    `framing` and `type`, the message type of the records, are detected unless given. `index`, from
-    `Records.index_bytes` for the same bytes, spares the pass over the heads of the records.
+    Shards are a folder of them, `name@8`, `name@*` or a pattern with `*`; one that is missing is `NotFound`. `framing`
+    and `type`, the message type of the records, are detected unless given. `index`, from `Records.index_bytes` for the
+    same bytes, spares the pass over the heads of the records.
 
     A stream that is cut off or damaged keeps its records up to there; `Records.fault` says where and why.
     `progress(done, total)` is called now and then, in bytes.
     """
+    if isinstance(source, str | os.PathLike) and (of_shards := _shards(os.fspath(source))) is not None:
+        if index is not None:
+            raise InvalidInput("an index is of one stream, and shards are several")
+        return _joined(*of_shards, type, framing, limits, progress)
     opening = as_source(source)
     with ExitStack() as held:
-        if opening is not source and isinstance(opening, FileSource):
-            held.enter_context(opening)
+        for taken in opened_by(opening, source):
+            held.callback(taken.close)
         if index is None:
             known = framing_of(opening) if framing is None else checked_framing(framing)
             index = _core.index_records(_core.Sources([opening]), known, limits=limits, progress=progress)
-        records = Records(opening, index)
-        records.type = type or type_of(records.core, opening, filename_of(source))
-        records.own(held.pop_all())
+        core = _core.Records(index)
+        records = Records(opening, index, type or type_of(core, opening, filename_of(source)))
+        records.own(*opened_by(opening, source))
+        held.pop_all()
         return records
     raise AssertionError("a with block that returns")  # pragma: no cover
+
+
+def _shards(name: str) -> tuple[FileSet, Sequence[str]] | None:
+    """The files of shards that `name` stands for, in order; None for the name of one file."""
+    parent, slash, last = name.rpartition("/")
+    if last == "" or (not is_uri(name) and os.path.isdir(name)):
+        files, _ = files_at(name)
+        wanted = None
+    elif is_pattern(last) and (is_uri(name) or not os.path.exists(name)):
+        files, _ = files_at(parent + slash or ".")
+        wanted = last
+    else:
+        return None
+    try:
+        return files, shards_among((path for path in files if "/" not in path), wanted)
+    except BaseException:
+        files.close()
+        raise
+
+
+def _joined(
+    files: FileSet,
+    names: Sequence[str],
+    type: str | None,
+    framing: str | None,
+    limits: _core.Limits | None,
+    progress: Callable[[int, int], object] | None,
+) -> Records:
+    with ExitStack() as held:
+        held.callback(files.close)
+        sources = [files[name] for name in names]
+        known = framing_of_shards(sources) if framing is None else checked_framing(framing)
+        total, done = sum(source.size for source in sources), 0
+
+        def indexed(source: RangeSource) -> _core.Records:
+            return _core.Records(_core.index_records(_core.Sources([source]), known, limits=limits))
+
+        shards = []
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for name, source, records in zip(names, sources, pool.map(indexed, sources), strict=True):
+                shards.append(Shard(name, records, source))
+                done += source.size
+                if progress is not None:
+                    progress(done, total)
+        found = Records.of_shards(shards, type or type_of_shards(shards))
+        found.own(files)
+        held.pop_all()
+        return found
+    raise AssertionError("a with block that returns")  # pragma: no cover
+
+
+def framing_of_shards(sources: Sequence[RangeSource]) -> Framing:
+    """The framing of the first of `sources` that has bytes; `Unsupported` if it is not told."""
+    return framing_of(next((source for source in sources if source.size), sources[0]))
+
+
+def type_of_shards(shards: Sequence[Shard]) -> str | None:
+    """Full name of the records' type, by the first shard that has records; None when unknown."""
+    first = next((shard for shard in shards if shard.records.count), shards[0])
+    return type_of(first.records, first.source, first.name.rpartition("/")[2])

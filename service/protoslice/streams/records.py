@@ -10,6 +10,7 @@ from protoslice.errors import CorruptModel
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource, SourceOwner
 from protoslice.streams.framing import CHUNKED, DECODED, Framing, checked_framing
+from protoslice.streams.joined import AnyRecords, JoinedRecords, Shard
 
 _BATCH: Final = 1 << 18
 """Bytes of records read at a time."""
@@ -26,11 +27,23 @@ class Records(SourceOwner, Sequence[bytes]):
     def __init__(self, source: RangeSource, index: bytes, type: str | None = None) -> None:
         super().__init__([source])
         self.index_bytes = index
-        """The saved index; passed to `protoslice.records`, it spares the pass over the same bytes."""
+        """The saved index; passed to `protoslice.records`, it spares the pass over the same bytes.
+
+        Empty for shards.
+        """
         self.type = type
         """Full name of the records' message type; None when it is unknown."""
-        self.core = _core.Records(index)
+        self.core: AnyRecords = _core.Records(index)
         self._numbers = range(self.core.count)
+
+    @classmethod
+    def of_shards(cls, shards: Sequence[Shard], type: str | None) -> Records:
+        """The records of `shards`, numbered through."""
+        joined = cls.__new__(cls)
+        SourceOwner.__init__(joined, [shard.source for shard in shards])
+        joined.index_bytes, joined.type, joined.core = b"", type, JoinedRecords(shards)
+        joined._numbers = range(joined.core.count)
+        return joined
 
     @property
     def framing(self) -> Framing:
@@ -67,20 +80,11 @@ class Records(SourceOwner, Sequence[bytes]):
         return [found[number] for number in wanted]
 
     def __iter__(self) -> Iterator[bytes]:
-        if self._numbers.step != 1:
-            yield from (self[number] for number in range(len(self)))
-            return
-        number, stop = self._numbers.start, self._numbers.stop
-        while number < stop:
-            batch = self.core.read(self._read, number, stop, _BATCH)
-            yield from batch
-            number += len(batch)
+        return self._batches(_BATCH)
 
     def all(self) -> list[bytes]:
         """All records at once, for a stream that fits into memory."""
-        if self._numbers.step != 1:
-            return list(self)
-        return self.core.read(self._read, self._numbers.start, self._numbers.stop, self.core.size)
+        return list(self._batches(self.core.end))
 
     def record(self, number: int) -> Rope:
         """Record `number` as a rope, for records too large for memory; no checksum is compared."""
@@ -114,6 +118,17 @@ class Records(SourceOwner, Sequence[bytes]):
         part.index_bytes, part.type, part.core = self.index_bytes, self.type, self.core
         part._read, part._numbers, part._owned = self._read, numbers, []
         return part
+
+    def _batches(self, most: int) -> Iterator[bytes]:
+        """All records, read in batches of at most `most` bytes; those of one chunk or shard at most."""
+        if self._numbers.step != 1:
+            yield from (self[number] for number in range(len(self)))
+            return
+        number, stop = self._numbers.start, self._numbers.stop
+        while number < stop:
+            batch = self.core.read(self._read, number, stop, most)
+            yield from batch
+            number += len(batch)
 
     def _run(self, run: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         """The records of `run`, near each other and in order, with their numbers."""

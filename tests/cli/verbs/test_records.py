@@ -42,6 +42,19 @@ def test_a_stream_is_summed_up(stream: str) -> None:
     assert TYPE in call(stream).stdout
 
 
+def test_shards_are_one_stream(tmp_path: Path) -> None:
+    for shard in range(3):
+        (tmp_path / f"train-{shard:05}-of-00003").write_bytes(
+            FRAMED["tfrecord"](EXAMPLES[shard * 10 : shard * 10 + 10])
+        )
+    for name in ("", "/train@3", "/train-*"):
+        assert call(f"{tmp_path}{name}", "--count").stdout == "30\n"
+        assert call(f"{tmp_path}{name}", "--range", "5:25").stdout_bytes == FRAMED["tfrecord"](EXAMPLES[5:25])
+        assert call(f"{tmp_path}{name}", "29").stdout_bytes == EXAMPLES[29]
+    (tmp_path / "train-00001-of-00003").unlink()
+    assert "train@3 lacks 1 of its shards: train-00001-of-00003" in call(str(tmp_path), code=4).stderr
+
+
 def test_one_record_comes_as_it_is_or_rendered(stream: str) -> None:
     assert call(stream, "7").stdout_bytes == EXAMPLES[7]
     shown = json.loads(call(stream, "7", "--json").stdout)

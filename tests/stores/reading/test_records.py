@@ -12,7 +12,7 @@ from tests.support.streams import FRAMED, example
 
 import protoslice
 from protoslice import _core
-from protoslice.errors import LimitExceeded
+from protoslice.errors import InvalidInput, LimitExceeded, NotFound
 from protoslice.riegeli import RecordWriter
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.storage.wrappers.metered import Call, MeteredStorage
@@ -105,6 +105,59 @@ def test_records_of_an_array_record_file() -> None:
         assert await read(await store.records.one(99, ANY)) == whole[99]
         part = await store.records.several(RecordChoice("10:50"), "delimited", ANY)
         assert await read(part) == FRAMED["delimited"](whole[10:50])
+
+    in_memory(work)
+
+
+def shards(count: int, name: str = "train") -> dict[str, bytes]:
+    """The examples in `count` shards, the first of which is empty."""
+    step = -(-len(EXAMPLES) // (count - 1))
+    parts = [EXAMPLES[max(0, at) : at + step] if at >= 0 else [] for at in range(-step, len(EXAMPLES), step)]
+    return {f"{name}-{n:05}-of-{count:05}": FRAMED["delimited"](part) for n, part in enumerate(parts)}
+
+
+def test_shards_are_one_stream() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        made = (
+            await upload(stores, shards(7) | shards(12, "eval") | shards(3, "test") | {"readme": b"no records"})
+        ).store
+        calls: list[Call] = []
+        async with opened(MeteredStorage(storage, calls.append)) as others:
+            store = await others.view(made.id)
+            of_train = RecordsRequest("train@7")
+            whole = await store.records.several(RecordChoice(), "delimited", of_train)
+            assert await read(whole) == STREAM
+            assert [type(piece) for piece in whole.rope.pieces()] == [tuple] * 6
+            some = await store.records.several(RecordChoice("300:1700", (5, 1999)), "u32le", of_train)
+            assert await read(some) == FRAMED["u32le"]([*EXAMPLES[300:1700], EXAMPLES[5], EXAMPLES[1999]])
+            assert await read(await store.records.one(700, of_train)) == EXAMPLES[700]
+            assert (await store.records.one(700, RecordsRequest("train@*"))).etag == (
+                await store.records.one(700, of_train)
+            ).etag
+            labelled = RecordChoice(key='features.feature["label"].int64_list.value[0]', values=("1234",))
+            found = await store.records.several(labelled, "delimited", of_train)
+            assert await read(found) == FRAMED["delimited"]([EXAMPLES[1234]])
+            everywhere = RecordChoice(key='features.feature["weights"].float_list.value[0]', values=("1.5",))
+            everything = await store.records.several(everywhere, "delimited", RecordsRequest("eval@12"))
+            assert await read(everything) == STREAM
+            assert len(await kept(storage)) == 7 + 12
+            with pytest.raises(InvalidInput, match="several sets of shards: name one of eval@12, test@3, train@7"):
+                await store.records.one(0, ANY)
+            with pytest.raises(NotFound, match="train@9 lacks 9 of its shards"):
+                await store.records.one(0, RecordsRequest("train@9"))
+
+    in_memory(work)
+
+
+def test_a_store_of_shards_alone_is_their_stream() -> None:
+    async def work(stores: Stores, _: object) -> None:
+        files = shards(5)
+        store = await stores.view((await upload(stores, files)).store.id)
+        assert await read(await store.records.one(1999, ANY)) == EXAMPLES[1999]
+        del files["train-00003-of-00005"]
+        store = await stores.view((await upload(stores, files)).store.id)
+        with pytest.raises(NotFound, match="lacks 1 of its shards: train-00003-of-00005"):
+            await store.records.one(0, ANY)
 
     in_memory(work)
 

@@ -161,7 +161,7 @@ class LocalSubject(Subject):
                 records = open_records(source, self._type.name)
             except Unsupported:
                 return None
-            return stream_document(records, source, self._type.types)
+            return stream_document(records, [source], self._type.types)
 
     def rules(self, policy: ChunkPolicy) -> Sequence[str]:
         return policy.rules

@@ -27,7 +27,10 @@ PLAN: Final = (query_parameter("plan", PLAN_HELP, {"type": "string", "enum": ["p
 
 STREAM: Final = (
     query_parameter(
-        "file", "Path of the stream; needed where the store has several files.", {"type": "string"}, "train.tfrecord"
+        "file",
+        "Path of the stream, or its shards as `train@8`; needed where the store has several streams.",
+        {"type": "string"},
+        "train.tfrecord",
     ),
     query_parameter(
         "framing",

@@ -9,7 +9,7 @@ from typing import Final
 from protoslice import _core
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
-from protoslice.errors import NoRoot, NotFound, Unsupported
+from protoslice.errors import NoRoot, Unsupported
 from protoslice.identity import READERS, RECORDS
 from protoslice.library.documents import Document, bundle_document
 from protoslice.library.opening import look_at
@@ -71,18 +71,22 @@ class StoreDocuments:
             except Unsupported:
                 raise error from None
         assert request.file is not None
-        if request.file not in self._files:
-            raise NotFound(f"the store has no file {request.file!r}")
-        return await self._of_file(request.file, request)
+        if request.file in self._files:
+            return await self._of_file(request.file, request)
+        return await self._of_records(request)
 
     async def _of_file(self, path: str, request: RecordsRequest) -> StoreDocument:
         stored = self._files[path]
         kind = await self._worker.bulk(lambda: look_at(stored, path).kind) if request.framing is None else None
         if kind == "table":
             return await self._bundles.get(path, lambda: self._bundle(path, stored))
-        document, own, facts = await self._records.document(replace(request, file=path))
+        return await self._of_records(replace(request, file=path))
+
+    async def _of_records(self, request: RecordsRequest) -> StoreDocument:
+        """The stream that `request` names, which may be one of shards."""
+        document, sources, own, facts = await self._records.document(request)
         facts = ("records", RECORDS, *facts)
-        return StoreDocument(document, [stored], facts, own.canonical if own is not None else None)
+        return StoreDocument(document, sources, facts, own.canonical if own is not None else None)
 
     async def _bundle(self, path: str, stored: StoredFile) -> tuple[StoreDocument, int]:
         """The index of a bundle as a document, and its weight in bytes."""

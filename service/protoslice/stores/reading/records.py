@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -11,9 +11,10 @@ from random import Random
 from typing import Final
 
 from protoslice import _core
-from protoslice.concurrency.executor import SLICE, Worker
+from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.gather import map_concurrently
 from protoslice.concurrency.singleflight import CachedFlight
-from protoslice.errors import InvalidInput, NotFound, Unsupported
+from protoslice.errors import InvalidInput, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import RecordsSummary
 from protoslice.identity import RECORDS
 from protoslice.library.documents import StreamDocument
@@ -21,20 +22,22 @@ from protoslice.schema import TypeSchema, bundled
 from protoslice.stores.catalog.derived_facts import DerivedFacts
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import StoredFile
-from protoslice.streams.framing import CHUNKED, DECODED, MEDIA_TYPES, Framing, checked_framing, framing_of
+from protoslice.stores.reading.record_indexes import RecordIndexes
+from protoslice.streams.framing import DECODED, MEDIA_TYPES, Framing, checked_framing
+from protoslice.streams.joined import AnyRecords, JoinedRecords, Shard
 from protoslice.streams.keys import KeyIndex, RecordType
-from protoslice.streams.types import type_of
+from protoslice.streams.opening import framing_of_shards, type_of_shards
+from protoslice.streams.shards import is_pattern, name_of, shards_among
 
 _CACHED: Final = 4
 _ROOM: Final = 64 << 20
-_LIMITS: Final = _core.Limits(records=_ROOM, decoded=_ROOM, held=_ROOM, pieces=1 << 18)
+_PIECES: Final = 1 << 18
+_LIMITS: Final = _core.Limits(records=_ROOM, decoded=_ROOM, held=_ROOM, pieces=_PIECES)
 """Bounds, in bytes, of an index, and of what is decoded for an answer; and of the pieces of a rope."""
 _SAMPLED: Final = 10_000
 """Records of a sample, at most."""
 _LOOKED_AT: Final = 64
 """Records among which the first that has the wanted part is looked for."""
-_HEADS: Final = 64 << 10
-"""Bytes read at a time where records are so long that reads pass over them."""
 
 Etag = Callable[..., str]
 FindType = Callable[[str], Awaitable[TypeSchema | None]]
@@ -79,11 +82,12 @@ WHOLE: Final = RecordPart()
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """A file, opened as a stream of records."""
+    """A file, or several that are shards, opened as a stream of records."""
 
     path: str
-    stored: StoredFile
-    records: _core.Records
+    """Path of the file; of shards, the name that they have in common."""
+    sources: Sequence[StoredFile]
+    records: AnyRecords
     type: str | None
     """Type as detected; None when unknown."""
 
@@ -96,7 +100,7 @@ class StoreRecords:
     ) -> None:
         self._files = files
         self._worker = worker
-        self._derived = derived
+        self._indexes = RecordIndexes(worker, derived)
         self._find = find
         self._etag = etag
         self._keys: CachedFlight[tuple[str, str, str | None, str], KeyIndex] = CachedFlight(
@@ -154,7 +158,7 @@ class StoreRecords:
         flat = await self._worker.run(lambda: _flat(name, own))
 
         async def made() -> tuple[KeyIndex, int]:
-            sources = _core.Sources([stream.stored])
+            sources = _core.Sources(stream.sources)
             index = KeyIndex(stream.records, sources, RecordType(name, flat), key, _ROOM)
             async for _ in self._worker.steps(index.steps()):
                 pass
@@ -187,13 +191,15 @@ class StoreRecords:
             media_type="application/json",
         )
 
-    async def document(self, request: RecordsRequest) -> tuple[StreamDocument, TypeSchema | None, tuple[object, ...]]:
-        """The stream as a document of one repeated field, its type, and the facts that decide its content."""
+    async def document(
+        self, request: RecordsRequest
+    ) -> tuple[StreamDocument, Sequence[StoredFile], TypeSchema | None, tuple[object, ...]]:
+        """The stream as a document of one field; its files, its type, and the facts that decide its content."""
         stream = await self._stream(request)
         name, own = await self._type(stream, request)
         flat = await self._worker.run(lambda: _flat(name, own))
         facts = (stream.path, stream.records.framing, own.fingerprint if own is not None else name)
-        return StreamDocument(stream.records, stream.stored, name, flat, _LIMITS), own, facts
+        return StreamDocument(stream.records, stream.sources, name, flat, _LIMITS), stream.sources, own, facts
 
     async def _type(self, stream: _Stream, request: RecordsRequest) -> tuple[str | None, TypeSchema | None]:
         """Name and schema of the records' type; None where unknown. `Unsupported` for an unknown named type."""
@@ -216,7 +222,7 @@ class StoreRecords:
         media_type: str,
     ) -> Representation:
         name, own = await self._type(stream, request)
-        sources = [stream.stored]
+        sources = stream.sources
         flat, wanted = await self._worker.run(lambda: _flat(name, own)), [*part.fields] or None
         reads = part != WHOLE or stream.records.framing in DECODED or (form == "tfrecord" != stream.records.framing)
         work = self._worker.bulk if reads else self._worker.run
@@ -228,7 +234,7 @@ class StoreRecords:
             known = name if flat is not None else None
             rope = stream.records.views(read, ranges, form, flat, known, part.path, wanted, part.omit_larger_than)
             return rope, _type_at(
-                StreamDocument(stream.records, stream.stored, known, flat, _LIMITS), ranges, part.path
+                StreamDocument(stream.records, stream.sources, known, flat, _LIMITS), ranges, part.path
             )
 
         rope, shown = await work(made)
@@ -254,46 +260,50 @@ class StoreRecords:
         )
 
     async def _stream(self, request: RecordsRequest) -> _Stream:
-        path = self._path(request.file)
+        name, paths = self._paths(request.file)
         if request.framing is not None:
             checked_framing(request.framing)
-        return await self._opened.get((path, request.framing), lambda: self._open(path, request.framing))
+        return await self._opened.get((name, request.framing), lambda: self._open(name, paths, request.framing))
 
-    def _path(self, file: str | None) -> str:
-        """Path of the stream: `file`, or the store's only file; `InvalidInput` for a store of several."""
+    def _paths(self, file: str | None) -> tuple[str, Sequence[str]]:
+        """Name and paths of the stream `file`, which may stand for shards; None for all that there is.
+
+        `InvalidInput` for a store of several files that are not shards of one sequence.
+        """
         if file is None and len(self._files) == 1:
-            return next(iter(self._files))
-        if file is None:
-            raise InvalidInput(f"the store has {len(self._files)} files: name the one with the records by file=")
-        if file not in self._files:
-            raise NotFound(f"the store has no file {file!r}")
-        return file
+            file = next(iter(self._files))
+        if file is not None and file in self._files:
+            return file, [file]
+        if file is not None and not is_pattern(file):
+            raise NotFound(f"the store has no file {file[:200]!r}")
+        try:
+            paths = shards_among(self._files, file)
+        except InvalidInput as error:
+            if file is not None:
+                raise
+            raise InvalidInput(
+                f"the store has {len(self._files)} files: name the one with the records by file=, or their shards "
+                f"as name@8 ({error.message})"
+            ) from None
+        return name_of(paths, file), paths
 
-    async def _open(self, path: str, named: str | None) -> tuple[_Stream, int]:
-        stored = self._files[path]
-        framing = await self._worker.bulk(lambda: framing_of(stored)) if named is None else checked_framing(named)
-        name = f"records-{RECORDS}-{hashlib.sha256(f'{framing}/{path}'.encode()).hexdigest()[:32]}"
-        saved = await self._derived.load(name)
-        if saved is None:
-            saved = await self._indexed(stored, framing)
-            await self._derived.save(name, saved)
-        index = saved
+    async def _open(self, name: str, paths: Sequence[str], named: str | None) -> tuple[_Stream, int]:
+        files = [self._files[path] for path in paths]
+        framing = await self._worker.bulk(lambda: framing_of_shards(files)) if named is None else checked_framing(named)
+        indexes = await map_concurrently(
+            lambda path: self._indexes.of(path, self._files[path], framing, _LIMITS), paths
+        )
+        size = sum(map(len, indexes))
+        if size > _ROOM:
+            raise LimitExceeded(f"the indexes of {len(paths)} shards take {size} bytes, and {_ROOM} are allowed")
 
         def opened() -> _Stream:
-            records = _core.Records(index, limits=_LIMITS)
-            return _Stream(path, stored, records, type_of(records, stored))
+            records = [_core.Records(index, limits=_LIMITS) for index in indexes]
+            shards = [Shard(*each) for each in zip(paths, records, files, strict=True)]
+            joined = records[0] if len(shards) == 1 else JoinedRecords(shards, _PIECES, _ROOM)
+            return _Stream(name, files, joined, type_of_shards(shards))
 
-        return await self._worker.bulk(opened), 2 * len(index)
-
-    async def _indexed(self, stored: StoredFile, framing: Framing) -> bytes:
-        """The index of a stream, made slice by slice; `LimitExceeded` for one of too many records."""
-        if framing in CHUNKED:
-            sources = _core.Sources([stored])
-            return await self._worker.bulk(lambda: _core.index_records(sources, framing, limits=_LIMITS))
-        scanner = _core.RecordScanner(framing, limits=_LIMITS)
-        async for _ in self._worker.steps(_scanned(scanner, stored)):
-            pass
-        return await self._worker.bulk(lambda: scanner.finish(stored.size))
+        return await self._worker.bulk(opened), 2 * size
 
 
 def _type_at(stream: StreamDocument, ranges: Sequence[tuple[int, int]], path: str) -> str | None:
@@ -311,16 +321,6 @@ def _flat(name: str | None, own: TypeSchema | None) -> _core.Schema | None:
     if own is not None:
         return own.flat
     return bundled().flat(name) if name is not None and name in bundled() else None
-
-
-def _scanned(scanner: _core.RecordScanner, stored: StoredFile) -> Iterator[None]:
-    """Show `scanner` the bytes of `stored`, but for those of long records; yields after each read."""
-    at, length = 0, _HEADS
-    while at < stored.size:
-        scanner.feed(stored.read(at, min(length, stored.size - at)))
-        seen, at = at + length, scanner.jump()
-        length = _HEADS if at > seen + SLICE else min(2 * length, SLICE)
-        yield
 
 
 def _range(text: str, count: int) -> tuple[int, int]:

@@ -1,0 +1,151 @@
+"""Records of several streams as one sequence, with the calls of `_core.Records`."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+from typing import Final
+
+from protoslice import _core
+from protoslice.errors import LimitExceeded
+from protoslice.sources.source import RangeSource
+from protoslice.streams.framing import CHUNKED
+
+_READ_AT_ONCE: Final = 8
+"""Shards whose records are read for one answer with a part of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One of the streams."""
+
+    name: str
+    records: _core.Records
+    source: RangeSource
+
+
+class JoinedRecords:
+    """Records of shards, numbered through. Ropes refer to the sources of all shards, in their order."""
+
+    def __init__(self, shards: Sequence[Shard], pieces: int = 1 << 24, held: int = 1 << 31) -> None:
+        """`pieces` bounds the pieces of a rope, `held` its literal bytes."""
+        self.shards = shards
+        self._ends = list(accumulate(shard.records.count for shard in shards))
+        self._pieces = pieces
+        self._held = held
+
+    @property
+    def count(self) -> int:
+        """Number of records."""
+        return self._ends[-1]
+
+    @property
+    def framing(self) -> str:
+        """Framing of the shards."""
+        return self.shards[0].records.framing
+
+    @property
+    def end(self) -> int:
+        """Bytes of all shards up to the end of their last records."""
+        return sum(shard.records.end for shard in self.shards)
+
+    @property
+    def fault(self) -> tuple[int, str] | None:
+        """Offset and description of the damage of the first shard that is damaged; None for sound ones."""
+        faults = ((shard.name, shard.records.fault) for shard in self.shards)
+        return next(((fault[0], f"{name}: {fault[1]}") for name, fault in faults if fault is not None), None)
+
+    def rope(self, sources: _core.Sources, ranges: Sequence[tuple[int, int]], form: str | None) -> _core.Rope:
+        """See `_core.Records.rope`; `sources` are those of all shards."""
+        parts, pieces, held = list[_core.Rope](), 0, 0
+        for number, within in self._split(ranges):
+            shard = self.shards[number]
+            rope = shard.records.rope(_core.Sources([shard.source]), within, form)
+            pieces, held = pieces + rope.piece_count, held + _literal(rope)
+            if pieces > self._pieces or held > self._held:
+                raise LimitExceeded("so many records are more than one answer holds: ask for fewer at a time")
+            parts.append(self._moved(rope, number))
+        return _core.Rope(parts)
+
+    def views(
+        self,
+        sources: _core.Sources,
+        ranges: Sequence[tuple[int, int]],
+        form: str | None,
+        schema: _core.Schema | None,
+        root: str | None,
+        path: str = "",
+        fields: Sequence[str] | None = None,
+        omit: int | None = None,
+    ) -> _core.Rope:
+        """See `_core.Records.views`."""
+        split = list(self._split(ranges))
+        if len({number for number, _ in split}) > _READ_AT_ONCE:
+            raise LimitExceeded(
+                f"records of more than {_READ_AT_ONCE} shards have to be read for the answer: ask for fewer at a time"
+            )
+        parts = []
+        for number, within in split:
+            read = _core.Sources([self.shards[number].source])
+            parts.append(self.shards[number].records.views(read, within, form, schema, root, path, fields, omit))
+        return _core.Rope(parts)
+
+    def read(self, sources: _core.Sources, start: int, stop: int, most: int) -> list[bytes]:
+        """See `_core.Records.read`; those of one shard at most."""
+        for number, within in self._split([(start, stop)]):
+            shard = self.shards[number]
+            return shard.records.read(_core.Sources([shard.source]), *within[0], most)
+        return []
+
+    def batch_end(self, number: int, most: int) -> int:
+        """See `batch_end`."""
+        at, begin = self.shard_of(number)
+        return begin + batch_end(self.shards[at].records, number - begin, most)
+
+    def shard_of(self, number: int) -> tuple[int, int]:
+        """The shard of record `number`, and the number of its first record."""
+        at = bisect_right(self._ends, number)
+        return at, self._ends[at - 1] if at else 0
+
+    def _split(self, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+        """Each shard with ranges of its own numbers, in the order of `ranges`."""
+        last, held = -1, list[tuple[int, int]]()
+        for start, stop in ranges:
+            while start < stop:
+                shard, begin = self.shard_of(min(start, self.count - 1)) if self.count else (0, 0)
+                end = min(stop, self._ends[shard]) if start < self.count else stop
+                if shard != last and held:
+                    yield last, held
+                    held = []
+                held.append((start - begin, end - begin))
+                last, start = shard, end
+        if held:
+            yield last, held
+
+    def _moved(self, rope: _core.Rope, number: int) -> _core.Rope:
+        """`rope` over the only source of a shard as one over the sources of all."""
+        return rope.through(0, _core.Rope([(number, 0, self.shards[number].source.size)]))
+
+
+AnyRecords = _core.Records | JoinedRecords
+
+
+def batch_end(records: AnyRecords, number: int, most: int) -> int:
+    """End of the records from `number` on that are read together: about `most` bytes, or all in chunks."""
+    if isinstance(records, JoinedRecords):
+        return records.batch_end(number, most)
+    return records.count if records.framing in CHUNKED else records.within(number, most)
+
+
+def by_shard(records: AnyRecords, numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Sorted `numbers` in parts, each of one shard."""
+    if isinstance(records, JoinedRecords):
+        yield from (list(part) for _, part in groupby(numbers, lambda number: records.shard_of(number)[0]))
+    elif numbers:
+        yield numbers
+
+
+def _literal(rope: _core.Rope) -> int:
+    return rope.size - sum(end - start for start, end in rope.extents(0, 0))

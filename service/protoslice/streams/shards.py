@@ -1,0 +1,112 @@
+"""Names of shards: the files that a folder, a pattern or `name@8` stands for, in order, none missing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import count, islice
+from typing import Final
+
+from protoslice.errors import InvalidInput, LimitExceeded, NotFound
+
+MOST_SHARDS: Final = 4096
+"""Shards of one sequence."""
+_SHARD: Final = re.compile(r"(?P<stem>.*)-(?P<number>\d{1,18})-of-(?P<count>\d{1,18})(?P<ending>(?:\.\w+)*)", re.DOTALL)
+_NAMED: Final = re.compile(r"(?P<stem>.*)@(?P<count>\d{1,18}|\*)(?P<ending>(?:\.\w+)*)", re.DOTALL)
+_SAID: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSet:
+    """Name that the shards of a sequence have in common."""
+
+    stem: str
+    count: int
+    ending: str
+
+    def __str__(self) -> str:
+        return f"{self.stem}@{self.count}{self.ending}"
+
+
+def is_pattern(name: str) -> bool:
+    """True for `name@8`, `name@*` and patterns with `*`, `?` or `[`, which stand for shards."""
+    return _NAMED.fullmatch(name) is not None or any(sign in name for sign in "*?[")
+
+
+def shards_among(paths: Iterable[str], wanted: str | None = None) -> Sequence[str]:
+    """The `paths` that `wanted` stands for, in order; None stands for the one set of shards there is.
+
+    `NotFound` names shards that are missing, `InvalidInput` the sets where there are several, `LimitExceeded` more
+    than 4096 shards.
+    """
+    named = None if wanted is None else _NAMED.fullmatch(wanted)
+    if wanted is not None and named is None:
+        found = sorted(path for path in paths if fnmatchcase(path, wanted))
+        if not found:
+            raise NotFound(f"no file is named as {wanted}")
+        return _complete(found)
+    sets = _sets(paths)
+    fitting = [each for each in sorted(sets, key=str) if named is None or _fits(each, named)]
+    if not fitting and named is not None and named["count"] != "*":
+        fitting, sets = [ShardSet(named["stem"], int(named["count"]), named["ending"])], {}
+    if len(fitting) != 1:
+        what = "no shards, such as train-00000-of-00008" if not fitting else "several sets of shards"
+        raise InvalidInput(f"there are {what}{': name one of ' if fitting else ''}{_some(map(str, fitting))}")
+    return _whole(fitting[0], sets.get(fitting[0], {}))
+
+
+def name_of(paths: Sequence[str], wanted: str | None = None) -> str:
+    """Name in common of the shards `paths`, such as `train@8`; the pattern `wanted` if they have none."""
+    sets = _sets(paths)
+    if len(sets) == 1 and sum(map(len, sets.values())) == len(paths):
+        return str(next(iter(sets)))
+    return wanted or paths[0]
+
+
+def _complete(found: Sequence[str]) -> Sequence[str]:
+    """Paths of a pattern in order; if all are shards of one set, that set."""
+    sets = _sets(found)
+    if len(sets) == 1 and sum(map(len, sets.values())) == len(found):
+        return _whole(*next(iter(sets.items())))
+    return _bounded(found)
+
+
+def _sets(paths: Iterable[str]) -> dict[ShardSet, dict[int, str]]:
+    """Shards by their set and number."""
+    sets: dict[ShardSet, dict[int, str]] = {}
+    for path in paths:
+        if shard := _SHARD.fullmatch(path):
+            key = ShardSet(shard["stem"], int(shard["count"]), shard["ending"])
+            sets.setdefault(key, {})[int(shard["number"])] = path
+    return sets
+
+
+def _fits(shards: ShardSet, named: re.Match[str]) -> bool:
+    same = (shards.stem, shards.ending) == (named["stem"], named["ending"])
+    return same and named["count"] in {"*", str(shards.count)}
+
+
+def _whole(shards: ShardSet, found: Mapping[int, str]) -> Sequence[str]:
+    if len(found) < shards.count:
+        missing = islice((number for number in count() if number not in found), _SAID)
+        names = (f"{shards.stem}-{number:05}-of-{shards.count:05}{shards.ending}" for number in missing)
+        raise NotFound(
+            f"{shards} lacks {shards.count - len(found)} of its shards: "
+            f"{_some(name for name, _ in zip(names, range(shards.count - len(found)), strict=False))}"
+        )
+    if max(found) >= shards.count:
+        raise InvalidInput(f"{shards} has a shard numbered {max(found)}: {found[max(found)]}")
+    return _bounded([found[number] for number in sorted(found)])
+
+
+def _bounded(paths: Sequence[str]) -> Sequence[str]:
+    if len(paths) > MOST_SHARDS:
+        raise LimitExceeded(f"there are {len(paths)} shards, and a sequence has at most {MOST_SHARDS}")
+    return paths
+
+
+def _some(names: Iterable[str]) -> str:
+    first = list(islice(names, _SAID + 1))
+    return ", ".join(name[:80] for name in first[:_SAID]) + (" …" if len(first) > _SAID else "")
