@@ -7,7 +7,8 @@ import copy
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import Depends, Request
 from starlette.types import Scope
@@ -38,6 +39,9 @@ from protoslice.stores import StoreOptions, Stores
 from protoslice.stores.cache import CacheOptions
 from protoslice.stores.spaces import Spaces
 from protoslice.stores.uploads import UploadOptions
+
+if TYPE_CHECKING:
+    from protoslice.server.access.oidc.verification import Verifier
 
 SERVICES: Final = "protoslice.services"
 """Key in the scope of the services of a request, whose stores are those of its space."""
@@ -86,7 +90,8 @@ class Services:
             metered = MeteredStorage(storage, self.metrics.storage.observe)
             opened = await Stores.open(metered, _store_options(settings), names=store_of)
             if self.gate.closed:
-                self.first_token = await self.gate.start(Tokens(metered))
+                verifier = None if settings.issuers is None else await _verifier(settings.issuers, stack)
+                self.first_token = await self.gate.start(Tokens(metered), verifier)
             spaces = Spaces(metered, opened)
             stack.push_async_callback(spaces.close)
             self.metrics.cache.watch(opened.cache)
@@ -193,6 +198,17 @@ def _store_options(settings: Settings) -> StoreOptions:
             part_bytes=settings.upload_checkpoint_bytes,
         ),
     )
+
+
+async def _verifier(file: Path, stack: AsyncExitStack) -> Verifier:
+    """Verifier of JWTs for the issuers of a file, whose keys are fetched until `stack` ends."""
+    from protoslice.server.access.oidc.trust import read_trust
+    from protoslice.server.access.oidc.verification import Verifier
+
+    verifier = Verifier(await asyncio.to_thread(read_trust, file))
+    stack.push_async_callback(verifier.close)
+    verifier.start()
+    return verifier
 
 
 async def _stop(task: asyncio.Task[None]) -> None:

@@ -97,6 +97,10 @@ class Settings(BaseSettings):
         description="Who may do what: `tokens` asks every request for one, `open` lets everybody do everything. When "
         "empty: open where the service listens on a loopback address, tokens on every other.",
     )
+    issuers: Path | None = Field(
+        default=None,
+        description="A file (TOML) of OpenID Connect issuers whose JWTs name callers, and of rules for their claims.",
+    )
     port: int = Field(default=8000, ge=0, le=65535, description="The port to listen on; 0 picks a free one.")
     verify_reads: bool = Field(
         default=True, description="Check every block read against its CRC-32C before it is sent."

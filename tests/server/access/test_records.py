@@ -10,10 +10,10 @@ import pytest
 
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.server.access import credentials
-from protoslice.server.access.credentials import KNOWN_SECONDS, Callers, token_in
+from protoslice.server.access.credentials import KNOWN_SECONDS, Callers, secret_in
 from protoslice.server.access.decision import EVERY_SPACE, Decision, Grant, Need, Scope
 from protoslice.server.access.records import NewToken, Tokens
-from protoslice.server.access.tokens import Token
+from protoslice.server.access.tokens import Token, parse_token
 from protoslice.storage import MemoryStorage, ObjectKey
 
 READER = NewToken("ci", Grant("team", frozenset({Scope.READ}), ()))
@@ -162,7 +162,7 @@ def test_credentials_are_read_as_clients_send_them() -> None:
         token, _ = await Tokens(storage).create(READER)
         basic = b64encode(f"any:{token.text}".encode()).decode()
         for sent in (f"Bearer {token.text}", f"bearer  {token.text} ", f"Basic {basic}", f"BASIC {basic}"):
-            assert token_in(sent) == token
+            assert parse_token(secret_in(sent)) == token
         for sent in (
             token.text,
             f"Token {token.text}",
@@ -170,6 +170,6 @@ def test_credentials_are_read_as_clients_send_them() -> None:
             f"Bearer {token.text}0",
             "Basic e30=",
         ):
-            assert token_in(sent) is None
+            assert parse_token(secret_in(sent)) is None
 
     in_storage(work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -45,13 +46,15 @@ def serve(
 
 
 def config(as_json: Json = False) -> None:
-    """Show every setting of the service, secrets hidden.
+    """Show every setting of the service, secrets hidden, and whom its issuers let in.
 
     Example: protoslice config --json
     """
     from protoslice.server.settings import Settings, environment_name
 
-    shown = {environment_name(name): value for name, value in service_settings().shown().items()}
+    settings = service_settings()
+    shown = {environment_name(name): value for name, value in settings.shown().items()}
+    told = _told_issuers(settings.issuers)
     if as_json:
         print_json(shown)
         return
@@ -59,6 +62,17 @@ def config(as_json: Json = False) -> None:
     for name, value in shown.items():
         say(f"# {descriptions[name]}")
         say(f"{name}={_plain(value)}")
+    for line in told:
+        say(f"# {line}")
+
+
+def _told_issuers(file: Path | None) -> list[str]:
+    """Rules of a file of issuers, one a line; `InvalidInput` for mistakes in it."""
+    if file is None:
+        return []
+    from protoslice.server.access.oidc.trust import read_trust
+
+    return [line for issuer in read_trust(file) for line in issuer.told()]
 
 
 def _plain(value: Any) -> str:

@@ -1,11 +1,11 @@
-"""Credentials of requests: the token in `Authorization`, and the callers known by it for some seconds."""
+"""Credentials of requests: the token or JWT in `Authorization`, and the callers known by it."""
 
 from __future__ import annotations
 
 import time
 from base64 import b64decode
 from binascii import Error as BadBase64
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from protoslice.concurrency.lru import LruCache
 from protoslice.concurrency.singleflight import SingleFlight
@@ -13,11 +13,16 @@ from protoslice.server.access.decision import Decision, Need, Principal, decide
 from protoslice.server.access.records import Tokens
 from protoslice.server.access.tokens import Token, parse_token
 
+if TYPE_CHECKING:  # cryptography is loaded where there are issuers
+    from protoslice.server.access.oidc.verification import Verifier
+
 KNOWN_SECONDS: Final = 5.0
 """Time for which a caller is known without a look at the storage: a revoked token ends after it."""
+KNOWN_BY_JWT_SECONDS: Final = 300.0
+"""Time for which a verified JWT is not verified again: its key may be withdrawn meanwhile."""
 _CALLERS: Final = 4096
 _ROOM: Final = 8 << 20
-_LONGEST: Final = 512
+_LONGEST: Final = 24 << 10
 """Characters of a credential; a longer one is none."""
 
 
@@ -46,8 +51,9 @@ class KnownCaller:
 class Callers:
     """Callers by the credentials that they send."""
 
-    def __init__(self, tokens: Tokens) -> None:
+    def __init__(self, tokens: Tokens, verifier: Verifier | None = None) -> None:
         self._tokens = tokens
+        self._verifier = verifier
         self._known: LruCache[str, KnownCaller] = LruCache(most=_CALLERS, room=_ROOM)
         self._asking: SingleFlight[Token, KnownCaller | None] = SingleFlight()
 
@@ -61,8 +67,9 @@ class Callers:
         found = self.known(authorization)
         if found is not None:
             return found
-        token = token_in(authorization)
-        found = None if token is None else await self._asking.get(token, lambda: self._ask(token))
+        text = secret_in(authorization)
+        token = parse_token(text)
+        found = await self._verify(text) if token is None else await self._asking.get(token, lambda: self._ask(token))
         if found is None:
             self._known.drop(authorization)
         else:
@@ -77,20 +84,29 @@ class Callers:
         left = KNOWN_SECONDS if record.expires is None else record.expires.timestamp() - time.time()
         return KnownCaller(record.principal, asked + min(KNOWN_SECONDS, left))
 
+    async def _verify(self, text: str) -> KnownCaller | None:
+        if self._verifier is None or not text:
+            return None
+        verified = await self._verifier.find(text)
+        if verified is None:
+            return None
+        left = min(KNOWN_BY_JWT_SECONDS, verified.expires - time.time())
+        return KnownCaller(verified.principal, time.monotonic() + left)
 
-def token_in(authorization: str) -> Token | None:
-    """The token in the value of `Authorization`: of Bearer, or the password of Basic; None without one."""
+
+def secret_in(authorization: str) -> str:
+    """The secret in the value of `Authorization`: of Bearer, or the password of Basic; empty without one."""
     scheme, _, value = authorization.partition(" ")
     if len(authorization) > _LONGEST:
-        return None
+        return ""
     value = value.strip()
     match scheme.lower():
         case "bearer":
-            return parse_token(value)
+            return value
         case "basic":
             try:
-                return parse_token(b64decode(value, validate=True).decode().partition(":")[2])
+                return b64decode(value, validate=True).decode().partition(":")[2]
             except (BadBase64, ValueError):
-                return None
+                return ""
         case _:
-            return None
+            return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.types import Scope as AsgiScope
 
@@ -16,6 +16,9 @@ from protoslice.server.access.tags import tags_of
 from protoslice.server.access.tokens import Token
 from protoslice.server.api.problems import FORBIDDEN, UNAUTHORIZED, HttpProblem
 from protoslice.server.http.headers import Fields
+
+if TYPE_CHECKING:  # cryptography is loaded where there are issuers
+    from protoslice.server.access.oidc.verification import Verifier
 
 _BASIC: Final = 'Basic realm="protoslice", charset="UTF-8"'
 _READ: Final = Need(Scope.READ)
@@ -66,12 +69,12 @@ class Gate:
         self._tokens: Tokens | None = None
         self._callers: Callers | None = None
 
-    async def start(self, tokens: Tokens) -> Token | None:
-        """Know callers by `tokens` from now on; the first token of a storage that had none, else None.
+    async def start(self, tokens: Tokens, verifier: Verifier | None = None) -> Token | None:
+        """Know callers by `tokens` and JWTs from now on; the first token of a new storage, else None.
 
         `InvalidInput` where the storage cannot keep any.
         """
-        self._tokens, self._callers = tokens, Callers(tokens)
+        self._tokens, self._callers = tokens, Callers(tokens, verifier)
         try:
             return await tokens.first()
         except (Unsupported, StorageDenied):

@@ -1,0 +1,175 @@
+"""The file of trusted issuers: which JWTs name callers, and the grants that their claims bring."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+from protoslice.errors import InvalidInput
+from protoslice.formats.selection import pattern
+from protoslice.server.access.decision import EVERY_SPACE, Grant, Scope
+from protoslice.server.access.oidc.claims import Claims, texts_at
+from protoslice.storage.web.address_policy import Networks
+from protoslice.stores.spaces import is_space
+
+T = TypeVar("T")
+ALGORITHMS: Final = (
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
+)  # fmt: skip
+"""Algorithms that an issuer may be trusted with: those whose keys may be public."""
+_LARGEST: Final = 1 << 20
+_MOST: Final = 1000
+_TOP: Final = frozenset({"issuer"})
+_ISSUER: Final = frozenset(
+    {"url", "audience", "algorithms", "networks", "keys_file", "ca_file", "name", "login_client", "allow"}
+)
+_RULE: Final = frozenset({"claims", "space", "scopes", "tags"})
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRule:
+    """A grant for callers whose claims match: of each claim named, one value has to match one pattern."""
+
+    claims: Mapping[str, tuple[str, ...]]
+    grant: Grant
+
+    def told(self) -> str:
+        """The rule as a line for people."""
+        asked = " and ".join(f"{name} is {' or '.join(patterns)}" for name, patterns in self.claims.items())
+        space = "every space" if self.grant.space == EVERY_SPACE else f"the space {self.grant.space}"
+        tags = f", on the tags {' '.join(self.grant.tags)}" if self.grant.tags else ""
+        return f"where {asked}: {' '.join(sorted(self.grant.scopes))} in {space}{tags}"
+
+    def mismatch(self, claims: Claims) -> str | None:
+        """Name of the first claim that does not match; None when all do."""
+        for name, patterns in self.claims.items():
+            values = texts_at(claims, name)
+            if not any(pattern(wanted)(value) for wanted in patterns for value in values):
+                return name
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    """An issuer, the JWTs of it that are accepted, and rules for their claims."""
+
+    url: str
+    audience: tuple[str, ...]
+    algorithms: tuple[str, ...]
+    networks: tuple[str, ...]
+    keys_file: Path | None
+    ca_file: Path | None
+    name: str
+    """Claim that names the caller in the log; a pointer as in rules."""
+    login_client: str | None
+    """Client id by which people log in from the command line."""
+    rules: tuple[ClaimRule, ...]
+
+    def told(self) -> list[str]:
+        """The issuer and its rules, as a line each for people."""
+        takes = f"JWTs for {' or '.join(self.audience)} by {' or '.join(self.algorithms)}"
+        return [f"{self.url}: {takes}", *(f"  {rule.told()}" for rule in self.rules)]
+
+    def grants(self, claims: Claims) -> tuple[Grant, ...]:
+        """Grants of all rules that match."""
+        return tuple(rule.grant for rule in self.rules if rule.mismatch(claims) is None)
+
+
+def read_trust(path: Path) -> tuple[Issuer, ...]:
+    """The issuers of a file; `InvalidInput` says where the file is wrong."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(_LARGEST + 1)
+        if len(text) > _LARGEST:
+            raise InvalidInput(f"{path}: a file of issuers has at most {_LARGEST} bytes")
+        return parse_trust(tomllib.loads(text.decode()))
+    except OSError as error:
+        raise InvalidInput(f"{path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{path}: not TOML: {error}") from None
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error.message}") from None
+
+
+def parse_trust(data: Mapping[str, Any]) -> tuple[Issuer, ...]:
+    """The issuers of a parsed file; `InvalidInput` names the entry that is wrong."""
+    _check_names(data, _TOP, "the file")
+    issuers = _each(data.get("issuer"), "issuer", _issuer)
+    twice = {one.url for one in issuers if sum(other.url == one.url for other in issuers) > 1}
+    if twice:
+        raise InvalidInput(f"issuer {min(twice)} stands twice: its rules belong in one entry")
+    return issuers
+
+
+def _issuer(data: Mapping[str, Any], where: str) -> Issuer:
+    _check_names(data, _ISSUER, where)
+    url = _text(data.get("url"), f"{where}.url")
+    parts = urlsplit(url)
+    if parts.scheme not in {"https", "http"} or not parts.hostname or parts.query or parts.fragment or "@" in url:
+        raise InvalidInput(f"{where}.url: {url!r} is no issuer: give https://HOST/PATH, as its JWTs have it in `iss`")
+    algorithms = _texts(data.get("algorithms", ["RS256", "ES256"]), f"{where}.algorithms")
+    if unknown := [each for each in algorithms if each not in ALGORITHMS]:
+        raise InvalidInput(f"{where}.algorithms: {unknown[0]!r} is not one of {', '.join(ALGORITHMS)}")
+    networks = _texts(data.get("networks", []), f"{where}.networks", least=0)
+    Networks(*networks)
+    return Issuer(
+        url=url,
+        audience=_texts(data.get("audience"), f"{where}.audience"),
+        algorithms=algorithms,
+        networks=networks,
+        keys_file=_optional(data.get("keys_file"), f"{where}.keys_file", Path),
+        ca_file=_optional(data.get("ca_file"), f"{where}.ca_file", Path),
+        name=_text(data.get("name", "sub"), f"{where}.name"),
+        login_client=_optional(data.get("login_client"), f"{where}.login_client", str),
+        rules=_each(data.get("allow"), f"{where}.allow", _rule),
+    )
+
+
+def _rule(data: Mapping[str, Any], where: str) -> ClaimRule:
+    _check_names(data, _RULE, where)
+    claims = data.get("claims")
+    if not isinstance(claims, Mapping) or not claims:
+        raise InvalidInput(f'{where}.claims: name a claim and its value; {{ sub = "*" }} lets in whomever it names')
+    matched = {name: _texts(value, f"{where}.claims.{name}") for name, value in claims.items()}
+    space = _text(data.get("space"), f"{where}.space")
+    if space != EVERY_SPACE and not is_space(space):
+        raise InvalidInput(f"{where}.space: {space!r} is no name of a space, nor * for every one")
+    scopes = _texts(data.get("scopes"), f"{where}.scopes")
+    if unknown := [each for each in scopes if each not in set(Scope)]:
+        raise InvalidInput(f"{where}.scopes: {unknown[0]!r} is not one of {', '.join(Scope)}")
+    tags = _texts(data.get("tags", []), f"{where}.tags", least=0)
+    return ClaimRule(matched, Grant(space, frozenset(map(Scope, scopes)), tags))
+
+
+def _each(value: object, where: str, parse: Callable[[Mapping[str, Any], str], T]) -> tuple[T, ...]:
+    if not isinstance(value, list) or not value or not all(isinstance(one, Mapping) for one in value):
+        raise InvalidInput(f"{where}: one table [[{where.split('[')[0]}]] at least is needed")
+    if len(value) > _MOST:
+        raise InvalidInput(f"{where}: at most {_MOST} are taken")
+    return tuple(parse(one, f"{where}[{at}]") for at, one in enumerate(value))
+
+
+def _check_names(data: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    if unknown := sorted(set(data) - set(known)):
+        raise InvalidInput(f"{where} has no {unknown[0]!r}: there are {', '.join(sorted(known))}")
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str) or not value or not value.isprintable():
+        raise InvalidInput(f"{where}: a text is needed")
+    return value
+
+
+def _optional(value: object, where: str, make: Callable[[str], T]) -> T | None:
+    return None if value is None else make(_text(value, where))
+
+
+def _texts(value: object, where: str, least: int = 1) -> tuple[str, ...]:
+    found: Sequence[object] = [value] if isinstance(value, str) else value if isinstance(value, list) else ()
+    if len(found) < least or (least == 0 and not isinstance(value, list | str)):
+        raise InvalidInput(f"{where}: a text, or a list of texts, is needed")
+    return tuple(_text(each, where) for each in found)

@@ -1,0 +1,136 @@
+"""Verification of JWTs: signature, times and audience; and the caller that a JWT names."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final
+
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.util import urlsafe_b64decode
+
+from protoslice.errors import StorageDenied
+from protoslice.server.access.decision import Principal
+from protoslice.server.access.oidc.claims import Claims, texts_at
+from protoslice.server.access.oidc.documents import parse_object
+from protoslice.server.access.oidc.keys import IssuerKeys
+from protoslice.server.access.oidc.trust import Issuer
+
+LONGEST: Final = 16 << 10
+"""Characters of a JWT; a longer one is none."""
+SKEW_SECONDS: Final = 30
+"""Seconds that the beginning of a JWT may lie ahead, as clocks differ. Its end has no such grace."""
+_LONGEST_NAME: Final = 128
+
+
+class NotValid(Exception):
+    """A JWT that names nobody; the message says why, for whoever holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedToken:
+    """A JWT that is valid until `expires`, in seconds since the epoch."""
+
+    issuer: Issuer
+    claims: Claims
+    principal: Principal
+    expires: float
+
+
+class Verifier:
+    """JWTs of trusted issuers."""
+
+    def __init__(self, issuers: Sequence[Issuer]) -> None:
+        self._issuers = {issuer.url: (issuer, IssuerKeys(issuer)) for issuer in issuers}
+        self._at_end = AsyncExitStack()
+
+    def start(self) -> None:
+        """Keep the keys of all issuers fresh, in the background."""
+        for _, keys in self._issuers.values():
+            task = asyncio.create_task(keys.keep_fresh())
+            self._at_end.push_async_callback(_stop, task)
+
+    async def close(self) -> None:
+        """Stop fetching, and close the connections."""
+        await self._at_end.aclose()
+        for _, keys in self._issuers.values():
+            await keys.close()
+
+    async def find(self, text: str) -> VerifiedToken | None:
+        """The caller of a JWT; None for every text that is none, or not valid now."""
+        try:
+            return await self.verify(text)
+        except NotValid:
+            return None
+
+    async def verify(self, text: str) -> VerifiedToken:
+        """See `find`; `NotValid` says why there is no caller."""
+        header, claims = parts_of(text)
+        known = self._issuers.get(str(claims.get("iss")))
+        if known is None:
+            raise NotValid("its issuer is not trusted here")
+        issuer, keys = known
+        algorithm, id = header.get("alg"), header.get("kid")
+        if algorithm not in issuer.algorithms:
+            raise NotValid(f"its algorithm is not one of {', '.join(issuer.algorithms)}")
+        if id is not None and not isinstance(id, str):
+            raise NotValid("its key id is no text")
+        key = await keys.find(id)
+        if key is None:
+            raise NotValid("the issuer has no such key, or cannot be reached")
+        try:
+            verified = jwt.decode(text, key, algorithms=list(issuer.algorithms)).claims
+        except (JoseError, ValueError, TypeError, RecursionError):
+            raise NotValid("its signature is not the issuer's") from None
+        return VerifiedToken(issuer, verified, _principal(issuer, verified), _end_of(issuer, verified))
+
+
+def parts_of(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Header and claims of a JWT, which nobody has verified yet; `NotValid`."""
+    parts = text.split(".", 3) if len(text) <= LONGEST else ()
+    if len(parts) != 3:
+        raise NotValid(f"it is no JWT of three parts and at most {LONGEST} characters")
+    with suppress(StorageDenied, ValueError):
+        header, claims = (dict(parse_object(urlsafe_b64decode(part.encode("ascii")))) for part in parts[:2])
+        return header, claims
+    raise NotValid("it is no JWT of JSON objects")
+
+
+def _end_of(issuer: Issuer, claims: Claims) -> float:
+    """The end of a JWT whose claims are right now."""
+    registry = jwt.JWTClaimsRegistry(
+        leeway=SKEW_SECONDS,
+        iss={"essential": True, "value": issuer.url},
+        aud={"essential": True, "values": list(issuer.audience)},
+        exp={"essential": True},
+    )
+    try:
+        registry.validate(dict(claims))
+    except (JoseError, ValueError, TypeError) as error:
+        raise NotValid(f"its claims are not right: {getattr(error, 'description', '') or 'odd types'}") from None
+    end = claims["exp"]
+    if not isinstance(end, int | float) or end <= time.time():
+        raise NotValid("it has expired")
+    return float(min(end, 1 << 53))
+
+
+def _principal(issuer: Issuer, claims: Claims) -> Principal:
+    subject = claims.get("sub")
+    if not isinstance(subject, str) or not subject:
+        raise NotValid("it has no subject")
+    names = texts_at(claims, issuer.name) or (subject,)
+    name = "".join(mark for mark in names[0][:_LONGEST_NAME] if mark.isprintable())
+    # The subject is the issuer's own; two issuers may have one of the same name.
+    id = sha256(f"{issuer.url}\n{subject}".encode(errors="surrogatepass")).hexdigest()[:24]
+    return Principal(id, name, issuer.grants(claims))
+
+
+async def _stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

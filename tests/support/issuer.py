@@ -1,0 +1,98 @@
+"""An OpenID Connect issuer on the loopback: its documents, its keys, and JWTs that it signs."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from joserfc import jwt
+from joserfc.jwk import ECKey, Key, RSAKey
+from tests.support.serving import in_a_thread
+
+AUDIENCE = "https://models.example"
+
+
+@cache
+def rsa(name: str) -> RSAKey:
+    """A key that is made once; making one takes a tenth of a second."""
+    return RSAKey.generate_key(2048, {"kid": name, "use": "sig"})
+
+
+@cache
+def curve(name: str) -> ECKey:
+    """A key on P-256."""
+    return ECKey.generate_key("P-256", {"kid": name, "use": "sig"})
+
+
+class FakeIssuer:
+    """An issuer; a test may change all of it while it runs."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.keys: list[Key] = [rsa("first")]
+        self.fetches: list[str] = []
+        """Paths that were asked for."""
+        self.documents: dict[str, bytes] = {}
+        """Answers in place of those that it would give, by path."""
+        self.redirect: str | None = None
+        self.away = False
+        self.hangs = threading.Event()
+        self.hangs.set()
+
+    def claims(self, **changed: Any) -> dict[str, Any]:
+        """Claims that are right for a minute, `changed`; None takes one away."""
+        now = int(time.time())
+        usual = {"iss": self.url, "aud": AUDIENCE, "sub": "robot", "iat": now, "nbf": now, "exp": now + 60}
+        return {name: value for name, value in {**usual, **changed}.items() if value is not None}
+
+    def token(self, key: Key | None = None, header: dict[str, Any] | None = None, **changed: Any) -> str:
+        """A JWT with `claims`, signed by `key`, by default the first one."""
+        key = key or self.keys[0]
+        algorithm = "ES256" if isinstance(key, ECKey) else "RS256"
+        said = {"alg": algorithm, "kid": key.kid, **(header or {})}
+        kept = {name: value for name, value in said.items() if value is not None}
+        return jwt.encode(kept, self.claims(**changed), key, algorithms=[kept["alg"]])
+
+    def answer(self, path: str) -> bytes:
+        """The document at `path`."""
+        if path in self.documents:
+            return self.documents[path]
+        if path == "/keys":
+            return json.dumps({"keys": [key.as_dict(private=False) for key in self.keys]}).encode()
+        return json.dumps({"issuer": self.url, "jwks_uri": f"{self.url}/keys"}).encode()
+
+
+@contextmanager
+def running_issuer() -> Iterator[FakeIssuer]:
+    """An issuer that answers until the end."""
+    issuer = FakeIssuer()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            issuer.fetches.append(self.path)
+            issuer.hangs.wait(20)
+            body = issuer.answer(self.path)
+            self.send_response(503 if issuer.away else 302 if issuer.redirect else 200)
+            if issuer.redirect:
+                self.send_header("location", issuer.redirect)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    with in_a_thread(server) as place:
+        issuer.url = f"http://{place}"
+        try:
+            yield issuer
+        finally:
+            issuer.hangs.set()
