@@ -1,6 +1,7 @@
 """Calls of the storage by a process with nothing in memory, at any number of stores."""
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -39,6 +40,22 @@ def test_an_upload_asks_for_nothing_that_it_has_written(stores: int) -> None:
     assert found.requests == 9
     assert {name for name, _ in found.calls} <= {"writer", "write", "commit", "put_if_absent", "put", "get_range"}
     assert found.calls["get_range", "objects"] == 1
+
+
+@pytest.mark.parametrize("stores", [30, 60])
+def test_content_that_is_there_and_whose_digest_is_told_costs_a_look(stores: int) -> None:
+    async def told(fresh: Stores) -> None:
+        made = await upload(fresh, onnx(100), expected_sha256=hashlib.sha256(onnx(100)).digest())
+        assert (made.created, made.store.tags) == (False, ("net:1",))
+
+    found = calls(told, stores=stores)
+    # Each tag that is shown costs one more.
+    assert found.calls == {
+        ("get", "stores"): 1,
+        ("get_range", "objects"): 1,
+        ("list", "indexes"): 1,
+        ("get", "tags"): 1,
+    }
 
 
 @pytest.mark.parametrize("stores", [30, 60])

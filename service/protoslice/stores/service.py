@@ -14,6 +14,7 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import in_turns, map_concurrently, run_concurrently
 from protoslice.errors import (
     Conflict,
+    IntegrityError,
     InvalidInput,
     NotFound,
     ProtosliceError,
@@ -207,7 +208,7 @@ class Stores:
             renew_seconds=self._options.renew_seconds,
             kept_rules=self._options.rules,
         )
-        return Ingest(options, request, self._announce)
+        return Ingest(options, request, self._announce, self._known)
 
     @property
     def uploads(self) -> Uploads:
@@ -446,14 +447,30 @@ class Stores:
             beside, report = {}, await self._report(manifest, strict=request.strict)
         there = await self._manifests.publish(manifest, beside)
         created = there.attempt == manifest.attempt
+        report = report if request.report else None
         if not created:
             await drop_outrun(self._storage, self._claims, manifest)
-            if request.tags:
-                await self._tags.check_room(manifest.id, request.tags)
+            return Created(await self._tagged(there, request), False, report)
         set_now = {tag: await self._tag_new(tag, manifest.id) for tag in request.tags}
-        # A new store is told with the tags set here, any other as it is, even if somebody removes it right now.
-        described = manifest.as_store(sorted(set_now)) if created else await self._store_pages.described(there, set_now)
-        return Created(described, created, report if request.report else None)
+        return Created(manifest.as_store(sorted(set_now)), True, report)
+
+    async def _known(self, store_id: str, request: IngestRequest) -> Created | None:
+        """The store of content that a sender told; None where it may not stay, and for a report."""
+        if request.report or request.strict:
+            return None
+        try:
+            there = await self._manifests.get(store_id)
+            await self._manifests.check_lasting(there)  # before tags are set to it
+        except (NotFound, IntegrityError):
+            return None
+        return Created(await self._tagged(there, request), False, None)
+
+    async def _tagged(self, there: Manifest, request: IngestRequest) -> Store:
+        """A store that was there, with the tags of a request, even if somebody removes it right now."""
+        if request.tags:
+            await self._tags.check_room(there.id, request.tags)
+        set_now = {tag: await self._tag_new(tag, there.id) for tag in request.tags}
+        return await self._store_pages.described(there, set_now)
 
     async def _tag_new(self, name: str, store_id: str) -> StoredTag:
         return (await self._tags.put(name, store_id, if_match=None, if_none_match=False))[0]

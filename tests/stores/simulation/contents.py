@@ -29,6 +29,7 @@ _SMALL, _OTHER, _LONG = onnx(20, seed=1), onnx(30, 40, seed=2), onnx(150, 200, s
 _LINES = b"one\ntwo\nthree\n" * 9
 
 CONTENTS = (
+    Content("tiny", {"model.onnx": onnx(seed=4)}, "model.onnx"),
     Content("small", {"model.onnx": _SMALL}, "model.onnx"),
     Content("other", {"model.onnx": _OTHER}, "model.onnx"),
     Content("long", {"model.onnx": _LONG}, "model.onnx"),
@@ -36,5 +37,5 @@ CONTENTS = (
     Content("alike", {"root.onnx": _LONG, "vocab.txt": _LINES + b"four\n"}, "root.onnx"),
     Content("kin", {"root.onnx": _OTHER, "vocab.txt": _LINES, "more.txt": _LINES + b"four\n"}, "root.onnx"),
 )
-FAMILY = CONTENTS[3:]
+FAMILY = CONTENTS[4:]
 """Contents that have files in common."""

@@ -79,7 +79,8 @@ def _wait(random: Random) -> float:
 def _senders(random: Random, contents: list[Content], grace: float) -> list[Action]:
     def send() -> Action:
         tags = tuple(random.sample(TAGS, random.choice((0, 0, 1, 2))))
-        return Send(wait=_wait(random), content=random.choice(contents), tags=tags)
+        content, told = random.choice(contents), random.random() < 0.5
+        return Send(wait=_wait(random), content=content, tags=tags, told=told)
 
     return [send() for _ in range(random.randint(1, 4))]
 

@@ -201,6 +201,11 @@ class Lease:
         self._staking: asyncio.Task[None] | None = None
         self._renewing: asyncio.Task[None] | None = None
 
+    @property
+    def is_begun(self) -> bool:
+        """True when a claim may be there, and objects behind it."""
+        return self._staking is not None
+
     def begin(self) -> None:
         """Start staking the claim in the background; repeated calls have no effect."""
         if self._staking is None:

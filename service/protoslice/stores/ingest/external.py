@@ -112,7 +112,7 @@ class ExternalObjects:
         root = await choose_root(
             received,
             request,
-            opened=lambda stored: self.open(stored, worker),
+            opened=lambda file: self.open(file.stored, worker),
             worker=worker,
             prepare=lambda file: self._prepare(file, request, types, worker),
         )

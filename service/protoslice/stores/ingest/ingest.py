@@ -11,15 +11,16 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import ChecksumMismatch, Conflict, IntegrityError, InvalidInput, LimitExceeded
 from protoslice.facts import File
+from protoslice.identity import store_id
 from protoslice.schema.detection.detect import HEAD
 from protoslice.storage import Storage
 from protoslice.stores.catalog.claims import Claims, Lease
 from protoslice.stores.catalog.files import FileRef
 from protoslice.stores.ingest.inspection import Inspection, Types
 from protoslice.stores.ingest.packs import FilePlace, Packs
-from protoslice.stores.ingest.persist import StoreDraft, drafted
+from protoslice.stores.ingest.persist import StoreDraft, drafted, policy_of
 from protoslice.stores.ingest.receive import FileSink, Received
-from protoslice.stores.ingest.root.choice import choose_root
+from protoslice.stores.ingest.root.choice import HeldFile, Opened, Root, choose_root
 from protoslice.stores.ingest.root.prepare import NotARoot, Prepared, prepare_root
 from protoslice.stores.ingest.root.rules import RulesByType
 from protoslice.stores.ingest.root.side import StoredSide
@@ -36,6 +37,8 @@ T = TypeVar("T")
 _DAMAGED = "a file that another store has is damaged there: send it with its bytes"
 
 Announce = Callable[[StoreDraft, IngestRequest], Awaitable[Created]]
+Find = Callable[[str, IngestRequest], Awaitable[Created | None]]
+"""Finds a store by its id, and sets the tags of the request; None when there is none to rely on."""
 
 
 class IntakeOptions:
@@ -68,10 +71,11 @@ class IntakeOptions:
 class Ingest:
     """One ingest, used as a context manager; unless committed it leaves nothing but garbage."""
 
-    def __init__(self, options: IntakeOptions, request: IngestRequest, announce: Announce) -> None:
+    def __init__(self, options: IntakeOptions, request: IngestRequest, announce: Announce, find: Find) -> None:
         self._options = options
         self._request = request
         self._announce = announce
+        self._find = find
         self._attempt = keys.new_attempt()
         self._lease = Lease(options.claims, self._attempt, every=options.renew_seconds)
         self._packs = Packs(options.storage, options.worker, self._attempt, self._lease)
@@ -163,7 +167,8 @@ class Ingest:
     async def commit(self, *, expected_sha256: bytes | None = None) -> Created:
         """Create the store unless it exists.
 
-        `expected_sha256` is the digest of the only file; `ChecksumMismatch` when it differs.
+        `expected_sha256` is the digest of the only file; `ChecksumMismatch` when it differs. With it, a small file is
+        not written where its store is there already: nothing of that is read but its manifest.
         """
         if self._sink is not None:
             raise InvalidInput("a file is open still: it would be only half there")
@@ -176,16 +181,30 @@ class Ingest:
             raise
 
     async def _commit(self, expected_sha256: bytes | None) -> Created:
-        await self._lease.staked()
         if expected_sha256 is not None and [file.info.sha256 for file in self._files] != [expected_sha256.hex()]:
             raise ChecksumMismatch("the digest given does not match what arrived: nothing was stored")
+        root = None
+        if expected_sha256 is not None and not self._lease.is_begun:
+            root = await self._root()
+            # A root that had to be decoded is written by now.
+            found = None if self._lease.is_begun else await self._find(self._id(root), self._request)
+            if found is not None:
+                return found
+        await self._lease.staked()
         await self._packs.commit()
-        options, request = self._options, self._request
-        root = await choose_root(
-            self._files, request, opened=self._opened, worker=options.worker, prepare=self._prepare
+        root = root or await self._root()
+        draft = await drafted(self._attempt, self._request, self._files, root, worker=self._options.worker)
+        return await self._announce(draft, self._request)
+
+    async def _root(self) -> Root:
+        return await choose_root(
+            self._files, self._request, opened=self._file, worker=self._options.worker, prepare=self._prepare
         )
-        draft = await drafted(self._attempt, request, self._files, root, worker=options.worker)
-        return await self._announce(draft, request)
+
+    def _id(self, root: Root) -> str:
+        """Id of the store of the files with this root."""
+        files = [(file.info.path, file.info.size, file.info.sha256 or "") for file in self._files]
+        return store_id(files, policy_of(self._request, root))
 
     async def abort(self) -> None:
         """Abandon the open file and pack. Durable objects become garbage, as no manifest names them."""
@@ -258,9 +277,14 @@ class Ingest:
         # Decoded bytes count towards the limit like uploaded ones.
         room = max(0, options.limit - sum(file.info.size for file in self._files))
         side = StoredSide(
-            options.storage, keys.object_key(self._attempt, "side"), options.worker, room=room, verify=options.verify
+            options.storage,
+            keys.object_key(self._attempt, "side"),
+            options.worker,
+            ready=self._lease.staked,
+            room=room,
+            verify=options.verify,
         )
-        source = await self._opened(root.stored)
+        source = await self._file(root)
         try:
             prepared = await options.worker.run(
                 lambda: prepare_root(
@@ -271,6 +295,11 @@ class Ingest:
         finally:
             source.close()
             await side.close()
+
+    async def _file(self, received: Received) -> Opened:
+        """A file that arrived: in memory as long as nothing of its pack is written."""
+        held = self._packs.held(received.place)
+        return await self._opened(received.stored) if held is None else HeldFile(held)
 
     async def _opened(self, stored: ObjectLocation) -> StoredFile:
         return (await open_file_objects([stored], self._open_object))[0]

@@ -33,6 +33,7 @@ class Packs:
         self._lease = lease
         self._worker = worker
         self._attempt = attempt
+        self._first: int | None = None
         self._pack: SummedObject | None = None
         self._batches = Batches(self._work)
         self._places: list[tuple[FilePlace, int, int]] = []
@@ -48,8 +49,8 @@ class Packs:
 
     async def add(self, number: int, content: bytes) -> FilePlace:
         """Add a small file to the open pack; durable after `commit`."""
-        if self._pack is None:
-            self._pack = await self.object(number)
+        if self._first is None:
+            self._first = number
         place = FilePlace()
         self._places.append((place, self._size, len(content)))
         self._size += len(content)
@@ -59,25 +60,37 @@ class Packs:
             await self.commit()
         return place
 
+    def held(self, place: FilePlace) -> bytes | None:
+        """The content of a small file, as long as no byte of its pack is written; then None."""
+        content = self._batches.held
+        found = next(((at, at + size) for one, at, size in self._places if one is place), None)
+        return None if content is None or found is None else content[slice(*found)]
+
     async def commit(self) -> None:
         """Make all small files durable and set their locations."""
-        if self._pack is None:
+        if self._first is None:
             return
         await self._batches.flush()
-        pack = await self._pack.commit()
-        places, self._pack, self._places, self._size = self._places, None, [], 0
+        pack = await (await self._opened()).commit()
+        places, self._first, self._pack, self._places, self._size = self._places, None, None, [], 0
         await self._worker.run(lambda: _place(places, pack))
 
     async def abort(self) -> None:
         """Discard the open pack."""
+        await self._batches.stop()
         pack, self._pack = self._pack, None
         if pack is not None:
-            await self._batches.stop()
             await pack.abort()
 
+    async def _opened(self) -> SummedObject:
+        """The open pack, which begins with the first bytes that are written of it."""
+        if self._pack is None:
+            assert self._first is not None, "a pack has files"
+            self._pack = await self.object(self._first)
+        return self._pack
+
     async def _work(self, batch: bytes) -> None:
-        pack = self._pack
-        assert pack is not None
+        pack = await self._opened()
         summing = asyncio.ensure_future(self._worker.run(lambda: pack.sum(batch)))
         try:
             await pack.write(batch)

@@ -8,6 +8,7 @@ from typing import Final
 
 from protoslice import _core
 from protoslice.concurrency.executor import Worker
+from protoslice.identity import Policy
 from protoslice.storage import ObjectKey
 from protoslice.stores.catalog.files import entries_of_files
 from protoslice.stores.clock import now
@@ -33,6 +34,21 @@ class StoreDraft:
     """Records still to be written: index, plan, image, schema, and entries of new files."""
 
 
+def policy_of(request: IngestRequest, root: Root) -> Policy:
+    """Facts of a store besides its files, which with these make its id."""
+    prepared = root.prepared
+    schema = prepared.schema if prepared else None
+    return Policy(
+        root=root.path,
+        type=root.type,
+        min_chunk=request.min_chunk,
+        max_chunk=request.max_chunk,
+        schema=schema.fingerprint if schema else None,
+        planner=(KEPT if prepared.kept else PLANNER) if prepared else None,
+        rules=prepared.rules if prepared else (),
+    )
+
+
 async def drafted(
     attempt: str, request: IngestRequest, received: Sequence[Received], root: Root, *, worker: Worker
 ) -> StoreDraft:
@@ -47,14 +63,15 @@ async def drafted(
     inline = {name: data for name, data in kept.items() if data is not None and len(data) <= LARGEST_INLINE}
     plain = {keys.object_key(attempt, name): data for name, data in kept.items() if data and name not in inline}
     beside = await worker.sized(sum(map(len, plain.values())), lambda: {key: seal(data) for key, data in plain.items()})
+    policy = policy_of(request, root)
     files, objects = tuple(file.info for file in received), tuple(file.stored for file in received)
     manifest = Manifest(
         id="",
-        type=root.type,
-        root=root.path,
+        type=policy.type,
+        root=policy.root,
         chunks=prepared.chunks if prepared else 0,
-        min_chunk=request.min_chunk,
-        max_chunk=request.max_chunk,
+        min_chunk=policy.min_chunk,
+        max_chunk=policy.max_chunk,
         created=now(),
         source=request.source,
         attempt=attempt,
@@ -63,9 +80,9 @@ async def drafted(
         side=root.side,
         indexed=prepared is not None,
         chunked=prepared is not None and prepared.image is not None,
-        schema=schema.fingerprint if schema else None,
-        planner=(KEPT if prepared.kept else PLANNER) if prepared else None,
-        rules=prepared.rules if prepared else (),
+        schema=policy.schema,
+        planner=policy.planner,
+        rules=tuple(policy.rules),
         why=root.why,
         inline=inline,
     )

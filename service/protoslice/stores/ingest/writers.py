@@ -44,6 +44,11 @@ class Batches:
         gathered, self._gathered, self._size = b"".join(self._gathered), [], 0
         return gathered
 
+    @property
+    def held(self) -> bytes | None:
+        """All pieces, as long as none has been handed on; then None."""
+        return None if self._begun else b"".join(self._gathered)
+
     async def flush(self) -> None:
         """Hand on all pieces and wait until they are processed."""
         await self._hand_on()

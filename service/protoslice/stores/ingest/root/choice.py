@@ -4,19 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.formats.roots import Candidate, likeliest_first, manifests_of, tried
+from protoslice.sources.files import BytesSource
+from protoslice.sources.source import RangeSource
 from protoslice.stores.ingest.receive import Received
 from protoslice.stores.ingest.root.prepare import NotARoot, Prepared
 from protoslice.stores.manifest import ObjectLocation
-from protoslice.stores.objects.stored import StoredFile
 from protoslice.stores.requests import IngestRequest
 
-Open = Callable[[ObjectLocation], Awaitable[StoredFile]]
+Open = Callable[[Received], Awaitable["Opened"]]
 Made = tuple[Prepared | None, ObjectLocation | None]
 Prepare = Callable[[Received], Awaitable[Made]]
+
+
+class Opened(RangeSource, Protocol):
+    """Bytes of a file that arrived."""
+
+    def close(self) -> None:
+        """Release them."""
+
+
+class HeldFile(BytesSource):
+    """File that arrived and is in memory still."""
+
+    def close(self) -> None:
+        """Leaves the bytes to their owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +62,7 @@ async def choose_root(
 ) -> Root:
     """The root of `files`: the one that `request` names, else the first of the likely ones that prepares.
 
-    `opened` opens a stored file; `prepare` makes the records of a root or raises `NotARoot`. Raises when a root or type
+    `opened` opens a file; `prepare` makes the records of a root or raises `NotARoot`. Raises when a root or type
     is named and cannot be used, and for damage in a file whose content identifies it.
     """
     if not files:
@@ -101,7 +117,7 @@ async def _ranked(files: Sequence[Received], opened: Open, worker: Worker) -> li
     by_path = {file.info.path: file for file in files}
     candidates = await worker.run(lambda: _candidates(files))
     contents = {
-        each.path: await _content(await opened(by_path[each.path].stored), worker)
+        each.path: await _content(await opened(by_path[each.path]), worker)
         for each in await worker.run(lambda: manifests_of(candidates))
     }
     ranked = await worker.run(lambda: likeliest_first(candidates, contents))
@@ -112,8 +128,8 @@ def _candidates(files: Sequence[Received]) -> list[Candidate]:
     return [Candidate(file.info.path, file.detection.kind, file.info.size) for file in files]
 
 
-async def _content(stored: StoredFile, worker: Worker) -> bytes:
+async def _content(file: Opened, worker: Worker) -> bytes:
     try:
-        return await worker.run(lambda: stored.read(0, stored.size))
+        return await worker.run(lambda: file.read(0, file.size))
     finally:
-        stored.close()
+        file.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from protoslice import _core
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import InvalidInput, LimitExceeded
@@ -16,8 +18,19 @@ from protoslice.stores.objects.stored import StoredObject, open_object
 class StoredSide:
     """Side object of at most `room` bytes. `write` and `source` block: call them in worker threads only."""
 
-    def __init__(self, storage: Storage, key: ObjectKey, worker: Worker, *, room: int, verify: bool) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        key: ObjectKey,
+        worker: Worker,
+        *,
+        ready: Callable[[], Awaitable[None]],
+        room: int,
+        verify: bool,
+    ) -> None:
+        """`ready` is awaited before the object is published."""
         self.room = room
+        self._ready = ready
         self.stored: ObjectLocation | None = None
         """Location of the object after `source`; None when nothing was written."""
         self._storage = storage
@@ -59,6 +72,7 @@ class StoredSide:
     async def _open(self) -> RangeSource:
         if self._writer is None or not self._writer.size:
             return BytesSource(b"")
+        await self._ready()
         self.stored = await commit_summed(self._storage, self._key, self._writer, self._sums.finish())
         opened = await open_object(self._storage, self.stored, self._worker, verify=self._verify)
         if self._closed:

@@ -1,0 +1,120 @@
+"""Content whose digest is told: not written again where its store is there to stay."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+
+import pytest
+from tests.support.golden import CHUNKED
+from tests.support.seeded import Counting
+from tests.support.stores import assert_whole, in_memory, keys_in, onnx, opened, upload
+
+from protoslice.errors import ChecksumMismatch
+from protoslice.storage import MemoryStorage, Storage
+from protoslice.stores import Created, IngestRequest, Stores
+from protoslice.stores.catalog.claims import Claims
+
+MODEL = onnx(3000)
+
+
+async def told(stores: Stores, data: bytes | dict[str, bytes], request: IngestRequest | None = None) -> Created:
+    """A store of one file whose digest is told."""
+    (content,) = data.values() if isinstance(data, dict) else (data,)
+    return await upload(stores, data, request, expected_sha256=hashlib.sha256(content).digest())
+
+
+def test_nothing_is_written_of_what_is_there() -> None:
+    async def work(stores: Stores, storage: Storage) -> None:
+        first = await upload(stores, MODEL)
+        before = await keys_in(storage)
+        again = await told(stores, MODEL)
+        assert (again.store, again.created) == (first.store, False)
+        assert await keys_in(storage) == before
+
+    in_memory(work)
+
+
+@pytest.mark.parametrize(
+    ("files", "request_"),
+    [
+        ({"model.onnx": MODEL}, IngestRequest()),
+        ({"model.onnx": MODEL}, IngestRequest(min_chunk=64, max_chunk=900)),
+        ({"model.onnx": MODEL}, IngestRequest(rules=("graph.initializer: every 1",))),
+        ({"empty": b""}, IngestRequest()),
+        ({"notes.txt": b"no proto"}, IngestRequest()),
+        ({"unknown": MODEL}, IngestRequest(type="unknown")),
+        ({"x.cpb": (CHUNKED / "graph_many_nodes.max20000.cpb").read_bytes()}, IngestRequest()),
+    ],
+)
+def test_the_store_is_the_one_that_is_made_without_a_digest(files: dict[str, bytes], request_: IngestRequest) -> None:
+    async def work(stores: Stores, storage: Storage) -> None:
+        first = await told(stores, files, request_)
+        assert first.created
+        await assert_whole(stores, first.store)
+        made = await upload(stores, files, request_)
+        assert (made.store, made.created) == (first.store, False)
+        again = await told(stores, files, request_)
+        assert (again.store, again.created) == (first.store, False)
+
+    in_memory(work)
+
+
+def test_tags_are_set_and_others_told() -> None:
+    async def work(stores: Stores, _: Storage) -> None:
+        first = (await upload(stores, MODEL, IngestRequest(tags=("a",)))).store
+        again = await told(stores, MODEL, IngestRequest(tags=("b",)))
+        assert again.store.tags == ("a", "b")
+        assert (await stores.tag("b")).store == first.id
+
+    in_memory(work)
+
+
+def test_a_store_that_is_removed_is_made_anew() -> None:
+    async def work(stores: Stores, _: Storage) -> None:
+        first = (await upload(stores, MODEL)).store
+        await stores.delete(first.id)
+        again = await told(stores, MODEL)
+        assert again.created
+        await assert_whole(stores, again.store)
+
+    in_memory(work)
+
+
+def test_a_store_whose_objects_may_go_is_mended() -> None:
+    """A store whose writer died before it saw that a collector was faster is not told to be there."""
+
+    async def work(stores: Stores, storage: Storage) -> None:
+        first = (await upload(stores, MODEL)).store
+        attempt = (await stores.view(first.id)).manifest.attempt
+        claims = Claims(storage)
+        condemned = await claims.condemn(attempt)
+        assert condemned is not None
+        assert await claims.doom(condemned)
+        await told(stores, MODEL)
+        async with opened(storage) as fresh:
+            manifest = (await fresh.view(first.id)).manifest
+            assert manifest.attempt != attempt
+            assert not await claims.is_over(manifest.attempt, manifest.names_in(manifest.attempt))
+
+    in_memory(work)
+
+
+def test_a_report_is_made_all_the_same() -> None:
+    async def work(stores: Stores, _: Storage) -> None:
+        await upload(stores, MODEL)
+        assert (await told(stores, MODEL, IngestRequest(report=True))).report is not None
+
+    in_memory(work)
+
+
+def test_a_wrong_digest_writes_nothing() -> None:
+    async def run() -> None:
+        counting = Counting(MemoryStorage())
+        async with opened(counting) as stores:
+            counting.calls.clear()
+            with pytest.raises(ChecksumMismatch):
+                await upload(stores, MODEL, expected_sha256=bytes(32))
+        assert counting.calls == {}
+
+    asyncio.run(run())
