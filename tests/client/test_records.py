@@ -8,6 +8,7 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Barrier
 from urllib.parse import urlencode
 
 import pytest
@@ -16,7 +17,7 @@ from tests.support.streams import FRAMED, example
 
 from protoslice.client import AsyncClient, Client
 from protoslice.client.records import RemoteRecords
-from protoslice.errors import IntegrityError, NotFound, Unsupported
+from protoslice.errors import IntegrityError, InvalidInput, NotFound, Unsupported
 from protoslice.facts import RecordsSummary
 
 EXAMPLES = [example(n) for n in range(3000)]
@@ -135,3 +136,62 @@ def test_records_come_by_key_in_samples_and_in_part(client: Client, stored: str)
     assert records.sample(5, seed=3) == records.sample(5, seed=3) != records.sample(5, seed=4)
     assert records.parts(10, 13, label) == [b"10", b"11", b"12"]
     assert records.parts(10, 11, fields=["features"]) == EXAMPLES[10:11]
+
+
+def test_records_in_order_are_asked_for_side_by_side_in_the_framing_of_the_stream(
+    client: Client, stored: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records, together = client.records(stored), Barrier(4)
+    ask, asked = records._ask, list[Sequence[tuple[str, str]]]()
+
+    def waiting(params: Sequence[tuple[str, str]]) -> bytes:
+        asked.append(params)
+        together.wait(10)  # raises where a request waits for the answer to another
+        return ask(params)
+
+    monkeypatch.setattr("protoslice.client.records._BYTES", -(-records.summary.size // 8))
+    records._ask, records._parallel = waiting, 4
+    assert list(records) == EXAMPLES
+    assert len(asked) == 8
+    assert all(("format", "tfrecord") in params for params in asked)
+
+
+def test_a_reader_that_stands_still_is_not_run_ahead_of(
+    client: Client, stored: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records, asked = client.records(stored), list[Sequence[tuple[str, str]]]()
+    monkeypatch.setattr("protoslice.client.records._BYTES", records.summary.size // 300)
+    records._ask, records._parallel = noting(asked, records._ask), 2
+    reading = iter(records)
+    assert next(reading) == EXAMPLES[0]
+    assert len(asked) <= 4
+    assert [EXAMPLES[0], *reading] == EXAMPLES
+
+
+def test_batches_come_in_order_or_shuffled_by_a_seed(client: Client, stored: str) -> None:
+    records = client.records(stored)
+    assert [len(batch) for batch in records.batches(256)] == [256] * 11 + [184]
+    assert [record for batch in records.batches(256) for record in batch] == EXAMPLES
+    one, same, other = (list(records.batches(256, shuffle=True, seed=seed)) for seed in (1, 1, 2))
+    assert one == same != other
+    flat = [record for batch in one for record in batch]
+    assert flat != EXAMPLES
+    assert sorted(flat) == sorted(EXAMPLES)
+    with pytest.raises(InvalidInput, match="1 record at least"):
+        records.batches(0)
+
+
+def test_a_shuffled_window_is_drawn_from_all_over_the_stream_and_bounded(client: Client, stored: str) -> None:
+    records, asked = client.records(stored), list[Sequence[tuple[str, str]]]()
+    records._ask, records._parallel = noting(asked, records._ask), 1
+    batches = records.batches(10, shuffle=True, window=records.summary.size // 10)
+    first = [EXAMPLES.index(record) for record in next(batches)]
+    assert len(asked) <= 16 + 3  # a window, and what is asked for ahead
+    assert max(first) - min(first) > 1000
+    assert len({number // 18 for number in first}) > 3  # runs have 18 records: those of several are mixed
+
+
+def test_a_stream_without_records_has_no_batches(client: Client) -> None:
+    records = client.records(client.push(b"", filename="none", type="").store.id, framing="delimited")
+    assert list(records) == []
+    assert list(records.batches(3)) == list(records.batches(3, shuffle=True)) == []

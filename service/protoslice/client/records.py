@@ -6,18 +6,24 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
+from random import Random
 from typing import Final, overload
 
 from protoslice.client.threads import DaemonPool
 from protoslice.defaults import CONNECTIONS
-from protoslice.errors import IntegrityError
+from protoslice.errors import IntegrityError, InvalidInput
 from protoslice.facts import RecordsSummary
 from protoslice.streams import open_records
+from protoslice.streams.framing import DECODED
 
 _BYTES: Final = 15 << 16
 """Bytes of one request, by the mean size of a record: a little less than one digested answer has."""
 _NUMBERS: Final = 500
 """Records of one request that are named by their numbers, which go into its URL."""
+_WINDOW: Final = 64 << 20
+"""Bytes of the records that are shuffled together, unless another window is given."""
+_RUNS: Final = 16
+"""Runs of consecutive records in a window, at least; windows of more than 15 MiB have more."""
 
 Params = Sequence[tuple[str, str]]
 Ask = Callable[[Params], bytes]
@@ -70,6 +76,28 @@ class RemoteRecords(Sequence[bytes]):
         for records in self._each(self._parts(range(len(self)))):
             yield from records
 
+    def batches(
+        self, size: int, *, shuffle: bool = False, seed: int = 0, window: int = _WINDOW
+    ) -> Iterator[list[bytes]]:
+        """Lists of `size` records; the last may be shorter. Some requests are ahead of the caller.
+
+        With `shuffle` runs of consecutive records are drawn from all over the stream until they have about `window`
+        bytes, and shuffled together; `seed` decides the order. A shorter window has shorter runs.
+        """
+        if size < 1 or window < 1:
+            raise InvalidInput(f"a batch has 1 record at least and a window 1 byte, not {size} and {window}")
+        records = self._shuffled(Random(seed), window) if shuffle else iter(self)
+        return iter(lambda: list(islice(records, size)), [])
+
+    def _shuffled(self, random: Random, window: int) -> Iterator[bytes]:
+        step = self._records_in(min(_BYTES, window // _RUNS))
+        starts = list(range(0, len(self), step))
+        random.shuffle(starts)
+        runs = self._each(range(start, min(start + step, len(self))) for start in starts)
+        while near := list(chain.from_iterable(islice(runs, max(1, self._records_in(window) // step)))):
+            random.shuffle(near)
+            yield from near
+
     def matching(self, key: str, *values: str) -> list[bytes]:
         """The records whose field at the path `key` has one of `values`, value by value; `NotFound` for none.
 
@@ -96,8 +124,13 @@ class RemoteRecords(Sequence[bytes]):
         return f"<{len(self)} records of {self.type or 'unknown type'}, {self.summary.framing}, on a service>"
 
     @property
-    def _per_request(self) -> int:
-        return max(1, _BYTES * self.summary.count // max(1, self.summary.size))
+    def _framing(self) -> str:
+        """Framing of answers: the stream's own, whose bytes come as they lie; `delimited` for decoded ones."""
+        return "delimited" if self.summary.framing in DECODED else self.summary.framing
+
+    def _records_in(self, size: int) -> int:
+        """Number of records that have `size` bytes together, by their mean; one at least."""
+        return max(1, size * self.summary.count // max(1, self.summary.size))
 
     def _number(self, index: int) -> int:
         number = index + len(self) if index < 0 else index
@@ -107,7 +140,8 @@ class RemoteRecords(Sequence[bytes]):
 
     def _parts(self, numbers: Sequence[int]) -> Iterator[Sequence[int]]:
         """Sorted `numbers` in parts, each for one request."""
-        step = self._per_request if _consecutive(numbers) else min(_NUMBERS, self._per_request)
+        step = self._records_in(_BYTES)
+        step = step if _consecutive(numbers) else min(_NUMBERS, step)
         yield from (numbers[at : at + step] for at in range(0, len(numbers), step))
 
     def _each(self, parts: Iterator[Sequence[int]]) -> Generator[list[bytes], None, None]:
@@ -120,9 +154,9 @@ class RemoteRecords(Sequence[bytes]):
 
     def _read(self, numbers: Sequence[int]) -> list[bytes]:
         """The records of sorted `numbers`, by one request."""
-        between, each = f"{numbers[0]}:{numbers[-1] + 1}", ",".join(map(str, numbers))
-        asked = ("range", between) if _consecutive(numbers) else ("n", each)
-        records = self._records([asked])
+        near = _consecutive(numbers)
+        asked = ("range", f"{numbers[0]}:{numbers[-1] + 1}") if near else ("n", ",".join(map(str, numbers)))
+        records = self._split(self._ask([asked, ("format", self._framing)]), self._framing)
         if len(records) != len(numbers):
             raise IntegrityError(
                 f"the service answered with {len(records)} records where {len(numbers)} were asked for"
@@ -130,7 +164,10 @@ class RemoteRecords(Sequence[bytes]):
         return records
 
     def _records(self, params: Params) -> list[bytes]:
-        return open_records(self._ask(params), self.type or "unknown", framing="delimited").all()
+        return self._split(self._ask(params), "delimited")
+
+    def _split(self, data: bytes, framing: str) -> list[bytes]:
+        return open_records(data, self.type or "unknown", framing=framing).all()
 
 
 def _consecutive(numbers: Sequence[int]) -> bool:
