@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from protoslice import _core
 from protoslice.errors import LimitExceeded, NotFound
-from protoslice.schema.varints import varint_at
+from protoslice.sources.files import BytesSource
 from protoslice.streams.joined import AnyRecords, batch_end, by_shard
 
 _BATCH: Final = 1 << 20
@@ -75,11 +75,9 @@ class KeyIndex:
     def numbers(self, value: str) -> Sequence[int]:
         """Numbers of the records with `value`, in order; empty if there is none."""
         wanted = value.encode("utf-8", "surrogateescape")
-        at = bisect_left(self._hashes, _hash(wanted))
-        alike = []
-        while at < len(self._hashes) and self._hashes[at] == _hash(wanted):
-            alike.append(self._numbers[at])
-            at += 1
+        hashed = _hash(wanted)
+        start = bisect_left(self._hashes, hashed)
+        alike = self._numbers[start : bisect_right(self._hashes, hashed, start)]
         # Different values may have one hash.
         found = list[int]()
         for part in by_shard(self.records, alike):
@@ -91,12 +89,11 @@ class KeyIndex:
         """The value of each record of `ranges`; empty for a record without one."""
         kind = self.type
         rope = self.records.views(self.sources, ranges, "delimited", kind.flat, kind.name, self.path)
-        data, at, keys = self.sources.read(rope, 0, rope.size), 0, []
-        while at < len(data):
-            length, at = varint_at(data, at)
-            keys.append(data[at : at + length])
-            at += length
-        return keys
+        data = self.sources.read(rope, 0, rope.size)
+        scanner = _core.RecordScanner("delimited")
+        scanner.feed(data)
+        keys = _core.Records(scanner.finish(len(data)))
+        return keys.read(_core.Sources([BytesSource(data)]), 0, keys.count, len(data))
 
 
 def _hash(key: bytes) -> int:

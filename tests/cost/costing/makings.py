@@ -24,6 +24,7 @@ Make = Callable[[httpx.Client], Any]
 FAR: Final = 600
 _APART: Final = 200_000
 EMPTY: Final = 20_000
+SHARDS: Final = 200
 _FIELDS: Final = 10_000
 _EACH: Final = 5000
 PATHS: Final = 1000
@@ -63,6 +64,14 @@ def far(http: httpx.Client) -> str:
 def stream(http: httpx.Client) -> str:
     """A store of a hundred thousand records of changing length, some of them empty."""
     return stored(http, b"\x02\x08\x01" + b"".join(b"\0\x02\x08\x01\x04\x0a\x02ab" for _ in range(33_333)))
+
+
+def shards(http: httpx.Client) -> str:
+    """A store of two hundred shards of one record each."""
+    files = {f"train-{n:05}-of-{SHARDS:05}": b"\x02\x08\x01" for n in range(SHARDS)}
+    answer = http.post("/v1/stores", files=[("file", (name, data)) for name, data in files.items()])
+    assert answer.is_success, answer.text
+    return str(answer.json()["id"])
 
 
 def _zeros(*sizes: int) -> bytes:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from tests.support.golden import GOLDEN
@@ -18,6 +20,7 @@ from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.storage.wrappers.metered import Call, MeteredStorage
 from protoslice.stores import RecordChoice, RecordsRequest, Stores
 from protoslice.stores.reading import records
+from protoslice.streams.keys import KeyIndex
 
 EXAMPLES = [example(n) for n in range(2000)]
 STREAM = FRAMED["delimited"](EXAMPLES)
@@ -160,6 +163,29 @@ def test_a_store_of_shards_alone_is_their_stream() -> None:
             await store.records.one(0, ANY)
 
     in_memory(work)
+
+
+def test_passes_for_several_fields_follow_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that looks up many fields at once reads the stream once at a time."""
+    under_way, most = set[int](), 0
+
+    def steps(self: KeyIndex) -> Iterator[None]:
+        nonlocal most
+        under_way.add(id(self))
+        for _ in range(5):
+            most = max(most, len(under_way))
+            yield
+        under_way.discard(id(self))
+
+    async def work(stores: Stores, _: object) -> None:
+        store = await stores.view((await upload(stores, {"train": STREAM})).store.id)
+        choices = [RecordChoice(key=f"{number}", values=("x",)) for number in range(1, 9)]
+        with suppress(NotFound):
+            await asyncio.gather(*(store.records.several(choice, "delimited", ANY) for choice in choices))
+
+    monkeypatch.setattr(KeyIndex, "steps", steps)
+    in_memory(work)
+    assert most == 1
 
 
 def test_callers_share_one_pass() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -106,6 +107,7 @@ class StoreRecords:
         self._keys: CachedFlight[tuple[str, str, str | None, str], KeyIndex] = CachedFlight(
             most=_CACHED, room=_ROOM, stops=True
         )
+        self._passes = asyncio.Semaphore(1)
         self._opened: CachedFlight[tuple[str, str | None], _Stream] = CachedFlight(most=_CACHED, room=_ROOM, stops=True)
 
     async def one(self, number: int, request: RecordsRequest) -> Representation:
@@ -133,24 +135,14 @@ class StoreRecords:
         self, stream: _Stream, choice: RecordChoice, request: RecordsRequest
     ) -> Sequence[tuple[int, int]]:
         """Ranges of the records of `choice`."""
-        count, numbers = stream.records.count, list(choice.numbers)
         if (choice.key is None) != (not choice.values):
             raise InvalidInput("records are looked up by key= with the path of a field, and value=")
-        if choice.key is not None:
-            index = await self._key_index(stream, choice.key, request)
-            for value in choice.values:
-                found = await self._worker.bulk(lambda value=value: index.numbers(value))  # type: ignore[misc]
-                if not found:
-                    raise NotFound(f"no record has {value[:80]!r} at {choice.key}")
-                numbers += found
-        if choice.sample is not None:
-            if not 0 <= choice.sample <= _SAMPLED:
-                raise InvalidInput(f"a sample has at most {_SAMPLED} records")
-            numbers += sorted(Random(choice.seed).sample(range(count), min(choice.sample, count)))
-        ranges = [(number, number + 1) for number in numbers]
-        if choice.range is not None or not (numbers or choice.sample is not None):
-            ranges.insert(0, _range(choice.range or ":", count))
-        return ranges
+        if choice.sample is not None and not 0 <= choice.sample <= _SAMPLED:
+            raise InvalidInput(f"a sample has at most {_SAMPLED} records")
+        index = None if choice.key is None else await self._key_index(stream, choice.key, request)
+        if index is None and choice.sample is None:
+            return _ranges(choice, stream.records.count, None)
+        return await self._worker.bulk(lambda: _ranges(choice, stream.records.count, index))
 
     async def _key_index(self, stream: _Stream, key: str, request: RecordsRequest) -> KeyIndex:
         """The records of `stream` by the field at `key`, read once for all callers and held in memory."""
@@ -160,8 +152,10 @@ class StoreRecords:
         async def made() -> tuple[KeyIndex, int]:
             sources = _core.Sources(stream.sources)
             index = KeyIndex(stream.records, sources, RecordType(name, flat), key, _ROOM)
-            async for _ in self._worker.steps(index.steps()):
-                pass
+            # Each pass reads the whole stream: whoever asks for many fields waits for one after the other.
+            async with self._passes:
+                async for _ in self._worker.steps(index.steps()):
+                    pass
             return index, index.weight + _ROOM // 256
 
         fingerprint = own.fingerprint if own is not None else name
@@ -227,31 +221,24 @@ class StoreRecords:
         reads = part != WHOLE or stream.records.framing in DECODED or (form == "tfrecord" != stream.records.framing)
         work = self._worker.bulk if reads else self._worker.run
 
-        def made() -> tuple[_core.Rope, str | None]:
-            read = _core.Sources(sources)
+        def made() -> tuple[_core.Rope, str | None, str]:
+            # The tag is made here too: it can be of ten thousands of numbers.
+            own_type = own.fingerprint if own is not None else name
+            view = [stream.path, stream.records.framing, ranges, form, own_type, *([] if part == WHOLE else [part])]
+            etag, read = self._etag(RECORDS, "records", *view), _core.Sources(sources)
             if part == WHOLE:
-                return stream.records.rope(read, ranges, form), name
+                return stream.records.rope(read, ranges, form), name, etag
             known = name if flat is not None else None
             rope = stream.records.views(read, ranges, form, flat, known, part.path, wanted, part.omit_larger_than)
-            return rope, _type_at(
-                StreamDocument(stream.records, stream.sources, known, flat, _LIMITS), ranges, part.path
-            )
+            document = StreamDocument(stream.records, stream.sources, known, flat, _LIMITS)
+            return rope, _type_at(document, ranges, part.path), etag
 
-        rope, shown = await work(made)
-        view: list[object] = [
-            stream.path,
-            stream.records.framing,
-            ranges,
-            form,
-            own.fingerprint if own is not None else name,
-        ]
-        if part != WHOLE:
-            view.append(part)
+        rope, shown, etag = await work(made)
         ending = "pb" if form is None else form
         return Representation(
             rope,
             sources,
-            self._etag(RECORDS, "records", *view),
+            etag,
             f"{stream.path.rpartition('/')[2]}.{ending}",
             kind=kind,
             message_type=shown,
@@ -304,6 +291,22 @@ class StoreRecords:
             return _Stream(name, files, joined, type_of_shards(shards))
 
         return await self._worker.bulk(opened), 2 * size
+
+
+def _ranges(choice: RecordChoice, count: int, index: KeyIndex | None) -> Sequence[tuple[int, int]]:
+    """Ranges of the records of `choice` among `count`; `NotFound` for a value that is not in `index`."""
+    numbers = list(choice.numbers)
+    for value in choice.values:
+        found = [] if index is None else index.numbers(value)
+        if not found:
+            raise NotFound(f"no record has {value[:80]!r} at {choice.key}")
+        numbers += found
+    if choice.sample is not None:
+        numbers += sorted(Random(choice.seed).sample(range(count), min(choice.sample, count)))
+    ranges = [(number, number + 1) for number in numbers]
+    if choice.range is not None or not (numbers or choice.sample is not None):
+        ranges.insert(0, _range(choice.range or ":", count))
+    return ranges
 
 
 def _type_at(stream: StreamDocument, ranges: Sequence[tuple[int, int]], path: str) -> str | None:
