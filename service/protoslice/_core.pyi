@@ -34,6 +34,7 @@ __all__ = [
     "Statistics",
     "crc32c",
     "first_bad_block",
+    "first_piece",
     "index_records",
     "index_source",
     "read_cached",
@@ -76,6 +77,7 @@ class Bundle:
         self, prefix: str, room: Sequence[int | None], start: int, limit: int, dtype: str | None = None
     ) -> tuple[bytes, int, int]: ...
 
+def first_piece(window: bytes) -> int: ...
 def crc32c(data: bytes | bytearray | memoryview, crc: int = 0) -> int: ...
 
 @final
@@ -448,6 +450,9 @@ class Sha256:
     def save(self) -> bytes: ...
     @staticmethod
     def load(saved: bytes) -> Sha256: ...
+
+SHORTEST_PIECE: Final = 262144
+"""Bytes of the shortest piece that ends by its content."""
 
 DEFAULT_FLOOR: Final = 16384
 """Bytes from which on a message has a place in the index of its own."""

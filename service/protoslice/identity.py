@@ -28,7 +28,7 @@ RECORDS: Final = 1
 ARCHIVES: Final = 1
 """Version of tar archives of stores."""
 
-PIECES: Final = 1
+PIECES: Final = 2
 """Version of the cuts between pieces.
 
 A client of another version finds fewer equal pieces, and no wrong ones.

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Final
 
 import pytest
@@ -108,9 +109,11 @@ def archived() -> Makes:
 
 def cut() -> Makes:
     """Cuts of files into pieces, with extents and without."""
-    for size in (0, 1, pieces.PIECE_BLOCK, 3 * pieces.PIECE_BLOCK + 5):
+    noise = Random(0).randbytes(3 * pieces.LONGEST + 5)
+    for size in (0, 1, pieces.LONGEST, len(noise)):
         for extents in ((), ((100_000, 300_000),), ((0, 70_000), (80_000, 9 << 20), (10 << 20, 11 << 20))):
-            yield str(size), repr([*pieces.cut(size, extents)]).encode()
+            found = pieces.cut(size, extents, lambda start, end: noise[start:end])
+            yield str(size), repr([(offset, len(data)) for offset, data in found]).encode()
 
 
 def rendered() -> Makes:

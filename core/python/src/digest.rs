@@ -1,4 +1,4 @@
-//! `_core.Sha256` and `_core.crc32c`.
+//! `_core.Sha256`, `_core.crc32c` and `_core.first_piece`.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -40,6 +40,12 @@ impl Sha256 {
         let loaded = digest::Sha256::load(saved).map_err(|error| errors::raise(py, error))?;
         Ok(Self(Mutex::new(loaded)))
     }
+}
+
+/// Length of the first piece of `window`: up to a cut that its content says, or all of it.
+#[pyfunction]
+pub(crate) fn first_piece(py: Python<'_>, window: &[u8]) -> usize {
+    py.detach(|| wire::content::first_piece(window))
 }
 
 /// Bytes copied at a time of a buffer that may change.

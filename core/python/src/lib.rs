@@ -37,7 +37,7 @@ mod _core {
     #[pymodule_export]
     use super::descriptor::{Declarations, Descriptors};
     #[pymodule_export]
-    use super::digest::{Sha256, crc32c};
+    use super::digest::{Sha256, crc32c, first_piece};
     #[pymodule_export]
     use super::document::{Document, Plan};
     #[pymodule_export]
@@ -61,6 +61,9 @@ mod _core {
 
     #[pymodule_export]
     const DEFAULT_FLOOR: u64 = wire::scan::DEFAULT_FLOOR;
+
+    #[pymodule_export]
+    const SHORTEST_PIECE: usize = wire::content::SHORTEST;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -7,6 +7,7 @@
 
 pub mod blocks;
 pub mod bundle;
+pub mod content;
 pub mod cpb;
 pub mod descriptor;
 pub mod digest;

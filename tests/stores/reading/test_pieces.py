@@ -13,7 +13,8 @@ from tests.support.stores import in_memory, onnx, opened, read, records_apart, u
 
 from protoslice.errors import IntegrityError, InvalidInput, NotFound
 from protoslice.facts import Piece
-from protoslice.pieces import PIECE_BLOCK
+from protoslice.identity import PIECES
+from protoslice.pieces import LONGEST
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.storage.wrappers.metered import MeteredStorage
 from protoslice.stores import IngestRequest, Stores
@@ -22,9 +23,9 @@ from protoslice.stores.envelope import unseal
 from protoslice.stores.layout.keys import object_key
 from protoslice.testing.faults import FaultyStorage, InjectedFault
 
-MODEL = onnx(100, 70_000, 2_300_000, 10, PIECE_BLOCK + 5, 1_048_576)
+MODEL = onnx(100, 70_000, 2_300_000, 10, LONGEST + 5, 1_048_576)
 FILES = {
-    "raw": {"model.onnx": MODEL, "notes": b"a text", "empty": b"", "weights": bytes(2 * PIECE_BLOCK + 1)},
+    "raw": {"model.onnx": MODEL, "notes": b"a text", "empty": b"", "weights": bytes(2 * LONGEST + 1)},
     "chunked": {"x.cpb": (CHUNKED / "graph_large_constants.max100000.uncompressed.cpb").read_bytes()},
     "no proto": {"text.pbtxt": b'node { name: "a" op: "Const" }\n'},
 }
@@ -76,7 +77,7 @@ def test_a_damaged_table_is_made_anew() -> None:
     async def work(stores: Stores, storage: object) -> None:
         store = (await upload(stores, FILES["raw"], REQUEST)).store
         pieces = await pieces_of(stores, store.id)
-        key = ObjectKey("derived") / store.id / "pieces-1"
+        key = ObjectKey("derived") / store.id / f"pieces-{PIECES}"
         await stores._storage.put(key, b"damaged")
         assert await pieces_of(stores, store.id) == pieces
 
@@ -99,7 +100,7 @@ def test_a_table_that_cannot_be_kept_is_told_all_the_same() -> None:
                     break
             async with opened(storage) as stores:
                 assert sum(piece.size for piece in await pieces_of(stores, store.id)) == store.size
-                await storage.delete(ObjectKey("derived") / store.id / "pieces-1")
+                await storage.delete(ObjectKey("derived") / store.id / f"pieces-{PIECES}")
 
     asyncio.run(run())
 
@@ -207,7 +208,7 @@ def test_a_table_is_digested_once_for_all_of_its_pages(monkeypatch: pytest.Monke
         monkeypatch.setattr(derived_facts, "unseal", noting)
         async with opened(storage) as stores:
             assert await pieces_of(stores, store.id, limit=1) == pieces
-            assert loaded == ["pieces-1"]
+            assert loaded == [f"pieces-{PIECES}"]
 
     asyncio.run(run())
 

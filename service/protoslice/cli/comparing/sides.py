@@ -110,16 +110,15 @@ class _Local:
                 extents: list[tuple[int, int]] = []
                 if path == self.root and self.model.proto is not None:
                     extents = list(extents_of(_split_like(other, self.model.proto).plan))
-                pieces = list(_digested(file, cut(file.size, extents), progress))
+                pieces = list(_digested(file, extents, progress))
                 found[id(file)] = PieceList(pieces)
                 near.add("" if path == self.root else path, Local(file, found[id(file)]))
         return found
 
 
-def _digested(file: RangeSource, spans: Iterable[tuple[int, int]], progress: Progress) -> Iterator[ComparedPiece]:
-    for start, end in spans:
-        data = file.read(start, end - start)
-        yield ComparedPiece(start, len(data), hashlib.sha256(data).hexdigest())
+def _digested(file: RangeSource, extents: Iterable[tuple[int, int]], progress: Progress) -> Iterator[ComparedPiece]:
+    for offset, data in cut(file.size, extents, lambda start, end: file.read(start, end - start)):
+        yield ComparedPiece(offset, len(data), hashlib.sha256(data).hexdigest())
         progress.advance(len(data))
 
 

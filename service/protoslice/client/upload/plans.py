@@ -99,13 +99,13 @@ def survey(item: Item, terms: SplitTerms) -> Surveyed:
     """Pieces of a local file, cut like those of stores at the service."""
     assert item.local is not None
     assert item.size is not None
-    spans = cut(item.size, _extents(item.local, terms))
     pieces = []
     with BackgroundHash() as hashing:
-        for start, end in spans:
-            data = b"".join(item.read(start, end - start))
+        for offset, data in cut(
+            item.size, _extents(item.local, terms), lambda start, end: b"".join(item.read(start, end - start))
+        ):
             hashing.update((data,))
-            pieces.append((start, end - start, hashlib.sha256(data).hexdigest()))
+            pieces.append((offset, len(data), hashlib.sha256(data).hexdigest()))
         return Surveyed(item, pieces, hashing.hexdigest())
 
 
