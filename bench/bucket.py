@@ -11,6 +11,8 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
+from itertools import count
+from os import SEEK_END
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +22,27 @@ from bench.service import running_peer, running_service
 from bench.timing import Row, pair
 from obstore.store import S3Store
 from tests.bucket import BUCKET, KEY_ID, SECRET, gateway
-from tests.support.distance import Distance, far_away
+from tests.support.distance import far_away
 
 from bench import models
 
 MIB = 1 << 20
 GATEWAY = Path(__file__).parent.parent / ".make" / "versitygw-v1.8.0"
-_FAR_SECONDS = 0.02
+FAR_SECONDS = 0.02
+"""Seconds that a request of the distant bucket takes longer."""
+
+
+def gateway_program() -> Path:
+    """Program of the gateway."""
+    if not GATEWAY.exists():
+        raise SystemExit("build the gateway first: `make bucket` does, with Go")
+    return GATEWAY
 
 
 def bucket(folder: Path, scale: float) -> Iterator[Row]:
-    """Reads of 512 MiB against the barest app that passes an object on, and against obstore itself."""
-    if not GATEWAY.exists():
-        raise SystemExit("build the gateway first: `make bucket` does, with Go")
-    path = folder / "far.pb"
-    models.big_constants(path, int(scale * (512 * MIB)))
+    """Reads of 64 and 512 MiB against the barest app that passes an object on, and against obstore itself."""
     with ExitStack() as stack:
-        far = stack.enter_context(far_away(stack.enter_context(gateway(str(GATEWAY))), _FAR_SECONDS))
+        far = stack.enter_context(far_away(stack.enter_context(gateway(str(gateway_program()))), FAR_SECONDS))
         keys = {"access_key_id": KEY_ID, "secret_access_key": SECRET}
         options: Any = {"endpoint": far.endpoint, "region": "us-east-1", **keys}
         storage = {
@@ -44,29 +50,55 @@ def bucket(folder: Path, scale: float) -> Iterator[Row]:
             "PROTOSLICE_STORAGE_OPTIONS": json.dumps(options | {"allow_http": "true"}),
         }
         ours = stack.enter_context(running_service(folder / "unused", storage))
-        bare = stack.enter_context(running_peer(path, {"PEER_BUCKET": json.dumps([BUCKET, options])}))
+        bare = stack.enter_context(running_peer(folder / "unused", {"PEER_BUCKET": json.dumps([BUCKET, options])}))
         store = S3Store(BUCKET, config=options, client_options={"allow_http": True})
-        obstore.put(store, "far.pb", path)
-        with path.open("rb") as body:
-            made = httpx.put(f"{ours}/v1/stores?type=tensorflow.GraphDef", content=body, timeout=600).json()
-        view = f"{ours}/v1/stores/{made['id']}/files/{made['root']}"
-        yield from _rows(far, view, f"{bare}/bucket/far.pb", store, path.stat().st_size)
+        for mebibytes in (64, 512):
+            path = folder / f"{mebibytes}.pb"
+            models.big_constants(path, int(scale * (mebibytes * MIB)))
+            obstore.put(store, path.name, path)
+            with path.open("rb") as body:
+                made = httpx.put(f"{ours}/v1/stores?type=tensorflow.GraphDef", content=body, timeout=600).json()
+            view = f"{ours}/v1/stores/{made['id']}/files/{made['root']}"
+            yield from _reads(
+                view, f"{bare}/bucket/{path.name}", partial(_straight, store, path.name), mebibytes, scale
+            )
+        far.reset()
+        _read(view, 1)
+        asked = sum(count for request, count in far.seen.items() if request.startswith("GET"))
+        yield Row(f"{mebibytes} MiB from a bucket: objects read", str(asked), "1", float(asked), 1, False)
+        yield _upload(ours, bare, path)
 
 
-def _rows(far: Distance, view: str, bare: str, store: S3Store, size: int) -> Iterator[Row]:
+def _reads(view: str, bare: str, straight: Callable[[int], object], mebibytes: int, scale: float) -> Iterator[Row]:
     for readers in (1, 4):
         peers: tuple[tuple[str, Callable[[], object], float], ...] = (
             ("a bare app", partial(_read, bare, readers), 0.9),
-            ("obstore", partial(_straight, store, readers), 0.5),
+            ("obstore", partial(straight, readers), 0.5),
         )
         for what, peer, bar in peers:
             mine, theirs = pair(partial(_read, view, readers), peer)
-            ours, other = (f"{readers * size / MIB / seconds:.0f} MiB/s" for seconds in (mine, theirs))
-            yield Row(f"{readers} × 512 MiB from 20 ms away, speed against {what}", ours, other, theirs / mine, bar)
-    far.reset()
-    _read(view, 1)
-    asked = sum(count for request, count in far.seen.items() if request.startswith("GET"))
-    yield Row("512 MiB from a bucket: objects read", str(asked), "1", float(asked), 1, False)
+            ours, other = (f"{readers * scale * mebibytes / seconds:.0f} MiB/s" for seconds in (mine, theirs))
+            what = f"{readers} × {mebibytes} MiB from 20 ms away, speed against {what}"
+            yield Row(what, ours, other, theirs / mine, bar)
+
+
+def _upload(ours: str, bare: str, path: Path) -> Row:
+    """An upload of new content against the barest app that hands a body to a multipart upload."""
+    numbers = count()
+
+    def send(url: str) -> None:
+        with path.open("r+b") as file:  # bytes of the last constant: another store each time
+            file.seek(-1000, SEEK_END)
+            file.write(next(numbers).to_bytes(8, "little"))
+        command = ["curl", "-sS", "-f", "-o", "/dev/null", "-T", str(path), url]
+        if subprocess.run(command).returncode:
+            raise SystemExit(f"curl could not send to {url}")
+
+    mine, theirs = pair(
+        partial(send, f"{ours}/v1/stores?type=tensorflow.GraphDef"), partial(send, f"{bare}/bucket/sent.pb"), runs=3
+    )
+    at, other = (f"{path.stat().st_size / MIB / seconds:.0f} MiB/s" for seconds in (mine, theirs))
+    return Row("upload to a bucket 20 ms away, speed against a bare app", at, other, theirs / mine, 0.9)
 
 
 def _read(url: str, readers: int) -> None:
@@ -77,9 +109,9 @@ def _read(url: str, readers: int) -> None:
         raise SystemExit(f"curl could not read {url}")
 
 
-def _straight(store: S3Store, readers: int) -> None:
+def _straight(store: S3Store, key: str, readers: int) -> None:
     async def one() -> None:
-        async for _ in (await obstore.get_async(store, "far.pb")).stream(min_chunk_size=MIB):
+        async for _ in (await obstore.get_async(store, key)).stream(min_chunk_size=MIB):
             pass
 
     async def all_of_them() -> None:

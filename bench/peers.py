@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from functools import cache
 from typing import Any
 
@@ -22,16 +22,21 @@ PATH = os.environ.get("PEER_FILE", "")
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    """Routes: 4 KiB and 64 MiB of memory, a FileResponse, an upload with fsync, an object of a bucket."""
+    """Routes: 4 KiB and 64 MiB of memory, a FileResponse, an upload with fsync, a bucket's objects."""
     if scope["type"] != "http":
         return
     if scope["path"] == "/file":
         await FileResponse(PATH)(scope, receive, send)
         return
     if scope["path"].startswith("/bucket/"):
-        await _pass_on(scope["path"].removeprefix("/bucket/"), send)
-        return
-    body = FROM_MEMORY.get(scope["path"]) or await _upload(receive)
+        key = scope["path"].removeprefix("/bucket/")
+        if scope["method"] == "GET":
+            await _pass_on(key, send)
+            return
+        await _hand_on(key, receive)
+        body = b"done"
+    else:
+        body = FROM_MEMORY.get(scope["path"]) or await _upload(receive)
     headers = [(b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
@@ -53,18 +58,29 @@ async def _pass_on(key: str, send: Send) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
+async def _hand_on(key: str, receive: Receive) -> None:
+    """The body as an object of a bucket, by a multipart upload."""
+    async with obstore.open_writer_async(_bucket(), key) as writer:
+        async for piece in _pieces(receive):
+            await writer.write(piece)
+
+
+async def _pieces(receive: Receive) -> AsyncIterator[bytes]:
+    more = True
+    while more:
+        message = await receive()
+        yield message.get("body", b"")
+        more = message.get("more_body", False)
+
+
 async def _upload(receive: Receive) -> bytes:
     """The body in a file, durable; the digest is what any service that gives ids by content must take."""
     sha = hashlib.sha256() if os.environ.get("PEER_DIGEST") else None
     with open(PATH + ".upload", "wb", buffering=0) as file:
-        more = True
-        while more:
-            message = await receive()
-            piece = message.get("body", b"")
+        async for piece in _pieces(receive):
             file.write(piece)
             if sha is not None:
                 sha.update(piece)
-            more = message.get("more_body", False)
         os.fsync(file.fileno())
     os.unlink(PATH + ".upload")
     return b"done"

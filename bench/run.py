@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.timing import Row
 
-from bench import bucket, client, engine, formats, records, service, streams, tensors
+from bench import bucket, client, distance, engine, formats, records, service, streams, tensors
 
 RESULTS = Path(__file__).parent / "results"
 SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
@@ -31,8 +31,9 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
     "service": service.service,
     "client": client.client,
     "bucket": bucket.bucket,
+    "distance": distance.distance,
 }
-APART = ("tensors", "service", "client", "bucket")
+APART = ("tensors", "service", "client", "bucket", "distance")
 ENGINE = [name for name in SUBJECTS if name not in APART]
 
 

@@ -12,7 +12,7 @@ from bench.bucket import GATEWAY
 from bench.run import APART, ENGINE, SUBJECTS
 
 ROOT = Path(__file__).resolve().parents[2]
-ROWS = {"engine": 16, "client": 8, "service": 9, "tensors": 4, "bucket": 5}
+ROWS = {"engine": 16, "client": 8, "service": 9, "tensors": 4, "bucket": 10, "distance": 15}
 PEERS = ("wrk", "nginx")
 """Programs that the service is measured with; the benchmark names those that are missing."""
 
@@ -35,7 +35,7 @@ def test_every_benchmark_runs(name: str) -> None:
         assert done.returncode == 1
         assert done.stderr.startswith(f"install {' and '.join(missing)} first")
         return
-    if name == "bucket" and not GATEWAY.exists():
+    if name in {"bucket", "distance"} and not GATEWAY.exists():
         assert done.returncode == 1
         assert done.stderr.startswith("build the gateway first")
         return

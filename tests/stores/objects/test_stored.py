@@ -9,6 +9,7 @@ from random import Random
 from typing import TypeVar
 
 import pytest
+from tests.support.counted import CountedBucket
 from tests.support.stores import in_memory, keys_in, onnx, opened, upload
 
 from protoslice.errors import IntegrityError
@@ -40,6 +41,32 @@ async def into(given: bytearray, file: StoredFile) -> None:
 async def streamed(file: StoredFile, start: int, end: int) -> bytes:
     async with aclosing(file.stream(start, end)) as pieces:
         return b"".join([bytes(piece) async for piece in pieces])
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_reads_that_lie_apart_are_not_preceded_by_a_look(copied: bool) -> None:
+    """Entity tags are others in a storage that was copied: one refused read tells so."""
+
+    async def run() -> None:
+        bucket = CountedBucket()
+        async with opened(bucket) as stores:
+            made = (await upload(stores, DATA)).store.id
+            if copied:
+                for key in await keys_in(bucket.objects):
+                    found = await bucket.objects.get(ObjectKey(key))
+                    await bucket.objects.put(found.stat.key, found.data)
+        async with opened(bucket) as stores:
+            (source,) = (await stores.view(made)).file("model.onnx").sources
+            file: StoredFile = source  # type: ignore[assignment]
+            for turn in range(2):
+                spans = [file.covering((at, at + 1)) for at in range(turn * SUM_BLOCK, len(DATA), 2 * MIB)]
+                bucket.requests.clear()
+                assert await file.fetch(spans) == [DATA[start:end] for start, end in spans]
+                asked = [method for method, _ in bucket.requests]
+                assert asked.count("stat") == copied
+                assert turn == 0 or asked.count("get") == len(spans)
+
+    asyncio.run(run())
 
 
 def test_any_span_is_streamed() -> None:

@@ -96,6 +96,7 @@ class StoredObject:
         self._in_place = stored.uri is not None
         # Objects with sums need no entity tag; so a storage may be copied to another, where entity tags differ.
         self._etag = stored.etag if sums is None else None
+        self._likely_etag = stored.etag if sums is not None else None
         self._sums = sums
         self._handle = handle
         self._runner = runner
@@ -278,6 +279,11 @@ class StoredObject:
 
     async def _ranges(self, spans: Sequence[Span]) -> Sequence[bytes]:
         try:
+            if self._likely_etag is not None and len(spans) > 1:
+                with suppress(Conflict):
+                    # Without an entity tag a distant storage looks for one first, to pin reads that lie apart.
+                    return await self._storage.get_ranges(self._key, spans, if_etag=self._likely_etag)
+                self._likely_etag = None
             parts = await self._storage.get_ranges(self._key, spans, if_etag=self._etag)
             if self._is_unsteady:  # the entity tag is compared after the read as well
                 await self._storage.get_range(self._key, 0, 0, if_etag=self._etag)
