@@ -14,6 +14,7 @@ from protoslice.cli.failures import end_on_signals, one_line_errors, warnings_in
 from protoslice.cli.streams import open_standard_streams
 from protoslice.cli.verbs import (
     access,
+    auth,
     diff,
     doctor,
     extract,
@@ -90,7 +91,13 @@ for group, verbs in ((app, _VERBS), (schema, _SCHEMA_VERBS), (storage, _STORAGE_
 
 token = typer.Typer(help="Say who may do what on a service.", no_args_is_help=True, rich_markup_mode=None)
 space = typer.Typer(help="Keep stores of several teams apart.", no_args_is_help=True, rich_markup_mode=None)
-for group, named, what in ((token, _TOKEN_VERBS, "token"), (space, _SPACE_VERBS, "space")):
+trust = typer.Typer(help="Find out why a request is let in, or is not.", no_args_is_help=True, rich_markup_mode=None)
+_AUTH_VERBS: dict[str, Callable[..., None]] = {"explain": auth.explain}
+for group, named, what in (
+    (token, _TOKEN_VERBS, "token"),
+    (space, _SPACE_VERBS, "space"),
+    (trust, _AUTH_VERBS, "auth"),
+):
     app.add_typer(group, name=what)
     for word, call in named.items():
         group.command(word)(_ending_well(call))

@@ -7,14 +7,18 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import cached_property
 from typing import Any, Final
+from urllib.parse import unquote
 
 from fastapi import FastAPI
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from protoslice.errors import ProtosliceError
+from protoslice.errors import NotFound, ProtosliceError
+from protoslice.server.access.explanation import Asked
 from protoslice.server.access.places import mount
-from protoslice.server.access.rules import check_rules
+from protoslice.server.access.rules import RULES, check_rules
+from protoslice.server.access.tags import tags_of
 from protoslice.server.api.documentation.openapi import openapi_document
 from protoslice.server.api.problems import METHOD, HttpProblem
 from protoslice.server.api.routes import (
@@ -43,7 +47,7 @@ from protoslice.server.intake.resumable.answers import speaking_tus
 from protoslice.server.middleware.body_limits import check_framing
 from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.cors import AllowOrigins, Preflight
-from protoslice.server.middleware.guarded_route import rows_of
+from protoslice.server.middleware.guarded_route import routes_of, rows_of
 from protoslice.server.middleware.origin_policy import OriginPolicy
 from protoslice.server.middleware.request import RequestMiddleware
 from protoslice.server.observability.logs import RequestLog
@@ -112,6 +116,24 @@ class Application(FastAPI):
         stack: ASGIApp = RequestMiddleware(front, self.recorder, self.services.clients)
         stack = AllowOrigins(stack, origins) if origins else stack
         return Traced(stack) if self.traced else stack
+
+    def asked(self, method: str, target: str) -> Asked:
+        """A request as the gate reads it, without headers; `NotFound` where no route takes it."""
+        path, _, query = target.partition("?")
+        scope: dict[str, Any] = {
+            "type": "http", "method": "GET" if method == "HEAD" else method, "path": unquote(path), "headers": [],
+            "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
+        }  # fmt: skip
+        place = mount(scope)
+        view = self.views.find(place.path) if method in _READS else None
+        if view is not None:
+            return Asked(view.view.row, place.space, ())
+        scope = dict(hub.spelled(scope))
+        for row, route in routes_of(self.router.routes):
+            matched, found = route.matches(scope)
+            if matched is Match.FULL and row.startswith(f"{scope['method']} "):
+                return Asked(row, place.space, tags_of(RULES[row].tags, scope, {}, found["path_params"]))
+        raise NotFound(f"no route takes {method} {path}")
 
     @cached_property
     def api_page(self) -> ApiPage:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fastapi.routing import APIRoute
@@ -34,12 +34,16 @@ class GuardedRoute(APIRoute):
 
 def rows_of(routes: Iterable[Any]) -> set[str]:
     """Rows that the table of rules needs for `routes`; `RuntimeError` for a route beside the gate."""
-    found: set[str] = set()
+    return {row for row, _ in routes_of(routes)}
+
+
+def routes_of(routes: Iterable[Any]) -> Iterator[tuple[str, GuardedRoute]]:
+    """Rows of the table of rules with their routes, in the order of matching; see `rows_of`."""
     for route in routes:
         if included := getattr(route, "original_router", None):
-            found |= rows_of(included.routes)
+            yield from routes_of(included.routes)
         elif isinstance(route, GuardedRoute):
-            found |= {f"{method} {route.path}" for method in (route.methods or set()) - {"HEAD"}}
+            for method in (route.methods or set()) - {"HEAD"}:
+                yield f"{method} {route.path}", route
         else:
             raise RuntimeError(f"{route!r} is no GuardedRoute: nobody would ask the gate about it")
-    return found

@@ -1,0 +1,46 @@
+"""The verb `auth explain`: what a token or JWT may do, and why."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Annotated
+
+import typer
+
+from protoslice.cli.options import Json, StorageUri
+from protoslice.cli.service import service_settings
+from protoslice.cli.terminal.show import print_json, say
+
+_LONGEST = 64 << 10
+
+
+def explain(
+    token: Annotated[
+        str, typer.Argument(metavar="TOKEN", help="A token or a JWT; - reads it from standard input, unseen by others.")
+    ],
+    method: Annotated[str, typer.Argument(metavar="METHOD", help="GET, PUT and so on.")],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="The path of the request, with its query.")],
+    storage: StorageUri = None,
+    as_json: Json = False,
+) -> None:
+    """Explain whom a token or JWT names, and what the gate decides about a request.
+
+    The settings are those of the service, as PROTOSLICE_ISSUERS. Exits with 1 where the request would be refused.
+
+    Example: protoslice auth explain - GET /spaces/team/v1/stores < token
+    """
+    settings = service_settings(storage=storage)
+    from protoslice.server.access.explanation import explain as explained
+    from protoslice.server.app import create_app
+
+    text = sys.stdin.read(_LONGEST).strip() if token == "-" else token
+    found = asyncio.run(explained(settings, text, create_app(settings).asked(method.upper(), path)))
+    if as_json:
+        print_json(found.facts())
+    else:
+        say(f"{found.caller or 'nobody'}: {found.decision}")
+        for reason in found.reasons:
+            say(f"  {reason}")
+    if found.decision != "allowed":
+        raise typer.Exit(1)

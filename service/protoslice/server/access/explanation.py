@@ -1,0 +1,93 @@
+"""Explanations of decisions: the caller that a token or JWT names, its grants, and the rule asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
+
+from protoslice.server.access.decision import EVERY_SPACE, Decision, Need, Principal, decide
+from protoslice.server.access.oidc.trust import Issuer, read_trust
+from protoslice.server.access.records import Tokens
+from protoslice.server.access.rules import RULES, TagPlace
+from protoslice.server.access.tokens import parse_token
+from protoslice.server.settings import Settings
+from protoslice.storage import open_storage
+
+_STATUS: Final = {
+    Decision.ALLOWED: "allowed",
+    Decision.UNNAMED: "401",
+    Decision.HIDDEN: "404",
+    Decision.FORBIDDEN: "403",
+}
+
+
+class Asked(NamedTuple):
+    """A request as rules see it: the row of its route, its space, and the tags that it names."""
+
+    row: str
+    space: str
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A caller, and the decision about its request; `reasons` say how both came about."""
+
+    caller: str | None
+    decision: str
+    """`allowed`, or the status of the refusal."""
+    reasons: tuple[str, ...]
+
+    def facts(self) -> dict[str, Any]:
+        """The explanation as plain data."""
+        return asdict(self)
+
+
+async def explain(settings: Settings, token: str, asked: Asked) -> Explanation:
+    """Explain a request by the settings of a service; keys of issuers are fetched, and tokens looked up."""
+    principal, reasons = await _caller(settings, token)
+    caller = None if principal is None else principal.name
+    row, space, tags = asked
+    rule = RULES[row]
+    if rule.scope is None:
+        return Explanation(caller, "allowed", (*reasons, f"{row} is open to everybody"))
+    where = EVERY_SPACE if rule.everywhere else space
+    told = f" for the tags {', '.join(tags)}" if tags else ""
+    need = f"{row} needs {rule.scope} in {'every space' if rule.everywhere else f'the space {space}'}{told}"
+    later = ("tags that its body names are judged too",) if rule.tags is TagPlace.BODY else ()
+    decision = decide(principal, where, Need(rule.scope, tags))
+    return Explanation(caller, _STATUS[decision], (*reasons, need, *later))
+
+
+async def _caller(settings: Settings, text: str) -> tuple[Principal | None, list[str]]:
+    token = parse_token(text)
+    if token is not None:
+        async with open_storage(settings.storage, settings.plain_storage_options()) as storage:
+            record = await Tokens(storage).find(token)
+        if record is None:
+            return None, [f"the token {token.id} is unknown, expired or revoked"]
+        tags = f", on the tags {' '.join(record.grant.tags)}" if record.grant.tags else ""
+        scopes = " ".join(sorted(record.grant.scopes))
+        return record.principal, [f"the token {token.id} has {scopes} in {record.grant.space}{tags}"]
+    if settings.issuers is None:
+        return None, ["it is no token of protoslice, and PROTOSLICE_ISSUERS names no issuers of JWTs"]
+    from protoslice.server.access.oidc.verification import NotValid, Verifier
+
+    verifier = Verifier(read_trust(settings.issuers))
+    try:
+        verified = await verifier.verify(text)
+    except NotValid as error:
+        return None, [f"the JWT is not valid: {error}"]
+    finally:
+        await verifier.close()
+    return verified.principal, _matches(verified.issuer, verified.claims)
+
+
+def _matches(issuer: Issuer, claims: Mapping[str, Any]) -> list[str]:
+    """Each rule, with the claim that keeps it from matching."""
+    found = [f"a JWT of {issuer.url}"]
+    for rule in issuer.rules:
+        wrong = rule.mismatch(claims)
+        found.append(f"{'matches' if wrong is None else f'no match, by {wrong}'}: {rule.told()}")
+    return found

@@ -1,0 +1,59 @@
+"""The verb `auth explain`: the gate's own decision, told with its reasons."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.server.access.oidc.trusting import trust_file
+from tests.support.issuer import running_issuer
+
+STORES = "/spaces/own/v1/stores"
+REQUESTS = [
+    ("GET", STORES, "allowed"),
+    ("HEAD", f"{STORES}/x/files/a", "allowed"),
+    ("PUT", f"{STORES}?tag=ci-1", "allowed"),
+    ("PUT", f"{STORES}?tag=ci-1&tag=prod", "403"),
+    ("PUT", "/spaces/own/v1/tags/prod", "403"),
+    ("DELETE", f"{STORES}/x", "403"),
+    ("GET", "/v1/stores", "404"),
+    ("GET", "/metrics", "404"),
+    ("GET", "/livez", "allowed"),
+    ("GET", "/spaces/own/team/m/resolve/feat%2Fx/f", "allowed"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "decision"), REQUESTS)
+def test_a_request_of_a_jwt_is_decided_as_the_gate_does(
+    call: Any, tmp_path: Path, method: str, path: str, decision: str
+) -> None:
+    with running_issuer() as issuer:
+        settings = {"PROTOSLICE_ISSUERS": str(trust_file(tmp_path, issuer)), "PROTOSLICE_STORAGE": "memory://"}
+        code = 0 if decision == "allowed" else 1
+        done = call("auth", "explain", issuer.token(), method, path, "--json", code=code, **settings)
+    found = json.loads(done.stdout)
+    assert (found["caller"], found["decision"]) == ("robot", decision)
+
+
+def test_reasons_name_the_claim_and_the_mistake(call: Any, tmp_path: Path) -> None:
+    with running_issuer() as issuer:
+        settings = {"PROTOSLICE_ISSUERS": str(trust_file(tmp_path, issuer)), "PROTOSLICE_STORAGE": "memory://"}
+        other = call("auth", "explain", issuer.token(sub="x"), "GET", STORES, code=1, **settings).stdout
+        wrong = call("auth", "explain", issuer.token(aud="x"), "GET", STORES, code=1, **settings).stdout
+        call("auth", "explain", "x", "GET", "/nothing/here", code=4, **settings)
+    assert other.startswith("x: 404\n")
+    assert "no match, by sub: where sub is robot: read write in the space own, on the tags ci-*" in other
+    assert wrong.startswith("nobody: 401\n")
+    assert "aud" in wrong
+
+
+def test_a_token_of_the_storage_is_explained(call: Any, tmp_path: Path) -> None:
+    uri = tmp_path.as_uri()
+    made = call("token", "create", "t", "--storage", uri, "--scope", "read", "--every-space")
+    token = made.stdout.strip()
+    done = call("auth", "explain", token, "GET", "/metrics", "--storage", uri)
+    assert done.stdout.startswith("t: allowed\n")
+    done = call("auth", "explain", "psl_x", "GET", "/metrics", "--storage", uri, code=1)
+    assert "names no issuers" in done.stdout
