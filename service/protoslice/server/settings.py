@@ -101,6 +101,11 @@ class Settings(BaseSettings):
         default=None,
         description="A file (TOML) of OpenID Connect issuers whose JWTs name callers, and of rules for their claims.",
     )
+    tls_cert: Path | None = Field(
+        default=None,
+        description="A file (PEM) of a certificate and those it follows from, to speak TLS; taken anew on a change.",
+    )
+    tls_key: Path | None = Field(default=None, description="The file (PEM) of its key, without a passphrase.")
     port: int = Field(default=8000, ge=0, le=65535, description="The port to listen on; 0 picks a free one.")
     verify_reads: bool = Field(
         default=True, description="Check every block read against its CRC-32C before it is sent."

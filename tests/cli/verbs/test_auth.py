@@ -20,6 +20,7 @@ REQUESTS = [
     ("DELETE", f"{STORES}/x", "403"),
     ("GET", "/v1/stores", "404"),
     ("GET", "/metrics", "404"),
+    ("GET", "/spaces/own/metrics", "404"),
     ("GET", "/livez", "allowed"),
     ("GET", "/spaces/own/team/m/resolve/feat%2Fx/f", "allowed"),
 ]
@@ -31,7 +32,7 @@ def test_a_request_of_a_jwt_is_decided_as_the_gate_does(
 ) -> None:
     with running_issuer() as issuer:
         settings = {"PROTOSLICE_ISSUERS": str(trust_file(tmp_path, issuer)), "PROTOSLICE_STORAGE": "memory://"}
-        code = 0 if decision == "allowed" else 1
+        code = 0 if decision == "allowed" else 6
         done = call("auth", "explain", issuer.token(), method, path, "--json", code=code, **settings)
     found = json.loads(done.stdout)
     assert (found["caller"], found["decision"]) == ("robot", decision)
@@ -40,8 +41,8 @@ def test_a_request_of_a_jwt_is_decided_as_the_gate_does(
 def test_reasons_name_the_claim_and_the_mistake(call: Any, tmp_path: Path) -> None:
     with running_issuer() as issuer:
         settings = {"PROTOSLICE_ISSUERS": str(trust_file(tmp_path, issuer)), "PROTOSLICE_STORAGE": "memory://"}
-        other = call("auth", "explain", issuer.token(sub="x"), "GET", STORES, code=1, **settings).stdout
-        wrong = call("auth", "explain", issuer.token(aud="x"), "GET", STORES, code=1, **settings).stdout
+        other = call("auth", "explain", issuer.token(sub="x"), "GET", STORES, code=6, **settings).stdout
+        wrong = call("auth", "explain", issuer.token(aud="x"), "GET", STORES, code=6, **settings).stdout
         call("auth", "explain", "x", "GET", "/nothing/here", code=4, **settings)
     assert other.startswith("x: 404\n")
     assert "no match, by sub: where sub is robot: read write in the space own, on the tags ci-*" in other
@@ -55,5 +56,5 @@ def test_a_token_of_the_storage_is_explained(call: Any, tmp_path: Path) -> None:
     token = made.stdout.strip()
     done = call("auth", "explain", token, "GET", "/metrics", "--storage", uri)
     assert done.stdout.startswith("t: allowed\n")
-    done = call("auth", "explain", "psl_x", "GET", "/metrics", "--storage", uri, code=1)
+    done = call("auth", "explain", "psl_x", "GET", "/metrics", "--storage", uri, code=6)
     assert "names no issuers" in done.stdout

@@ -13,6 +13,7 @@ from protoslice.cli.service import service_settings
 from protoslice.cli.terminal.show import print_json, say
 
 _LONGEST = 64 << 10
+_REFUSED = 6
 
 
 def explain(
@@ -26,7 +27,7 @@ def explain(
 ) -> None:
     """Explain whom a token or JWT names, and what the gate decides about a request.
 
-    The settings are those of the service, as PROTOSLICE_ISSUERS. Exits with 1 where the request would be refused.
+    The settings are those of the service, as PROTOSLICE_ISSUERS. Exits with 6 where the request would be refused.
 
     Example: protoslice auth explain - GET /spaces/team/v1/stores < token
     """
@@ -43,4 +44,4 @@ def explain(
         for reason in found.reasons:
             say(f"  {reason}")
     if found.decision != "allowed":
-        raise typer.Exit(1)
+        raise typer.Exit(_REFUSED)

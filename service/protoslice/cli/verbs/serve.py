@@ -22,11 +22,19 @@ Port = Annotated[
 
 Workers = Annotated[int | None, typer.Option(metavar="N", help="Processes that serve the same port.", show_default="1")]
 
+Certificate = Annotated[Path | None, typer.Option(metavar="FILE", help="A certificate (PEM), to speak TLS.")]
+CertificateKey = Annotated[Path | None, typer.Option(metavar="FILE", help="The key of the certificate (PEM).")]
 Rest = Annotated[list[str] | None, typer.Argument(hidden=True)]
 
 
 def serve(
-    host: Host = None, port: Port = None, storage: StorageUri = None, workers: Workers = None, rest: Rest = None
+    host: Host = None,
+    port: Port = None,
+    storage: StorageUri = None,
+    workers: Workers = None,
+    tls_cert: Certificate = None,
+    tls_key: CertificateKey = None,
+    rest: Rest = None,
 ) -> None:
     """Serve stores over HTTP. The first line printed is the address.
 
@@ -36,7 +44,9 @@ def serve(
     """
     if rest:
         raise InvalidInput(f"serve takes options alone; a verb stands by itself: protoslice {' '.join(rest)}")
-    settings = service_settings(host=host, port=port, storage=storage, workers=workers)
+    settings = service_settings(
+        host=host, port=port, storage=storage, workers=workers, tls_cert=tls_cert, tls_key=tls_key
+    )
     from protoslice.server.transport.run import run
 
     try:

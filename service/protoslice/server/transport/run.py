@@ -26,6 +26,7 @@ from protoslice.server.observability.peers import Peers
 from protoslice.server.observability.telemetry import configure_tracing
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings, is_loopback
+from protoslice.server.transport.certificate import Certificate, certificate_of
 from protoslice.server.transport.uvicorn_config import uvicorn_config
 from protoslice.server.transport.workers import Supervisor, WorkerLink
 
@@ -50,11 +51,14 @@ class Server(uvicorn.Server):
         *,
         at_end: Sequence[Callable[[], None]],
         link: WorkerLink | None = None,
+        certificate: Certificate | None = None,
     ) -> None:
         super().__init__(config)
         self._services = services
         self._at_end = at_end
         self._link = link
+        self._certificate = certificate
+        self._watching: asyncio.Task[None] | None = None
         self._controls = 0
         self._starting: asyncio.Task[None] | None = None
 
@@ -72,10 +76,12 @@ class Server(uvicorn.Server):
             await self._services.close()
             return
         await super().startup(sockets)
+        if self._certificate is not None:
+            self._watching = asyncio.create_task(self._certificate.watch())
         if self.started and self._link is not None:
             self._link.tell_started()
         elif self.started and sockets:
-            _tell(address_of(sockets[0]))
+            _tell(address_of(sockets[0], self._certificate))
         token, self._services.first_token = self._services.first_token, None
         if self.started and token is not None:
             _tell(f"admin token, told this once: {token.text}")
@@ -84,6 +90,8 @@ class Server(uvicorn.Server):
         """Refuse readiness for a while, accept no connections, let answers end, and cut the slow ones."""
         settings = self._services.settings
         self._services.draining = True
+        if self._watching is not None:
+            self._watching.cancel()
         await self._wait(settings.drain_notice_seconds, until=lambda: False)
         for server in (*self.servers, *(sockets or ())):
             server.close()
@@ -156,20 +164,23 @@ def run(settings: Settings) -> None:
     if not settings.asks_for_tokens() and not is_loopback(settings.host):
         _log.warning("PROTOSLICE_AUTH=open: whoever reaches %s may read, change and remove everything", settings.host)
     _open_many_files()
+    certificate = certificate_of(settings)
     listener = listen(settings.host, settings.port)
     try:
         if settings.workers == 1:
-            _serve(settings, listener, None)
+            _serve(settings, listener, certificate, None)
         else:
-            tell = partial(_tell, address_of(listener))
-            work = partial(_serve, settings, listener)
+            tell = partial(_tell, address_of(listener, certificate))
+            work = partial(_serve, settings, listener, certificate)
             # An open socket would take connections that no worker accepts any more.
             Supervisor(settings.workers, work, at_start=tell, at_end=listener.close).run()
     finally:
         listener.close()
 
 
-def _serve(settings: Settings, listener: socket.socket, link: WorkerLink | None) -> None:
+def _serve(
+    settings: Settings, listener: socket.socket, certificate: Certificate | None, link: WorkerLink | None
+) -> None:
     """Serve at `listener` in this process; `link` when it is a worker."""
     flush_logs = configure_logs(settings.log_format, settings.log_level)
     flush_spans = configure_tracing(settings.otel_endpoint)
@@ -177,7 +188,10 @@ def _serve(settings: Settings, listener: socket.socket, link: WorkerLink | None)
     if link is not None:
         app.services.peers = Peers(link.folder, link.number, link.workers)
     config = uvicorn_config(app, settings)
-    Server(config, app.services, at_end=[flush_spans, flush_logs], link=link).run([listener])
+    if certificate is not None:
+        config.ssl_context_factory = lambda _, __: certificate.context
+    at_end = [flush_spans, flush_logs]
+    Server(config, app.services, at_end=at_end, link=link, certificate=certificate).run([listener])
 
 
 def _tell(line: str) -> None:
@@ -209,10 +223,10 @@ def listen(host: str, port: int) -> socket.socket:
         raise OSError(code, f"cannot listen here: {os.strerror(code)}", _join(host, port)) from error
 
 
-def address_of(listener: socket.socket) -> str:
+def address_of(listener: socket.socket, certificate: Certificate | None) -> str:
     """The URL of a listening socket."""
     host, port, *_ = listener.getsockname()
-    return f"http://{_join(host, port)}"
+    return f"{'http' if certificate is None else 'https'}://{_join(host, port)}"
 
 
 def _join(host: str, port: int) -> str:
