@@ -12,6 +12,7 @@ from random import Random
 import pytest
 from tests.support.protos.writer import varint
 from tests.support.stores import assert_whole, field, in_files, in_memory, onnx, opened, read, upload
+from tests.support.streams import FRAMED
 
 from protoslice.errors import CorruptModel, NoRoot, NotFound, ProtosliceError, Unsupported
 from protoslice.riegeli import RecordWriter
@@ -110,6 +111,21 @@ def test_a_file_that_is_no_proto_is_kept_and_the_reason_is_said(name: str, data:
         assert info.why.startswith(f"{name} is not taken for a proto: ")
         assert why.replace("\\", "") in info.why
         assert await assert_whole(stores, info) == {f"file {name}": data}
+
+    in_memory(work)
+
+
+@pytest.mark.parametrize("stream", [records(50), FRAMED["tfrecord"]([b"\x08\x01", b"\x08\x02"])])
+def test_the_reason_points_to_the_records_of_a_stream(stream: bytes) -> None:
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        alone = (await upload(stores, {"train": stream})).store
+        assert alone.why is not None
+        assert alone.why.endswith("name its type. The records of train are read at /records")
+        beside = (await upload(stores, {"a/train": stream, "README.md": b"words"})).store
+        assert beside.why is not None
+        assert beside.why.endswith(". The records of a/train are read at /records?file=a/train")
+        without = (await upload(stores, {"README.md": b"words"})).store
+        assert "records" not in str(without.why)
 
     in_memory(work)
 

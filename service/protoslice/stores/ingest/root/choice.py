@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
@@ -19,6 +19,9 @@ from protoslice.stores.requests import IngestRequest
 Open = Callable[[Received], Awaitable["Opened"]]
 Made = tuple[Prepared | None, ObjectLocation | None]
 Prepare = Callable[[Received], Awaitable[Made]]
+
+_STREAMS: Final = frozenset({"riegeli", "tfrecord"})
+"""Kinds of files that hold records, as detection names them."""
 
 
 class Opened(RangeSource, Protocol):
@@ -105,10 +108,19 @@ def _why(ranked: Sequence[Received], reasons: dict[str, str]) -> str:
     """Reason why no file is a root, given for the likeliest file."""
     path, reason = next(iter(reasons.items()), (ranked[0].info.path, ranked[0].detection.why))
     if len(ranked) == 1:
-        return f"{path} is not taken for a proto: {reason}. If it is one, name its type"
+        return f"{path} is not taken for a proto: {reason}. If it is one, name its type{_records(ranked)}"
     return (
         f"none of the {len(ranked)} files is taken for a proto; {path}: {reason}. If one is, name it by root and type"
+        f"{_records(ranked)}"
     )
+
+
+def _records(ranked: Sequence[Received]) -> str:
+    """The place where records are read of the first file that is a stream; empty without one."""
+    stream = next((file.info.path for file in ranked if file.detection.kind in _STREAMS), None)
+    if stream is None:
+        return ""
+    return f". The records of {stream} are read at /records{'' if len(ranked) == 1 else f'?file={stream}'}"
 
 
 async def _ranked(files: Sequence[Received], opened: Open, worker: Worker) -> list[Received]:
