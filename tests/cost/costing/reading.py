@@ -441,7 +441,7 @@ READING: Final = (
         "?limit=1000",
         given=far,
         status=200,
-        budget=Budget(calls=4 * FAR + 20, loop=1600 * FAR, written_room=256 * KIB),
+        budget=Budget(calls=4 * FAR + 20, loop=1600 * FAR, memory_room=40 * MIB, written_room=256 * KIB),
     ),
     _view("pieces", "a thousand files", "?limit=1000", given=long_paths, status=200, budget=Budget(calls=20)),
 )

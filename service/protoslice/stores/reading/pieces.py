@@ -18,6 +18,7 @@ from protoslice.facts import Piece, PiecePlace
 from protoslice.identity import PIECES
 from protoslice.pieces import PieceCutter, regions
 from protoslice.storage import Storage
+from protoslice.storage.interface import Buffer
 from protoslice.stores.catalog.derived_facts import DerivedFacts
 from protoslice.stores.paging import PageBudget, ResultPage, first_item
 from protoslice.stores.reading.opened import OpenStore
@@ -139,15 +140,18 @@ class Pieces:
         cutter = PieceCutter(start, end)
         async with aclosing(store.file(file.path).pieces(start, end)) as read:
             async for data in read:
-                left = memoryview(data)
-                while left:
-                    left = cutter.take(left)
-                    while cutter.is_due:
-                        rows += _ROW.pack(number, *await self._worker.bulk(lambda: _digested(*cutter.cut())))
+                rows += await self._worker.bulk(lambda data=data: _rows_of(cutter, data, number))  # type: ignore[misc]
 
 
-def _digested(offset: int, data: bytes) -> tuple[int, int, bytes]:
-    return offset, len(data), hashlib.sha256(data).digest()
+def _rows_of(cutter: PieceCutter, data: Buffer, number: int) -> bytes:
+    """Rows of the pieces that end in `data`, the next bytes of file `number`."""
+    rows, left = bytearray(), memoryview(data)
+    while left:
+        left = cutter.take(left)
+        while cutter.is_due:
+            offset, piece = cutter.cut()
+            rows += _ROW.pack(number, offset, len(piece), hashlib.sha256(piece).digest())
+    return bytes(rows)
 
 
 def _reached(rows: bytearray) -> tuple[int, int]:
