@@ -6,6 +6,7 @@ import asyncio
 import functools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -14,11 +15,12 @@ from tests.support.interrupted import InterruptedStorage
 from tests.support.stores import opened
 from tests.support.streams import FRAMED, example
 
-from protoslice.errors import Conflict, Gone, InvalidInput, Unsupported
+from protoslice.errors import Conflict, Gone, InvalidInput, StorageUnavailable, Unsupported
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.stores import RecordsRequest, StoreOptions, Stores
 from protoslice.stores.uploads import ArrivingRequest, Body, NewUpload, UploadOptions, arriving, parts
+from protoslice.stores.uploads import append as appending
 from protoslice.streams import open_records
 
 T = TypeVar("T")
@@ -121,6 +123,62 @@ async def test_a_reader_is_given_what_came_while_it_waited() -> None:
         await asyncio.sleep(0.05)
         await append(one, upload_id, 0, FRAMED["delimited"](EXAMPLES[:2]))
         assert [await each for each in waiting] == [(EXAMPLES[:2], 2)] * 5
+
+
+@run
+async def test_records_of_a_body_that_stands_still_are_readable_while_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(appending, "CHECKPOINT_SECONDS", 0.01)
+    monkeypatch.setattr(arriving, "_PAUSE", 0.005)
+    storage = MemoryStorage()
+    async with opened(storage, OPTIONS) as one, opened(storage, OPTIONS) as other:
+        upload_id = await begun(one)
+
+        async def read(after: int) -> tuple[list[bytes], int | None]:
+            while True:
+                with suppress(Conflict):  # parts were merged meanwhile
+                    return await given(other, upload_id, after, wait=5)
+
+        async def pieces() -> AsyncIterator[bytes]:
+            for number in range(40):
+                yield FRAMED["delimited"]([EXAMPLES[number]])
+                assert await read(number) == ([EXAMPLES[number]], number + 1)
+            assert len((await other.uploads.get(upload_id)).parts) < 2 * parts.RUN
+
+        await one.uploads.append(upload_id, Body(pieces=pieces(), offset=0, last=True))
+        assert await given(other, upload_id) == (EXAMPLES[:40], None)
+
+
+@run
+async def test_a_checkpoint_that_fails_ends_the_request_and_what_was_recorded_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(appending, "CHECKPOINT_SECONDS", 0.01)
+    monkeypatch.setattr(arriving, "_PAUSE", 0.005)
+    tried = asyncio.Event()
+
+    async def failing(*_: object) -> None:
+        tried.set()
+        raise StorageUnavailable("the storage is away")
+
+    async with opened(MemoryStorage(), OPTIONS) as stores:
+        upload_id = await begun(stores)
+
+        async def pieces() -> AsyncIterator[bytes]:
+            yield FRAMED["delimited"](EXAMPLES[:1])
+            await given(stores, upload_id, wait=5)
+            monkeypatch.setattr(appending.Appender, "_land", failing)
+            yield FRAMED["delimited"](EXAMPLES[1:2])
+            await tried.wait()
+            await asyncio.sleep(0)
+            for record in EXAMPLES[2:]:
+                yield FRAMED["delimited"]([record])
+            raise AssertionError("the request went on")
+
+        with pytest.raises(StorageUnavailable, match="away"):
+            await stores.uploads.append(upload_id, Body(pieces=pieces(), offset=0, last=True))
+        assert await given(stores, upload_id) == (EXAMPLES[:1], 1)
 
 
 @run

@@ -21,6 +21,8 @@ from protoslice.stores.uploads.records import VersionedUpload
 
 LARGEST_PART = 1 << 30
 PARTS_PER_DOUBLING = 64
+CHECKPOINT_SECONDS = 5.0
+"""Seconds after which bytes are recorded, however few: readers of a slow stream wait no longer."""
 STATE_SHARE = 4
 """Bytes to come before the next save, as a multiple of the saved state's size.
 
@@ -36,6 +38,8 @@ class AppendContext:
     worker: Worker
     part_bytes: int
     change: Callable[[VersionedUpload, Upload], Awaitable[VersionedUpload]]
+    compact: Callable[[VersionedUpload], Awaitable[VersionedUpload]]
+    """Merges small parts, such as those of many checkpoints."""
 
 
 class Appender:
@@ -58,6 +62,9 @@ class Appender:
         self._inspection = inspection
         self._watch = watch
         self._batches = Batches(self._work)
+        self._turn = asyncio.Lock()
+        """Held by a call of the caller, or by a checkpoint."""
+        self._checkpoints: asyncio.Task[None] | None = None
         self._part: SummedObject | None = None
         self._landing: asyncio.Future[None] | None = None
         self._unrecorded: list[ObjectKey] = []
@@ -76,16 +83,22 @@ class Appender:
 
     async def add(self, piece: bytes) -> None:
         """Append `piece`; waits when storage is slower than the client."""
-        await self._batches.add(piece)
+        if self._checkpoints is None and self._watch is None:
+            self._checkpoints = asyncio.create_task(self._checkpoint_often())
+        elif self._checkpoints is not None and self._checkpoints.done():
+            self._checkpoints.result()
+        async with self._turn:
+            await self._batches.add(piece)
 
     async def stay(self) -> None:
         """Extend the upload's expiry when half of it has passed without a recorded part."""
         if monotonic() < self._stays_until:
             return
-        await self._settled()
-        self._held = await self._context.change(self._held, self._held.upload)
-        self._upload = replace(self._upload, expires=self._held.upload.expires)
-        self._settle_in()
+        async with self._turn:
+            await self._settled()
+            self._held = await self._context.change(self._held, self._held.upload)
+            self._upload = replace(self._upload, expires=self._held.upload.expires)
+            self._settle_in()
 
     def _settle_in(self) -> None:
         """Schedule the next extension for half of the remaining lifetime."""
@@ -97,12 +110,8 @@ class Appender:
 
     async def finish(self, *, length: int | None = None) -> VersionedUpload:
         """Make all pieces durable and record them, with the upload's total `length` unless None."""
-        await self._batches.flush()
-        part, self._part = self._part, None
-        state = await self._state()
-        await self._settled()
-        if part is not None:
-            await self._land(part, state)
+        await self._end_checkpoints()
+        await self._land_all()
         changed = self._upload if length is None else replace(self._upload, length=length)
         if changed != self._held.upload:
             await self._record(changed)
@@ -110,6 +119,8 @@ class Appender:
 
     async def abort(self) -> None:
         """Delete what was not recorded, ignoring storage errors."""
+        with suppress(ProtosliceError):
+            await self._end_checkpoints()
         await self._batches.stop()
         with suppress(ProtosliceError):
             await self._settled()
@@ -120,6 +131,40 @@ class Appender:
             with suppress(ProtosliceError):
                 await self._context.storage.delete(key)
                 await self._context.storage.delete(keys.sums_of(key))
+
+    async def _checkpoint_often(self) -> None:
+        """Record what has come, every few seconds; the next call raises a failure."""
+        while True:
+            await asyncio.sleep(CHECKPOINT_SECONDS)
+            async with self._turn:
+                await self._checkpoint()
+
+    async def _checkpoint(self) -> None:
+        before = self._held.upload
+        try:
+            await self._land_all()
+            if self._held.upload != before and not self._held.upload.is_whole:
+                self._held = await self._context.compact(self._held)
+                self._upload = self._held.upload
+        except BaseException:
+            self._failed = True
+            raise
+
+    async def _end_checkpoints(self) -> None:
+        """End the checkpoints, after the one under way; raises what made them fail."""
+        async with self._turn:  # a checkpoint is not cancelled in the middle of a write
+            task, self._checkpoints = self._checkpoints, None
+            if task is not None and not task.cancel():
+                task.result()
+
+    async def _land_all(self) -> None:
+        """Make all pieces durable and record them."""
+        await self._batches.flush()
+        part, self._part = self._part, None
+        state = await self._state()
+        await self._settled()
+        if part is not None:
+            await self._land(part, state)
 
     async def _work(self, batch: bytes) -> None:
         try:

@@ -103,7 +103,7 @@ class Uploads:
         self.arriving = Arriving(storage, worker, self._records)
         """Records of uploads, also of those under way."""
         self._locks = UploadLocks()
-        self._context = AppendContext(storage, worker, options.part_bytes, self._change)
+        self._context = AppendContext(storage, worker, options.part_bytes, self._change, self._compacted)
         self._room = OpenUploadLimits(storage, options)
 
     async def create(self, wanted: NewUpload) -> Upload:
