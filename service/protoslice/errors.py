@@ -20,6 +20,7 @@ ProtosliceError
     ├── StorageUnavailable    for now
     │   └── CircuitOpen           it has stopped answering, and is not asked
     ├── StorageDenied         until somebody grants it
+    │   └── SourceDenied          by the owner of an object that is registered in place
     └── StorageFull           until somebody makes room
 """
 
@@ -123,6 +124,10 @@ class CircuitOpen(StorageUnavailable):
 
 class StorageDenied(StorageError):
     """Storage that refuses."""
+
+
+class SourceDenied(StorageDenied):
+    """Source of an object registered in place that refuses."""
 
 
 class StorageFull(StorageError):

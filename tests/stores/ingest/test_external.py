@@ -17,6 +17,7 @@ from protoslice.errors import (
     InvalidInput,
     LimitExceeded,
     NotFound,
+    SourceDenied,
     StorageDenied,
     StorageUnavailable,
     Unsupported,
@@ -341,3 +342,28 @@ def test_parts_of_like_sizes_are_read_side_by_side(monkeypatch: pytest.MonkeyPat
             assert bucket.waits < 25
 
     asyncio.run(run())
+
+
+def test_a_source_that_refuses_is_told_from_the_storage_of_the_service() -> None:
+    """Refused while it is registered, and later when it is read."""
+    with counted_bucket() as bucket:
+        bucket.fill({"a/model.onnx": MODEL})
+        uri = f"{bucket.uri}/a/model.onnx"
+
+        async def refuse(*_: object, **__: object) -> bytes:
+            raise StorageDenied("cannot read 'a/model.onnx': the storage denies it (AccessDenied)")
+
+        async def run() -> None:
+            async with opened(MemoryStorage(), StoreOptions(register_prefixes=(f"{bucket.uri}/a",))) as stores:
+                store = (await stores.register({"model.onnx": uri}, IngestRequest())).store
+                view = (await stores.view(store.id)).file("model.onnx")
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(bucket, "get_range", refuse)
+                    patch.setattr(bucket, "stat", refuse)
+                    with pytest.raises(SourceDenied, match=r"registered object refuses: .* \(AccessDenied\)"):
+                        await read(view)
+                    with pytest.raises(SourceDenied):
+                        await stores.register({"again.onnx": uri}, IngestRequest())
+                assert await read(view) == MODEL
+
+        asyncio.run(run())

@@ -55,6 +55,7 @@ BY_PROBLEM: Final[Mapping[str, type[errors.ProtosliceError]]] = {
     "storage-circuit-open": errors.CircuitOpen,
     "storage-error": errors.StorageError,
     "storage-denied": errors.StorageDenied,
+    "source-denied": errors.SourceDenied,
     "too-busy": errors.TooMany,
     "client-limit": errors.ClientLimit,
     "not-ready": errors.StorageUnavailable,

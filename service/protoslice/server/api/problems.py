@@ -171,6 +171,12 @@ STORAGE = Problem(
     503, "storage-error", "Storage fails", "Try again later; the operator finds the cause by `request_id`."
 )
 DENIED = Problem(503, "storage-denied", "Storage denies access", "The operator has to grant access.")
+SOURCE_DENIED = Problem(
+    503,
+    "source-denied",
+    "The source of a registered object denies access",
+    "The owner of the object has to grant the service access; the service's own storage is not concerned.",
+)
 BUSY = Problem(503, "too-busy", "The service is busy", "Try again after `Retry-After` seconds.")
 DRAINING = Problem(503, "not-ready", "The service is not ready", "Try another replica, or again later.")
 FULL = Problem(507, "out-of-space", "There is no room left", "The operator has to make room.")
@@ -195,6 +201,7 @@ READING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
     errors.StorageUnavailable: UNAVAILABLE,
     errors.CircuitOpen: CIRCUIT,
     errors.StorageDenied: DENIED,
+    errors.SourceDenied: SOURCE_DENIED,
     errors.StorageFull: FULL,
     uploads.WrongOffset: OFFSET,
     uploads.AlreadyComplete: COMPLETE,

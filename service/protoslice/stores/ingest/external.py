@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from protoslice import schema
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
-from protoslice.errors import Conflict, InvalidInput, LimitExceeded, NotFound, StorageUnavailable, Unsupported
+from protoslice.errors import (
+    Conflict,
+    InvalidInput,
+    LimitExceeded,
+    NotFound,
+    SourceDenied,
+    StorageDenied,
+    StorageUnavailable,
+    Unsupported,
+)
 from protoslice.facts import File
 from protoslice.schema.detection.detect import HEAD
 from protoslice.sources.files import BytesSource
@@ -19,6 +28,8 @@ from protoslice.sources.source import RangeSource
 from protoslice.storage import ObjectKey, Storage
 from protoslice.storage.prefixes import allowed
 from protoslice.storage.sources import check_prefixes, open_source
+from protoslice.storage.wrappers.circuit import CircuitBreaker
+from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.stores.catalog.claims import Claims
 from protoslice.stores.ingest.inspection import Scan, Types
 from protoslice.stores.ingest.packs import FilePlace
@@ -35,6 +46,7 @@ from protoslice.stores.objects.stored import CHANGED, StoredObject
 from protoslice.stores.requests import IngestRequest
 from protoslice.uris import parse_root
 
+T = TypeVar("T")
 SECONDS: Final = 600
 """Seconds that reading objects for one registration may take."""
 REQUESTS: Final = 100_000
@@ -175,10 +187,21 @@ class ExternalObjects:
         storage = self._storages.get(place.root)
         if storage is None:
             options = self._options.get(parse_root(place.root).scheme)
-            storage = self._storages[place.root] = open_source(
-                place.root, options, networks=self._networks, prefixes=self._prefixes
-            )
+            storage = open_source(place.root, options, networks=self._networks, prefixes=self._prefixes)
+            if not storage.abilities.open_file:
+                storage = CircuitBreaker(storage)
+            storage = self._storages[place.root] = _Source(storage)
         return storage, place.key
+
+
+class _Source(InterceptedStorage):
+    """Source of registered objects, whose refusals are its owner's and not those of the service's storage."""
+
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await call()
+        except StorageDenied as error:
+            raise SourceDenied(f"the source of a registered object refuses: {error.message}") from None
 
 
 class _Bounded:
