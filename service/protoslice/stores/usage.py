@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from protoslice.concurrency.gather import each_concurrently
 from protoslice.errors import Conflict, IntegrityError, NotFound
 from protoslice.storage import ObjectStat, Storage
 from protoslice.stores.catalog.manifests import is_retired
+from protoslice.stores.collection.garbage import collect_garbage
 from protoslice.stores.layout import keys
 from protoslice.stores.manifest import Manifest
 
@@ -21,11 +24,13 @@ class Usage:
     """Bytes of the files of all stores, those in place included."""
     stored_bytes: int = 0
     """Bytes of all objects of uploads, each once: those of removed stores and of open uploads too."""
+    reclaimable_bytes: int = 0
+    """Stored bytes that a garbage collection would free now, with its usual grace."""
     unreadable: int = 0
     """Damaged manifests, whose files are not counted."""
 
 
-async def usage_of(storage: Storage) -> Usage:
+async def usage_of(storage: Storage, *, clock: Callable[[], float] = time.time) -> Usage:
     """Count the stores of one space: lists its objects, and reads its manifests."""
     usage = Usage()
 
@@ -43,4 +48,5 @@ async def usage_of(storage: Storage) -> Usage:
     await each_concurrently(add, storage.iterate(keys.STORES))
     async for item in storage.iterate(keys.OBJECTS):
         usage.stored_bytes += item.size
+    usage.reclaimable_bytes = (await collect_garbage(storage, dry_run=True, clock=clock)).bytes
     return usage

@@ -163,7 +163,7 @@ async def _upgrade(uri: str, options: dict[str, str]) -> UpgradeReport:
 def usage(
     uri: Annotated[str, typer.Argument(metavar="URI", help="The storage, as in s3://bucket.")], as_json: Json = False
 ) -> None:
-    """Count the bytes of all files of stores, and those that are stored for them.
+    """Count the bytes of all files of stores, those stored for them, and those that `gc` would free.
 
     Stores share files and parts of files, so the second may be far less. All objects are listed and all manifests read.
 
@@ -175,10 +175,10 @@ def usage(
         print_json({space: asdict(each) for space, each in found.items()})
         return
     rows = [
-        [str(each.stores), format_size(each.logical_bytes), format_size(each.stored_bytes), space]
+        [str(each.stores), *map(format_size, (each.logical_bytes, each.stored_bytes, each.reclaimable_bytes)), space]
         for space, each in found.items()
     ]
-    print_table(["stores", "logical", "stored", "space"], rows, right=(0, 1, 2))
+    print_table(["stores", "logical", "stored", "reclaimable", "space"], rows, right=(0, 1, 2, 3))
     damaged = sum(each.unreadable for each in found.values())
     if damaged:
         raise IntegrityError(f"{_counted(damaged, 'manifest')} cannot be read, and their files are not counted")
