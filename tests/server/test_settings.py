@@ -51,6 +51,30 @@ def test_the_environment_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "hush" not in repr(settings.storage_options)
 
 
+def test_options_of_the_storage_come_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    secret = tmp_path / "options.json"
+    secret.write_text('{"secret_access_key": "hush"}\n')
+    monkeypatch.setenv("PROTOSLICE_STORAGE_OPTIONS_FILE", str(secret))
+    settings = read_settings({})
+    assert settings.plain_storage_options() == {"secret_access_key": "hush"}
+    assert "hush" not in str(settings.shown())
+    with pytest.raises(InvalidInput, match="both set"):
+        read_settings({"storage_options": {"key": "x"}})
+
+
+@pytest.mark.parametrize("content", ["hush", '["hush"]', '{"key": {"hush": 1}}', None])
+def test_a_file_of_options_that_is_wrong_is_named_without_its_content(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str | None
+) -> None:
+    secret = tmp_path / "options.json"
+    if content is not None:
+        secret.write_text(content)
+    monkeypatch.setenv("PROTOSLICE_STORAGE_OPTIONS_FILE", str(secret))
+    with pytest.raises(InvalidInput, match=r"options\.json") as raised:
+        read_settings({})
+    assert "hush" not in str(raised.value)
+
+
 def test_what_is_given_comes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROTOSLICE_PORT", "9")
     assert read_settings({"port": 10}).port == 10

@@ -16,6 +16,7 @@ from pydantic import (
     Field,
     SecretStr,
     StringConstraints,
+    TypeAdapter,
     ValidationError,
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
@@ -30,6 +31,7 @@ UNIX = "unix"
 """Names, among trusted proxies, those that ask over a socket of this machine."""
 _SEPARATORS = re.compile(r"[,\s]+")
 _USER_INFO = re.compile(r"(?<=://)[^/@]*@")
+_OPTIONS = TypeAdapter(dict[str, SecretStr])
 
 
 def _size(value: object) -> object:
@@ -90,6 +92,11 @@ class Settings(BaseSettings):
         default_factory=dict,
         description="Options of the storage backend (keys, region, endpoint), as a JSON object; registered objects of "
         "its scheme are read with them too.",
+    )
+    storage_options_file: Path | None = Field(
+        default=None,
+        description="A file with the JSON object of `PROTOSLICE_STORAGE_OPTIONS`, such as a secret of Docker or "
+        "Kubernetes; only one of the two may be set.",
     )
     host: str = Field(default="127.0.0.1", description="The address to listen on.")
     auth: Literal["open", "tokens"] | None = Field(
@@ -309,12 +316,28 @@ def read_settings(given: Mapping[str, Any]) -> Settings:
     """Settings of the environment, overridden by `given`; `InvalidInput` names mistakes without values."""
     check_environment()
     try:
-        return Settings(**given)
+        return _with_secrets(Settings(**given))
     except ValidationError as error:
         mistakes = (f"{environment_name(str(each['loc'][0]))}: {each['msg']}" for each in error.errors())
         raise InvalidInput("; ".join(mistakes)) from None
     except SettingsError as error:
         raise InvalidInput(str(error)) from None
+
+
+def _with_secrets(settings: Settings) -> Settings:
+    """`settings` with the storage options of their file; `InvalidInput` names the file, no content."""
+    file = settings.storage_options_file
+    if file is None:
+        return settings
+    if settings.storage_options:
+        raise InvalidInput("PROTOSLICE_STORAGE_OPTIONS and PROTOSLICE_STORAGE_OPTIONS_FILE are both set: keep one")
+    try:
+        options = _OPTIONS.validate_json(file.read_bytes())
+    except OSError as error:
+        raise InvalidInput(f"PROTOSLICE_STORAGE_OPTIONS_FILE: {file}: {error.strerror}") from None
+    except ValidationError:
+        raise InvalidInput(f"PROTOSLICE_STORAGE_OPTIONS_FILE: {file} is no JSON object of strings") from None
+    return settings.model_copy(update={"storage_options": options, "storage_options_file": None})
 
 
 def check_environment() -> None:
