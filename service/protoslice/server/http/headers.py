@@ -30,6 +30,11 @@ def join_fields(headers: Headers) -> Fields:
     return found
 
 
+def media_type_of(fields: Fields, default: str = "") -> str:
+    """The media type of a body in lower case, without parameters; `default` when none is named."""
+    return fields.get(b"content-type", default).partition(";")[0].strip().lower()
+
+
 def header_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """`headers` as they stand on the wire."""
     return b"".join([b"%b: %b\r\n" % header for header in headers])

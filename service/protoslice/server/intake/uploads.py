@@ -15,7 +15,7 @@ from protoslice.server.access.decision import Scope
 from protoslice.server.api.problems import BUSY, RETRY_AFTER_SECONDS, HttpProblem, problem_of_error
 from protoslice.server.http.digests import BodyDigest
 from protoslice.server.http.disconnect import ClientGone
-from protoslice.server.http.headers import Fields, read_fields
+from protoslice.server.http.headers import Fields, media_type_of, read_fields
 from protoslice.server.intake.bodies import files_of
 from protoslice.server.middleware.clients import ALL
 from protoslice.server.middleware.context import context_of
@@ -39,12 +39,17 @@ async def _take_in(
     request: Request, services: Services, wanted: IngestRequest, fields: Fields, filename: str | None
 ) -> Created:
     digest = BodyDigest(fields)
-    kind = fields.get(b"content-type")
-    if (kind or "").partition(";")[0].strip().lower() == RECIPE:
+    media_type = media_type_of(fields)
+    if media_type == RECIPE:
         return await follow_recipe(services, wanted, digest.watch(pieces_of(request)), digest.check)
-    one = (kind or "").partition(";")[0].strip().lower() not in _SEVERAL
+    one = media_type not in _SEVERAL
     body = pieces_of(request)
-    files = files_of(kind, fields.get(b"content-disposition"), filename, body if one else digest.watch(body))
+    files = files_of(
+        fields.get(b"content-type"),
+        fields.get(b"content-disposition"),
+        filename,
+        body if one else digest.watch(body),
+    )
     async with await services.stores.ingest(wanted) as ingest:
         started = perf_counter()
         async for file in files:

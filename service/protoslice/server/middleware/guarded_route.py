@@ -9,7 +9,7 @@ from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
 from protoslice.server.http.digests import BodyDigest
-from protoslice.server.http.headers import read_fields
+from protoslice.server.http.headers import media_type_of, read_fields
 from protoslice.server.middleware.body_limits import GuardedBody, terms_of, too_long
 from protoslice.server.settings import Settings
 
@@ -25,7 +25,7 @@ class GuardedRoute(APIRoute):
         terms = terms_of(self.endpoint)
         settings: Settings = scope["app"].state.services.settings
         fields = read_fields(scope)
-        limit = terms.longest(fields.get(b"content-type", "").partition(";")[0].strip().lower(), settings)
+        limit = terms.longest(media_type_of(fields), settings)
         if int(fields.get(b"content-length", "0")) > limit:
             raise too_long(limit)
         digest = BodyDigest(fields) if terms.digest_checked else None

@@ -142,7 +142,7 @@ for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_p
     operation_id="register_store",
     status_code=201,
     response_model=MadeModel,
-    responses={**CREATED, **problems(404, 409, 413, 415, 422, 507)},
+    responses=CREATED,
     summary="Create a store over objects in place",
 )
 async def register_store(request: Request, services: Given, body: Register) -> Response:

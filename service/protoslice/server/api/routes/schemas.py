@@ -16,7 +16,7 @@ from protoslice.server.api.problems import MEDIA, HttpProblem
 from protoslice.server.http.answers.plan import AnswerPlanner, Terms
 from protoslice.server.http.answers.rendered import InMemory
 from protoslice.server.http.conditions import EntityTag
-from protoslice.server.http.headers import read_fields
+from protoslice.server.http.headers import media_type_of, read_fields
 from protoslice.server.middleware.body_limits import SCHEMA_BODY, takes_body
 from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.services import Given
@@ -83,8 +83,7 @@ async def get_schema(request: Request, services: Given, name: str) -> Response:
 @takes_body(SCHEMA_BODY)
 async def put_schema(request: Request, services: Given, name: str) -> Response:
     """Keep a serialized `FileDescriptorSet`; its message types can then be named by `type=`."""
-    kind = read_fields(request.scope).get(b"content-type", _TYPES[0]).partition(";")[0].strip().lower()
-    if kind not in _TYPES:
+    if media_type_of(read_fields(request.scope), _TYPES[0]) not in _TYPES:
         raise HttpProblem(MEDIA, "a descriptor set must be sent as application/protobuf", offers=list(_TYPES))
     info, created = await services.stores.put_schema(name, await request.body())
     headers = {"location": url_of(request.scope, f"/v1/schemas/{name}")} if created else {}

@@ -13,7 +13,7 @@ from protoslice.server.http.answers.disposition import attachment
 from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate, range_applies
 from protoslice.server.http.digests import format_digest, wants_sha256
 from protoslice.server.http.headers import Fields, Headers, header_lines
-from protoslice.server.http.ranges import ByteRange, select
+from protoslice.server.http.ranges import MAX_RANGES, ByteRange, select
 
 _BINARY: Final[Headers] = [(b"x-content-type-options", b"nosniff"), (b"content-security-policy", b"sandbox")]
 _IMMUTABLE: Final = b"public, max-age=31536000, immutable, no-transform"
@@ -56,7 +56,7 @@ class Terms:
     # Without a default, so that no answer is public by oversight.
     private: bool
     """True if the answer depends on who asks: no cache may give it to anybody else."""
-    max_ranges: int = 64
+    max_ranges: int = MAX_RANGES
     """The most ranges of one request; a request for more gets the whole. 0: ranges are not served at all."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from protoslice.errors import InvalidInput, UnsupportedMediaType
 from protoslice.server.api.problems import PRECONDITION, HttpProblem
-from protoslice.server.http.headers import Fields
+from protoslice.server.http.headers import Fields, media_type_of
 from protoslice.server.intake.resumable.answers import PREFIX, VERSION
 
 
@@ -30,8 +30,7 @@ def check_version(fields: Fields) -> None:
 
 def check_type(fields: Fields, wanted: str) -> None:
     """Raise `UnsupportedMediaType` unless the body has the media type `wanted`."""
-    given = fields.get(b"content-type", "").partition(";")[0].strip().lower()
-    if given != wanted:
+    if media_type_of(fields) != wanted:
         raise UnsupportedMediaType(f"the body of an upload must be sent as {wanted}")
 
 
