@@ -18,6 +18,7 @@ from protoslice.errors import NotFound, ProtosliceError
 from protoslice.server.access.explanation import Asked
 from protoslice.server.access.places import mount
 from protoslice.server.access.rules import RULES, check_rules
+from protoslice.server.access.signatures import is_signed
 from protoslice.server.access.tags import tags_of
 from protoslice.server.api.documentation.openapi import openapi_document
 from protoslice.server.api.problems import METHOD, HttpProblem
@@ -41,7 +42,7 @@ from protoslice.server.api.view_router import ViewRouter, serve_view
 from protoslice.server.api.views import VIEWS
 from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.http.failures import HANDLED, answer_exception, send_failure
-from protoslice.server.http.headers import read_fields
+from protoslice.server.http.headers import read_fields, with_headers
 from protoslice.server.intake.resumable.answers import PREFIX as UPLOADS
 from protoslice.server.intake.resumable.answers import speaking_tus
 from protoslice.server.middleware.body_limits import check_framing
@@ -172,6 +173,8 @@ class _Dispatcher:
         found = self._views.find(place.path) if scope["method"] in _READS else None
         if place.path.startswith(UPLOADS):
             send = speaking_tus(send)
+        if is_signed(scope):  # links in what is served would tell the permission to other sites
+            send = with_headers(send, [(b"referrer-policy", b"no-referrer")])
         try:
             self._policy.check(scope["method"], fields, scope["http_version"])
             if found is None:

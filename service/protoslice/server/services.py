@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
+from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 from starlette.types import Scope
@@ -158,6 +160,18 @@ class Services:
         """Raise `HttpProblem` unless the request may set these tags, which its body names."""
         if self.admission is not None:
             self.admission.allow_tags(tags)
+
+    def signed(self, method: str, url: str) -> str:
+        """`url`, which a client is told to go on with, signed for as long as an upload lasts.
+
+        Unsigned where nobody is asked for a token, and for callers who came with a JWT.
+        """
+        if self.admission is None:
+            return url
+        parts = urlsplit(url)
+        end = time.time() + self.settings.upload_lifetime_seconds
+        signed = self.admission.sign(method, parts.path + (f"?{parts.query}" if parts.query else ""), end)
+        return url if signed is None else f"{parts.scheme}://{parts.netloc}{signed}"
 
     def require(self, scope: AccessScope, space: str | None = None) -> None:
         """Raise `HttpProblem` unless the request may do what needs `scope`, in `space` or its own space."""

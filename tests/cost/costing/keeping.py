@@ -179,6 +179,12 @@ KEEPING: Final = (
         given=_removable_schema,
         status=204,
     ),
+    Row(
+        route="POST /v1/sign",
+        worst="of an open service, with the longest path",
+        ask=request("POST", "/v1/sign", b'{"path":"/v1/stores/%b"}' % (b"a" * 7_900), content_type=_JSON),
+        status=422,
+    ),
     Row(route="GET /v1/tokens", worst="of an open service", ask=get("/v1/tokens?limit=1000"), status=422),
     Row(
         route="POST /v1/tokens",

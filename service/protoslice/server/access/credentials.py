@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 from protoslice.concurrency.lru import LruCache
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.server.access.decision import Decision, Need, Principal, decide
-from protoslice.server.access.records import Tokens
+from protoslice.server.access.records import TokenRecord, Tokens
+from protoslice.server.access.signatures import UrlSignature
 from protoslice.server.access.tokens import Token, parse_token
 
 if TYPE_CHECKING:  # cryptography is loaded where there are issuers
@@ -29,11 +30,13 @@ _LONGEST: Final = 24 << 10
 class KnownCaller:
     """A principal, and what was decided about it, until `until` on the monotonic clock."""
 
-    __slots__ = ("_decided", "principal", "until")
+    __slots__ = ("_decided", "principal", "signing_key", "until")
 
-    def __init__(self, principal: Principal, until: float) -> None:
+    def __init__(self, principal: Principal, until: float, signing_key: bytes | None = None) -> None:
         self.principal = principal
         self.until = until
+        self.signing_key = signing_key
+        """Key of the URLs that the caller signs; None for one without a token of this service."""
         self._decided: dict[tuple[str, Need], Decision] = {}
 
     def verdict(self, space: str, need: Need) -> Decision:
@@ -55,7 +58,9 @@ class Callers:
         self._tokens = tokens
         self._verifier = verifier
         self._known: LruCache[str, KnownCaller] = LruCache(most=_CALLERS, room=_ROOM)
+        self._signers: LruCache[str, KnownCaller] = LruCache(most=_CALLERS, room=_ROOM)
         self._asking: SingleFlight[Token, KnownCaller | None] = SingleFlight()
+        self._asking_signers: SingleFlight[str, KnownCaller | None] = SingleFlight()
 
     def known(self, authorization: str) -> KnownCaller | None:
         """The caller of a credential that was looked up some seconds ago; None for any other."""
@@ -76,13 +81,26 @@ class Callers:
             self._known.put(authorization, found, len(authorization) + 1000)
         return found
 
+    async def find_signer(self, signature: UrlSignature) -> KnownCaller | None:
+        """The caller whose token signed a request; None when the signature is not valid."""
+        id = signature.token
+        found = self._signers.get(id)
+        if found is None or found.until <= time.monotonic():
+            found = await self._asking_signers.get(id, lambda: self._ask_signer(id))
+            if found is not None:
+                self._signers.put(id, found, 1000)
+        key = None if found is None else found.signing_key
+        return found if key is not None and signature.proves(key) else None
+
     async def _ask(self, token: Token) -> KnownCaller | None:
         asked = time.monotonic()  # before the read: what was revoked during it counts as valid for no longer
         record = await self._tokens.find(token)
-        if record is None:
-            return None
-        left = KNOWN_SECONDS if record.expires is None else record.expires.timestamp() - time.time()
-        return KnownCaller(record.principal, asked + min(KNOWN_SECONDS, left))
+        return None if record is None else _known_by(record, asked)
+
+    async def _ask_signer(self, id: str) -> KnownCaller | None:
+        asked = time.monotonic()
+        record = await self._tokens.get(id)
+        return None if record is None else _known_by(record, asked)
 
     async def _verify(self, text: str) -> KnownCaller | None:
         if self._verifier is None or not text:
@@ -92,6 +110,11 @@ class Callers:
             return None
         left = min(KNOWN_BY_JWT_SECONDS, verified.expires - time.time())
         return KnownCaller(verified.principal, time.monotonic() + left)
+
+
+def _known_by(record: TokenRecord, asked: float) -> KnownCaller:
+    left = KNOWN_SECONDS if record.expires is None else record.expires.timestamp() - time.time()
+    return KnownCaller(record.principal, asked + min(KNOWN_SECONDS, left), record.signing_key)
 
 
 def secret_in(authorization: str) -> str:

@@ -12,6 +12,7 @@ from protoslice.server.access.credentials import Callers, KnownCaller
 from protoslice.server.access.decision import EVERY_SPACE, Decision, Need, Principal, Scope
 from protoslice.server.access.records import Tokens
 from protoslice.server.access.rules import Rule, TagPlace
+from protoslice.server.access.signatures import sign, take_signature
 from protoslice.server.access.tags import tags_of
 from protoslice.server.access.tokens import Token
 from protoslice.server.api.problems import FORBIDDEN, UNAUTHORIZED, HttpProblem
@@ -22,6 +23,10 @@ if TYPE_CHECKING:  # cryptography is loaded where there are issuers
 
 _BASIC: Final = 'Basic realm="protoslice", charset="UTF-8"'
 _READ: Final = Need(Scope.READ)
+_WRONG_TOKEN: Final = "the token is not valid: unknown, expired or revoked"
+_WRONG_SIGNATURE: Final = (
+    "the signature of the URL is not valid: altered, of another method, expired, or its token was revoked"
+)
 
 
 class Admission:
@@ -40,6 +45,15 @@ class Admission:
     def principal(self) -> Principal:
         """The caller, who has a name."""
         return self._caller.principal
+
+    def sign(self, method: str, target: str, expires: float) -> str | None:
+        """`target`, a path with its query, signed by the caller's token until `expires`.
+
+        `expires` is in seconds since the epoch. None for a caller who came with a JWT:
+        nothing is kept of it that could prove a signature.
+        """
+        key = self._caller.signing_key
+        return None if key is None else sign(key, self.principal.id, method, target, int(expires))
 
     def allow_tags(self, tags: Sequence[str]) -> None:
         """Raise `HttpProblem` unless the caller may set these tags, which its body names."""
@@ -102,12 +116,16 @@ class Gate:
         """Admission of a request, or None where nobody is asked; `HttpProblem` or `NotFound` for a refusal."""
         if not self.closed or rule.scope is None:
             return None
-        authorization = fields.get(b"authorization")
+        authorization, signature = fields.get(b"authorization"), take_signature(scope)
         caller = None
-        if authorization is not None and self._callers is not None:
-            caller = await self._callers.find(authorization)
+        if self._callers is not None:
+            if authorization is not None:
+                caller = await self._callers.find(authorization)
+            elif signature is not None and rule.opened_by_signatures(scope["method"]):
+                caller = await self._callers.find_signer(signature)
         if caller is None:
-            raise _unnamed(scope["path"], wrong=authorization is not None)
+            wrong = _WRONG_TOKEN if authorization is not None else _WRONG_SIGNATURE if signature is not None else None
+            raise _unnamed(scope["path"], wrong)
         admission = Admission(caller, EVERY_SPACE if rule.everywhere else space, rule)
         # Tags are read once the caller may see the space: before that, mistakes in them tell nothing.
         admission.require_sight()
@@ -120,9 +138,12 @@ def _hidden(space: str) -> NotFound:
     return NotFound("there is nothing here for this token" if space == EVERY_SPACE else f"there is no space {space!r}")
 
 
-def _unnamed(path: str, *, wrong: bool) -> HttpProblem:
-    """Problem of a caller without a valid token, with challenges that clients of `path` understand."""
-    said = "the token is not valid: unknown, expired or revoked" if wrong else UNAUTHORIZED.advice
+def _unnamed(path: str, wrong: str | None) -> HttpProblem:
+    """Problem of a caller without a valid token, with challenges that clients of `path` understand.
+
+    `wrong` says what is the matter with the credential; None without one.
+    """
+    said = wrong or UNAUTHORIZED.advice
     bearer = 'Bearer realm="protoslice"' + (', error="invalid_token"' if wrong else "")
     # Clients of OCI registries take Bearer for the URL of a service that gives out tokens.
     challenge = _BASIC if "/v2/" in path else f"{bearer}, {_BASIC}"

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from protoslice.errors import Conflict, InvalidInput, NotFound
 from protoslice.server.access.decision import EVERY_SPACE, Grant, Principal, Scope
+from protoslice.server.access.signatures import signing_key
 from protoslice.server.access.tokens import Token, is_token_id, new_token
 from protoslice.storage import Storage
 from protoslice.stores import ResultPage
@@ -61,6 +62,11 @@ class TokenRecord:
         return Principal(self.id, self.name, (self.grant,))
 
     @property
+    def signing_key(self) -> bytes:
+        """Key of the URLs that the token signs."""
+        return signing_key(self.hash)
+
+    @property
     def expired(self) -> bool:
         """True when its time is over."""
         return self.expires is not None and self.expires.timestamp() <= time.time()
@@ -85,11 +91,15 @@ class Tokens:
 
     async def find(self, token: Token) -> TokenRecord | None:
         """The record of a token that is valid now; None for every other."""
+        record = await self.get(token.id)
+        return record if record is not None and token.proves(record.hash) else None
+
+    async def get(self, id: str) -> TokenRecord | None:
+        """The record of the token of an id, None unless it is valid now; the id alone proves nothing."""
         with suppress(NotFound):
-            data, _ = await self._records.read(keys.TOKENS / token.id)
+            data, _ = await self._records.read(keys.TOKENS / id)
             record = _decoded(data)
-            if token.proves(record.hash) and not record.expired:
-                return record
+            return None if record.expired else record
         return None
 
     async def page(self, space: str, limit: int, cursor: str | None) -> ResultPage[TokenRecord]:

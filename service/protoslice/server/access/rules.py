@@ -37,6 +37,12 @@ class Rule:
     tags: TagPlace = TagPlace.NOWHERE
     everywhere: bool = False
     """True for a route that concerns all spaces: a grant in one of them is not enough."""
+    signed: bool = False
+    """True for a route that changes something and that signed URLs open too, as they do reading."""
+
+    def opened_by_signatures(self, method: str) -> bool:
+        """True when a signed URL is permission enough for a request of `method`."""
+        return self.signed or (self.scope is Scope.READ and method in {"GET", "HEAD"})
 
 
 _OPEN: Final = Rule(None)
@@ -100,6 +106,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "GET /v1/tags/{tag}": _READ,
     "PUT /v1/tags/{tag}": Rule(Scope.WRITE, TagPlace.PATH),
     "DELETE /v1/tags/{tag}": Rule(Scope.DELETE, TagPlace.PATH),
+    "POST /v1/sign": _READ,
     "GET /v1/tokens": _TOKENS,
     "POST /v1/tokens": _TOKENS,
     "DELETE /v1/tokens/{id}": _TOKENS,
@@ -133,7 +140,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "GET /{name:repository}/resolve/{revision}/{path:path}": _READ,
     "POST /datasets/{name:repository}.git/info/lfs/objects/batch": _COMMIT,
     "POST /{name:repository}.git/info/lfs/objects/batch": _COMMIT,
-    "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}": _COMMIT,
+    "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}": Rule(Scope.WRITE, TagPlace.REPOSITORY, signed=True),
     # MLflow, whose clients send the token as Bearer or as the password of Basic.
     "GET /api/3.0/mlflow/server-info": _OPEN,
     f"GET {_MLFLOW}/artifacts": _READ,

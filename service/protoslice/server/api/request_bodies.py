@@ -55,6 +55,20 @@ class CreateToken(RequestBody):
     every_space: bool = Field(default=False, description="True for a token that holds in all spaces.")
 
 
+class SignUrl(RequestBody):
+    """Something to read, and the time for which its URL shall be permission enough."""
+
+    path: str = Field(
+        pattern=r"^/v1/stores/[!$-~]*$",
+        max_length=8000,
+        description="Path and query behind the space, percent-encoded as it will be asked for.",
+        examples=["/v1/stores/model/files/weights.safetensors"],
+    )
+    expires_seconds: Annotated[StrictInt, Field(gt=0, le=604_800)] = Field(
+        default=3600, description="Time until the URL ends."
+    )
+
+
 class AskedPiece(BaseModel):
     """A piece that somebody has and may not need to send."""
 

@@ -1,21 +1,23 @@
-"""Tokens: making, listing and revoking."""
+"""Tokens: making, listing and revoking them, and signing URLs by them."""
 
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from protoslice.errors import Unsupported
 from protoslice.server.access.decision import EVERY_SPACE, Grant, Scope
-from protoslice.server.access.places import space_of
+from protoslice.server.access.places import space_of, url_of
 from protoslice.server.access.records import NewToken, TokenRecord
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.json_answers import json_answer, page_answer
 from protoslice.server.api.models import PageModel
-from protoslice.server.api.request_bodies import CreateToken
+from protoslice.server.api.request_bodies import CreateToken, SignUrl
 from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.services import Given, Services
 
@@ -41,6 +43,13 @@ class NewTokenModel(TokenModel):
     """Facts about a new token, and the token, which is told this once."""
 
     token: str
+
+
+class SignedUrlModel(BaseModel):
+    """A URL that is permission to read what it names."""
+
+    url: str
+    expires: str
 
 
 @router.post(
@@ -94,6 +103,31 @@ async def revoke_token(request: Request, services: Given, id: str, every_space: 
     return Response(status_code=204)
 
 
+@router.post(
+    "/v1/sign",
+    operation_id="sign_url",
+    status_code=201,
+    response_model=SignedUrlModel,
+    responses=problems(401, 403, 404, 413, 422),
+    summary="Sign a URL",
+)
+async def sign_url(request: Request, services: Given, body: SignUrl) -> Response:
+    """Make a URL by which anybody reads what the caller may read, until the URL or the token ends."""
+    if services.admission is None:
+        raise Unsupported("this service asks nobody for a token: its URLs need no signature")
+    end = int(time.time()) + body.expires_seconds
+    signed = services.admission.sign("GET", url_of(request.scope, body.path), end)
+    if signed is None:
+        raise Unsupported("a JWT signs no URLs: sign with a token of this service")
+    url = f"{request.url.scheme}://{request.url.netloc}{signed}"
+    said = {"url": url, "expires": _as_text(datetime.fromtimestamp(end, UTC))}
+    return json_answer(request, said, status=201, headers=_NO_STORE)
+
+
+def _as_text(time: datetime) -> str:
+    return time.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
 def _where(request: Request, services: Services, every_space: bool) -> str:
     if every_space:
         services.require(Scope.ADMIN, EVERY_SPACE)
@@ -107,6 +141,6 @@ def _as_json(record: TokenRecord) -> dict[str, Any]:
         "space": record.grant.space,
         "scopes": sorted(record.grant.scopes),
         "tags": list(record.grant.tags),
-        "created": record.created.isoformat(timespec="seconds").replace("+00:00", "Z"),
-        "expires": record.expires and record.expires.isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "created": _as_text(record.created),
+        "expires": record.expires and _as_text(record.expires),
     }

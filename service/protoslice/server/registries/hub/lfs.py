@@ -45,7 +45,7 @@ async def plan_model_files(request: Request, services: Given, name: str, body: B
 @takes_body(PART_BODY)
 @answering
 async def send_file(request: Request, services: Given, kind: str, name: str, upload: str) -> Response:
-    """Take the bytes of a file; the random id of its upload is the permission, as clients send no other."""
+    """Take the bytes of a file; the signature of the URL is the permission, as clients send no other."""
     uploads = services.stores.uploads
     found = await uploads.get(upload)
     if found.sha256 is None or found.path != found.sha256:
@@ -74,7 +74,11 @@ async def _planned(request: Request, services: Services, kind: str, name: str, b
     new = [each for each in body.objects if await known.find(each.oid) is None]
     uploads = await map_concurrently(lambda each: repository.staged.begin(each.oid, each.size, client), new)
     base = f"{str(request.base_url).rstrip('/')}{_UPLOADS}/{kind}/{name}"
-    hrefs = {each.oid: f"{base}/{upload.id}" for each, upload in zip(new, uploads, strict=True) if not upload.is_whole}
+    hrefs = {
+        each.oid: services.signed("PUT", f"{base}/{upload.id}")
+        for each, upload in zip(new, uploads, strict=True)
+        if not upload.is_whole
+    }
     objects = [_object_json(each, hrefs.get(each.oid)) for each in body.objects]
     return JSONResponse({"transfer": "basic", "objects": objects}, media_type=_MEDIA)
 

@@ -1,0 +1,201 @@
+"""Signed URLs: what they open, for how long, and every way to bend one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import pytest
+from tests.server.access.closed import bearer, closed_service, token_for
+from tests.support.asgi import Asked, ask
+from tests.support.stores import onnx
+
+from protoslice.server.access.decision import Scope
+from protoslice.server.access.signatures import UrlSignature, sign
+from protoslice.server.app import Application
+
+DATA = onnx(300)
+FILE = "/v1/stores/m/files/m.onnx"
+
+
+class Signed(NamedTuple):
+    """A service with a store in the space `own`, a token, and a signed target that reads a file."""
+
+    app: Application
+    token: str
+    target: str
+
+    async def get(self, target: str, method: str = "GET", **headers: str) -> Asked:
+        """The answer to a request without a token."""
+        return await ask(self.app, method, target, headers=headers)
+
+
+async def signed_target(app: Application, token: str, path: str = FILE, space: str = "own", seconds: int = 60) -> str:
+    """A signed path and query."""
+    body = json.dumps({"path": path, "expires_seconds": seconds}).encode()
+    headers = bearer(token) | {"content-type": "application/json"}
+    told = await ask(app, "POST", f"/spaces/{space}/v1/sign", body, headers)
+    assert told.status == 201, told.text
+    assert "no-store" in told.headers["cache-control"]
+    parts = urlsplit(json.loads(told.body)["url"])
+    return f"{parts.path}?{parts.query}"
+
+
+def with_signed(work: Callable[[Signed], Awaitable[None]], *scopes: Scope) -> None:
+    """Do `work` with a signed target."""
+
+    async def run(app: Application) -> None:
+        token = await token_for(app, *(scopes or (Scope.READ, Scope.WRITE, Scope.ADMIN)))
+        put = "/spaces/own/v1/stores?filename=m.onnx&tag=m"
+        assert (await ask(app, "PUT", put, DATA, bearer(token))).status == 201
+        await work(Signed(app, token, await signed_target(app, token)))
+
+    closed_service(run)
+
+
+def test_a_signed_url_reads_with_ranges_and_without_a_token() -> None:
+    async def work(it: Signed) -> None:
+        whole = await it.get(it.target)
+        assert (whole.status, whole.body) == (200, DATA)
+        assert "private" in whole.headers["cache-control"]
+        assert whole.headers["referrer-policy"] == "no-referrer"
+        assert not any("psl-signature" in value for value in whole.headers.values())
+        part = await it.get(it.target, range="bytes=10-19")
+        assert (part.status, part.body) == (206, DATA[10:20])
+        assert (await it.get(it.target, "HEAD")).headers["content-length"] == str(len(DATA))
+        assert (await it.get(it.target.partition("?")[0])).status == 401
+
+    with_signed(work)
+
+
+def test_the_query_that_was_signed_counts() -> None:
+    async def work(it: Signed) -> None:
+        target = await signed_target(it.app, it.token, "/v1/stores/m/tree?depth=1")
+        found = await it.get(target)
+        assert found.status == 200
+        asked = await ask(it.app, "GET", "/spaces/own/v1/stores/m/tree?depth=1", headers=bearer(it.token))
+        assert found.body == asked.body
+        assert (await it.get(target.replace("depth=1", "depth=2"))).status == 401
+
+    with_signed(work)
+
+
+BENT: dict[str, Callable[[str], str]] = {
+    "another proof": lambda url: url[:-1] + ("0" if url[-1] != "0" else "1"),
+    "no proof": lambda url: url.partition("&psl-signature")[0],
+    "an empty proof": lambda url: url[:-64],
+    "a longer proof": lambda url: url + "0",
+    "upper case": lambda url: url[:-64] + url[-64:].upper() + "A",
+    "a later end": lambda url: url.replace("psl-expires=", "psl-expires=9"),
+    "another token": lambda url: url.replace("psl-token=", "psl-token=x")[:-1],
+    "a parameter in front": lambda url: url.replace("?", "?depth=1&"),
+    "a parameter between": lambda url: url.replace("&psl-signature", "&depth=1&psl-signature"),
+    "a parameter behind": lambda url: url + "&depth=1",
+    "another space": lambda url: url.replace("/own/", "/other/"),
+    "the default space": lambda url: url.replace("/spaces/own", ""),
+    "another file": lambda url: url.replace("m.onnx", "n.onnx"),
+    "another view": lambda url: url.replace("/files/m.onnx", "/tree"),
+    "double slash": lambda url: url.replace("/files/", "//files/"),
+    "dots": lambda url: url.replace("/own/", "/other/../own/"),
+    "an encoded dot": lambda url: url.replace("m.onnx", "m%2eonnx"),
+    "an encoded slash": lambda url: url.replace("files/m", "files%2Fm"),
+    "NUL": lambda url: url.replace("m.onnx", "m.onnx%00"),
+    "a line": lambda url: url.replace("m.onnx", "m.onnx%0d%0aauthorization:x"),
+}
+
+
+@pytest.mark.parametrize("name", BENT)
+def test_a_bent_url_opens_nothing(name: str) -> None:
+    async def work(it: Signed) -> None:
+        bent = BENT[name](it.target)
+        assert bent != it.target
+        got = await it.get(bent)
+        assert got.status in {401, 404}, got
+        assert DATA not in got.body
+        assert "psl-signature=" not in got.text
+
+    with_signed(work)
+
+
+@pytest.mark.parametrize("method", ["PUT", "POST", "DELETE", "PATCH", "OPTIONS"])
+def test_a_url_is_for_reading(method: str) -> None:
+    async def work(it: Signed) -> None:
+        assert (await it.get(it.target, method)).status in {401, 405}
+        assert (await it.get(it.target, "GET", **{"x-http-method-override": "DELETE"})).status == 200
+        store = it.target.replace("/files/m.onnx", "")
+        assert (await it.get(store, "DELETE")).status == 401
+
+    with_signed(work)
+
+
+def test_a_proof_for_a_route_that_signatures_do_not_open_is_none() -> None:
+    async def work(it: Signed) -> None:
+        tokens = it.app.services.gate.tokens
+        id = it.target.partition("psl-token=")[2][:10]
+        record = await tokens.get(id)
+        assert record is not None
+        end = int(time.time()) + 60
+        for method, path in (("DELETE", "/v1/tags/m"), ("GET", "/v1/tokens"), ("POST", "/v1/chunks/missing")):
+            target = sign(record.signing_key, id, method, f"/spaces/own{path}", end)
+            assert (await it.get(target, method)).status == 401, path
+        assert (await it.get(sign(record.signing_key, id, "GET", f"/spaces/own{FILE}", end))).status == 200
+        assert (await it.get(sign(record.signing_key, id, "GET", f"/spaces/other{FILE}", end))).status == 404
+
+    with_signed(work)
+
+
+def test_a_url_ends_by_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    key, now = hashlib.sha256(b"key").digest(), 1_000_000
+    said = sign(key, "0123456789", "GET", "/x", now + 60)
+    signature = UrlSignature("0123456789", now + 60, b"GET " + said.partition("&psl-sig")[0].encode(), said[-64:])
+    assert "psl-signature" not in repr(signature)
+    for clock, valid in ((now + 59.9, True), (now + 60, False)):
+        monkeypatch.setattr(time, "time", lambda clock=clock: clock)
+        assert signature.proves(key) is valid
+    assert not signature.proves(hashlib.sha256(b"other").digest())
+
+
+def test_a_revoked_token_takes_its_urls_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("protoslice.server.access.credentials.KNOWN_SECONDS", 0.0)
+
+    async def work(it: Signed) -> None:
+        assert (await it.get(it.target)).status == 200
+        await it.app.services.gate.tokens.revoke(it.target.partition("psl-token=")[2][:10], "own")
+        assert (await it.get(it.target)).status == 401
+
+    with_signed(work)
+
+
+def test_paths_that_are_no_view_are_not_signed() -> None:
+    async def work(it: Signed) -> None:
+        headers = bearer(it.token) | {"content-type": "application/json"}
+        for path in ("/v1/tokens", "//v1/stores/x", "/spaces/other/v1/stores/x", "/v1/stores/a b", "/v1/stores/a#b",
+                     "/v1/stores/a\r\nb", "/v1/stores/a\n", "/v1/stores/\x00", "https://x/v1/stores/a"):  # fmt: skip
+            body = json.dumps({"path": path}).encode()
+            assert (await ask(it.app, "POST", "/spaces/own/v1/sign", body, headers)).status == 400, path
+
+    with_signed(work)
+
+
+def test_lfs_uploads_go_to_urls_that_need_no_token() -> None:
+    async def work(it: Signed) -> None:
+        headers = bearer(it.token) | {"content-type": "application/json"}
+        made = json.dumps({"name": "a/x", "type": "model"}).encode()
+        assert (await ask(it.app, "POST", "/spaces/own/api/repos/create", made, headers)).status == 200
+        oid = hashlib.sha256(DATA).hexdigest()
+        asked = {"operation": "upload", "transfers": ["basic"], "objects": [{"oid": oid, "size": len(DATA)}]}
+        wanted = json.dumps(asked).encode()
+        told = await ask(it.app, "POST", "/spaces/own/a/x.git/info/lfs/objects/batch", wanted, headers)
+        parts = urlsplit(json.loads(told.body)["objects"][0]["actions"]["upload"]["href"])
+        target = f"{parts.path}?{parts.query}"
+        assert (await ask(it.app, "PUT", parts.path, DATA)).status == 401
+        assert (await ask(it.app, "PUT", target.replace("/own/", "/other/"), DATA)).status == 401
+        assert (await ask(it.app, "PUT", target, DATA)).status == 200
+        again = await ask(it.app, "POST", "/spaces/own/a/x.git/info/lfs/objects/batch", wanted, headers)
+        assert "actions" not in json.loads(again.body)["objects"][0]
+
+    with_signed(work)
