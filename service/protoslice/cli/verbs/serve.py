@@ -56,7 +56,7 @@ def serve(
 
 
 def config(as_json: Json = False) -> None:
-    """Show every setting of the service, secrets hidden, and whom its issuers let in.
+    """Show every setting of the service, and the rules of its issuers.
 
     Example: protoslice config --json
     """
