@@ -94,8 +94,8 @@ class Application(FastAPI):
         self.recorder = Recorder(services.metrics, RequestLog())
         for module in _ROUTES:
             self.include_router(module.router)
-        # MLflow first: a repository of the hub may be called anything but what MLflow asks for.
-        for router in (*mlflow.ROUTERS, *hub.ROUTERS, oci.ROUTER):
+        # The hub last: its repositories may be called anything but what the others ask for.
+        for router in (oci.ROUTER, *mlflow.ROUTERS, *hub.ROUTERS):
             self.include_router(router)
         check_rules(rows_of(self.router.routes) | {view.row for view in VIEWS})
         for kind in HANDLED:
