@@ -8,6 +8,7 @@ from protoslice.sources.source import RangeSource
 
 __all__ = [
     "DEFAULT_FLOOR",
+    "SHORTEST_PIECE",
     "BlockSums",
     "Bundle",
     "ChunkHasher",

@@ -11,8 +11,9 @@ from tests.support.stores import onnx, opened
 from protoslice.drafts import DraftEntry, DraftFile, Drafts, NoDraft, UnknownPart, new_session
 from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded
 from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.stores import IngestRequest, Stores
+from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.layout import keys
+from protoslice.stores.uploads import UploadOptions
 
 LARGE = onnx(7, 50_000)
 
@@ -95,6 +96,18 @@ def test_parts_come_in_any_order_and_twice() -> None:
         assert await content(stores, await drafts.get("r/m.onnx")) == LARGE
 
     in_drafts(work)
+
+
+def test_parts_that_have_come_count_for_no_limit_of_open_uploads() -> None:
+    async def run() -> None:
+        options = StoreOptions(uploads=UploadOptions(max_open=3, max_open_per_client=2))
+        async with opened(MemoryStorage(), options) as stores:
+            drafts, session, sent = Drafts(stores), new_session(), list[tuple[int, str]]()
+            for number in range(1, 8):
+                sent.append((number, await drafts.put_part(session, number, pieces(b"%d" % number), "ann")))
+            assert await content(stores, await drafts.join("r/f", session, sent)) == b"1234567"
+
+    asyncio.run(run())
 
 
 def test_a_part_belongs_to_its_session_and_number() -> None:

@@ -56,7 +56,9 @@ class Drafts:
         """Take a part of a file, in any order and any number of times; returns the id that `join` takes."""
         wanted = NewUpload(partial=True, path="part", client=client, client_metadata=f"{_PART}{session} {number}")
         upload = await self._stores.uploads.create(wanted)
-        return (await self._stores.uploads.append(upload.id, Body(pieces=pieces, offset=0, last=True))).id
+        await self._stores.uploads.append(upload.id, Body(pieces=pieces, offset=0, last=True))
+        await self._stores.uploads.set_aside(upload.id)  # a file has thousands of parts
+        return upload.id
 
     async def join(self, path: str, session: str, parts: Sequence[tuple[int, str]]) -> DraftFile:
         """Make the file at `path` of numbered parts; `UnknownPart` for one that the session did not take."""

@@ -35,6 +35,7 @@ class StagedFiles:
         assert upload.sha256 is not None, "an upload that is staged was begun with its digest"
         data = json.dumps({"upload": upload.id}).encode()
         await self._records.set(keys.staged(self._history, upload.sha256), data)
+        await self._stores.uploads.set_aside(upload.id)
 
     async def find(self, sha256: str) -> Upload | None:
         """The complete upload with this SHA-256; None when there is none, or it has expired."""

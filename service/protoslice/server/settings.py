@@ -168,7 +168,7 @@ class Settings(BaseSettings):
         default=None,
         ge=0,
         description="Resumable uploads of one client that are kept; more are answered 429, and 0 is no limit. When "
-        "empty: a quarter of `PROTOSLICE_MAX_OPEN_UPLOADS`, at least 64.",
+        "empty: half of `PROTOSLICE_MAX_OPEN_UPLOADS`, at least 64.",
     )
     upload_begin_seconds: float = Field(
         default=defaults.UPLOAD_BEGIN_SECONDS,
@@ -286,7 +286,7 @@ class Settings(BaseSettings):
 
     def open_uploads_per_client(self) -> int:
         """Limit of open resumable uploads of one client; 0 is no limit."""
-        return _share(self.max_open_uploads_per_client, self.max_open_uploads // 4, 64)
+        return _share(self.max_open_uploads_per_client, self.max_open_uploads // 2, 64)
 
     def plain_storage_options(self) -> dict[str, str]:
         """The options of the storage backend, secrets and all."""

@@ -94,11 +94,11 @@ def test_open_uploads_of_one_client(serving: Any) -> None:
     with serving() as live:
         with connected(live, GREEDY) as connection:
             statuses = []
-            for _ in range(300):
+            for _ in range(550):
                 connection.sendall(BEGIN + b"\r\n")
                 statuses.append(read_answer(connection).status)
-        assert statuses == [201] * 250 + [429] * 50
-        assert_over(asked(live, GREEDY, BEGIN + b"\r\n"), "250 uploads of this client")
+        assert statuses == [201] * 500 + [429] * 50
+        assert_over(asked(live, GREEDY, BEGIN + b"\r\n"), "500 uploads of this client")
         assert asked(live, HONEST, BEGIN + b"\r\n").status == 201
 
 

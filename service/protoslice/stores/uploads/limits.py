@@ -50,6 +50,10 @@ class OpenUploadLimits:
         """Count a new upload of `client`."""
         self._open[client] += 1
 
+    def give(self, client: str) -> None:
+        """Count an upload of `client` no longer."""
+        self._open[client] = max(0, self._open[client] - 1)
+
     def _fault(self, client: str) -> TooMany | None:
         """The error when `client` may begin no upload now; None when it may."""
         most, each = self._options.max_open, self._options.max_open_per_client

@@ -191,6 +191,13 @@ class Uploads:
         await self._making.fill(ingest, {path: uploads}, IngestRequest(), {path: sha256})
         await self._note_use(found.values())
 
+    async def set_aside(self, upload_id: str) -> None:
+        """Count a complete upload no longer among the open ones: a protocol keeps it until it is named."""
+        held = await self._finished(upload_id)
+        if not held.upload.used:
+            await self._note_use([held])
+            self._room.give(held.upload.client)
+
     async def content(self, upload_id: str) -> AsyncGenerator[bytes]:
         """Bytes of a complete upload, which stays as it is."""
         upload = (await self._finished(upload_id)).upload
