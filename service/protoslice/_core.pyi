@@ -16,6 +16,7 @@ __all__ = [
     "Computed",
     "CoreFile",
     "Declarations",
+    "Delta",
     "Descriptors",
     "Document",
     "Finding",
@@ -478,6 +479,20 @@ class Statistics:
         tuple[float, float, float, float] | None,
         tuple[float, float, list[int]] | None,
     ]: ...
+
+@final
+class Delta:
+    """Distances of the elements of two tensors of one type, read piece by piece."""
+
+    def __new__(cls, dtype: str) -> Self: ...
+    def read(
+        self,
+        one: tuple[Rope, Sequence[RangeSource]],
+        other: tuple[Rope, Sequence[RangeSource]],
+        start: int,
+        end: int,
+    ) -> None: ...
+    def found(self) -> tuple[tuple[int, int, int, int], float, float, float | None]: ...
 
 @final
 class Sources:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, Literal
 
 UNKNOWN: Final = "unknown"
 """The type of a root whose type is not known; in a request, the wish that no schema is used."""
@@ -246,6 +246,51 @@ class TensorStatistics:
     """Standard deviation of the elements looked at."""
     histogram: Histogram | None
     """The finite elements in at most 64 bins; None without one."""
+
+
+Compared = Literal["file", "tensor", "part"]
+Change = Literal["added", "removed", "changed", "renamed", "reordered"]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing in which a second model differs from a first."""
+
+    what: Compared
+    path: str
+    """Path of a file or a part, name of a tensor: in the second model, or in the first for a removal."""
+    change: Change
+    before: int | None
+    """Size in the first model, in bytes; None for an addition."""
+    after: int | None
+    """Size in the second model, in bytes; None for a removal."""
+    detail: str = ""
+    address: str = ""
+    """Address of a tensor in the second model, path of a part; empty for files and removed tensors."""
+    was: str = ""
+    """Address or path in the first model; empty for files and added tensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorDelta:
+    """Distances between the elements of two tensors; halves of complex numbers are elements of their own."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    elements: int
+    """Number of elements of that shape."""
+    looked_at: int
+    """Number of elements that were compared; less than `elements` for a sample."""
+    changed: int
+    """Number of these that differ."""
+    incomparable: int
+    """Number of changed elements of which one is NaN or infinite; the rest is told of the others."""
+    max: float | None
+    """Greatest distance of two elements; None where there are no finite ones, or beyond 64-bit floats."""
+    mean: float | None
+    """Mean distance of the elements."""
+    cosine: float | None
+    """Cosine of the angle between both as vectors; None where one of them is zero."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ mod _core {
     #[pymodule_export]
     use super::source::{Computed, CoreFile, Sources};
     #[pymodule_export]
-    use super::statistics::Statistics;
+    use super::statistics::{Delta, Statistics};
 
     #[pymodule_export]
     const DEFAULT_FLOOR: u64 = wire::scan::DEFAULT_FLOOR;

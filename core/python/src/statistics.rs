@@ -1,4 +1,4 @@
-//! `_core.Statistics`: statistics of the elements of tensors.
+//! `_core.Statistics` and `_core.Delta`: statistics of the elements of tensors, and of the distances of two.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -15,6 +15,9 @@ type Counts = (u64, u64, u64, u64);
 type Moments = (f64, f64, f64, f64);
 /// Beginning of the first bin, width of each, and their counts.
 type Bins = (f64, f64, Vec<u64>);
+
+/// All pairs, those that differ, those of them without a distance, and pairs of finite numbers.
+type Pairs = (u64, u64, u64, u64);
 
 /// Statistics of elements of one type, read piece by piece.
 #[pyclass(frozen, module = "protoslice._core")]
@@ -52,5 +55,39 @@ impl Statistics {
         let moments = found.moments().map(|each| (each.min, each.max, each.mean, each.deviation()));
         let bins = found.bins(most).map(|bins| (bins.start, bins.width, bins.counts));
         ((counts.all, counts.zeros, counts.nans, counts.infinities), moments, bins)
+    }
+}
+
+/// Distances of the elements of two tensors of one type, read piece by piece.
+#[pyclass(frozen, module = "protoslice._core")]
+pub(crate) struct Delta(Mutex<statistics::Delta>);
+
+/// A rope, and its sources.
+type Side<'py> = (Bound<'py, Rope>, Vec<Bound<'py, PyAny>>);
+
+#[pymethods]
+impl Delta {
+    #[new]
+    fn new(py: Python<'_>, dtype: &str) -> PyResult<Self> {
+        let made = statistics::Delta::new(dtype);
+        made.map(|made| Self(Mutex::new(made))).map_err(|error| errors::raise(py, error))
+    }
+
+    /// Takes the pairs of elements in the bytes of both sides, each a rope and its sources, from `start` up to `end`.
+    fn read(&self, py: Python<'_>, one: Side<'_>, other: Side<'_>, start: u64, end: u64) -> PyResult<()> {
+        let (ours, theirs) = (Sources::new(&one.1)?, Sources::new(&other.1)?);
+        let (one, other) = (&one.0.get().0, &other.0.get().0);
+        py.detach(|| {
+            let mut found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            ours.with(Some(one), |before| theirs.with(Some(other), |after| found.read(before, after, start, end)))
+        })
+        .map_err(|error| errors::raise(py, error))
+    }
+
+    /// Counts of the pairs so far, and their greatest distance, the sum of all, and the cosine of both as vectors.
+    fn found(&self) -> (Pairs, f64, f64, Option<f64>) {
+        let found = self.0.lock().unwrap_or_else(PoisonError::into_inner).distances();
+        let pairs = (found.all, found.changed, found.incomparable, found.finite);
+        (pairs, found.max, found.sum, found.cosine())
     }
 }

@@ -127,6 +127,8 @@ class AsyncClient:
     signatures = _iterator(Client.signatures)
     tensor = _coroutine(Client.tensor)
     stats = _coroutine(Client.stats)
+    diff = _iterator(Client.diff)
+    tensor_delta = _coroutine(Client.tensor_delta)
 
     async def records(
         self, ref: str, *, file: str | None = None, framing: str | None = None, type: str | None = None

@@ -28,6 +28,7 @@ from protoslice.errors import Conflict, IntegrityError, InvalidInput, Unsupporte
 from protoslice.facts import (
     AccessToken,
     ChunkEntry,
+    Difference,
     Node,
     Piece,
     RecordsSummary,
@@ -37,6 +38,7 @@ from protoslice.facts import (
     Signature,
     Store,
     Tag,
+    TensorDelta,
     TensorEntry,
     TensorStatistics,
 )
@@ -288,6 +290,22 @@ class Client(ClosedAtEnd):
         )
         said = self._connection.call("GET", self._view(ref, "tensors", name), params=params, slow=True)
         return read_json(TensorStatistics, said.json())
+
+    def diff(self, before: str, after: str) -> Iterator[Difference]:
+        """Differences of the store `after` from the store `before`, compared by the service: at most 10 000."""
+        return self._each(Difference, self._view(after, "diff"), _params(before=before), slow=True)
+
+    def tensor_delta(
+        self, before: str, after: str, name: str, *, was: str | None = None, sample: int | None = None
+    ) -> TensorDelta:
+        """Distances of the elements of the tensor `was` of `before` and the tensor `name` of `after`.
+
+        `was` is the same name unless given. Elements are compared up to `sample` (16 777 216 unless given, 0 for all),
+        else a spread sample of them.
+        """
+        params = _params(before=before, was=was, sample=None if sample is None else str(sample))
+        said = self._connection.call("GET", self._view(after, "diff", name), params=params, slow=True)
+        return read_json(TensorDelta, said.json())
 
     def records(
         self, ref: str, *, file: str | None = None, framing: str | None = None, type: str | None = None

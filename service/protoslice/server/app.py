@@ -25,6 +25,7 @@ from protoslice.server.api.problems import METHOD, HttpProblem
 from protoslice.server.api.routes import (
     arriving,
     assembly,
+    comparing,
     drafts,
     intake,
     json_views,
@@ -65,8 +66,8 @@ _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 """The methods that some route has."""
 
 _ROUTES: Final = (
-    intake, stores, uploads, arriving, assembly, drafts, pieces, json_views, tags, schemas, spaces, tokens, operations,
-    pages,
+    intake, stores, uploads, arriving, assembly, drafts, pieces, json_views, comparing, tags, schemas, spaces, tokens,
+    operations, pages,
 )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from protoslice.errors import (
     UnsoundModel,
     Unsupported,
 )
-from protoslice.facts import UNKNOWN, ModelReport, Piece, PiecePlace, Removed, Restored, Store
+from protoslice.facts import UNKNOWN, ModelReport, Piece, PiecePlace, Removed, Restored, Store, TensorDelta
 from protoslice.schema import TypeSchema
 from protoslice.storage import ObjectKey, PrefixStorage, Storage, probe
 from protoslice.stores.cache import BlockCache
@@ -50,6 +50,7 @@ from protoslice.stores.names import check_request, check_tag, is_id, is_id_prefi
 from protoslice.stores.open_stores import OpeningTerms, OpenStores
 from protoslice.stores.options import StoreOptions
 from protoslice.stores.paging import ResultPage
+from protoslice.stores.reading.comparisons import Comparisons, StoreComparison
 from protoslice.stores.reading.opened import OpenStore
 from protoslice.stores.reading.pieces import Pieces
 from protoslice.stores.reading.soundness import is_sound
@@ -101,6 +102,7 @@ class Stores:
         self._store_pages = StorePages(storage, self._manifests, self._tags)
         self._uploads = Uploads(storage, self._worker, self._claims, self.ingest, self._types, options.uploads)
         self._pieces = Pieces(storage, self._worker)
+        self._comparisons = Comparisons(self._worker)
         # Local files lie in the cache of the system, and what no other process sees in memory.
         distant = storage.abilities.shared and not storage.abilities.open_file
         cache: BlockCache | None = beside._cache if beside else None
@@ -353,6 +355,14 @@ class Stores:
         """A page of the pieces of a store's files, which cover all files in order."""
         store = await self.view(ref)
         return (await self._pieces.of(store)).page(limit, cursor)
+
+    async def compare(self, before: str, after: str) -> StoreComparison:
+        """In what the store `after` differs from the store `before`."""
+        return await self._comparisons.of(await self.view(before), await self.view(after))
+
+    async def tensor_delta(self, before: str, after: str, was: str, name: str, sample: int | None) -> TensorDelta:
+        """Distances of the elements of a tensor of two stores; see `Comparisons.delta`."""
+        return await self._comparisons.delta(await self.view(before), await self.view(after), was, name, sample)
 
     async def locate(self, wanted: Mapping[str, int], refs: Sequence[str] | None) -> Sequence[PiecePlace]:
         """Places of the pieces in `wanted` (digest to size), in the stores `refs` or the newest ones.

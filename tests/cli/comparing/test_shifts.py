@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.support.proxy import FaultyProxy, faulty_proxy
 
 from protoslice import schema
-from protoslice.cli.comparing.comparison import ComparedPiece, PieceList
+from protoslice.cli.comparing.pieces import ComparedPiece, PieceList
 from protoslice.cli.comparing.shifts import FETCHED_BLOCK, Local, places_in
 from protoslice.client import Client
 from protoslice.sources.files import BytesSource

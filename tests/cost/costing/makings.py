@@ -100,7 +100,21 @@ def nothings(count: int, mark: int) -> bytes:
 
 def nodes(http: httpx.Client) -> str:
     """A store of 120 kB: nodes with short names."""
-    return stored(http, b"\x08\x08" + field(7, b"".join(field(1, field(3, b"n%05d" % n)) for n in range(12_000))))
+    return stored(http, named_nodes(b"n"))
+
+
+def versions(*models: bytes) -> Make:
+    """The stores of two models, of which the second is compared with the first."""
+
+    def make(http: httpx.Client) -> tuple[str, ...]:
+        return tuple(stored(http, model) for model in models)
+
+    return make
+
+
+def named_nodes(name: bytes, count: int = 12_000) -> bytes:
+    """A graph of nodes whose names begin with `name`."""
+    return b"\x08\x08" + field(7, b"".join(field(1, field(3, b"%b%05d" % (name, n))) for n in range(count)))
 
 
 def meta_graphs(http: httpx.Client) -> str:

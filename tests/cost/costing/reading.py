@@ -20,11 +20,14 @@ from costing.makings import (
     long_paths,
     medium,
     meta_graphs,
+    named_nodes,
     nodes,
+    nothings,
     of_schema,
     shards,
     small,
     stream,
+    versions,
 )
 from costing.table import KIB, MIB, Budget, Row, get
 
@@ -425,6 +428,30 @@ READING: Final = (
         given=empty_tensors(18, 2000),
         status=200,
         budget=Budget(calls=20, work=300 * 2000, written_room=_FACTS),
+    ),
+    *(
+        Row(
+            route=f"GET {_STORE}/diff",
+            worst=worst,
+            ask=lambda stores: get(f"/v1/stores/{stores[1]}/diff?before={stores[0]}"),
+            given=versions(*models),
+            status=200,
+            budget=Budget(calls=200, work=None, written_room=4 * _FACTS),
+        )
+        for worst, models in (
+            ("12 000 nodes, all called otherwise", (named_nodes(b"n"), named_nodes(b"m"))),
+            ("20 000 tensors without a name, and one more", (nothings(EMPTY, 21), nothings(EMPTY + 1, 21))),
+        )
+    ),
+    Row(
+        route=f"GET {_STORE}/diff/{{name:path}}",
+        worst="the last of 20 000 empty tensors",
+        ask=lambda stores: get(
+            f"/v1/stores/{stores[1]}/diff/path:graph.initializer[19999]?before={stores[0]}&sample=0"
+        ),
+        given=versions(nothings(EMPTY, 22), nothings(EMPTY, 23)),
+        status=(200, 422),
+        budget=Budget(calls=40, work=170 * EMPTY, written_room=2 * _FACTS),
     ),
     _view("tree", "16 levels", "?depth=16&limit=1000", given=deep, status=200, budget=Budget(calls=100)),
     _view(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,6 +16,7 @@ from protoslice.client.http.json_facts import read_json
 from protoslice.facts import (
     ChunkEntry,
     Damage,
+    Difference,
     DtypeTotal,
     File,
     ModelReport,
@@ -29,6 +30,7 @@ from protoslice.facts import (
     SignatureTensor,
     Store,
     Tag,
+    TensorDelta,
 )
 from protoslice.server.api import encoding, models
 
@@ -68,6 +70,9 @@ CASES: list[tuple[object, Callable[[Any], dict[str, Any]], type[BaseModel]]] = [
     (LEAF, encoding.node_json, models.NodeModel),
     (GRAPH, encoding.node_json, models.NodeModel),
     (EMPTY, encoding.node_json, models.NodeModel),
+    (Difference("tensor", "w", "renamed", 8, 8, "was v", "path:w[1]", "path:w[0]"), asdict, models.DifferenceModel),
+    (Difference("file", "a.onnx", "added", None, 7), asdict, models.DifferenceModel),
+    (TensorDelta("F32", (2, 3), 6, 6, 1, 0, 0.5, 0.25, None), asdict, models.TensorDeltaModel),
 ]
 NAMES = [f"{type(fact).__name__}-{number}" for number, (fact, _, _) in enumerate(CASES)]
 

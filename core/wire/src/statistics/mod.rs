@@ -1,11 +1,13 @@
 //! Statistics of numbers: one pass over their bytes, in memory that does not grow with their count.
 
+mod delta;
 mod histogram;
 mod numbers;
 
 use crate::error::{Kind, Result, WireError};
 use crate::source::Source;
 
+pub use delta::{Delta, Distances};
 pub use histogram::Bins;
 use histogram::Histogram;
 use numbers::Numbers;

@@ -114,3 +114,49 @@ fn pieces_end_between_elements() {
     found.read(&[0u8; 8][..], 4, 8).unwrap();
     assert_eq!(found.counts().all, 1);
 }
+
+fn distances(one: &[f64], other: &[f64]) -> Distances {
+    let bytes = |values: &[f64]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>();
+    let (one, other) = (bytes(one), bytes(other));
+    let mut found = Delta::new("F64").unwrap();
+    found.read(one.as_slice(), other.as_slice(), 0, one.len() as u64).unwrap();
+    found.distances()
+}
+
+#[test]
+fn distances_are_those_of_a_plain_loop() {
+    let one = some(10_003);
+    let mut other = one.clone();
+    other[1] += 0.5;
+    other[10_002] -= 2.0;
+    let found = distances(&one, &other);
+    assert_eq!((found.all, found.changed, found.incomparable, found.finite), (10_003, 2, 0, 10_003));
+    assert_eq!(found.max, 2.0);
+    assert!((found.sum - 2.5).abs() < 1e-12);
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
+    let cosine = dot(&one, &other) / (dot(&one, &one).sqrt() * dot(&other, &other).sqrt());
+    assert!((found.cosine().unwrap() - cosine).abs() < 1e-12);
+}
+
+#[test]
+fn pairs_without_a_distance_are_counted_apart() {
+    let nan = f64::NAN;
+    let found = distances(&[nan, nan, 1.0, f64::INFINITY, 4.0], &[nan, 1.0, nan, f64::INFINITY, 3.0]);
+    assert_eq!((found.all, found.changed, found.incomparable, found.finite), (5, 3, 2, 1));
+    assert_eq!((found.max, found.sum), (1.0, 1.0));
+}
+
+#[test]
+fn a_vector_of_zeros_has_no_angle() {
+    assert_eq!(distances(&[0.0, 0.0], &[1.0, 2.0]).cosine(), None);
+    assert_eq!(distances(&[], &[]).cosine(), None);
+}
+
+#[test]
+fn halves_of_complex_numbers_have_distances_of_their_own() {
+    let bytes = |values: [f32; 2]| values.map(f32::to_le_bytes).concat();
+    let mut found = Delta::new("C64").unwrap();
+    found.take(&bytes([1.0, 0.0]), &bytes([0.0, 1.0]));
+    assert_eq!((found.distances().changed, found.distances().max), (2, 1.0));
+    assert!(Delta::new("STRING").is_err());
+}

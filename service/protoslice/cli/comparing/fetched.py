@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Final, Protocol
 
-from protoslice.cli.comparing.comparison import ComparedPiece, PieceList
+from protoslice.cli.comparing.pieces import ComparedPiece, PieceList
 from protoslice.cli.comparing.shifts import FETCHED_BLOCK, Local, LocalPlace, places_in
 from protoslice.errors import CorruptModel
 from protoslice.sources.source import RangeSource

@@ -3,60 +3,55 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import Any, Protocol
 
 from protoslice import LocalModel, Proto, Split, _core, schema
-from protoslice.cli.comparing.comparison import ComparedPiece, PieceList
 from protoslice.cli.comparing.fetched import Fetched, LocalPieces
+from protoslice.cli.comparing.pieces import ComparedPiece, PieceList, undecided_by
 from protoslice.cli.comparing.shifts import Local
 from protoslice.cli.models.addresses import address_of, is_address
 from protoslice.cli.models.files import NamedFiles, named_files
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.models.types import RootType
 from protoslice.cli.terminal.progress import Progress
+from protoslice.comparing.differences import steps_of_differences
+from protoslice.comparing.equality import Equality
+from protoslice.comparing.sides import ComparedModel
 from protoslice.errors import CorruptModel, NoRoot, Unsupported
-from protoslice.formats.model import Model, Tensor
+from protoslice.facts import Difference
+from protoslice.formats.model import Listed, Model, Tensors
+from protoslice.formats.selection import each
 from protoslice.library.models import files_in, model_over
 from protoslice.pieces import cut, extents_of
 from protoslice.sources.source import RangeSource
 
 
-class ComparedModel(Protocol):
-    """A model to be compared."""
-
-    @property
-    def root(self) -> str | None:
-        """The path of its root among the files; None where none of them is one."""
-
-    @property
-    def files(self) -> Mapping[str, RangeSource]:
-        """Compared files: all of a store or a directory; of a model named by its root, those it refers to."""
-
-    @property
-    def model(self) -> LocalModel:
-        """Reader of the model in the files."""
+class ComparedFiles(ComparedModel, Protocol):
+    """A model of the command line, whose files may be fetched from a service."""
 
     @property
     def fetched(self) -> bool:
         """True if reading the model costs more than time."""
 
-    def tensors(self) -> list[Tensor]:
-        """Tensors of the model."""
-
-    def sha256(self, path: str) -> str | None:
-        """The digest of a whole file, where somebody has told it."""
-
     def cuts(self, source: RangeSource) -> PieceList | None:
-        """The pieces of one of its files; none where nobody needs to be told."""
+        """The pieces of one of its files; None where nobody needs to be told."""
+
+
+def differences(before: ComparedFiles, after: ComparedFiles) -> Iterator[Difference]:
+    """In what `after` differs from `before`; nothing where both are the same, byte for byte."""
+    with Progress("comparing") as progress:
+        local = not (before.fetched or after.fetched)
+        equality = Equality(undecided_by(before.cuts, after.cuts), progress.advance, local=local)
+        yield from (found for found in steps_of_differences(before, after, equality) if found is not None)
 
 
 @contextmanager
-def both_sides(names: tuple[str, str], root: RootType) -> Iterator[tuple[ComparedModel, ComparedModel]]:
+def both_sides(names: tuple[str, str], root: RootType) -> Iterator[tuple[ComparedFiles, ComparedFiles]]:
     """The models that both names mean. What of a store lies in a local one too is not fetched."""
-    near, stores, sides = LocalPieces(), dict[str, tuple[Any, Any]](), dict[str, ComparedModel]()
+    near, stores, sides = LocalPieces(), dict[str, tuple[Any, Any]](), dict[str, ComparedFiles]()
     with ExitStack() as held:
         for name in filter(is_address, dict.fromkeys(names)):
             address = address_of(name)
@@ -83,18 +78,18 @@ class _Local:
 
     def __init__(self, place: NamedFiles, other: Any, near: LocalPieces, held: ExitStack) -> None:
         try:
-            self.model = held.enter_context(place.open_model())
+            opened = held.enter_context(place.open_model())
         except NoRoot:  # a folder without a root counts as its files
-            self.model = files_in(place.files)
-        self.root = self.model.model.root or None
-        found = self.model.model.files
-        named = {self.model.model.root, *(each.file for each in self.tensors() if each.file)}
+            opened = files_in(place.files)
+        self.model, self._proto = opened.model, opened.proto
+        self.root = self.model.root or None
+        self.serialized = _is_serialized(opened)
+        self.tensors = _tensors_of(opened)
+        found = self.model.files
+        named = {self.model.root, *(tensor.file for tensor in each(self.tensors) if tensor.file)}
         counting = found if place.named is None else named
         self.files = {path: found[path] for path in counting if path in found}
         self._cuts = {} if other is None else self._cut_up(other, near)
-
-    def tensors(self) -> list[Tensor]:
-        return _tensors(self.model)
 
     def sha256(self, path: str) -> None:
         """See `ComparedModel.sha256`."""
@@ -108,8 +103,8 @@ class _Local:
         with Progress("digesting", sum(file.size for file in self.files.values())) as progress:
             for path, file in self.files.items():
                 extents: list[tuple[int, int]] = []
-                if path == self.root and self.model.proto is not None:
-                    extents = list(extents_of(_split_like(other, self.model.proto).plan))
+                if path == self.root and self._proto is not None:
+                    extents = list(extents_of(_split_like(other, self._proto).plan))
                 pieces = list(_digested(file, extents, progress))
                 found[id(file)] = PieceList(pieces)
                 near.add("" if path == self.root else path, Local(file, found[id(file)]))
@@ -131,8 +126,20 @@ class _Remote:
         self.files = {file.path: Fetched(self, file.path, file.size, near) for file in store.files}
         self._digests = {file.path: file.sha256 for file in store.files}
 
+    @property
+    def model(self) -> Model:
+        return self._opened.model
+
+    @property
+    def serialized(self) -> bool:
+        return _is_serialized(self._opened)
+
     @cached_property
-    def model(self) -> LocalModel:
+    def tensors(self) -> Tensors:
+        return _tensors_of(self._opened)
+
+    @cached_property
+    def _opened(self) -> LocalModel:
         if self.root is None:
             return LocalModel(Model("", None, self.files, None), None, ExitStack())
         known = self._store.type if self._store.type in schema.bundled() and self._store.chunks else None
@@ -142,17 +149,14 @@ class _Remote:
     def pieces(self) -> dict[str, PieceList]:
         """Pieces that the service lists, by file."""
         found: dict[str, list[ComparedPiece]] = {path: [] for path in self.files}
-        for each in self._client.pieces(self._store.id):
-            found.setdefault(each.file, []).append(ComparedPiece(each.offset, each.size, each.sha256))
+        for piece in self._client.pieces(self._store.id):
+            found.setdefault(piece.file, []).append(ComparedPiece(piece.offset, piece.size, piece.sha256))
         return {path: PieceList(pieces) for path, pieces in found.items()}
 
     def source(self, path: str) -> RangeSource:
         """The file as the service has it."""
         source: RangeSource = self._client.source(self._store.id, f"files/{path}", lean=True)
         return source
-
-    def tensors(self) -> list[Tensor]:
-        return _tensors(self.model)
 
     def sha256(self, path: str) -> str | None:
         return self._digests.get(path)
@@ -161,8 +165,12 @@ class _Remote:
         return source.cuts if isinstance(source, Fetched) else None
 
 
-def _tensors(model: LocalModel) -> list[Tensor]:
+def _is_serialized(model: LocalModel) -> bool:
+    return model.proto is not None and model.proto.form == "serialized"
+
+
+def _tensors_of(model: LocalModel) -> Tensors:
     try:
-        return list(model)
+        return model.tensors
     except (Unsupported, CorruptModel):  # a proto that is no model: its parts are compared
-        return []
+        return Listed([])

@@ -9,13 +9,15 @@ from typing import Annotated, Final
 
 import typer
 
-from protoslice.cli.comparing.differences import Difference, differences
-from protoslice.cli.comparing.sides import both_sides
-from protoslice.cli.models.addresses import is_address
+from protoslice.cli.comparing.sides import both_sides, differences
+from protoslice.cli.models.addresses import address_of, is_address
+from protoslice.cli.models.remote import client_of
 from protoslice.cli.models.schema_files import root_type
+from protoslice.cli.models.types import RootType
 from protoslice.cli.options import FileName, Json, SchemaFile, TypeName
 from protoslice.cli.terminal.show import Colour, print_json, print_table, say
 from protoslice.errors import Unsupported
+from protoslice.facts import Difference
 from protoslice.sizes import format_size
 
 DIFFERENT: Final = 8
@@ -39,14 +41,24 @@ def diff(
     root = root_type(type_name, schema_file)
     if root.given and is_address(before) and is_address(after):
         raise Unsupported("the type of a store was settled when it was made: --type and --schema are for files")
-    with both_sides((before, after), root) as sides:
-        found = differences(*sides)
+    found = _found(before, after, root)
     if as_json:
         print_json({"equal": not found, "differences": [asdict(each) for each in found]})
     elif found:
         _show(found, limit)
     if found:
         raise typer.Exit(DIFFERENT)
+
+
+def _found(before: str, after: str, root: RootType) -> list[Difference]:
+    """The differences: two stores of one service are compared there."""
+    if is_address(before) and is_address(after):
+        one, other = address_of(before), address_of(after)
+        if one.service == other.service:
+            with client_of(one.service) as client:
+                return [*client.diff(one.ref, other.ref)]
+    with both_sides((before, after), root) as sides:
+        return [*differences(*sides)]
 
 
 def _show(found: list[Difference], limit: int) -> None:

@@ -67,6 +67,8 @@ _text = _plain(str)
 _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "str": _text,
     "str | None": _perhaps(_text),
+    "Compared": _text,
+    "Change": _text,
     "int": _count,
     "int | None": _perhaps(_count),
     "float": _number,

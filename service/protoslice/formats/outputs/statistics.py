@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import pairwise
 from math import isfinite, prod
 from typing import Final
 
@@ -40,13 +39,12 @@ def steps_of_statistics(
     Varints of `tensor` have been counted (`ready`). A tensor of more than `sample` elements is sampled in runs that are
     spread evenly; 0 reads all elements.
     """
-    most = SAMPLE if sample is None else sample
-    if not 0 <= most < 1 << 63:
-        raise InvalidInput("sample must be a number of elements, or 0 for all")
     reading = read(tensor, slice_, compare=False)
     found = _core.Statistics(_numeric(tensor, reading.dtype).name)
-    for start, end in _runs(prod(reading.shape), most):
-        yield from _read(found, reading, start, end)
+    for start, end in runs_of(prod(reading.shape), sample):
+        for first, last in slices_of(start, end, reading.dtype.width):
+            found.read(reading.bytes.rope, reading.bytes.sources, first, last)
+            yield None
     yield _found(found, tensor, reading)
 
 
@@ -62,8 +60,11 @@ def _numeric(tensor: Tensor, dtype: Dtype) -> Dtype:
     return dtype
 
 
-def _runs(count: int, most: int) -> Iterator[tuple[int, int]]:
-    """Start and end of each run of the elements that are looked at, out of `count`."""
+def runs_of(count: int, sample: int | None) -> Iterator[tuple[int, int]]:
+    """Start and end of each run of elements that are looked at, out of `count`: all if `sample` is 0."""
+    most = SAMPLE if sample is None else sample
+    if not 0 <= most < 1 << 63:
+        raise InvalidInput("sample must be a number of elements, or 0 for all")
     if not most or count <= most:
         yield 0, count
         return
@@ -75,12 +76,10 @@ def _runs(count: int, most: int) -> Iterator[tuple[int, int]]:
         yield start, start + length
 
 
-def _read(found: _core.Statistics, reading: ReadableTensor, start: int, end: int) -> Iterator[None]:
-    width = reading.dtype.width
+def slices_of(start: int, end: int, width: int) -> Iterator[tuple[int, int]]:
+    """The bytes of the elements from `start` up to `end`, of `width` bytes each, as slices of work."""
     step = max(1, _READ_AT_ONCE // width)
-    for first, last in pairwise([*range(start, end, step), end]):
-        found.read(reading.bytes.rope, reading.bytes.sources, first * width, last * width)
-        yield None
+    return ((first * width, min(end, first + step) * width) for first in range(start, end, step))
 
 
 def _found(found: _core.Statistics, tensor: Tensor, reading: ReadableTensor) -> TensorStatistics:

@@ -88,6 +88,8 @@ RULES: Final[Mapping[str, Rule]] = {
     "GET /v1/stores/{ref}/chunks": _READ,
     "GET /v1/stores/{ref}/chunks/{n}": _READ,
     "GET /v1/stores/{ref}/cpb": _READ,
+    "GET /v1/stores/{ref}/diff": _READ,
+    "GET /v1/stores/{ref}/diff/{name:path}": _READ,
     "GET /v1/stores/{ref}/files/{path:path}": _READ,
     "GET /v1/stores/{ref}/merge": _READ,
     "GET /v1/stores/{ref}/metadata": _READ,

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from protoslice.facts import (
     ChunkEntry,
+    Difference,
     ModelReport,
     Node,
     Piece,
@@ -22,6 +23,8 @@ from protoslice.facts import (
     Store,
     Tag,
 )
+from protoslice.stores.paging import ResultPage
+from protoslice.stores.reading.comparisons import StoreComparison
 
 Json = dict[str, Any]
 
@@ -72,6 +75,19 @@ def report_json(report: ModelReport) -> Json:
         "damaged": [{"part": damage.part, "error": damage.error} for damage in report.damaged],
         "dtypes": [asdict(total) for total in report.dtypes],
         "complete": report.complete,
+    }
+
+
+def comparison_json(found: StoreComparison, page: ResultPage[Difference]) -> Json:
+    """In what a store differs from another: counts, and a page of the differences."""
+    return {
+        "before": found.before,
+        "after": found.after,
+        "equal": not found.counts,
+        "counts": [{"what": what, "change": change, "count": count} for (what, change), count in found.counts.items()],
+        "read": found.read,
+        "items": [asdict(each) for each in page.items],
+        "next": page.next,
     }
 
 

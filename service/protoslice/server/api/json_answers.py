@@ -96,8 +96,8 @@ async def restored_body(stores: Stores, restored: Restored) -> bytes:
 
 
 def encoded(data: object) -> bytes:
-    """`data` as compact JSON."""
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+    """`data` as compact JSON; bytes of names that are no UTF-8 are escaped."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
 
 
 def page_answer(
@@ -109,14 +109,19 @@ def page_answer(
     weak: bool = True,
 ) -> Response:
     """A page, with a link to the next; items in bytes are JSON already, with commas between them."""
-    given = dict(headers or {})
-    if page.next is not None:
-        query = with_parameter(request.scope["query_string"], "cursor", page.next)
-        given["link"] = f'<{request.scope["raw_path"].decode("latin-1")}?{query}>; rel="next"'
+    given = next_page(request, page) | dict(headers or {})
     data: object = {"items": items, "next": page.next}
     if isinstance(items, bytes):
         data = b'{"items":[%b],"next":%b}' % (items, json.dumps(page.next).encode())
     return json_answer(request, data, headers=given, weak=weak)
+
+
+def next_page(request: Request, page: ResultPage[Any]) -> dict[str, str]:
+    """The header with a link to the page after `page`; none behind the last one."""
+    if page.next is None:
+        return {}
+    query = with_parameter(request.scope["query_string"], "cursor", page.next)
+    return {"link": f'<{request.scope["raw_path"].decode("latin-1")}?{query}>; rel="next"'}
 
 
 def _conditions(fields: Fields) -> Preconditions:

@@ -11,6 +11,8 @@ from pydantic import (
     Field,
 )
 
+from protoslice.facts import Change, Compared
+
 T = TypeVar("T")
 Id = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -117,6 +119,55 @@ class ReportModel(BaseModel):
     damaged: list[DamageModel]
     dtypes: list[DtypeTotalModel] = Field(description="Totals of each data type, that of the most bytes first.")
     complete: bool = Field(description="False where a list is cut, or not all tensors were looked at.")
+
+
+class DifferenceModel(BaseModel):
+    """One thing in which a store differs from another."""
+
+    what: Compared
+    path: str = Field(description="Of a file or a part; the name of a tensor.", examples=["graph.node[3]"])
+    change: Change
+    before: int | None = Field(ge=0, description="Bytes in the other store; null for an addition.")
+    after: int | None = Field(ge=0, description="Bytes in this store; null for a removal.")
+    detail: str = Field(
+        description="The two values of a scalar, the old name of a tensor …", examples=["F32 2 → F32 3"]
+    )
+    address: str = Field(description="Address of the tensor, path of the part; empty for files and removed tensors.")
+    was: str = Field(description="Address or path in the other store; empty for files and added tensors.")
+
+
+class DifferenceCountModel(BaseModel):
+    """The differences of one kind."""
+
+    what: Compared
+    change: Change
+    count: int = Field(ge=1)
+
+
+class DiffModel(BaseModel):
+    """A page of the differences of two stores."""
+
+    before: Id
+    after: Id
+    equal: bool
+    counts: list[DifferenceCountModel] = Field(description="Of all differences, listed or not.")
+    read: int = Field(ge=0, description="Bytes of both that were read to compare them, as no digest told.")
+    items: list[DifferenceModel]
+    next: str | None = Field(description="`cursor` of the page behind; null at the end.")
+
+
+class TensorDeltaModel(BaseModel):
+    """Distances of the elements of two tensors; halves of complex numbers are elements of their own."""
+
+    dtype: str = Field(examples=["F32"])
+    shape: list[int]
+    elements: int = Field(ge=0)
+    looked_at: int = Field(ge=0, description="Elements compared; fewer than all for a sample.")
+    changed: int = Field(ge=0, description="Elements that differ, of those.")
+    incomparable: int = Field(ge=0, description="Changed ones of which one is NaN or infinite.")
+    max: float | None = Field(description="Greatest distance; null without finite elements.")
+    mean: float | None = Field(description="Mean distance; null without finite elements.")
+    cosine: float | None = Field(description="Of both as vectors; null where one of them is zero.")
 
 
 class MadeModel(StoreModel):

@@ -46,6 +46,10 @@ class JoinedObject:
         """See `StoredFile.parts`."""
         return self._objects
 
+    def extents(self, start: int, end: int) -> Sequence[tuple[StoredObject, int, int]]:
+        """See `StoredFile.extents`."""
+        return [(self._parts[number], low, high) for number, low, high in self._cut(start, end)]
+
     @property
     def is_near(self) -> bool:
         """See `StoredObject.is_near`."""

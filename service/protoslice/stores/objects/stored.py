@@ -70,6 +70,9 @@ class StoredFile(Readable, Protocol):
     def parts(self) -> Sequence[StoredObject]:
         """Objects that hold the file's bytes, in order."""
 
+    def extents(self, start: int, end: int) -> Sequence[tuple[StoredObject, int, int]]:
+        """Objects, and start and end in each, that together hold the bytes from `start` to `end`."""
+
     def close(self) -> None:
         """Close the objects."""
 
@@ -118,6 +121,23 @@ class StoredObject:
     def _is_unsteady(self) -> bool:
         """True for a local file outside the storage: it may change while it is read."""
         return self._in_place and self._storage.abilities.open_file
+
+    def extents(self, start: int, end: int) -> Sequence[tuple[StoredObject, int, int]]:
+        """See `StoredFile.extents`."""
+        return [(self, start, end)] if start < end else []
+
+    def is_same(self, start: int, other: StoredObject, begin: int, length: int) -> bool | None:
+        """True for bytes that are one stored extent, False where checksums of blocks differ; else None."""
+        if self._in_place or other._in_place:
+            return None
+        if self.name == other.name and start == begin:
+            return True
+        if self._sums is None or other._sums is None or (start - begin) % SUM_BLOCK:
+            return None
+        first, last = -(-start // SUM_BLOCK), (start + length) // SUM_BLOCK
+        shift = (begin - start) // SUM_BLOCK
+        one, twin = (4 * first, 4 * last), (4 * (first + shift), 4 * (last + shift))
+        return None if first >= last or self._sums[slice(*one)] == other._sums[slice(*twin)] else False
 
     def memoize_reads(self, number: int, memo: ReadMemo | None) -> None:
         """Use `memo` for the following reads, with this object's `number`; None ends that."""

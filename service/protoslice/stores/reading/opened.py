@@ -83,7 +83,8 @@ class OpenStore:
         self._files = {file.path: (file, stored) for file, stored in zip(manifest.files, files, strict=True)}
         by_path = {path: stored for path, (_, stored) in self._files.items()}
         root = formats.RootProto(proto.document, proto.sources) if proto is not None else None
-        self._model = model = formats.Model(manifest.root or "", manifest.type, by_path, root)
+        self.model = model = formats.Model(manifest.root or "", manifest.type, by_path, root)
+        """The model in the files."""
         self.tensors = StoreTensors(
             model,
             lambda: memoizing_reads(lambda: self._tensors(model), self._objects, derived, worker),
@@ -129,6 +130,11 @@ class OpenStore:
         """The plan of an archive, and its weight in bytes."""
         rope = await self._worker.run(lambda: tar_of([file for file, _ in found]))
         return ("file", None, rope), Bytes(rope, ()).literals + _PIECE_WEIGHT * rope.piece_count
+
+    @property
+    def is_serialized(self) -> bool:
+        """True if the root file is the serialized proto itself, rather than a chunked file or a text."""
+        return self._proto is not None and not self._proto.imaged
 
     @property
     def facts_known(self) -> int:
@@ -195,7 +201,7 @@ class OpenStore:
     async def signatures(self, tags: Sequence[str] | None, limit: int, cursor: str | None) -> ResultPage[Signature]:
         """A page of the signatures of a SavedModel, or of its meta graph with exactly `tags`."""
         self._known()
-        return await self._worker.run(lambda: signatures_page(self._model, tags, limit, cursor))
+        return await self._worker.run(lambda: signatures_page(self.model, tags, limit, cursor))
 
     def _root_document(self) -> StoreDocument:
         proto = self._known()
@@ -291,7 +297,7 @@ class OpenStore:
         """Report on the model; `compare` also reads all parts that the model itself has checksums of."""
         root = self._files.get(self.manifest.root or "")
         checks = [(root[0].path, partial(_verify_records, *root))] if compare and root is not None else []
-        steps = steps_of_report(self._model, most=None if compare else MOST_LISTED, compare=compare, checks=checks)
+        steps = steps_of_report(self.model, most=None if compare else MOST_LISTED, compare=compare, checks=checks)
         async for report in self._worker.steps(steps):
             if report is not None:
                 return report
@@ -302,7 +308,7 @@ class OpenStore:
         return await self._reports.get(True, self._summed_up)
 
     async def _summed_up(self) -> tuple[ModelReport, int]:
-        steps = steps_of_report(self._model, most=None)
+        steps = steps_of_report(self.model, most=None)
         async for report in self._worker.steps(steps):
             if report is not None:
                 return report, PAGE_BYTES

@@ -86,7 +86,7 @@ class StoreTensors:
         """A page of tensors as items of a JSON list, filtered by `name` (may hold `*`), words, and `dtype`."""
         wanted(name, dtype)  # raises for an unknown dtype
         fits, first = finding(search), first_item(cursor)
-        found = await self._all()
+        found = await self.all()
         if search is None and sort is None:
             return await self._worker.run(lambda: _page(found, name, dtype, limit, first))
         order = await self._order.by(found, sort)
@@ -104,7 +104,7 @@ class StoreTensors:
 
         Statistics are of about `sample` elements; see `steps_of_statistics`.
         """
-        found = await self._all()
+        found = await self.all()
         called, shown = _named(found, name, form)
 
         def look() -> Representation | Tensor:
@@ -122,6 +122,11 @@ class StoreTensors:
             return await self._summed_up(looked, slice_text, sample)
         tensor = await self._counted(looked)
         return await self._worker.run(lambda: self._represented(tensor, slice_text, shown))
+
+    async def ready(self, name: str) -> Tensor:
+        """The tensor of this name or address, with its elements located, and its varints counted."""
+        found = await self.all()
+        return await self._counted(await self._worker.run(lambda: single(found, name)))
 
     async def _counted(self, tensor: Tensor) -> Tensor:
         """The tensor with its elements located, and its varints counted."""
@@ -146,7 +151,7 @@ class StoreTensors:
 
     async def safetensors(self, names: Sequence[str]) -> Representation:
         """One safetensors file of all tensors, or of those whose names match one of `names`."""
-        found = await self._all()
+        found = await self.all()
 
         return await self._files.get(tuple(names), lambda: self._made(found, names))
 
@@ -178,7 +183,7 @@ class StoreTensors:
 
         `LimitExceeded` beyond 64 MiB.
         """
-        found = await self._all()
+        found = await self.all()
         made = References(
             self._model.files,
             file_url=lambda path: f"{base}/files/{quote(path)}",
@@ -198,7 +203,8 @@ class StoreTensors:
                 raise LimitExceeded(f"the references have more than {_MOST_REFERENCES} bytes: ask for pages of tensors")
         return bytes(text)
 
-    async def _all(self) -> Tensors:
+    async def all(self) -> Tensors:
+        """All tensors; the first call finds them."""
         async with self._finding:
             if self._found is None:
                 self._found = await self._find()

@@ -1,0 +1,162 @@
+//! Distances of the elements of two tensors of one type and shape, in one pass over both.
+
+use super::numbers::Numbers;
+use super::{BLOCK, LANES, LEAST_READ, in_lanes};
+use crate::error::{Kind, Result, WireError};
+use crate::source::Source;
+
+/// Distances of the pairs of elements read so far.
+pub struct Delta {
+    numbers: Numbers,
+    distances: Distances,
+}
+
+/// Counts of pairs, and sums over those of finite numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Distances {
+    /// All pairs.
+    pub all: u64,
+    /// Pairs whose bytes differ.
+    pub changed: u64,
+    /// Pairs that differ, and of which one is not a finite number.
+    pub incomparable: u64,
+    /// Pairs of finite numbers.
+    pub finite: u64,
+    /// Greatest distance.
+    pub max: f64,
+    /// Sum of all distances.
+    pub sum: f64,
+    /// Scalar product of both as vectors.
+    pub product: f64,
+    /// Squared length of the first.
+    pub one: f64,
+    /// Squared length of the second.
+    pub other: f64,
+}
+
+impl Delta {
+    /// Distances of elements of type `dtype`, such as `F32`; `Unsupported` for types without numbers.
+    ///
+    /// Halves of complex numbers count as elements of their own.
+    pub fn new(dtype: &str) -> Result<Self> {
+        let halves = match dtype {
+            "C64" => "F32",
+            "C128" => "F64",
+            other => other,
+        };
+        let numbers = Numbers::named(halves).ok_or_else(|| {
+            WireError::new(Kind::Unsupported, format!("there are no distances of elements of type {dtype}"))
+        })?;
+        Ok(Self { numbers, distances: Distances::default() })
+    }
+
+    /// Takes the pairs of elements in the bytes of both sources from `start` up to `end`, both at borders of elements.
+    pub fn read(
+        &mut self,
+        one: &(impl Source + ?Sized),
+        other: &(impl Source + ?Sized),
+        start: u64,
+        end: u64,
+    ) -> Result<()> {
+        let width = self.numbers.width() as u64;
+        if !start.is_multiple_of(width) || !end.is_multiple_of(width) {
+            let message = format!("elements of {width} bytes do not begin at {start} and end at {end}");
+            return Err(WireError::new(Kind::Syntax, message));
+        }
+        let piece = one.stride().min(other.stride()).clamp(LEAST_READ, 1 << 20);
+        let size = usize::try_from(piece.min(end.saturating_sub(start))).unwrap_or_default();
+        let (mut before, mut after) = (vec![0; size], vec![0; size]);
+        let mut at = start;
+        while at < end {
+            one.carry_on()?;
+            let len = usize::try_from(piece.min(end - at)).unwrap_or_default();
+            let (before, after) = (before.get_mut(..len).unwrap_or_default(), after.get_mut(..len).unwrap_or_default());
+            one.read_into(at, before)?;
+            other.read_into(at, after)?;
+            self.take(before, after);
+            at += piece;
+        }
+        Ok(())
+    }
+
+    /// The distances so far.
+    pub fn distances(&self) -> Distances {
+        self.distances
+    }
+
+    /// Takes the pairs of elements in two slices of one length; a last one that is not whole is ignored.
+    pub fn take(&mut self, one: &[u8], other: &[u8]) {
+        let width = self.numbers.width();
+        let (mut before, mut after) = ([0.0; BLOCK], [0.0; BLOCK]);
+        for (ours, theirs) in one.chunks(BLOCK * width).zip(other.chunks(BLOCK * width)) {
+            let count = self.numbers.decode(ours, &mut before).min(self.numbers.decode(theirs, &mut after));
+            let (Some(before), Some(after)) = (before.get_mut(..count), after.get_mut(..count)) else { return };
+            self.distances.all += count as u64;
+            if ours != theirs {
+                let pairs = || ours.chunks_exact(width).zip(theirs.chunks_exact(width));
+                self.distances.changed += pairs().filter(|(our, their)| our != their).count() as u64;
+                self.distances.incomparable += (pairs().zip(before.iter().zip(after.iter())))
+                    .filter(|((our, their), (x, y))| our != their && !(x.is_finite() && y.is_finite()))
+                    .count() as u64;
+            }
+            let finite = finite_pairs(before, after);
+            let (Some(before), Some(after)) = (before.get(..finite), after.get(..finite)) else { return };
+            self.distances.add(before, after);
+        }
+    }
+}
+
+impl Distances {
+    /// Cosine of the angle between both as vectors; None where one of them is zero, or too long for a float.
+    pub fn cosine(&self) -> Option<f64> {
+        let lengths = self.one.sqrt() * self.other.sqrt();
+        Some(self.product / lengths).filter(|cosine| cosine.is_finite()).map(|cosine| cosine.clamp(-1.0, 1.0))
+    }
+
+    fn add(&mut self, before: &[f64], after: &[f64]) {
+        let (mut sums, mut most) = ([0.0; LANES], [0.0; LANES]);
+        let mut products = [0.0; LANES];
+        let (ours, our_rest) = before.as_chunks::<LANES>();
+        let (theirs, their_rest) = after.as_chunks::<LANES>();
+        for (one, other) in ours.iter().zip(theirs) {
+            let lanes = sums.iter_mut().zip(&mut most).zip(&mut products);
+            for ((((sum, high), product), x), y) in lanes.zip(one).zip(other) {
+                let distance = (x - y).abs();
+                *sum += distance;
+                *high = if distance > *high { distance } else { *high };
+                *product += x * y;
+            }
+        }
+        for (x, y) in our_rest.iter().zip(their_rest) {
+            let distance = (x - y).abs();
+            self.sum += distance;
+            self.max = self.max.max(distance);
+            self.product += x * y;
+        }
+        self.finite += before.len() as u64;
+        self.sum += sums.iter().sum::<f64>();
+        self.max = most.iter().copied().fold(self.max, f64::max);
+        self.product += products.iter().sum::<f64>();
+        self.one += in_lanes(before, |value| value * value).iter().sum::<f64>();
+        self.other += in_lanes(after, |value| value * value).iter().sum::<f64>();
+    }
+}
+
+/// Moves the pairs of finite numbers to the front, and returns how many there are.
+fn finite_pairs(before: &mut [f64], after: &mut [f64]) -> usize {
+    // A product of zero and a number that is not finite is NaN, and so is any sum with it.
+    let probe = |values: &[f64]| in_lanes(values, |value| value * 0.0).iter().sum::<f64>().is_nan();
+    if !probe(before) && !probe(after) {
+        return before.len();
+    }
+    let mut kept = 0;
+    for at in 0..before.len() {
+        let (Some(x), Some(y)) = (before.get(at).copied(), after.get(at).copied()) else { break };
+        if x.is_finite() && y.is_finite() {
+            before.swap(at, kept);
+            after.swap(at, kept);
+            kept += 1;
+        }
+    }
+    kept
+}

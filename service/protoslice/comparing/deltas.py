@@ -1,0 +1,49 @@
+"""Distances between the elements of two tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isfinite, prod
+
+from protoslice import _core
+from protoslice.errors import Unsupported
+from protoslice.facts import TensorDelta
+from protoslice.formats.model import Tensor
+from protoslice.formats.outputs.statistics import runs_of, slices_of
+from protoslice.formats.tensors.reading import read
+
+
+def steps_of_delta(before: Tensor, after: Tensor, sample: int | None = None) -> Iterator[TensorDelta | None]:
+    """Yields None after each slice of work, and at the end the distances of the elements of two tensors.
+
+    Varints of both have been counted (`ready`). Of tensors of more than `sample` elements runs are compared that are
+    spread evenly; 0 compares all elements. `Unsupported` for tensors of different types or shapes.
+    """
+    one, other = (read(tensor, compare=False) for tensor in (before, after))
+    if (one.dtype, one.shape) != (other.dtype, other.shape):
+        raise Unsupported(
+            f"tensors of different types or shapes have no distance: {one.dtype.name} {list(one.shape)}, and "
+            f"{other.dtype.name} {list(other.shape)}"
+        )
+    found = _core.Delta(one.dtype.name)
+    sides = (one.bytes.rope, one.bytes.sources), (other.bytes.rope, other.bytes.sources)
+    for start, end in runs_of(prod(one.shape), sample):
+        for first, last in slices_of(start, end, one.dtype.width):
+            found.read(*sides, first, last)
+            yield None
+    (looked_at, changed, incomparable, finite), most, total, cosine = found.found()
+    yield TensorDelta(
+        dtype=one.dtype.name,
+        shape=one.shape,
+        elements=prod(one.shape) * (one.dtype.width // one.dtype.part),
+        looked_at=looked_at,
+        changed=changed,
+        incomparable=incomparable,
+        max=_number(most) if finite else None,
+        mean=_number(total / finite) if finite else None,
+        cosine=cosine,
+    )
+
+
+def _number(value: float) -> float | None:
+    return value if isfinite(value) else None

@@ -1,0 +1,149 @@
+"""Equality of bytes of two models: told by digests where they are known, else by reading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from typing import Final
+
+from protoslice.formats.bytes import Bytes
+from protoslice.sources.ropes import Rope
+from protoslice.sources.source import RangeSource
+
+CHEAP: Final = 64 << 10
+"""Bytes that are cheap to read, even from a service; longer parts are compared by digests if possible."""
+
+_READ_AT_ONCE: Final = 4 << 20
+"""Bytes of either side that are read together: a distant storage costs a round trip each time."""
+
+Extent = tuple[RangeSource, int]
+"""First byte of an extent: a source, and the offset in it."""
+Stretches = list[tuple[int, int]]
+"""Offset and length of stretches of bytes."""
+Undecided = Callable[[Extent, Extent, int], Stretches | None]
+"""Stretches of two extents of one length that no digest decides; None if the extents differ."""
+Verdict = Generator[None, None, bool]
+"""Yields None after each slice of work, and returns whether both sides are the same."""
+
+
+class Equality:
+    """Comparison of bytes of two models; long results are remembered, compared bytes count as progress."""
+
+    def __init__(self, undecided: Undecided, advance: Callable[[int], object], *, local: bool) -> None:
+        self._undecided = undecided
+        self._advance = advance
+        self.is_local = local
+        """True if reading costs time only, and nothing is fetched."""
+        self.read = 0
+        """Bytes of both sides that were read so far."""
+        self._sliced = 0
+        """Bytes compared in the present slice of work."""
+        self._seen: dict[tuple[object, ...], bool] = {}
+
+    def same(self, one: Bytes, other: Bytes) -> Verdict:
+        """True if both are the same bytes; bytes that no digest tells about are read."""
+        key = _key(one, other)
+        if key is None:
+            return (yield from self._same(one, other))
+        if key not in self._seen:
+            self._seen[key] = yield from self._same(one, other)  # long bytes are read only once
+        return self._seen[key]
+
+    def known(self, one: Bytes, other: Bytes) -> Generator[None, None, bool | None]:
+        """True or False when digests or a cheap read decide; None when only a costly read would."""
+        if one.size != other.size:
+            return False
+        if one.size <= CHEAP:
+            return (yield from self.same(one, other))
+        left = self._left_open(one, other)
+        return False if left is None else True if not left else None
+
+    def alike(self, one: Bytes, other: Bytes) -> Verdict:
+        """True if both are known to be equal; reads everything only where reading costs nothing but time."""
+        if self.is_local:
+            return (yield from self.same(one, other))
+        return bool((yield from self.known(one, other)))
+
+    def _same(self, one: Bytes, other: Bytes) -> Verdict:
+        if one.size != other.size:
+            return False
+        left = self._left_open(one, other)
+        if left is None:
+            return False
+        before, after = (Rope(each.rope, each.sources) for each in (one, other))
+        self._advance(one.size - sum(length for _, length in left))
+        for start, length in left:
+            for at in range(start, start + length, _READ_AT_ONCE):
+                many = min(_READ_AT_ONCE, start + length - at)
+                self.read += 2 * many
+                if before.read(at, many) != after.read(at, many):
+                    return False
+                self._advance(many)
+                self._sliced += many
+                if self._sliced >= _READ_AT_ONCE:
+                    self._sliced = 0
+                    yield
+        return True
+
+    def _left_open(self, one: Bytes, other: Bytes) -> Stretches | None:
+        """Stretches to be read before anything is known; None if both differ."""
+        left: Stretches = []
+        for at, length, before, after in _side_by_side(one, other):
+            if isinstance(before, bytes) and isinstance(after, bytes):
+                if before != after:
+                    return None
+            elif isinstance(before, bytes) or isinstance(after, bytes):
+                left.append((at, length))
+            elif before[0] is not after[0] or before[1] != after[1]:
+                stretches = self._undecided(before, after, length)
+                if stretches is None:
+                    return None
+                left += [(at + start, many) for start, many in stretches]
+        return left
+
+
+def _key(one: Bytes, other: Bytes) -> tuple[object, ...] | None:
+    """Key under which a result is remembered; None for bytes that are short or in many extents."""
+    if one.size < CHEAP or one.rope.piece_count + other.rope.piece_count > 8:
+        return None
+    return tuple(
+        piece if isinstance(piece, bytes) else (id(each.sources[piece[0]]), *piece[1:])
+        for each in (one, other)
+        for piece in each.rope.pieces()
+    )
+
+
+def _side_by_side(one: Bytes, other: Bytes) -> Iterator[tuple[int, int, bytes | Extent, bytes | Extent]]:
+    """Both ropes, cut at the borders of either: offset, length, and each side's literal or first byte."""
+    at, steps = 0, [_steps(one), _steps(other)]
+    now = [next(each, None) for each in steps]
+    while now[0] is not None and now[1] is not None:
+        length = min(now[0][1], now[1][1])
+        yield at, length, _first(now[0], length), _first(now[1], length)
+        at += length
+        now = [
+            _rest(each, length) if each is not None and each[1] > length else next(more, None)
+            for each, more in zip(now, steps, strict=True)
+        ]
+
+
+Step = tuple[bytes | Extent, int]
+"""Literal bytes or the first byte of an extent, and the length."""
+
+
+def _steps(bytes_: Bytes) -> Iterator[Step]:
+    for piece in bytes_.rope.pieces():
+        if isinstance(piece, bytes):
+            yield piece, len(piece)
+        else:
+            yield (bytes_.sources[piece[0]], piece[1]), piece[2]
+
+
+def _first(step: Step, length: int) -> bytes | Extent:
+    return step[0][:length] if isinstance(step[0], bytes) else step[0]
+
+
+def _rest(step: Step, length: int) -> Step:
+    what, size = step
+    if isinstance(what, bytes):
+        return what[length:], size - length
+    return (what[0], what[1] + length), size - length

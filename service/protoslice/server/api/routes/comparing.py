@@ -1,0 +1,92 @@
+"""Routes about two stores: in what one differs from the other."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from protoslice.facts import Difference
+from protoslice.server.access.places import Ref
+from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
+from protoslice.server.api.encoding import comparison_json
+from protoslice.server.api.json_answers import VERSIONED, encoded, json_answer, large_answer, next_page
+from protoslice.server.api.models import DiffModel, TensorDeltaModel
+from protoslice.server.http.disconnect import CancelOnDisconnect
+from protoslice.server.middleware.guarded_route import GuardedRoute
+from protoslice.server.services import Given
+from protoslice.stores.names import is_id
+from protoslice.stores.paging import ResultPage
+
+router = APIRouter(tags=["views"], route_class=GuardedRoute)
+
+Before = Annotated[
+    str, Query(description="The store that is compared with, by id, tag or name.", examples=["resnet:1"])
+]
+
+_DIFFERENCE_BYTES = 200
+"""Bytes of JSON of a difference, about."""
+
+
+@router.get(
+    "/v1/stores/{ref}/diff",
+    operation_id="get_diff",
+    response_model=DiffModel,
+    responses={304: SEEN, **problems(404, 412, 422)},
+    summary="In what a store differs from another",
+)
+async def get_diff(
+    request: Request,
+    services: Given,
+    ref: Ref,
+    before: Before,
+    limit: Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")] = 1000,
+    cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
+) -> Response:
+    """Files, tensors and parts that were added, removed, changed, renamed or put in another order.
+
+    Digests tell what is equal; other bytes are read, the first time. The first 10 000 differences are listed, all are
+    counted.
+    """
+    async with CancelOnDisconnect(request.receive):
+        found = await services.stores.compare(before, ref)
+    most = min(limit, services.settings.max_page_items)
+
+    def told() -> tuple[ResultPage[Difference], bytes]:
+        page = found.page(most, cursor)
+        return page, encoded(comparison_json(found, page))
+
+    page, body = await services.stores.worker.sized(most * _DIFFERENCE_BYTES, told)
+    headers = next_page(request, page) | _lasting(before, ref)
+    return await large_answer(request, services.stores, body, headers=headers)
+
+
+@router.get(
+    "/v1/stores/{ref}/diff/{name:path}",
+    operation_id="get_tensor_delta",
+    response_model=TensorDeltaModel,
+    responses={304: SEEN, **problems(404, 409, 412, 422)},
+    summary="How far a tensor lies from that of another store",
+)
+async def get_tensor_delta(
+    request: Request,
+    services: Given,
+    ref: Ref,
+    name: str,
+    before: Before,
+    was: Annotated[str | None, Query(description="Its name or address there, if another.")] = None,
+    sample: Annotated[
+        int | None, Query(description="Elements compared at most; 0 for all. 16 777 216 unless given.", ge=0)
+    ] = None,
+) -> Response:
+    """Greatest and mean distance of the elements of two tensors of one type and shape, and their cosine."""
+    async with CancelOnDisconnect(request.receive):
+        found = await services.stores.tensor_delta(before, ref, was or name, name, sample)
+    return json_answer(request, asdict(found), headers=_lasting(before, ref))
+
+
+def _lasting(before: str, ref: str) -> dict[str, str]:
+    """Cache-Control of what two ids give, which lasts as long as the program does."""
+    return {"cache-control": VERSIONED} if is_id(before) and is_id(ref) else {}

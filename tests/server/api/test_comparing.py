@@ -1,0 +1,114 @@
+"""Two stores are compared over a real socket: counts, pages, distances of tensors, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from tests.support.live import LiveServer
+from tests.support.problems import assert_problem
+
+from protoslice.client import Client
+
+RANDOM = np.random.default_rng(3)
+WEIGHT = RANDOM.standard_normal((40, 50)).astype("<f4")
+NOISE = (RANDOM.standard_normal((40, 50)) * 0.01).astype("<f4")
+HALVES = np.array([1 + 2j, 3], "<c8")
+
+
+def model(**arrays: np.ndarray[Any, Any]) -> bytes:
+    tensors = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    nodes = [helper.make_node("Relu", ["x"], ["y"], name="first")]
+    return helper.make_model(helper.make_graph(nodes, "main", [], [], tensors)).SerializeToString()
+
+
+def store(client: httpx.Client, data: bytes, tag: str) -> str:
+    answer = client.post("/v1/stores", content=data, params={"filename": "m.onnx", "tag": tag})
+    assert answer.status_code == 201, answer.text
+    said: str = answer.json()["id"]
+    return said
+
+
+@pytest.fixture(scope="module")
+def connected(service: LiveServer) -> Iterator[Client]:
+    """The client of the package."""
+    with Client(service.url) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="module")
+def ids(client: httpx.Client) -> tuple[str, str]:
+    """The first and the second version of a model."""
+    parsed = onnx.load_from_string(model(w=WEIGHT + NOISE, z=HALVES * 2, new=WEIGHT[0], same=WEIGHT[1]))
+    parsed.graph.node[0].op_type = "Gelu"
+    one = store(client, model(w=WEIGHT, z=HALVES, old=WEIGHT[2], same=WEIGHT[1]), "compared:1")
+    return one, store(client, parsed.SerializeToString(), "compared:2")
+
+
+def test_files_tensors_and_parts_are_told(client: httpx.Client, ids: tuple[str, str]) -> None:
+    answer = client.get("/v1/stores/compared:2/diff", params={"before": "compared:1"})
+    told = answer.json()
+    assert (told["before"], told["after"], told["equal"], told["next"]) == (*ids, False, None)
+    assert [(each["change"], each["what"], each["path"], each["detail"]) for each in told["items"]] == [
+        ("changed", "file", "m.onnx", ""),
+        ("changed", "tensor", "w", ""),
+        ("changed", "tensor", "z", ""),
+        ("added", "tensor", "new", ""),
+        ("removed", "tensor", "old", ""),
+        ("changed", "part", "graph.node[0].op_type", '"Relu" → "Gelu"'),
+    ]
+    assert {(each["what"], each["change"]): each["count"] for each in told["counts"]}["tensor", "changed"] == 2
+    assert 0 < told["read"] < 100_000
+    assert "immutable" not in answer.headers["cache-control"], "tags move"
+    again = client.get(f"/v1/stores/{ids[1]}/diff", params={"before": ids[0]})
+    assert again.json() == told
+    assert again.headers["cache-control"].startswith("public, max-age=3600")
+    assert client.get(f"/v1/stores/{ids[0]}/diff", params={"before": ids[0]}).json()["equal"] is True
+
+
+def test_differences_come_in_pages(client: httpx.Client, ids: tuple[str, str], connected: Client) -> None:
+    url: str | None = f"/v1/stores/{ids[1]}/diff?before={ids[0]}&limit=4"
+    found = []
+    while url is not None:
+        answer = client.get(url)
+        found.append([each["path"] for each in answer.json()["items"]])
+        url = answer.links["next"]["url"] if "next" in answer.links else None
+    assert list(map(len, found)) == [4, 2]
+    assert [each.path for each in connected.diff(*ids)] == [*found[0], *found[1]]
+
+
+def test_distances_are_those_of_numpy(ids: tuple[str, str], connected: Client) -> None:
+    found = connected.tensor_delta(*ids, "w")
+    one, other = WEIGHT.astype(float), (WEIGHT + NOISE).astype(float)
+    assert (found.shape, found.looked_at, found.incomparable) == (WEIGHT.shape, WEIGHT.size, 0)
+    assert found.max == np.abs(one - other).max()
+    assert found.mean == pytest.approx(np.abs(one - other).mean(), rel=1e-12)
+    cosine = (one * other).sum() / (np.linalg.norm(one) * np.linalg.norm(other))
+    assert found.cosine == pytest.approx(cosine, rel=1e-12)
+    halves = connected.tensor_delta(*ids, "z")
+    assert (halves.elements, halves.changed, halves.max, halves.mean) == (4, 3, 3.0, 1.5)
+    renamed = connected.tensor_delta(*ids, "new", was="old")
+    assert renamed.max == np.abs(WEIGHT[0].astype(float) - WEIGHT[2]).max()
+
+
+@pytest.mark.parametrize(
+    ("path", "expected", "slug"),
+    [
+        ("/diff", 400, "invalid-input"),
+        ("/diff?before=nobody:1", 404, "not-found"),
+        ("/diff?before=compared:1&cursor=x", 400, "invalid-input"),
+        ("/diff/none?before=compared:1", 404, "not-found"),
+        ("/diff/w?before=compared:1&was=old", 422, "unsupported"),
+        ("/diff/w?before=compared:1&sample=-1", 400, "invalid-input"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(
+    client: httpx.Client, ids: tuple[str, str], path: str, expected: int, slug: str
+) -> None:
+    answer = client.get(f"/v1/stores/{ids[1]}{path}")
+    assert_problem(answer.status_code, answer.headers, answer.content, expected=expected, slug=slug)
