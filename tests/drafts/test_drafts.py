@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from tests.support.stores import onnx, opened
 
-from protoslice.drafts import DraftEntry, DraftFile, Drafts, NoDraft, UnknownPart, new_session
+from protoslice.drafts import DraftEntry, DraftFile, Drafts, NoDraft, UnknownPart, new_session, records
 from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded
-from protoslice.storage import MemoryStorage, ObjectKey
+from protoslice.storage import MemoryStorage, ObjectContent, ObjectKey
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.layout import keys
 from protoslice.stores.uploads import UploadOptions
@@ -141,6 +141,76 @@ def test_a_store_of_a_folder_has_its_files_and_writes_no_large_one_again() -> No
             await drafts.store("0/r/nothing", IngestRequest())
 
     in_drafts(work)
+
+
+def test_a_folder_is_sealed_when_asked_and_again_when_it_changed() -> None:
+    async def work(drafts: Drafts, stores: Stores) -> None:
+        await drafts.put("7/r/model.onnx", pieces(LARGE))
+        await drafts.put("7/r/sub/MLmodel", pieces(b"first"))
+        first = await drafts.sealed("7/r")
+        made = await count(stores)
+        assert await drafts.sealed("7/r") == first
+        assert await count(stores) == made  # nothing was written for it
+        await drafts.put("7/r/sub/MLmodel", pieces(b"other"))
+        changed = await drafts.sealed("7/r")
+        assert await (await stores.view(changed)).file("sub/MLmodel").read(9) == b"other"
+        await drafts.delete("7/r/sub")
+        assert [file.path for file in (await stores.get(await drafts.sealed("7/r"))).files] == ["model.onnx"]
+        await drafts.put("7/r/sub/MLmodel", pieces(b"first"))
+        assert await drafts.sealed("7/r") == first
+
+    in_drafts(work)
+
+
+def test_a_store_that_was_removed_is_made_again() -> None:
+    async def work(drafts: Drafts, stores: Stores) -> None:
+        await drafts.put("7/r/MLmodel", pieces(b"flavors: {}"))
+        store = await drafts.sealed("7/r")
+        await stores.delete(store)
+        assert await drafts.sealed("7/r") == store
+        assert (await stores.get(store)).size == 11
+
+    in_drafts(work)
+
+
+def test_a_file_written_while_its_folder_is_read_is_sealed_the_next_time() -> None:
+    async def run() -> None:
+        storage = Meanwhile()
+        async with opened(storage) as stores:
+            drafts = Drafts(stores)
+            await drafts.put("7/r/a", pieces(b"old"))
+            storage.meanwhile = lambda: drafts.put("7/r/b", pieces(b"new"))
+            await drafts.sealed("7/r")
+            assert [file.path for file in (await stores.get(await drafts.sealed("7/r"))).files] == ["a", "b"]
+
+    asyncio.run(run())
+
+
+class Meanwhile(MemoryStorage):
+    """A storage where something happens once, between the listing of drafts and the reading of one."""
+
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    async def get(self, key: ObjectKey, *, limit: int | None = None) -> ObjectContent:
+        if key.segments[0] == "drafts" and self.meanwhile is not None:
+            happens, self.meanwhile = self.meanwhile, None
+            await happens()
+        return await super().get(key, limit=limit)
+
+
+def test_a_folder_of_more_files_than_a_store_holds_is_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(drafts: Drafts, _: Stores) -> None:
+        for number in range(4):
+            await drafts.put(f"7/r/{number}", pieces(b""))
+        with pytest.raises(LimitExceeded, match="name a folder in it"):
+            await drafts.sealed("7")
+
+    monkeypatch.setattr(records, "MAX_FILES", 3)
+    in_drafts(work)
+
+
+async def count(stores: Stores) -> int:
+    return len([item.key async for item in stores.storage.iterate(keys.OBJECTS)])
 
 
 async def stored(stores: Stores) -> int:

@@ -59,6 +59,18 @@ def test_a_name_follows_its_branch(client: httpx.Client) -> None:
         assert client.get("/v1/stores/ann%2Fmoving@main/files/m.onnx").content == content
 
 
+@pytest.mark.parametrize(
+    "name", ["mlflow-artifacts:/named/models/m/artifacts", "mlflow-artifacts://host:80/named/models/m/artifacts/"]
+)
+def test_a_folder_of_mlflow_is_a_store_by_its_uri(client: httpx.Client, name: str) -> None:
+    base = f"/v1/stores/{quote(name, safe='')}"
+    for content in (OLD, NEW):
+        client.put("/api/2.0/mlflow-artifacts/artifacts/named/models/m/artifacts/m.onnx", content=content)
+        assert client.get(f"{base}/files/m.onnx").content == content
+        told = client.get(f"{base}/tensors")
+        assert told.headers["content-location"] == f"/v1/stores/{client.get(base).json()['id']}/tensors"
+
+
 def test_the_client_takes_names(service: LiveServer) -> None:
     with Client(service.url) as client:
         assert client.store("ann/named@main").id == client.store(client.store("ann/named@main").id).id
@@ -69,7 +81,16 @@ def test_the_client_takes_names(service: LiveServer) -> None:
 
 @pytest.mark.parametrize(
     "ref",
-    ["ann%2Fnamed@nothing", "nobody%2Fnamed@main", "team%2Fnamed:v9", "team%2Fnamed@sha256:00", "a%2F..%2Fb@main"],
+    [
+        "ann%2Fnamed@nothing",
+        "nobody%2Fnamed@main",
+        "team%2Fnamed:v9",
+        "team%2Fnamed@sha256:00",
+        "a%2F..%2Fb@main",
+        "mlflow-artifacts:%2Fnone",
+        "mlflow-artifacts:%2F..%2Fx",
+        "mlflow-artifacts:%2F%2Fhost",
+    ],
 )
 def test_names_of_nothing_are_not_found(client: httpx.Client, ref: str) -> None:
     for view in ("", "/tree", "/files/m.onnx"):

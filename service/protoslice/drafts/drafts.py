@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -77,7 +78,7 @@ class Drafts:
 
     async def store(self, folder: str, request: IngestRequest) -> Created:
         """A store of all files below a folder, which shares their bytes; `NoDraft` for an empty folder."""
-        files = await self._records.files(folder)
+        files, version = await self._records.folder(folder)
         if not files:
             raise NoDraft(folder)
         places = {path: (file.store, file.path) for path, file in files.items() if file.store and file.path}
@@ -88,7 +89,21 @@ class Drafts:
                     sink = await ingest.file(path)
                     await sink.write(file.data)
                     await sink.close()
-            return await ingest.commit()
+            made = await ingest.commit()
+        await self._records.seal(folder, version, made.store.id)
+        return made
+
+    async def sealed(self, folder: str) -> str:
+        """Id of a store of all files below a folder as they are now, made unless it is there.
+
+        `NoDraft` for an empty folder.
+        """
+        known = await self._records.sealed(folder, await self._records.version(folder))
+        if known is not None:
+            with suppress(NotFound):  # removed since
+                await self._stores.files(known)
+                return known
+        return (await self.store(folder, IngestRequest())).store.id
 
     async def _put_large(self, path: str, head: bytes, rest: AsyncIterator[bytes]) -> DraftFile:
         name = path.rpartition("/")[2]

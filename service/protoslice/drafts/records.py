@@ -1,27 +1,32 @@
 """Records of drafts: one for each file, by its path.
 
 drafts/d-<folder>/…/f-<name>        size of the file; its bytes, or the store and path that hold them
+sealed/d-<folder>/…/s               the last store of a folder, and the digest of the files' versions that went into it
 
 Folders sort before files and share no key with them, so that a name may be a file now and a folder later. A record is
-replaced as a whole and goes to its last writer, so that writers need no conditions.
+replaced as a whole and goes to its last writer, so that writers need no conditions. The same holds for the record of a
+store: readers believe it only as long as its digest is that of the folder.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from protoslice.concurrency.gather import in_turns
-from protoslice.errors import IntegrityError, InvalidInput, NotFound
+from protoslice.defaults import MAX_FILES
+from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded, NotFound
 from protoslice.storage import ObjectKey, Storage, quote, unquote
 from protoslice.storage.keys import MAX_SEGMENT_BYTES
 from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.names import check_file_path
 
 _ROOT: Final = ObjectKey("drafts")
+_SEALED: Final = ObjectKey("sealed")
 _FOLDER, _FILE = "d-", "f-"
 _PAGE: Final = 250
 """Objects of one listing: whatever lies deeper than asked is skipped from the next on."""
@@ -67,6 +72,13 @@ class DraftEntry(NamedTuple):
     size: int | None
 
 
+class DraftFolder(NamedTuple):
+    """All files below a folder by path, sorted, and the digest of the versions that were read."""
+
+    files: Mapping[str, DraftFile]
+    version: str
+
+
 class DraftRecords:
     """Records of all drafts in one storage."""
 
@@ -80,10 +92,9 @@ class DraftRecords:
     async def get(self, path: str) -> DraftFile:
         """The record of a file; `NoDraft` when there is none."""
         try:
-            found = await self._storage.get(_file_key(path))
+            return (await self._version(path))[0]
         except NotFound:
             raise NoDraft(path) from None
-        return DraftFile.decode(path, found.data)
 
     async def delete(self, path: str) -> None:
         """Remove a file, or a folder with all in it; `NoDraft` when there is neither."""
@@ -97,12 +108,34 @@ class DraftRecords:
             raise NoDraft(path)
         await in_turns(self._storage.delete, keys)
 
-    async def files(self, folder: str) -> dict[str, DraftFile]:
-        """All files below a folder, by their paths in it, sorted."""
-        depth = len(_folder_key(folder).segments)
-        paths = sorted([_path_of(key.segments[depth:]) async for key in self._keys(folder)])
-        found = await in_turns(lambda path: self._found(f"{folder}/{path}" if folder else path), paths)
-        return {path: file for path, file in zip(paths, found, strict=True) if file is not None}
+    async def folder(self, folder: str) -> DraftFolder:
+        """All files below a folder; `LimitExceeded` for more than a store holds."""
+        etags = await self._etags(folder)
+        read = await in_turns(lambda path: self._read(f"{folder}/{path}" if folder else path), etags)
+        found = {path: file for path, file in zip(etags, read, strict=True) if file is not None}
+        # Of the versions read, not those listed: a file may be written in between.
+        version = _digest({path: etag for path, (_, etag) in found.items()})
+        return DraftFolder({path: file for path, (file, _) in found.items()}, version)
+
+    async def version(self, folder: str) -> str:
+        """Digest of the versions of all files below a folder; `NoDraft` when there is none."""
+        etags = await self._etags(folder)
+        if not etags:
+            raise NoDraft(folder)
+        return _digest(etags)
+
+    async def sealed(self, folder: str, version: str) -> str | None:
+        """The store that was made of this version of a folder; None when none is known."""
+        try:
+            found = await self._storage.get(_sealed_key(folder))
+            made_of, _, store = unseal(found.data, f"the record of the store of {folder!r}").decode().partition(" ")
+        except (NotFound, IntegrityError):  # a damaged record is made anew, as its store is
+            return None
+        return store if made_of == version else None
+
+    async def seal(self, folder: str, version: str, store: str) -> None:
+        """Note the store that was made of a version of a folder."""
+        await self._storage.put(_sealed_key(folder), seal(f"{version} {store}".encode()))
 
     async def entries(self, folder: str) -> list[DraftEntry]:
         """Folders and files directly in a folder, each kind by name.
@@ -121,19 +154,40 @@ class DraftRecords:
             after = _behind(top / names[-1]) if names[-1].startswith(_FOLDER) else page.after
         folders = [DraftEntry(unquote(name.removeprefix(_FOLDER)), None) for name in names if name.startswith(_FOLDER)]
         files = [unquote(name.removeprefix(_FILE)) for name in names if name.startswith(_FILE)]
-        found = await in_turns(lambda name: self._found(f"{folder}/{name}" if folder else name), files)
-        sizes = [DraftEntry(name, file.size) for name, file in zip(files, found, strict=True) if file is not None]
+        found = await in_turns(lambda name: self._read(f"{folder}/{name}" if folder else name), files)
+        sizes = [DraftEntry(name, read[0].size) for name, read in zip(files, found, strict=True) if read is not None]
         return folders + sizes
 
     async def _keys(self, folder: str) -> AsyncIterator[ObjectKey]:
         async for stat in self._storage.iterate(_folder_key(folder)):
             yield stat.key
 
-    async def _found(self, path: str) -> DraftFile | None:
-        """The record of a file; None when it has been removed since it was listed."""
-        with suppress(NoDraft):
-            return await self.get(path)
+    async def _etags(self, folder: str) -> dict[str, str]:
+        """Entity tags of the records of all files below a folder, by path, sorted."""
+        depth, found = len(_folder_key(folder).segments), dict[str, str]()
+        async for stat in self._storage.iterate(_folder_key(folder)):
+            found[_path_of(stat.key.segments[depth:])] = stat.etag
+            if len(found) > MAX_FILES:
+                raise LimitExceeded(f"more than {MAX_FILES} artifacts lie below {folder!r}: name a folder in it")
+        return dict(sorted(found.items()))
+
+    async def _read(self, path: str) -> tuple[DraftFile, str] | None:
+        """A file and the entity tag of its record; None when it has been removed since it was listed."""
+        with suppress(NotFound):
+            return await self._version(path)
         return None
+
+    async def _version(self, path: str) -> tuple[DraftFile, str]:
+        found = await self._storage.get(_file_key(path))
+        return DraftFile.decode(path, found.data), found.stat.etag
+
+
+def _digest(etags: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(etags).encode()).hexdigest()
+
+
+def _sealed_key(folder: str) -> ObjectKey:
+    return ObjectKey("/".join([*_SEALED.segments, *_folder_key(folder).segments[1:], "s"]))
 
 
 def _folder_key(folder: str) -> ObjectKey:

@@ -33,7 +33,7 @@ from protoslice.server.observability.metrics import Metrics
 from protoslice.server.observability.peers import Peers
 from protoslice.server.rendering.pool import Renderer
 from protoslice.server.settings import Settings
-from protoslice.server.store_names import store_of
+from protoslice.server.store_names import StoreNames
 from protoslice.storage import MeteredStorage, open_storage
 from protoslice.storage.prefixes import check_apart
 from protoslice.storage.wrappers.circuit import CircuitBreaker
@@ -90,7 +90,7 @@ class Services:
                 stack.push_async_callback(storage.close)
                 self.metrics.circuit.watch(storage, budget)
             metered = MeteredStorage(storage, self.metrics.storage.observe)
-            opened = await Stores.open(metered, _store_options(settings), names=store_of)
+            opened = await Stores.open(metered, _store_options(settings), names=StoreNames())
             if self.gate.closed:
                 verifier = None if settings.issuers is None else await _verifier(settings.issuers, stack)
                 self.first_token = await self.gate.start(Tokens(metered), verifier)

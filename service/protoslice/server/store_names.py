@@ -1,23 +1,56 @@
-"""Names of stores in registries: `owner/name@revision` of a repository, `name:tag` of an OCI artifact."""
+"""Names of stores in registries.
+
+`owner/name@revision` of a repository, `name:tag` of an OCI artifact, `mlflow-artifacts:/folder` of MLflow's artifacts.
+"""
 
 from __future__ import annotations
 
+from typing import Final
+
 from protoslice.artifacts import ArtifactRepository, RepositoryName
+from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.drafts import Drafts
 from protoslice.errors import NotFound
 from protoslice.repositories import Repositories
 from protoslice.stores import Stores
 
+_MLFLOW: Final = "mlflow-artifacts:/"
 
-async def store_of(stores: Stores, ref: str) -> str:
-    """Id of the store that a reference with a slash names; `NotFound` when it names none."""
-    name, _, revision = ref.partition("@")
-    head, colon, tag = name.rpartition(":")
-    if colon or revision.startswith(("sha256:", "sha512:")):
-        repository = ArtifactRepository(stores, RepositoryName(head or name))
-        found = (await repository.manifest(revision or tag)).store
-    else:
-        history = await Repositories(stores.storage, stores).get(name)
-        found = (await history.commit(revision)).store
-    if found is None:
-        raise NotFound(f"{ref[:200]} has no files")
-    return found
+
+class StoreNames:
+    """Resolver of references with a slash.
+
+    Concurrent callers for a folder of MLflow's share the making of its store.
+    """
+
+    def __init__(self) -> None:
+        self._making: SingleFlight[tuple[Stores, str], str] = SingleFlight(stops=True)
+
+    async def __call__(self, stores: Stores, ref: str) -> str:
+        """Id of the store that a reference names; `NotFound` when it names none."""
+        if ref.startswith(_MLFLOW):
+            folder = _folder_of(ref)
+            return await self._making.get((stores, folder), lambda: Drafts(stores).sealed(folder))
+        name, _, revision = ref.partition("@")
+        head, colon, tag = name.rpartition(":")
+        if colon or revision.startswith(("sha256:", "sha512:")):
+            repository = ArtifactRepository(stores, RepositoryName(head or name))
+            found = (await repository.manifest(revision or tag)).store
+        else:
+            history = await Repositories(stores.storage, stores).get(name)
+            found = (await history.commit(revision)).store
+        if found is None:
+            raise NotFound(f"{ref[:200]} has no files")
+        return found
+
+
+def _folder_of(uri: str) -> str:
+    """Folder that a URI of MLflow names; the host of `mlflow-artifacts://host/folder` is this one.
+
+    `NotFound` for all artifacts at once.
+    """
+    path = uri.removeprefix(_MLFLOW)
+    folder = (path[1:].partition("/")[2] if path.startswith("/") else path).strip("/")
+    if not folder:
+        raise NotFound(f"{uri[:200]} names no folder of artifacts")
+    return folder

@@ -14,9 +14,11 @@ from protoslice.stores.spaces import DEFAULT_SPACE
 _SPACE: Final = "protoslice.space"
 _PATH: Final = re.compile(r"(/spaces/([a-z0-9][a-z0-9-]{0,62}))(/.*)", re.DOTALL)
 _NAMED: Final = re.compile(
-    rb"((?:/spaces/[^/]+)?/v1/stores/)([^/]*%2[Ff][^/%]*(?:@|:|%40|%3[Aa])[^/]*)(/.*)?", re.DOTALL
+    rb"((?:/spaces/[^/]+)?/v1/stores/)"
+    rb"([^/]*%2[Ff][^/%]*(?:@|:|%40|%3[Aa])[^/]*|mlflow-artifacts(?::|%3[Aa])%2[Ff][^/]*)(/.*)?",
+    re.DOTALL,
 )
-"""Path of a store by its name in a repository: `owner%2Fname@revision`, `name%2Fof%2Fartifact:tag`."""
+"""Path of a store by its name in a registry: `owner%2Fname@revision`, `name%2Fof%2Fartifact:tag`."""
 _SLASH: Final = "%2F"
 
 
@@ -63,4 +65,4 @@ def plain_ref(ref: str) -> str:
 
 
 Ref = Annotated[str, AfterValidator(plain_ref)]
-"""Parameter of a path: an id of a store, the beginning of one, a tag, or a name in a repository."""
+"""Parameter of a path: an id of a store, the beginning of one, a tag, or a name in a registry."""

@@ -29,7 +29,7 @@ histories/<id>/refs/<ref>           a branch or tag of a repository, and the com
 histories/<id>/commits/<place>      a commit; a place is its number in the history upside down, and a random text
 histories/<id>/ids/<commit>         the place of a commit by its id
 histories/<id>/staged/<digest>      the upload of a file that a commit is to name
-drafts/…                            files of MLflow's artifacts, by path (drafts/records.py)
+drafts/…  sealed/…                  files of MLflow's artifacts by path, and the stores of folders (drafts/records.py)
 access/tokens/<id>                  a token of the service: its hash, name and grant
 access/admin                        the id of the first token, which one replica made
 probe/<random>                      written and removed when a storage is opened, to see whether it keeps its promises
