@@ -40,7 +40,7 @@ def gateway_program() -> Path:
 
 
 def bucket(folder: Path, scale: float) -> Iterator[Row]:
-    """Reads of 64 and 512 MiB against the barest app that passes an object on, and against obstore itself."""
+    """Reads of 64 MiB to 1 GiB against the barest app that passes an object on, and against obstore."""
     with ExitStack() as stack:
         far = stack.enter_context(far_away(stack.enter_context(gateway(str(gateway_program()))), FAR_SECONDS))
         keys = {"access_key_id": KEY_ID, "secret_access_key": SECRET}
@@ -52,7 +52,7 @@ def bucket(folder: Path, scale: float) -> Iterator[Row]:
         ours = stack.enter_context(running_service(folder / "unused", storage))
         bare = stack.enter_context(running_peer(folder / "unused", {"PEER_BUCKET": json.dumps([BUCKET, options])}))
         store = S3Store(BUCKET, config=options, client_options={"allow_http": True})
-        for mebibytes in (64, 512):
+        for mebibytes in (64, 512, 1024):
             path = folder / f"{mebibytes}.pb"
             models.big_constants(path, int(scale * (mebibytes * MIB)))
             obstore.put(store, path.name, path)

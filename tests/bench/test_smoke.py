@@ -12,7 +12,7 @@ from bench.bucket import GATEWAY
 from bench.run import APART, ENGINE, SUBJECTS
 
 ROOT = Path(__file__).resolve().parents[2]
-ROWS = {"engine": 16, "client": 8, "service": 9, "tensors": 4, "bucket": 10, "distance": 15}
+ROWS = {"engine": 16, "client": 8, "service": 9, "tensors": 4, "bucket": 14, "distance": 15}
 PEERS = ("wrk", "nginx")
 """Programs that the service is measured with; the benchmark names those that are missing."""
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from protoslice.concurrency.pipeline import pipelined
+from protoslice.concurrency.pipeline import one_ahead, pipelined
 
 
 class Parts:
@@ -90,3 +90,43 @@ def test_a_failure_comes_in_its_turn_and_closes_the_rest(fails: int) -> None:
         asyncio.run(work())
     assert found == [(number, 0) for number in range(fails + 1)]
     assert sorted(parts.begun) == sorted(parts.ended)
+
+
+def test_one_item_more_than_the_reader_has_is_on_its_way() -> None:
+    async def work() -> None:
+        asked: list[int] = []
+        ended: list[int] = []
+
+        async def numbers() -> AsyncGenerator[int, None]:
+            try:
+                for number in range(4):
+                    asked.append(number)
+                    await asyncio.sleep(0)
+                    yield number
+            finally:
+                ended.append(len(asked))
+
+        async with aclosing(one_ahead(numbers())) as items:
+            for number in range(3):
+                assert await anext(items) == number
+                await asyncio.sleep(0)
+                assert asked == [*range(number + 2)]
+        assert ended == [4], "what is on its way ends with the reader"
+        assert [item async for item in one_ahead(numbers())] == [0, 1, 2, 3]
+
+    asyncio.run(work())
+
+
+def test_a_failure_of_the_next_item_comes_behind_the_one_before() -> None:
+    async def work() -> None:
+        async def failing() -> AsyncGenerator[int, None]:
+            yield 1
+            raise OSError("item")
+
+        async with aclosing(one_ahead(failing())) as items:
+            assert await anext(items) == 1
+            await asyncio.sleep(0)
+            with pytest.raises(OSError, match="item"):
+                await anext(items)
+
+    asyncio.run(work())

@@ -1,10 +1,10 @@
-"""Pipeline of asynchronous generators: the next ones have begun while one is being read."""
+"""Pipelines: the next item, or the next generators, have begun while one is being read."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from itertools import islice
 from typing import Generic, TypeVar
 
@@ -55,3 +55,19 @@ async def pipelined(begin: Iterable[Callable[[], AsyncGenerator[T, None]]], *, a
     finally:
         for each in begun:
             await each.close()
+
+
+async def one_ahead(items: AsyncIterator[T]) -> AsyncGenerator[T, None]:
+    """All of `items`; each has been asked for while its predecessor is being used."""
+    coming = asyncio.ensure_future(anext(items))
+    try:
+        while True:
+            try:
+                item = await coming
+            except StopAsyncIteration:
+                return
+            coming = asyncio.ensure_future(anext(items))
+            yield item
+    finally:
+        coming.cancel()
+        await asyncio.gather(coming, return_exceptions=True)

@@ -350,3 +350,16 @@ def test_memory_keeps_within_its_room() -> None:
         assert there == [98 * BLOCK, 99 * BLOCK], "a fifth of ten blocks: these were read once"
 
     cached(CacheOptions(memory_bytes=10 * BLOCK), work)
+
+
+def test_memory_keeps_the_beginning_of_a_scan_and_what_others_read() -> None:
+    async def work(kept: BlockCache, blocks: CachedObject, origin: Origin) -> None:
+        await blocks.fetch([(0, BLOCK)], origin.fetch)
+        for block in range(1, 100):
+            start = block * BLOCK
+            blocks.keep(start, memoryview(DATA[start : start + BLOCK]), passed=start - BLOCK)
+        there = [start // BLOCK for start in range(0, 100 * BLOCK, BLOCK) if blocks.read_now(start, start + BLOCK)]
+        assert there == [*range(11)]
+        assert kept.counts.missed_bytes == 100 * BLOCK, "all of it was read from the storage"
+
+    cached(CacheOptions(memory_bytes=100 * BLOCK), work)

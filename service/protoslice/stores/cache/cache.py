@@ -169,12 +169,17 @@ class BlockCache:
         self.keep(name, span[0], memoryview(data))
         return data
 
-    def keep(self, name: str, start: int, data: memoryview) -> None:
-        """Keep whole blocks that were read from the storage, verified by the caller."""
+    def keep(self, name: str, start: int, data: memoryview, passed: int = 0) -> None:
+        """Keep whole blocks that were read from the storage, verified by the caller.
+
+        `passed` bytes of the same stream came before: memory keeps the beginning of a stream alone.
+        """
         self._missed(len(data))
         disk = self._disk
         if disk is None:
-            self._memory.write(name, start, data)
+            # More would push out the beginning, without which the next reader streams everything again.
+            if not passed or passed + len(data) <= self._memory.scan_room:
+                self._memory.write(name, start, data)
             return
         for low, high in _segments(start, start + len(data)):
             piece = data[low - start : high - start]
@@ -227,9 +232,9 @@ class CachedObject:
         """See `BlockCache.look`."""
         return await self._cache.look(self._name, start, end, self._sums)
 
-    def keep(self, start: int, data: memoryview) -> None:
+    def keep(self, start: int, data: memoryview, passed: int) -> None:
         """See `BlockCache.keep`."""
-        self._cache.keep(self._name, start, data)
+        self._cache.keep(self._name, start, data, passed)
 
     async def fetch(self, spans: Sequence[Span], fetch: Fetch) -> list[bytes]:
         """See `BlockCache.fetch`."""

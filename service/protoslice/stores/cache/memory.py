@@ -23,6 +23,8 @@ class MemoryBlocks:
 
     def __init__(self, room: int) -> None:
         self._lock = threading.Lock()
+        self.scan_room = room // 10
+        """Bytes kept of one stream: half of the room of blocks read once."""
         self._once: LruCache[tuple[str, int], tuple[bytes, float]] = LruCache(most=_MOST, room=room // 5)
         self._again: LruCache[tuple[str, int], bytes] = LruCache(most=_MOST, room=room - room // 5 - room // 4)
         self._records: LruCache[str, bytes] = LruCache(most=_MOST, room=room // 4)

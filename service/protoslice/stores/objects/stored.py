@@ -221,7 +221,7 @@ class StoredObject:
 
     async def _streamed(self, at: int, stop: int) -> AsyncGenerator[memoryview, None]:
         """Whole blocks, verified, by one read of the storage; the cache keeps them."""
-        rest = b""
+        start, rest = at, b""
         try:
             async with aclosing(self._storage.stream(self._key, at, stop, if_etag=self._etag)) as pieces:
                 async for piece in pieces:
@@ -230,7 +230,7 @@ class StoredObject:
                     self._verify(data, at, whole)
                     blocks = memoryview(data)[:whole]
                     if self._cache is not None:
-                        self._cache.keep(at, blocks)
+                        self._cache.keep(at, blocks, at - start)
                     yield blocks
                     at, rest = at + whole, data[whole:]
         except (Conflict, NotFound, IntegrityError) as error:
