@@ -31,6 +31,10 @@ SchemaFile = Annotated[
         help="Message types of your own: a descriptor set (.binpb), or a .proto file.",
     ),
 ]
+MetaGraphTags = Annotated[
+    str | None,
+    typer.Option("--tags", metavar="TAGS", help="Only of the meta graph with exactly these tags: serve,gpu."),
+]
 ServiceUrl = Annotated[
     str | None,
     typer.Option("--url", metavar="URL", help="The service, as http://HOST:PORT.", show_default="PROTOSLICE_URL"),

@@ -253,22 +253,23 @@ class Client(ClosedAtEnd):
         into.ParseFromString(data)
         return into
 
-    def tensors(self, ref: str, *, name: str | None = None, dtype: str | None = None) -> Iterator[TensorEntry]:
-        """The tensors of a store."""
-        return self._each(TensorEntry, self._view(ref, "tensors"), _params(name=name, dtype=dtype))
+    def tensors(
+        self, ref: str, *, name: str | None = None, dtype: str | None = None, tags: Sequence[str] | None = None
+    ) -> Iterator[TensorEntry]:
+        """The tensors of a store, or of its meta graph with exactly `tags`."""
+        return self._each(TensorEntry, self._view(ref, "tensors"), _params(name=name, dtype=dtype, tags=_comma(tags)))
 
     def signatures(self, ref: str, *, tags: Sequence[str] | None = None) -> Iterator[Signature]:
         """The signatures of a SavedModel, or of its meta graph with exactly `tags`."""
-        return self._each(
-            Signature, self._view(ref, "signatures"), _params(tags=None if tags is None else ",".join(tags))
-        )
+        return self._each(Signature, self._view(ref, "signatures"), _params(tags=_comma(tags)))
 
-    def tensor(self, ref: str, name: str, slice: Slice | None = None) -> Any:
+    def tensor(self, ref: str, name: str, slice: Slice | None = None, *, tags: Sequence[str] | None = None) -> Any:
         """Tensor, or a slice (`"0:128,:"`, or a numpy index), as a numpy array.
 
-        `name` may be the address. A tensor of strings becomes an array of `bytes`.
+        `name` may be the address; with `tags` it is looked for in the meta graph with exactly these. A tensor of
+        strings becomes an array of `bytes`.
         """
-        params = _params(slice=None if slice is None else slice_text(slice))
+        params = _params(slice=None if slice is None else slice_text(slice), tags=_comma(tags))
         make = lambda: self.source(ref, f"tensors/{name}", [*params, ("format", "raw")])  # noqa: E731
         try:
             return with_fresh_remote(make, self._array)
@@ -278,15 +279,25 @@ class Client(ClosedAtEnd):
                 raise
             return strings
 
-    def stats(self, ref: str, name: str, slice: Slice | None = None, *, sample: int | None = None) -> TensorStatistics:
+    def stats(
+        self,
+        ref: str,
+        name: str,
+        slice: Slice | None = None,
+        *,
+        sample: int | None = None,
+        tags: Sequence[str] | None = None,
+    ) -> TensorStatistics:
         """Extremes, mean, deviation, zeros and histogram of a tensor or of a slice, worked out by the service.
 
-        They are of all elements up to `sample` (16 777 216 unless given, 0 for all), else of a spread sample.
+        `name` and `tags` are as for `tensor`. They are of all elements up to `sample` (16 777 216 unless given, 0 for
+        all), else of a spread sample.
         """
         params = _params(
             slice=None if slice is None else slice_text(slice),
             sample=None if sample is None else str(sample),
             format="stats",
+            tags=_comma(tags),
         )
         said = self._connection.call("GET", self._view(ref, "tensors", name), params=params, slow=True)
         return read_json(TensorStatistics, said.json())
@@ -469,6 +480,11 @@ def merge_params(path: str, fields: Sequence[str], omit_larger_than: int | str |
 
 def _params(**given: str | None) -> list[tuple[str, str]]:
     return [(name, value) for name, value in given.items() if value is not None]
+
+
+def _comma(tags: Sequence[str] | None) -> str | None:
+    """Tags as a query has them."""
+    return None if tags is None else ",".join(tags)
 
 
 def _records_of(

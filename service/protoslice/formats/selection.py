@@ -25,6 +25,11 @@ def each(found: Tensors) -> Iterator[Tensor]:
     return (found[number] for number in range(len(found)))
 
 
+def tags_of(text: str | None) -> list[str] | None:
+    """Tags of a meta graph in `text`, which has commas between them; None for None."""
+    return None if text is None else [tag for tag in text.split(",") if tag]
+
+
 def wanted(name: str | None, dtype: str | None) -> Wanted:
     """A predicate for tensors of this name, address or pattern, and of this dtype; None matches any.
 

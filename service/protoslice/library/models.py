@@ -18,6 +18,7 @@ from protoslice.formats.model import RootProto as Root
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.roots import Candidate, manifests_of, one_by_one, tried
 from protoslice.formats.selection import each, single, wanted
+from protoslice.formats.tensorflow.meta_graphs import tensors_with_tags
 from protoslice.formats.tensorflow.signatures import signatures_of
 from protoslice.formats.tensors.reading import ReadableTensor, read
 from protoslice.library.opening import look_at, open_looked_at
@@ -33,7 +34,8 @@ Progress = Callable[[int, int], object]
 class LocalModel(ClosedAtEnd):
     """A model in files that are read here; close it after use, or use it in a `with`."""
 
-    def __init__(self, model: Model, proto: Proto | None, held: ExitStack) -> None:
+    def __init__(self, model: Model, proto: Proto | None, held: ExitStack, tags: Sequence[str] | None = None) -> None:
+        self._tags = tags
         self.model = model
         """Root and files of the model."""
         self.proto = proto
@@ -46,7 +48,15 @@ class LocalModel(ClosedAtEnd):
 
         `Unsupported` if no format applies.
         """
-        return tensors_of(self.model)
+        found = tensors_of(self.model)
+        return found if self._tags is None else tensors_with_tags(self.model, found, self._tags)
+
+    def tagged(self, tags: Sequence[str]) -> LocalModel:
+        """The meta graph of a SavedModel with exactly `tags`: its tensors and variables.
+
+        Reading it needs this model to be open. Raises `NotFound`, on the first look, if no meta graph has these tags.
+        """
+        return LocalModel(self.model, self.proto, ExitStack(), tags)
 
     def __iter__(self) -> Iterator[Tensor]:
         return each(self.tensors)
@@ -56,7 +66,7 @@ class LocalModel(ClosedAtEnd):
 
         `Unsupported` for a root of another type, `NotFound` if no meta graph has these tags.
         """
-        return signatures_of(self.model, tags)
+        return signatures_of(self.model, self._tags if tags is None else tags)
 
     def tensor(self, name: str) -> Tensor:
         """The tensor of this name or address; `NotFound` if there is none, `Conflict` for several."""

@@ -36,7 +36,10 @@ _SHOWN_SHARE = 0.001
 class LocalSubject(Subject):
     """The proto in a file, and the model that it is the root of."""
 
-    def __init__(self, name: str, root: RootType, close_look: bool, held: ExitStack) -> None:
+    def __init__(
+        self, name: str, root: RootType, close_look: bool, held: ExitStack, tags: Sequence[str] | None = None
+    ) -> None:
+        self._tags = tags
         self._name = name
         self._type = root
         self._close_look = close_look
@@ -44,10 +47,15 @@ class LocalSubject(Subject):
 
     @classmethod
     @contextmanager
-    def opened(cls, name: str, root: RootType, *, close_look: bool = False) -> Iterator[LocalSubject]:
-        """The subject in the file `name`, closed in the end; a directory counts for its tensors."""
+    def opened(
+        cls, name: str, root: RootType, *, close_look: bool = False, tags: Sequence[str] | None = None
+    ) -> Iterator[LocalSubject]:
+        """The subject in the file `name`, closed in the end; a directory counts for its tensors.
+
+        With `tags`, its tensors are those of one meta graph.
+        """
         with ExitStack() as held:
-            yield cls(name, root, close_look, held)
+            yield cls(name, root, close_look, held, tags)
 
     @cached_property
     def proto(self) -> Proto:
@@ -62,7 +70,8 @@ class LocalSubject(Subject):
 
     @cached_property
     def _model(self) -> LocalModel:
-        return self._held.enter_context(self._place.model())
+        model = self._held.enter_context(self._place.model())
+        return model if self._tags is None else model.tagged(self._tags)
 
     def facts(self) -> dict[str, object]:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from protoslice.cli.models.addresses import is_address
@@ -12,17 +12,22 @@ from protoslice.errors import Unsupported
 
 
 @contextmanager
-def opened_subject(name: str, root: RootType, *, close_look: bool = False) -> Iterator[Subject]:
-    """The model that `name` means; with `close_look` small parts of small files are told apart too."""
+def opened_subject(
+    name: str, root: RootType, *, close_look: bool = False, tags: Sequence[str] | None = None
+) -> Iterator[Subject]:
+    """The model that `name` means; with `close_look` small parts of small files are told apart too.
+
+    With `tags`, its tensors are those of the meta graph with exactly these.
+    """
     if not is_address(name):
         from protoslice.cli.models.local import LocalSubject
 
-        with LocalSubject.opened(name, root, close_look=close_look) as local:
+        with LocalSubject.opened(name, root, close_look=close_look, tags=tags) as local:
             yield local
         return
     if root.given:
         raise Unsupported("the type of a store was settled when it was made: --type and --schema are for files")
     from protoslice.cli.models.remote import RemoteSubject
 
-    with RemoteSubject.opened(name) as remote:
+    with RemoteSubject.opened(name, tags) as remote:
         yield remote

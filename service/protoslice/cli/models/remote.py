@@ -65,17 +65,18 @@ class _Content:
 class RemoteSubject(Subject):
     """Store on a service, as a subject of the verbs."""
 
-    def __init__(self, client: Any, address: Address) -> None:
+    def __init__(self, client: Any, address: Address, tags: Sequence[str] | None = None) -> None:
         self._client = client
         self._ref = address.ref
+        self._tags = tags
 
     @classmethod
     @contextmanager
-    def opened(cls, name: str) -> Iterator[RemoteSubject]:
-        """The store that `name` means."""
+    def opened(cls, name: str, tags: Sequence[str] | None = None) -> Iterator[RemoteSubject]:
+        """The store that `name` means; with `tags`, its tensors are those of one meta graph."""
         address = address_of(name)
         with client_of(address.service) as client:
-            yield cls(client, address)
+            yield cls(client, address, tags)
 
     def facts(self) -> dict[str, object]:
         store = self._client.store(self._ref)
@@ -111,18 +112,22 @@ class RemoteSubject(Subject):
         return iter(self._client.signatures(self._ref))
 
     def tensors(self, name: str | None, dtype: str | None) -> Iterator[TensorEntry]:
-        return iter(self._client.tensors(self._ref, name=name, dtype=dtype))
+        return iter(self._client.tensors(self._ref, name=name, dtype=dtype, tags=self._tags))
 
     def tensor(self, name: str, slice_: str | None, form: str) -> _Content:
-        params = [("format", form), *([("slice", slice_)] if slice_ is not None else [])]
+        params = [("format", form), *([("slice", slice_)] if slice_ is not None else []), *self._with_tags()]
         return _Content(self._client.source(self._ref, f"tensors/{name}", params))
 
     def statistics(self, name: str, slice_: str | None, sample: int | None) -> TensorStatistics:
-        found: TensorStatistics = self._client.stats(self._ref, name, slice_, sample=sample)
+        found: TensorStatistics = self._client.stats(self._ref, name, slice_, sample=sample, tags=self._tags)
         return found
 
     def safetensors(self, name: str | None) -> _Content:
-        return _Content(self._client.source(self._ref, "safetensors", [] if name is None else [("name", name)]))
+        params = [*([] if name is None else [("name", name)]), *self._with_tags()]
+        return _Content(self._client.source(self._ref, "safetensors", params))
+
+    def _with_tags(self) -> list[tuple[str, str]]:
+        return [] if self._tags is None else [("tags", ",".join(self._tags))]
 
 
 def _kind(headers: Any) -> str:

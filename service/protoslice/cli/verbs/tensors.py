@@ -12,11 +12,12 @@ from protoslice.cli.models.opening import opened_subject
 from protoslice.cli.models.output import STDIO, write_content
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.subjects import Subject
-from protoslice.cli.options import FileName, Json, SchemaFile, TypeName
+from protoslice.cli.options import FileName, Json, MetaGraphTags, SchemaFile, TypeName
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import print_json, print_pairs, print_table, say
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.facts import Histogram, TensorEntry, TensorStatistics
+from protoslice.formats.selection import tags_of
 from protoslice.sizes import format_size
 
 
@@ -41,6 +42,7 @@ def tensor(  # noqa: PLR0913 - each is an option
         str, typer.Option("--out", "-o", metavar="OUT", help="Where to write it; - is standard output.")
     ] = STDIO,
     dtype: Annotated[str | None, typer.Option(metavar="DTYPE", help="List only tensors of this type.")] = None,
+    tags: MetaGraphTags = None,
     type_name: TypeName = None,
     schema_file: SchemaFile = None,
     as_json: Json = False,
@@ -51,7 +53,7 @@ def tensor(  # noqa: PLR0913 - each is an option
 
     Example: protoslice tensor model.onnx conv1.weight --slice 0:8 -o part.npy
     """
-    with opened_subject(file, root_type(type_name, schema_file)) as subject:
+    with opened_subject(file, root_type(type_name, schema_file), tags=tags_of(tags)) as subject:
         if out.endswith(".safetensors") and slice_ is None and form is None and dtype is None:
             with Progress("writing") as progress:
                 write_content(subject.safetensors(name), out, progress)
@@ -101,6 +103,7 @@ def stats(
         int | None,
         typer.Option(metavar="N", help="Elements to look at, 0 for all.", show_default="16 777 216 of each tensor"),
     ] = None,
+    tags: MetaGraphTags = None,
     type_name: TypeName = None,
     schema_file: SchemaFile = None,
     as_json: Json = False,
@@ -111,7 +114,7 @@ def stats(
 
     Example: protoslice stats model.onnx conv1.weight
     """
-    with opened_subject(file, root_type(type_name, schema_file)) as subject:
+    with opened_subject(file, root_type(type_name, schema_file), tags=tags_of(tags)) as subject:
         several = "*" in name
         names = [row.address for row in subject.tensors(name, None) if row.size is not None] if several else [name]
         found = [subject.statistics(each, slice_, sample) for each in names]

@@ -25,6 +25,9 @@ PLAN_HELP: Final = (
 )
 PLAN: Final = (query_parameter("plan", PLAN_HELP, {"type": "string", "enum": ["policy"]}, "policy"),)
 
+TAGS_HELP: Final = "Only of the meta graph with exactly these tags, of a SavedModel; variables belong to all."
+TAGS: Final = query_parameter("tags", TAGS_HELP, {"type": "string"}, "serve,gpu")
+
 STREAM: Final = (
     query_parameter(
         "file",

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from protoslice.formats.selection import tags_of
 from protoslice.server.api.encoding import records_summary_text
-from protoslice.server.api.view_parameters import DOCUMENT, PLAN, STREAM, query_parameter
+from protoslice.server.api.view_parameters import DOCUMENT, PLAN, STREAM, TAGS, query_parameter
 from protoslice.server.http.parameters import Query, number_of
 from protoslice.stores import OpenStore, RecordChoice, RecordPart, RecordsRequest, Representation
 from protoslice.streams.framing import WRITTEN
@@ -80,11 +81,12 @@ async def _cpb(store: OpenStore, rest: str, query: Query) -> Representation:
 
 
 async def _tensor(store: OpenStore, rest: str, query: Query) -> Representation:
-    return await store.tensors.one(rest, query.one("slice"), query.one("format") or "raw", query.size("sample"))
+    tensors = store.tensors_with(tags_of(query.one("tags")))
+    return await tensors.one(rest, query.one("slice"), query.one("format") or "raw", query.size("sample"))
 
 
 async def _safetensors(store: OpenStore, rest: str, query: Query) -> Representation:
-    return await store.tensors.safetensors(query.many("name"))
+    return await store.tensors_with(tags_of(query.one("tags"))).safetensors(query.many("name"))
 
 
 async def _record(store: OpenStore, rest: str, query: Query) -> Representation:
@@ -320,6 +322,7 @@ VIEWS: Final = (
                 {"type": "integer", "minimum": 0},
                 1000000,
             ),
+            TAGS,
         ),
     ),
     StoreView(
@@ -337,6 +340,7 @@ VIEWS: Final = (
                 {"type": "array", "items": {"type": "string"}},
                 ["encoder.*"],
             ),
+            TAGS,
         ),
     ),
 )

@@ -9,6 +9,7 @@ from functools import cached_property, partial
 
 from protoslice import _core, schema
 from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.lru import LruCache
 from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
 from protoslice.errors import InvalidInput, NoRoot, NotFound, Unsupported
 from protoslice.facts import ChunkEntry, File, ModelReport, Node, Signature
@@ -16,6 +17,7 @@ from protoslice.formats import model as formats
 from protoslice.formats.bytes import Bytes
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.report import MOST_LISTED, steps_of_report
+from protoslice.formats.tensorflow.meta_graphs import tensors_with_tags
 from protoslice.identity import ARCHIVES, READERS
 from protoslice.library.documents import Document
 from protoslice.library.opening import look_at
@@ -42,6 +44,8 @@ from protoslice.stores.reading.treemap import steps_of_treemap
 
 DEPTH = 16
 _CACHED_TREEMAPS = 4
+_CACHED_TAGS = 2
+"""Meta graphs whose tensors are kept apart."""
 _PIECE_WEIGHT = 32
 """Bytes of memory per piece of a rope, about."""
 
@@ -92,6 +96,7 @@ class OpenStore:
             lambda *view: self._etag(READERS, *view),
         )
         """Tensors of the store."""
+        self._tagged: LruCache[tuple[str, ...], StoreTensors] = LruCache(most=_CACHED_TAGS, room=_CACHED_TAGS)
         self.records = StoreRecords(by_path, worker, derived, find_type, self._etag)
         """Records of the store's streams."""
         self.documents = StoreDocuments(manifest.root, by_path, self._root_document, self.records, worker)
@@ -130,6 +135,26 @@ class OpenStore:
         """The plan of an archive, and its weight in bytes."""
         rope = await self._worker.run(lambda: tar_of([file for file, _ in found]))
         return ("file", None, rope), Bytes(rope, ()).literals + _PIECE_WEIGHT * rope.piece_count
+
+    def tensors_with(self, tags: Sequence[str] | None) -> StoreTensors:
+        """The tensors, or those of the meta graph with exactly `tags`; see `tensors_with_tags`."""
+        if tags is None:
+            return self.tensors
+        wanted = tuple(sorted(set(tags)))
+        found = self._tagged.get(wanted)
+        if found is None:
+            found = StoreTensors(
+                self.model,
+                lambda: self._with_tags(wanted),
+                self._worker,
+                lambda *view: self._etag(READERS, "tags", wanted, *view),
+            )
+            self._tagged.put(wanted, found, 1)
+        return found
+
+    async def _with_tags(self, tags: Sequence[str]) -> formats.Tensors:
+        found = await self.tensors.all()
+        return await self._worker.bulk(lambda: tensors_with_tags(self.model, found, tags))
 
     @property
     def is_serialized(self) -> bool:

@@ -8,12 +8,13 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
+from protoslice.formats.selection import tags_of
 from protoslice.server.access.places import Ref, url_of
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import chunk_json, node_json, report_json, signature_json
 from protoslice.server.api.json_answers import VERSIONED, encoded, json_answer, large_answer, page_answer
 from protoslice.server.api.models import ChunkModel, NodeModel, PageModel, ReportModel, SignatureModel, TensorModel
-from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP
+from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP, TAGS_HELP
 from protoslice.server.http.answers.locations import lasting_url
 from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.services import Given, Services
@@ -160,12 +161,14 @@ async def list_tensors(
     services: Given,
     ref: Ref,
     chosen: Annotated[_Chosen, Depends()],
+    tags: Annotated[str | None, Query(description=TAGS_HELP, examples=["serve,gpu"])] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
     """A page of tensors, in the model's order or sorted: name, address, type, shape, size, and the file."""
     store = await services.stores.view(ref)
-    page = await store.tensors.page(**asdict(chosen), limit=_at_most(limit, services), cursor=cursor)
+    tensors = store.tensors_with(tags_of(tags))
+    page = await tensors.page(**asdict(chosen), limit=_at_most(limit, services), cursor=cursor)
     return page_answer(request, page, b",".join(page.items), headers=lasting_headers(request, store, ref), weak=False)
 
 
@@ -188,8 +191,7 @@ async def list_signatures(
 ) -> Response:
     """A page of signatures, meta graph by meta graph, with the types and shapes of their tensors."""
     store = await services.stores.view(ref)
-    asked = None if tags is None else [tag for tag in tags.split(",") if tag]
-    page = await store.signatures(asked, _at_most(limit, services), cursor)
+    page = await store.signatures(tags_of(tags), _at_most(limit, services), cursor)
     items = await services.stores.worker.sized(
         PAGE_BYTES, lambda: encoded([signature_json(signature) for signature in page.items])[1:-1]
     )

@@ -1,0 +1,83 @@
+"""Tensors of one meta graph of a SavedModel, chosen by its tags."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from protoslice import schema
+from protoslice.errors import CorruptModel, LimitExceeded, NotFound, Unsupported
+from protoslice.formats.model import Model, RootProto, Tensor, Tensors
+from protoslice.formats.selection import naming
+from protoslice.formats.tensorflow.signatures import META_GRAPH, SAVED_MODEL
+from protoslice.sources.ropes import Rope
+
+_MOST_BYTES: Final = 4 << 20
+"""Bytes of the tags of all meta graphs."""
+_ALL: Final = "path:meta_graphs["
+
+
+def tensors_with_tags(model: Model, found: Tensors, tags: Sequence[str]) -> Tensors:
+    """The tensors out of `found` of the meta graph with exactly `tags`, and those of none, such as variables. Blocks.
+
+    `Unsupported` for a root without meta graphs, `NotFound` if none has these tags.
+    """
+    if model.proto is None or model.type not in {SAVED_MODEL, META_GRAPH}:
+        raise Unsupported(f"a {SAVED_MODEL} or a {META_GRAPH} has tags, not {model.type or 'such a file'}")
+    if model.type == META_GRAPH:
+        _number([_parsed(model.proto, META_GRAPH, "meta_info_def.tags")], tags)
+        return found
+    graphs = _parsed(model.proto, SAVED_MODEL, "meta_graphs[*].meta_info_def.tags").meta_graphs
+    return _OfMetaGraph(found, f"{_ALL}{_number(graphs, tags)}]")
+
+
+def _parsed(proto: RootProto, type_name: str, field: str) -> Any:
+    """The root as a message, with this `field` alone."""
+    _, _, core = proto.document.view("", [field])
+    if core.size > _MOST_BYTES:
+        raise LimitExceeded(f"the tags have {core.size} bytes, and {_MOST_BYTES} are looked at")
+    try:
+        parsed: Any = schema.bundled().message_class(type_name).FromString(Rope(core, proto.sources).read())
+    except DecodeError as error:
+        raise CorruptModel(f"the tags of the meta graphs do not parse: {error}") from error
+    return parsed
+
+
+def _number(graphs: Sequence[Any], tags: Sequence[str]) -> int:
+    """The number of the first meta graph with exactly `tags`."""
+    for number, graph in enumerate(graphs):
+        if set(graph.meta_info_def.tags) == set(tags):
+            return number
+    there = ", ".join((",".join(graph.meta_info_def.tags) or "(none)")[:100] for graph in graphs[:8])
+    raise NotFound(f"no meta graph has exactly the tags {','.join(tags)[:100] or '(none)'}; there are: {there}")
+
+
+class _OfMetaGraph:
+    """Tensors out of `found` whose address begins with `place`, and those of no meta graph."""
+
+    def __init__(self, found: Tensors, place: str) -> None:
+        called = naming(found)
+        addresses = ((number, called(number)[1]) for number in range(len(found)))
+        self._numbers = array(
+            "q", (number for number, each in addresses if each.startswith(place) or not each.startswith(_ALL))
+        )
+        self._places = {number: place for place, number in enumerate(self._numbers)}
+        self._found = found
+        self._naming = called
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, number: int, /) -> Tensor:
+        return self._found[self._numbers[number]]
+
+    def called(self, number: int) -> tuple[str, str]:
+        """Name and address of a tensor."""
+        return self._naming(self._numbers[number])
+
+    def numbers(self, name_or_address: str) -> Sequence[int]:
+        """See `Tensors.numbers`."""
+        return [self._places[number] for number in self._found.numbers(name_or_address) if number in self._places]
