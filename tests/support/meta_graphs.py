@@ -17,7 +17,7 @@ VALUES = tuple(np.arange(4, dtype="<f4") + 10 * number for number in range(len(G
 
 
 def write_meta_graphs(folder: Path) -> Path:
-    """Write a SavedModel into `folder`: in each meta graph a constant `w` and one of its own, and a variable."""
+    """Write a SavedModel into `folder`: meta graphs of a constant `w` and one of their own, a variable."""
     model: Any = schema.bundled().message_class("tensorflow.SavedModel")()
     for number, tags in enumerate(GRAPHS):
         graph = model.meta_graphs.add()

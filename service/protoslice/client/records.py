@@ -14,6 +14,7 @@ from protoslice.defaults import CONNECTIONS
 from protoslice.errors import IntegrityError, InvalidInput
 from protoslice.facts import RecordsSummary
 from protoslice.streams import open_records
+from protoslice.streams.choice import RecordChoice, RecordPart
 from protoslice.streams.framing import DECODED
 
 _BYTES: Final = 15 << 16
@@ -103,18 +104,19 @@ class RemoteRecords(Sequence[bytes]):
 
         The first look at a field makes the service read the whole stream.
         """
-        return self._records([("key", key), *(("value", value) for value in values)])
+        return self._records(RecordChoice(key=key, values=values).params())
 
     def sample(self, count: int, seed: int = 0) -> list[bytes]:
         """At most `count` records drawn at random, in their order; `seed` decides which."""
-        return self._records([("sample", str(count)), ("seed", str(seed))])
+        return self._records(RecordChoice(sample=count, seed=seed).params())
 
     def parts(self, start: int, stop: int, path: str = "", fields: Sequence[str] = ()) -> list[bytes]:
         """The part at `path` of the records from `start` up to `stop`, reduced to the mask `fields`.
 
         Empty bytes for a record without the part; `NotFound` when none of them has it.
         """
-        return self._records([("range", f"{start}:{stop}"), ("path", path), *(("fields", each) for each in fields)])
+        choice = RecordChoice(range=f"{start}:{stop}")
+        return self._records([*choice.params(), *RecordPart(path, tuple(fields)).params()])
 
     def __reduce__(self) -> tuple[Callable[[], RemoteRecords], tuple[()]]:
         """Pickled as the way to open them again, for workers of data loaders; credentials go along."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from protoslice import _core, schema
@@ -20,6 +21,8 @@ TENSOR_BUNDLE: Final = "protoslice.TensorBundle"
 RECORDS: Final = "records"
 """The one field of a stream."""
 
+_LOOKED_AT: Final = 64
+"""Records among which the first that has a part is looked for."""
 _NO_TYPES: Final[Mapping[int, tuple[str, int]]] = {}
 _PATH: Final = re.compile(r"records(?:\[(?P<number>[0-9]{1,18})\](?:\.(?P<rest>.+))?)?", re.DOTALL)
 
@@ -109,6 +112,15 @@ class StreamDocument:
             return self._record(number).children(rest, start, limit)
         last = min(self.records.count, start + limit)
         return [self._row(each) for each in range(start, last)], self.records.count
+
+    def type_at(self, ranges: Iterable[tuple[int, int]], path: str) -> str | None:
+        """Message type at `path` of the records of `ranges`, by the first of a few that have it; else None."""
+        if not path:
+            return self.type
+        for number in islice((n for start, stop in ranges for n in range(start, stop)), _LOOKED_AT):
+            with suppress(NotFound):
+                return self.view(f"records[{number}].{path}")[1]
+        return None
 
     def _row(self, number: int) -> Row:
         size = self._rope(number).size

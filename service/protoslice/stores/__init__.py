@@ -10,7 +10,7 @@ from protoslice.stores.objects.representation import Representation
 from protoslice.stores.options import StoreOptions
 from protoslice.stores.paging import ResultPage
 from protoslice.stores.reading.opened import OpenStore
-from protoslice.stores.reading.records import RecordChoice, RecordPart, RecordsRequest
+from protoslice.stores.reading.records import RecordsRequest
 from protoslice.stores.requests import TAGS_AT_ONCE, Created, IngestRequest
 from protoslice.stores.service import Stores
 
@@ -22,8 +22,6 @@ __all__ = [
     "Ingest",
     "IngestRequest",
     "OpenStore",
-    "RecordChoice",
-    "RecordPart",
     "RecordsRequest",
     "Representation",
     "ResultPage",

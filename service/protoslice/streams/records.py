@@ -26,6 +26,8 @@ class Records(SourceOwner, Sequence[bytes]):
 
     def __init__(self, source: RangeSource, index: bytes, type: str | None = None) -> None:
         super().__init__([source])
+        self.sources: Sequence[RangeSource] = [source]
+        """The stream, or its shards."""
         self.index_bytes = index
         """The saved index; passed to `protoslice.records`, it spares the pass over the same bytes.
 
@@ -40,7 +42,8 @@ class Records(SourceOwner, Sequence[bytes]):
     def of_shards(cls, shards: Sequence[Shard], type: str | None) -> Records:
         """The records of `shards`, numbered through."""
         joined = cls.__new__(cls)
-        SourceOwner.__init__(joined, [shard.source for shard in shards])
+        joined.sources = [shard.source for shard in shards]
+        SourceOwner.__init__(joined, joined.sources)
         joined.index_bytes, joined.type, joined.core = b"", type, JoinedRecords(shards)
         joined._numbers = range(joined.core.count)
         return joined
@@ -115,7 +118,7 @@ class Records(SourceOwner, Sequence[bytes]):
     def _sliced(self, numbers: range) -> Records:
         """A view of only `numbers`; closing it closes nothing."""
         part = object.__new__(Records)
-        part.index_bytes, part.type, part.core = self.index_bytes, self.type, self.core
+        part.sources, part.index_bytes, part.type, part.core = self.sources, self.index_bytes, self.type, self.core
         part._read, part._numbers, part._owned = self._read, numbers, []
         return part
 

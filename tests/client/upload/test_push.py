@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from tests.support.proxy import Fault, FaultyProxy
 
 from protoslice import schema
 from protoslice.client import Client
+from protoslice.client.upload.bodies import items_of
 from protoslice.errors import Conflict, CorruptModel, InvalidInput, NoRoot, NotFound, StorageError
 from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter
 
@@ -75,6 +78,43 @@ def test_bytes_messages_files_and_iterators(client: Client, tmp_path: Path) -> N
     assert stores[0].type == "tensorflow.NodeDef"
     assert client.merge(stores[0].id, into=type(node)()) == node
     assert client.merge(stores[0].id, "name") == b"a"
+
+
+def test_messages_become_a_stream_of_records(client: Client) -> None:
+    kind: Any = schema.bundled().message_class("tensorflow.Example")
+
+    def messages(count: int, size: int) -> Iterator[Any]:
+        for number in range(count):
+            message = kind()
+            message.features.feature["image"].bytes_list.value.append(bytes([number % 256]) * size)
+            yield message
+
+    ref = client.push(messages(2000, 1000)).store.id
+    assert [file.path for file in client.store(ref).files] == ["records.delimited"]
+    records = client.records(ref, type="tensorflow.Example")
+    assert len(records) == 2000
+    assert list(records) == [message.SerializeToString() for message in messages(2000, 1000)]
+    assert client.push(iter([kind()]), filename="one").store.files[0].size == 1
+    with pytest.raises(InvalidInput, match="must not yield bytes"):
+        client.push(iter([kind(), b"bytes"]))
+
+
+def test_messages_are_made_as_they_are_sent() -> None:
+    kind: Any = schema.bundled().message_class("tensorflow.Example")
+    made = 0
+
+    def endless() -> Iterator[Any]:
+        nonlocal made
+        while True:
+            made += 1
+            message = kind()
+            message.features.feature["image"].bytes_list.value.append(bytes(1000))
+            yield message
+
+    (item,) = items_of(endless(), None)
+    assert (item.path, item.size, made) == ("records.delimited", None, 1)
+    sent = sum(len(piece) for piece in islice(item.read(0, None), 8))
+    assert made < 2 * sent / 1000
 
 
 def test_the_policy_is_sent(client: Client, versions: Any) -> None:

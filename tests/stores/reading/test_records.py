@@ -18,8 +18,9 @@ from protoslice.errors import InvalidInput, LimitExceeded, NotFound
 from protoslice.riegeli import RecordWriter
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.storage.wrappers.metered import Call, MeteredStorage
-from protoslice.stores import RecordChoice, RecordsRequest, Stores
+from protoslice.stores import RecordsRequest, Stores
 from protoslice.stores.reading import records
+from protoslice.streams.choice import RecordChoice
 from protoslice.streams.keys import KeyIndex
 
 EXAMPLES = [example(n) for n in range(2000)]

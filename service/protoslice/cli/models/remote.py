@@ -46,7 +46,7 @@ def store_facts(store: Any) -> dict[str, object]:
     return facts
 
 
-class _Content:
+class RemoteContent:
     """Content of a view, streamed from the service."""
 
     def __init__(self, source: Any) -> None:
@@ -104,7 +104,7 @@ class RemoteSubject(Subject):
         from protoslice.client.client import merge_params
 
         source = self._client.source(self._ref, "merge", merge_params(path, fields or (), omit_larger_than))
-        return PathContent(_Content(source), _kind(source.facts.headers))
+        return PathContent(RemoteContent(source), _kind(source.facts.headers))
 
     def signatures(self) -> Iterator[Signature]:
         if self._client.store(self._ref).type not in {SAVED_MODEL, META_GRAPH}:
@@ -114,17 +114,17 @@ class RemoteSubject(Subject):
     def tensors(self, name: str | None, dtype: str | None) -> Iterator[TensorEntry]:
         return iter(self._client.tensors(self._ref, name=name, dtype=dtype, tags=self._tags))
 
-    def tensor(self, name: str, slice_: str | None, form: str) -> _Content:
+    def tensor(self, name: str, slice_: str | None, form: str) -> RemoteContent:
         params = [("format", form), *([("slice", slice_)] if slice_ is not None else []), *self._with_tags()]
-        return _Content(self._client.source(self._ref, f"tensors/{name}", params))
+        return RemoteContent(self._client.source(self._ref, f"tensors/{name}", params))
 
     def statistics(self, name: str, slice_: str | None, sample: int | None) -> TensorStatistics:
         found: TensorStatistics = self._client.stats(self._ref, name, slice_, sample=sample, tags=self._tags)
         return found
 
-    def safetensors(self, name: str | None) -> _Content:
+    def safetensors(self, name: str | None) -> RemoteContent:
         params = [*([] if name is None else [("name", name)]), *self._with_tags()]
-        return _Content(self._client.source(self._ref, "safetensors", params))
+        return RemoteContent(self._client.source(self._ref, "safetensors", params))
 
     def _with_tags(self) -> list[tuple[str, str]]:
         return [] if self._tags is None else [("tags", ",".join(self._tags))]

@@ -4,36 +4,46 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated, Final
 
 import typer
 
-from protoslice.cli.models.addresses import is_address
-from protoslice.cli.models.files import errors_about, is_stream, spooled
 from protoslice.cli.models.output import STDIO, write_content
 from protoslice.cli.models.schema_files import root_type
+from protoslice.cli.models.streams import ChosenRecords, Stream, delimited_runs, opened_stream
 from protoslice.cli.models.subjects import Content
 from protoslice.cli.models.types import RootType
 from protoslice.cli.options import Json, SchemaFile, TypeName
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import escaped, print_json, print_pairs
-from protoslice.errors import InvalidInput, NotFound, Unsupported
+from protoslice.errors import CorruptModel, InvalidInput, Unsupported
+from protoslice.facts import RecordsSummary
 from protoslice.schema.rendering import render
 from protoslice.sizes import format_size
-from protoslice.streams import Records, open_records
+from protoslice.streams.choice import WHOLE, RecordChoice, RecordPart
 from protoslice.streams.framing import FRAMINGS
 
-_AT_ONCE: Final = 256
-"""Records rendered at a time."""
+_AT_ONCE: Final = 1 << 18
+"""Bytes of records rendered at a time, about."""
 
 
 def records(  # noqa: PLR0913 - each is an option
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A file (- is standard input).")],
+    stream: Annotated[
+        str, typer.Argument(metavar="STREAM", help="A file or a folder of shards (- is standard input), or a store.")
+    ],
     number: Annotated[int | None, typer.Argument(metavar="N", help="The number of one record, from 0.")] = None,
     between: Annotated[
         str | None, typer.Option("--range", metavar="A:B", help="Records from number A up to B, as Python slices.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(metavar="PATH", help="Records by the field at this path …")] = None,
+    value: Annotated[list[str] | None, typer.Option(metavar="VALUE", help="… that have this value (several).")] = None,
+    sample: Annotated[int | None, typer.Option(metavar="N", help="So many records drawn at random.", min=0)] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Number that decides the sample.", min=0)] = 0,
+    path: Annotated[str, typer.Option(metavar="PATH", help="The part of each record at this path alone.")] = "",
+    fields: Annotated[
+        list[str] | None, typer.Option(metavar="PATH", help="Keep only this path of each record (several).")
     ] = None,
     count: Annotated[bool, typer.Option("--count", help="Print the number of records alone.")] = False,
     as_text: Annotated[bool, typer.Option("--text", help="Records in text format.")] = False,
@@ -44,71 +54,108 @@ def records(  # noqa: PLR0913 - each is an option
             help=f"{', '.join(FRAMINGS[:-1])} or {FRAMINGS[-1]}, where it can't be detected.",
         ),
     ] = None,
+    file: Annotated[
+        str | None, typer.Option(metavar="PATH", help="The stream in a store of several files, or train@8.")
+    ] = None,
     type_name: TypeName = None,
     schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
-    """Records of a stream: how many there are, one of them, or a range.
+    """Records of a stream: how many there are, one of them, or some.
 
-    A range comes as JSON lines with --json, and framed as in the file without.
+    Several come as JSON lines with --json, and framed as in the file without.
 
     Example: protoslice records train.tfrecord 1000 --json
     """
-    if number is not None and between is not None:
-        raise InvalidInput("either one record is shown or a range of them: give N or --range")
+    if number is not None and (between is not None or key is not None or sample is not None):
+        raise InvalidInput("either one record is shown or several: give N, or --range, --key or --sample")
     root = root_type(type_name, schema_file)
-    with _opened(file, root, framing) as stream:
+    with opened_stream(stream, file, framing, root) as found:
+        summary = found.summary()
+        part = RecordPart(path, tuple(fields or ()))
+        choice = RecordChoice(_normal(between, summary.count), (), key, tuple(value or ()), sample, seed)
         if count:
-            print(len(stream))
-        elif number is None and between is None:
-            _summarize(stream, as_json)
+            print(summary.count)
+        elif number is None and choice == RecordChoice() and part == WHOLE and not as_text:
+            _summarize(summary, as_json)
         else:
             form = "json" if as_json else "text" if as_text else None
             if form is None and sys.stdout.isatty():
                 raise Unsupported("records are bytes, nothing for a terminal: take --json, --text or a pipe")
+            content = (
+                _several(found, choice, part, form, root) if number is None else _one(found, number, part, form, root)
+            )
             with Progress("writing") as progress:
-                write_content(_content(stream, number, between or ":", form, root), STDIO, progress, source=file)
-        if stream.fault is not None and number is None:
-            raise stream.fault
+                write_content(content, STDIO, progress, source=stream)
+        if summary.fault is not None and number is None:
+            raise CorruptModel(summary.fault)
 
 
-@contextmanager
-def _opened(name: str, root: RootType, framing: str | None) -> Iterator[Records]:
-    if is_address(name):
-        raise Unsupported("records of a store are read by Client.records, or below /v1/stores/…/records")
-    with ExitStack() as held:
-        source = held.enter_context(spooled(name)) if is_stream(name) else name
-        held.enter_context(errors_about(name))
-        with Progress("indexing") as progress:
-            stream = open_records(source, root.name, framing=framing, progress=progress.up_to)
-        yield held.enter_context(stream)
-
-
-def _slice(text: str) -> slice:
-    start, colon, stop = text.partition(":")
+def _normal(between: str | None, count: int) -> str | None:
+    """A range without numbers below zero, which count from the end."""
+    start, colon, stop = (between or "").partition(":")
+    if between is None:
+        return None
     try:
         if colon:
-            return slice(int(start) if start else None, int(stop) if stop else None)
+            first, last, _ = slice(int(start) if start else None, int(stop) if stop else None).indices(count)
+            return f"{first}:{last}"
     except ValueError:
         pass
-    raise InvalidInput(f"{text!r} is no range: give it as 10:20, 10: or :20")
+    raise InvalidInput(f"{between!r} is no range: give it as 10:20, 10: or :20")
 
 
-def _content(stream: Records, number: int | None, between: str, form: str | None, root: RootType) -> Content:
-    """One record, or a range of them, as bytes or rendered in `form`."""
-    if number is not None:
-        if not 0 <= number < len(stream):
-            raise NotFound(f"there is no record {number}: there are {len(stream)}")
-        return stream.record(number) if form is None else _Rendered(stream[number : number + 1], form, root)
-    part = stream[_slice(between)]
-    return part.rope() if form is None else _Rendered(part, "jsonl" if form == "json" else "texts", root)
+def _one(stream: Stream, number: int, part: RecordPart, form: str | None, root: RootType) -> Content:
+    """One record, or its part, as it is or rendered in `form`."""
+    if part == WHOLE:
+        found = stream.one(number)
+        return found.content if form is None else _Rendered(iter([found.content.read()]), found.type, form, root)
+    found = stream.chosen(RecordChoice(numbers=(number,)), part, "delimited")
+    bare = _without_length(found)
+    return bare if form is None else _Rendered(iter([bare.read()]), found.type, form, root)
+
+
+def _several(stream: Stream, choice: RecordChoice, part: RecordPart, form: str | None, root: RootType) -> Content:
+    """Chosen records, framed as in the stream or rendered in `form`, one after the other."""
+    if form is None:
+        return stream.chosen(choice, part, None).content
+    found = stream.chosen(choice, part, "delimited")
+    lines = "jsonl" if form == "json" else "texts"
+    return _Rendered(delimited_runs(found.content, _AT_ONCE), found.type, lines, root)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """Bytes in pieces, whose length is known when all have come."""
+
+    found: Iterator[bytes]
+    size: int = 0
+
+    def read(self) -> bytes:
+        """The bytes, joined."""
+        return b"".join(self.found)
+
+    def pieces(self) -> Iterator[memoryview]:
+        """The bytes, piece by piece."""
+        return map(memoryview, self.found)
+
+
+def _without_length(found: ChosenRecords) -> _Pieces:
+    """One record of a delimited stream, without the length before it."""
+    pieces = map(bytes, found.content.pieces())
+    first = b""
+    while not any(byte < 0x80 for byte in first) and (more := next(pieces, b"")):
+        first += more
+    length = next((at for at, byte in enumerate(first, 1) if byte < 0x80), len(first))
+    return _Pieces(chain([first[length:]], pieces))
 
 
 @dataclass(frozen=True, slots=True)
 class _Rendered:
-    """Records as JSON or in text format, rendered piece by piece."""
+    """Records as JSON or in text format, rendered run by run."""
 
-    records: Records
+    runs: Iterator[bytes]
+    type: str | None
     form: str
     root: RootType
 
@@ -123,32 +170,26 @@ class _Rendered:
 
     def pieces(self) -> Iterator[memoryview]:
         """The bytes, piece by piece, without what steers a terminal if one is written to."""
-        if self.records.type is None:
+        if self.type is None:
             raise Unsupported("the type of the records is not known: name it by --type")
-        for at in range(0, len(self.records), _AT_ONCE):
-            shown = self._rendered(self.records.type, self.records[at : at + _AT_ONCE])
+        for number, run in enumerate(self.runs):
+            shown = (b"\n" if number and self.form == "texts" else b"") + self._rendered(self.type, run)
             if sys.stdout.isatty():
                 shown = escaped(shown.decode("utf-8", "replace"), keep="\n\t").encode()
             yield memoryview(shown if self.form != "json" else shown + b"\n")
 
-    def _rendered(self, type_name: str, some: Records) -> bytes:
-        alone = self.form in {"json", "text"}
+    def _rendered(self, type_name: str, run: bytes) -> bytes:
         try:
-            return render(
-                type_name,
-                self.form,
-                self.root.descriptor_set(type_name),
-                some[0] if alone else bytes(some.rope("delimited")),
-            )
+            return render(type_name, self.form, self.root.descriptor_set(type_name), run)
         except ValueError as error:
             raise Unsupported(f"{error}; name another type by --type") from error
 
 
-def _summarize(stream: Records, as_json: bool) -> None:
-    facts = {"framing": stream.framing, "type": stream.type, "count": len(stream), "size": stream.core.end}
+def _summarize(summary: RecordsSummary, as_json: bool) -> None:
+    facts = {"framing": summary.framing, "type": summary.type, "count": summary.count, "size": summary.size}
     if as_json:
         print_json(facts)
         return
     unknown = "unknown (name it with --type to see fields)"
-    pairs = [("framing", stream.framing), ("type", stream.type or unknown), ("records", str(len(stream)))]
-    print_pairs([*pairs, ("size", f"{format_size(stream.core.end)} ({stream.core.end} bytes)")])
+    pairs = [("framing", summary.framing), ("type", summary.type or unknown), ("records", str(summary.count))]
+    print_pairs([*pairs, ("size", f"{format_size(summary.size)} ({summary.size} bytes)")])

@@ -1,4 +1,4 @@
-"""Bodies of a push: a file, a folder, bytes, a message, range sources, a file object, or pieces."""
+"""Bodies of a push: a file, a folder, bytes, a message, range sources, a file object, or an iterator."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol, cast, runtime_checkable
 
@@ -33,8 +34,9 @@ Pushable = (
     | BinaryIO
     | Mapping[str, RangeSource]
     | Iterable[bytes]
+    | Iterable[SerializableMessage]
 )
-"""Bodies that a push takes; a mapping gives files by path."""
+"""Bodies that a push takes: a mapping gives files by path, messages become delimited records."""
 
 
 class FileChanged(StorageError):
@@ -88,8 +90,8 @@ def items_of(what: Pushable, filename: str | None) -> list[Item]:
     if hasattr(given, "read"):
         return [Item(name, None, _once(_reads(cast(BinaryIO, given))), again=False)]
     if isinstance(given, Iterable):
-        return [Item(name, None, _once(given), again=False)]
-    due = "a path, bytes, a message, range sources by path, or pieces of bytes"
+        return [_stream(iter(given), filename)]
+    due = "a path, bytes, a message, range sources by path, pieces of bytes, or messages"
     raise InvalidInput(f"{type(what).__name__} cannot be pushed: give {due}")
 
 
@@ -169,7 +171,39 @@ def _ranges(source: RangeSource, offset: int, length: int | None) -> Iterator[by
         yield source.read(at, min(STEP, end - at))
 
 
-def _once(pieces: Iterable[bytes]) -> Callable[[int, int | None], Iterator[bytes]]:
+def _stream(given: Iterator[object], filename: str | None) -> Item:
+    """Pieces of a file, or messages: records of a stream, each behind its length."""
+    first = list(islice(given, 1))
+    whole = chain(first, given)
+    if first and isinstance(first[0], SerializableMessage):
+        return Item(filename or "records.delimited", None, _once(_delimited(whole)), again=False)
+    return Item(filename or "model.pb", None, _once(whole), again=False)
+
+
+def _delimited(messages: Iterable[object]) -> Iterator[bytes]:
+    """The messages as varint-delimited records, in pieces of about `STEP` bytes."""
+    held, size = list[bytes](), 0
+    for message in messages:
+        if not isinstance(message, SerializableMessage):
+            raise InvalidInput(f"an iterator of messages must not yield {type(message).__name__}")
+        record = message.SerializeToString()
+        held += [_varint(len(record)), record]
+        size += len(record)
+        if size >= STEP:
+            yield b"".join(held)
+            held, size = [], 0
+    yield b"".join(held)
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*encoded, value])
+
+
+def _once(pieces: Iterable[object]) -> Callable[[int, int | None], Iterator[bytes]]:
     def read(offset: int, length: int | None) -> Iterator[bytes]:
         for piece in pieces:
             if not isinstance(piece, bytes | bytearray | memoryview):

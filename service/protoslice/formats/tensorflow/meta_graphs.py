@@ -21,9 +21,10 @@ _ALL: Final = "path:meta_graphs["
 
 
 def tensors_with_tags(model: Model, found: Tensors, tags: Sequence[str]) -> Tensors:
-    """The tensors out of `found` of the meta graph with exactly `tags`, and those of none, such as variables. Blocks.
+    """The tensors of the meta graph with exactly `tags`, and those of none, such as variables. Blocks.
 
-    `Unsupported` for a root without meta graphs, `NotFound` if none has these tags.
+    `found` are those of all meta graphs. `Unsupported` for a root without meta graphs, `NotFound` if none has these
+    tags.
     """
     if model.proto is None or model.type not in {SAVED_MODEL, META_GRAPH}:
         raise Unsupported(f"a {SAVED_MODEL} or a {META_GRAPH} has tags, not {model.type or 'such a file'}")

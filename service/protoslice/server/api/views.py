@@ -10,7 +10,8 @@ from protoslice.formats.selection import tags_of
 from protoslice.server.api.encoding import records_summary_text
 from protoslice.server.api.view_parameters import DOCUMENT, PLAN, STREAM, TAGS, query_parameter
 from protoslice.server.http.parameters import Query, number_of
-from protoslice.stores import OpenStore, RecordChoice, RecordPart, RecordsRequest, Representation
+from protoslice.stores import OpenStore, RecordsRequest, Representation
+from protoslice.streams.choice import RecordChoice, RecordPart
 from protoslice.streams.framing import WRITTEN
 
 PREFIX: Final = "/v1/stores/{ref}"

@@ -7,8 +7,6 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
-from random import Random
 from typing import Final
 
 from protoslice import _core
@@ -24,6 +22,7 @@ from protoslice.stores.catalog.derived_facts import DerivedFacts
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import StoredFile
 from protoslice.stores.reading.record_indexes import RecordIndexes
+from protoslice.streams.choice import WHOLE, RecordChoice, RecordPart
 from protoslice.streams.framing import DECODED, MEDIA_TYPES, Framing, checked_framing
 from protoslice.streams.joined import AnyRecords, JoinedRecords, Shard
 from protoslice.streams.keys import KeyIndex, RecordType
@@ -35,10 +34,6 @@ _ROOM: Final = 64 << 20
 _PIECES: Final = 1 << 18
 _LIMITS: Final = _core.Limits(records=_ROOM, decoded=_ROOM, held=_ROOM, pieces=_PIECES)
 """Bounds, in bytes, of an index, and of what is decoded for an answer; and of the pieces of a rope."""
-_SAMPLED: Final = 10_000
-"""Records of a sample, at most."""
-_LOOKED_AT: Final = 64
-"""Records among which the first that has the wanted part is looked for."""
 
 Etag = Callable[..., str]
 FindType = Callable[[str], Awaitable[TypeSchema | None]]
@@ -51,34 +46,6 @@ class RecordsRequest:
     file: str | None = None
     framing: str | None = None
     type: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RecordPart:
-    """The part of each record that is given out; by default all of it."""
-
-    path: str = ""
-    fields: tuple[str, ...] = ()
-    """Paths below `path` that are kept; empty for all."""
-    omit_larger_than: int | None = None
-    """Size in bytes of fields that are left out above it."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordChoice:
-    """Records that are given out: a range, then those of numbers, of keys, of a sample; by default all."""
-
-    range: str | None = None
-    numbers: tuple[int, ...] = ()
-    key: str | None = None
-    """Path of the field that `values` are looked up in."""
-    values: tuple[str, ...] = ()
-    sample: int | None = None
-    """Number of records that are drawn at random."""
-    seed: int = 0
-
-
-WHOLE: Final = RecordPart()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +102,11 @@ class StoreRecords:
         self, stream: _Stream, choice: RecordChoice, request: RecordsRequest
     ) -> Sequence[tuple[int, int]]:
         """Ranges of the records of `choice`."""
-        if (choice.key is None) != (not choice.values):
-            raise InvalidInput("records are looked up by key= with the path of a field, and value=")
-        if choice.sample is not None and not 0 <= choice.sample <= _SAMPLED:
-            raise InvalidInput(f"a sample has at most {_SAMPLED} records")
+        choice.check()
         index = None if choice.key is None else await self._key_index(stream, choice.key, request)
         if index is None and choice.sample is None:
-            return _ranges(choice, stream.records.count, None)
-        return await self._worker.bulk(lambda: _ranges(choice, stream.records.count, index))
+            return choice.ranges(stream.records.count, None)
+        return await self._worker.bulk(lambda: choice.ranges(stream.records.count, index))
 
     async def _key_index(self, stream: _Stream, key: str, request: RecordsRequest) -> KeyIndex:
         """The records of `stream` by the field at `key`, read once for all callers and held in memory."""
@@ -231,7 +195,7 @@ class StoreRecords:
             known = name if flat is not None else None
             rope = stream.records.views(read, ranges, form, flat, known, part.path, wanted, part.omit_larger_than)
             document = StreamDocument(stream.records, stream.sources, known, flat, _LIMITS)
-            return rope, _type_at(document, ranges, part.path), etag
+            return rope, document.type_at(ranges, part.path), etag
 
         rope, shown, etag = await work(made)
         ending = "pb" if form is None else form
@@ -293,45 +257,8 @@ class StoreRecords:
         return await self._worker.bulk(opened), 2 * size
 
 
-def _ranges(choice: RecordChoice, count: int, index: KeyIndex | None) -> Sequence[tuple[int, int]]:
-    """Ranges of the records of `choice` among `count`; `NotFound` for a value that is not in `index`."""
-    numbers = list(choice.numbers)
-    for value in choice.values:
-        found = [] if index is None else index.numbers(value)
-        if not found:
-            raise NotFound(f"no record has {value[:80]!r} at {choice.key}")
-        numbers += found
-    if choice.sample is not None:
-        numbers += sorted(Random(choice.seed).sample(range(count), min(choice.sample, count)))
-    ranges = [(number, number + 1) for number in numbers]
-    if choice.range is not None or not (numbers or choice.sample is not None):
-        ranges.insert(0, _range(choice.range or ":", count))
-    return ranges
-
-
-def _type_at(stream: StreamDocument, ranges: Sequence[tuple[int, int]], path: str) -> str | None:
-    """Message type at `path` of the records, as the first of a few that have it tells; else None."""
-    if not path:
-        return stream.type
-    for number in islice((n for start, stop in ranges for n in range(start, stop)), _LOOKED_AT):
-        with suppress(NotFound):
-            return stream.view(f"records[{number}].{path}")[1]
-    return None
-
-
 def _flat(name: str | None, own: TypeSchema | None) -> _core.Schema | None:
     """The engine's table of the type `name`, uploaded as `own` or bundled; None for an unknown type."""
     if own is not None:
         return own.flat
     return bundled().flat(name) if name is not None and name in bundled() else None
-
-
-def _range(text: str, count: int) -> tuple[int, int]:
-    """Start and stop of a range such as `10:20`, cut to `count`; `InvalidInput` for anything else."""
-    start, colon, stop = text.partition(":")
-    if not colon or not all(
-        part == "" or (part.isascii() and part.isdigit() and len(part) < 19) for part in (start, stop)
-    ):
-        raise InvalidInput(f"{text[:40]!r} is no range of records: give it as 10:20, 10: or :20")
-    last = min(int(stop or count), count)
-    return min(int(start or 0), last), last

@@ -1,0 +1,177 @@
+"""Streams of records that the verb `records` looks at: in files, or in stores on a service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from protoslice import _core, schema
+from protoslice.cli.models.addresses import address_of, is_address
+from protoslice.cli.models.files import errors_about, is_stream, spooled
+from protoslice.cli.models.remote import RemoteContent, client_of
+from protoslice.cli.models.subjects import Content
+from protoslice.cli.models.types import RootType
+from protoslice.cli.terminal.progress import Progress
+from protoslice.errors import NotFound, Unsupported
+from protoslice.facts import RecordsSummary
+from protoslice.library.documents import StreamDocument
+from protoslice.sources.ropes import Rope
+from protoslice.streams import Records, open_records
+from protoslice.streams.choice import WHOLE, RecordChoice, RecordPart
+from protoslice.streams.framing import CHUNKED, DECODED, Framing, checked_framing
+from protoslice.streams.keys import KeyIndex, RecordType
+
+_KEY_ROOM = 1 << 30
+"""Bytes of memory that the keys of a local stream may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenRecords:
+    """Chosen records, framed, and their type."""
+
+    content: Content
+    type: str | None
+    """Full name of the message type of the records, or of the parts of them; None if unknown."""
+
+
+class Stream(Protocol):
+    """A stream of records."""
+
+    def summary(self) -> RecordsSummary:
+        """The stream as a whole."""
+
+    def one(self, number: int) -> ChosenRecords:
+        """Record `number`, without a frame; `NotFound` if there is none."""
+
+    def chosen(self, choice: RecordChoice, part: RecordPart, framing: Framing | None) -> ChosenRecords:
+        """The `part` of the records of `choice` in `framing`; None for the stream's own, or the nearest to it."""
+
+
+@contextmanager
+def opened_stream(name: str, file: str | None, framing: str | None, root: RootType) -> Iterator[Stream]:
+    """The stream that `name` means: a local file, a folder of shards, a URI, or one in a store."""
+    if is_address(name):
+        if root.types is not None:
+            raise Unsupported("the types of a store's records are those of the service: --schema is for files")
+        address = address_of(name)
+        with client_of(address.service) as client:
+            yield _RemoteStream(client, address.ref, file, framing, root.name)
+        return
+    if file is not None:
+        raise Unsupported("--file names a stream in a store: a file is named by its path")
+    with ExitStack() as held:
+        source = held.enter_context(spooled(name)) if is_stream(name) else name
+        held.enter_context(errors_about(name))
+        with Progress("indexing") as progress:
+            records = open_records(source, root.name, framing=framing, progress=progress.up_to)
+        yield _LocalStream(name, held.enter_context(records), root)
+
+
+class _LocalStream:
+    def __init__(self, name: str, records: Records, root: RootType) -> None:
+        self._name = name
+        self._records = records
+        self._root = root
+
+    def summary(self) -> RecordsSummary:
+        records, fault = self._records, self._records.core.fault
+        text = None if fault is None else f"{fault[1]} at byte {fault[0]}"
+        return RecordsSummary(self._name, records.framing, records.type, len(records), records.core.end, text)
+
+    def one(self, number: int) -> ChosenRecords:
+        if not 0 <= number < len(self._records):
+            raise NotFound(f"there is no record {number}: there are {len(self._records)}")
+        return ChosenRecords(self._records.record(number), self._records.type)
+
+    def chosen(self, choice: RecordChoice, part: RecordPart, framing: Framing | None) -> ChosenRecords:
+        choice.check()
+        records = self._records
+        flat = self._flat()
+        name = records.type if flat is not None else None
+        read = _core.Sources(records.sources)
+        ranges = choice.ranges(len(records), None if choice.key is None else self._index(choice.key, read, flat))
+        form = framing or _nearest(records.framing)
+        if part == WHOLE:
+            return ChosenRecords(Rope(records.core.rope(read, ranges, form), read), records.type)
+        fields = [*part.fields] or None
+        rope = records.core.views(read, ranges, form, flat, name, part.path, fields, part.omit_larger_than)
+        document = StreamDocument(records.core, records.sources, name, flat)
+        return ChosenRecords(Rope(rope, read), document.type_at(ranges, part.path))
+
+    def _index(self, key: str, read: _core.Sources, flat: _core.Schema | None) -> KeyIndex:
+        """The records by the value at `key`: one pass over the stream."""
+        kind = RecordType(self._records.type if flat is not None else None, flat)
+        index = KeyIndex(self._records.core, read, kind, key, _KEY_ROOM)
+        for _ in index.steps():
+            pass
+        return index
+
+    def _flat(self) -> _core.Schema | None:
+        """The engine's table of the records' type; None for a type that nobody declares."""
+        name, types = self._records.type, self._root.types
+        if name is not None:
+            with suppress(Unsupported):
+                return schema.find(name, [] if types is None else [types]).flat(name)
+        return None
+
+
+class _RemoteStream:
+    def __init__(self, client: Any, ref: str, file: str | None, framing: str | None, type_name: str | None) -> None:
+        self._client = client
+        self._ref: str = client.store(ref).id
+        given = {"file": file, "framing": framing, "type": type_name}
+        self._params = [(name, value) for name, value in given.items() if value is not None]
+
+    def summary(self) -> RecordsSummary:
+        found: RecordsSummary = self._client.records(self._ref, **dict(self._params)).summary
+        return found
+
+    def one(self, number: int) -> ChosenRecords:
+        source = self._client.source(self._ref, f"records/{number}", self._params)
+        return ChosenRecords(RemoteContent(source), source.facts.headers.get("x-protobuf-message"))
+
+    def chosen(self, choice: RecordChoice, part: RecordPart, framing: Framing | None) -> ChosenRecords:
+        form = framing or _nearest(checked_framing(self.summary().framing))
+        source = self._client.source(
+            self._ref, "records", [*self._params, *choice.params(), *part.params(), ("format", form)]
+        )
+        return ChosenRecords(RemoteContent(source), source.facts.headers.get("x-protobuf-message"))
+
+
+def _nearest(framing: Framing) -> Framing:
+    """The framing that records of a stream are written in: its own, if that is one to write."""
+    return "delimited" if framing in CHUNKED else "tfrecord" if framing in DECODED else framing
+
+
+def delimited_runs(content: Content, most: int) -> Iterator[bytes]:
+    """The varint-delimited records of `content` in runs of whole ones, of about `most` bytes each."""
+    rest = b""
+    for piece in content.pieces():
+        rest += piece
+        if len(rest) >= most:
+            end = _whole_records(rest)
+            if end:
+                yield rest[:end]
+                rest = rest[end:]
+    if rest:
+        yield rest
+
+
+def _whole_records(data: bytes) -> int:
+    """End of the last whole record in `data`."""
+    at = end = 0
+    while at < len(data):
+        size, shift = 0, 0
+        while at < len(data) and data[at] & 0x80:
+            size |= (data[at] & 0x7F) << shift
+            at, shift = at + 1, shift + 7
+        if at >= len(data):
+            break
+        size |= data[at] << shift
+        at += 1 + size
+        if at > len(data):
+            break
+        end = at
+    return end
