@@ -56,7 +56,7 @@ def _put_manifest(data: bytes) -> bytes:
 
 _NAME: Final = "/v2/{name:path}"
 
-_HELD: Final = 16_000
+_HELD: Final = 20_000
 """The framework's routing of a name with slashes is the most of it."""
 _FEW: Final = Budget(held=_HELD, calls=12, written_room=16 * KIB)
 
