@@ -19,7 +19,7 @@ from protoslice.formats.selection import naming
 from protoslice.formats.tensors.reading import read
 from protoslice.sources.ropes import Rope
 
-_AT_ONCE: Final = 64
+_AT_ONCE: Final = 256
 """Tensors per slice of work."""
 _SAMPLE: Final = 4 << 10
 """Bytes at either end by which tensors of other names are told apart."""
