@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from protoslice.artifacts.faults import DigestInvalid, ManifestInvalid
@@ -56,6 +57,8 @@ class StoredManifest:
     data: bytes
     store: str | None = None
     """Id of the store; None for a manifest that names no blobs."""
+    time: datetime | None = None
+    """Time at which the manifest was last pushed; None for one that is about to be kept."""
 
     def encode(self) -> bytes:
         """The manifest in an envelope, behind a line of JSON with the rest."""

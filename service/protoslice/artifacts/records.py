@@ -2,6 +2,7 @@
 
 artifacts/<name>/blobs/<digest>                  size, and the upload or the store and path that hold the bytes
 artifacts/<name>/manifests/<digest>              a manifest as it came
+artifacts/<name>/stores/<digits>/<digest>        the manifest's store has an id of these digits; written before it
 artifacts/<name>/tags/<tag>                      the digest that a tag points to
 artifacts/<name>/tagged/<digest>/<tag>           the tag pointed to this digest once; written before the tag
 artifacts/<name>/referrers/<digest>/<digest>     descriptor of a manifest whose subject is the first digest
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from protoslice.artifacts.faults import BlobUnknown, ManifestUnknown
@@ -21,6 +22,7 @@ from protoslice.artifacts.manifests import StoredManifest
 from protoslice.artifacts.names import Digest, RepositoryName, check_tag
 from protoslice.concurrency.gather import each_concurrently, map_concurrently
 from protoslice.errors import IntegrityError, NotFound
+from protoslice.repositories.model import COMMIT_DIGITS
 from protoslice.storage import ObjectKey, ObjectStat, Storage, quote, unquote
 from protoslice.stores.envelope import seal, unseal
 
@@ -68,9 +70,17 @@ class ArtifactRecords:
         """A manifest; `ManifestUnknown` when there is none."""
         key = self._key("manifests", digest.text)
         try:
-            return StoredManifest.decode(digest, await self._sealed(key))
+            found = await self._storage.get(key)
         except NotFound:
             raise ManifestUnknown(f"the repository has no manifest {digest.text}") from None
+        return replace(StoredManifest.decode(digest, found.data), time=found.stat.modified)
+
+    async def of_store(self, digits: str) -> StoredManifest | None:
+        """A manifest whose store has an id that begins with these 40 digits; None when there is none."""
+        async for stat in self._storage.iterate(self._key("stores", digits)):
+            with suppress(ManifestUnknown):
+                return await self.manifest(Digest(unquote(stat.key.segments[-1])))
+        return None
 
     async def has_manifest(self, digest: Digest) -> bool:
         """True when the repository has the manifest."""
@@ -82,11 +92,15 @@ class ArtifactRecords:
 
     async def put_manifest(self, manifest: StoredManifest) -> None:
         """Create or replace a manifest."""
+        if manifest.store is not None:
+            await self._storage.put(self._of_store(manifest.store, manifest.digest), b"")
         await self._storage.put(self._key("manifests", manifest.digest.text), manifest.encode())
 
-    async def delete_manifest(self, digest: Digest) -> None:
+    async def delete_manifest(self, manifest: StoredManifest) -> None:
         """Remove a manifest; no error when there is none."""
-        await self._storage.delete(self._key("manifests", digest.text))
+        await self._storage.delete(self._key("manifests", manifest.digest.text))
+        if manifest.store is not None:
+            await self._storage.delete(self._of_store(manifest.store, manifest.digest))
 
     async def tag(self, tag: str) -> Digest:
         """The digest that a tag points to; `ManifestUnknown` when there is no such tag."""
@@ -149,6 +163,9 @@ class ArtifactRecords:
         last = Digest(unquote(page.after.segments[-1])) if page.after is not None else None
         return [each for each in found if each is not None], last
 
+    def _of_store(self, store: str, digest: Digest) -> ObjectKey:
+        return self._key("stores", store[:COMMIT_DIGITS], digest.text)
+
     def _key(self, *names: str) -> ObjectKey:
         key = self._folder
         for name in names:
@@ -159,10 +176,7 @@ class ArtifactRecords:
         await self._storage.put(key, seal(json.dumps(data, separators=(",", ":")).encode()))
 
     async def _read(self, key: ObjectKey, what: str) -> bytes:
-        return unseal(await self._sealed(key), what)
-
-    async def _sealed(self, key: ObjectKey) -> bytes:
-        return (await self._storage.get(key)).data
+        return unseal((await self._storage.get(key)).data, what)
 
 
 async def repository_names(storage: Storage, *, limit: int, after: str | None) -> tuple[list[str], bool]:

@@ -154,6 +154,10 @@ class ArtifactRepository:
         """The manifest that a tag or digest names; `ManifestUnknown` when there is none."""
         return await self._records.manifest(Digest(ref) if ":" in ref else await self._records.tag(ref))
 
+    async def manifest_of(self, digits: str) -> StoredManifest | None:
+        """A manifest whose store has an id that begins with these 40 digits; None when there is none."""
+        return await self._records.of_store(digits)
+
     async def delete_manifest(self, ref: str) -> None:
         """Remove a tag, or by its digest a manifest and all its tags; `ManifestUnknown` when there is none."""
         if ":" not in ref:
@@ -165,7 +169,7 @@ class ArtifactRepository:
         subject = parse(stored.data, stored.media_type).subject
         if subject is not None:
             await self._records.delete_referrer(subject, stored.digest)
-        await self._records.delete_manifest(stored.digest)
+        await self._records.delete_manifest(stored)
 
     async def tags(self, *, limit: int, after: str | None) -> tuple[list[str], bool]:
         """A page of tags by name, and True when there are more."""

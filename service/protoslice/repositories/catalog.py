@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
+from typing import Final
 
 from protoslice.errors import Conflict, NotFound
 from protoslice.repositories.faults import NoRepository, RepositoryExists
+from protoslice.repositories.model import Commit, PushedTags
 from protoslice.repositories.names import check_repository
 from protoslice.repositories.records import HistoryRecords
 from protoslice.repositories.repository import Repository
@@ -19,13 +22,18 @@ from protoslice.stores.catalog.named_records import NamedRecords
 from protoslice.stores.clock import now
 from protoslice.stores.layout import keys
 
+_NO_HISTORY: Final = "none"
+"""Id of no history: those of repositories are random."""
+
 
 class Repositories:
     """Repositories over `stores`, whose records lie in the same storage."""
 
-    def __init__(self, storage: Storage, stores: Stores) -> None:
+    def __init__(self, storage: Storage, stores: Stores, *, pushed: Callable[[str], PushedTags] | None = None) -> None:
+        """`pushed` gives the tags of another protocol by the name of a repository."""
         self._storage = storage
         self._stores = stores
+        self._pushed = pushed
         self._records = NamedRecords(storage, keys.REPOSITORIES, "repository")
 
     async def create(self, name: str) -> Repository:
@@ -40,9 +48,21 @@ class Repositories:
         return self._opened(name, time, history)
 
     async def get(self, name: str) -> Repository:
-        """The repository called `name`; `NoRepository` when there is none."""
+        """The repository called `name`, to be changed; `NoRepository` when there is none."""
         history, created = await self._read(name)
         return self._opened(name, created, history)
+
+    async def find(self, name: str) -> Repository:
+        """The repository called `name`, to be read; also one that another protocol alone has filled.
+
+        `NoRepository` when there is neither.
+        """
+        try:
+            return await self.get(name)
+        except NoRepository:
+            if self._pushed is None or not await self._pushed(name).exist():
+                raise
+            return self._opened(name, Commit().time, _NO_HISTORY)
 
     async def remove(self, name: str) -> None:
         """Remove a repository and its history. Stores of its commits stay, as others may share them."""
@@ -55,7 +75,8 @@ class Repositories:
 
     def _opened(self, name: str, created: datetime, history: str) -> Repository:
         staged = StagedFiles(self._storage, history, self._stores)
-        return Repository(name, created, HistoryRecords(self._storage, history), self._stores, staged)
+        pushed = None if self._pushed is None else self._pushed(name)
+        return Repository(name, created, HistoryRecords(self._storage, history), self._stores, staged, pushed)
 
     async def _read(self, name: str) -> tuple[str, datetime]:
         """Id of the history of a repository, and the time of its creation."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from protoslice.errors import IntegrityError
 from protoslice.stores.clock import now
@@ -118,3 +119,19 @@ class Ref:
     def moved(self, commit: Commit) -> Ref:
         """A copy that points at `commit`."""
         return replace(self, commit=commit)
+
+
+class PushedTags(Protocol):
+    """Tags that another protocol gave a repository of the same name; their commits have no history."""
+
+    async def find(self, revision: str) -> Commit | None:
+        """The commit of a tag, of `main`, or of the 40 digits of an id; None when there is none."""
+        ...
+
+    def refs(self) -> AsyncIterator[Ref]:
+        """All tags by name, and `main` last, if there is one."""
+        ...
+
+    async def exist(self) -> bool:
+        """True when there is a tag."""
+        ...

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,7 +12,7 @@ from protoslice.facts import File
 from protoslice.repositories.change import Change, files_of
 from protoslice.repositories.faults import NoCommit
 from protoslice.repositories.finding import KnownFiles
-from protoslice.repositories.model import COMMIT_DIGITS, MAIN, Commit, Kind, Ref
+from protoslice.repositories.model import COMMIT_DIGITS, MAIN, Commit, Kind, PushedTags, Ref
 from protoslice.repositories.names import check_ref, is_commit
 from protoslice.repositories.records import HistoryRecords
 from protoslice.repositories.staging import StagedFiles
@@ -27,21 +28,30 @@ class Repository:
     records: HistoryRecords
     stores: Stores
     staged: StagedFiles
+    pushed: PushedTags | None = None
 
     async def commit(self, revision: str) -> Commit:
-        """The commit that a branch, tag or id names; `NoCommit` when there is none. Branches go first."""
-        if is_commit(revision):
-            found = await self.records.by_id(revision[:COMMIT_DIGITS])
-            if len(revision) > COMMIT_DIGITS and found.store != revision:
-                raise NoCommit(revision)
-            return found
-        kinds, name = _named(revision)
+        """The commit that a branch, tag or id names; `NoCommit` when there is none.
+
+        Branches go first, then tags, then those of other protocols.
+        """
+        kinds, name = ((), revision[:COMMIT_DIGITS]) if is_commit(revision) else _named(revision)
+        found = await self._committed(kinds, name)
+        if (found is None or found.place is None) and self.pushed is not None:
+            found = await self.pushed.find(name) or found
+        if found is None or (is_commit(revision) and not (found.store or revision).startswith(revision)):
+            raise NoCommit(revision)
+        return found
+
+    async def _committed(self, kinds: Sequence[Kind], name: str) -> Commit | None:
+        """A commit of the history by the first kind of ref that has the name, without kinds by its id."""
+        if not kinds:
+            with suppress(NoCommit):
+                return await self.records.by_id(name)
         for kind in kinds:
-            try:
+            with suppress(NoCommit):
                 return (await self.records.ref(kind, name)).commit
-            except NoCommit:
-                continue
-        raise NoCommit(revision)
+        return None
 
     async def files(self, commit: Commit) -> Mapping[str, File]:
         """Files of a commit by path."""
@@ -57,19 +67,24 @@ class Repository:
             yield ref.commit
 
     async def refs(self) -> AsyncIterator[Ref]:
-        """Branches and tags by kind and name."""
-        shown = False
+        """Branches and tags by kind and name, then those of other protocols with names of their own."""
+        shown = set[str]()
         async for ref in self.records.refs():
-            shown = shown or ref.key == f"heads/{MAIN}"
+            shown.add(ref.key)
             yield ref
-        if not shown:
+        if self.pushed is not None:
+            async for ref in self.pushed.refs():
+                if ref.key not in shown:
+                    shown.add(ref.key)
+                    yield ref
+        if f"heads/{MAIN}" not in shown:
             yield Ref("heads", MAIN, Commit())
 
     async def history(self, commit: Commit, *, limit: int, cursor: str | None = None) -> ResultPage[Commit]:
         """A page of the commits that lead to `commit`, newest first."""
         place = cursor or commit.place
         if place is None:
-            return ResultPage([])
+            return ResultPage([commit] if commit.store is not None else [])
         return ResultPage(*await self.records.ancestors(place, limit))
 
     async def change(self, branch: str, *, parent: str | None = None) -> Change:

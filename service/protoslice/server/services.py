@@ -33,7 +33,7 @@ from protoslice.server.observability.metrics import Metrics
 from protoslice.server.observability.peers import Peers
 from protoslice.server.rendering.pool import Renderer
 from protoslice.server.settings import Settings
-from protoslice.server.store_names import StoreNames
+from protoslice.server.store_names import StoreNames, repositories_of
 from protoslice.storage import MeteredStorage, open_storage
 from protoslice.storage.prefixes import check_apart
 from protoslice.storage.wrappers.circuit import CircuitBreaker
@@ -132,7 +132,7 @@ class Services:
     @property
     def repositories(self) -> Repositories:
         """Repositories over the stores."""
-        return Repositories(self.stores.storage, self.stores)
+        return repositories_of(self.stores)
 
     async def admit(
         self, scope: Scope, fields: Fields, row: str, parameters: Mapping[str, Any] | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from protoslice.artifacts import ArtifactRepository, RepositoryName
+from protoslice.artifacts.commits import ArtifactCommits
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.drafts import Drafts
 from protoslice.errors import NotFound
@@ -37,11 +38,16 @@ class StoreNames:
             repository = ArtifactRepository(stores, RepositoryName(head or name))
             found = (await repository.manifest(revision or tag)).store
         else:
-            history = await Repositories(stores.storage, stores).get(name)
+            history = await repositories_of(stores).find(name)
             found = (await history.commit(revision)).store
         if found is None:
             raise NotFound(f"{ref[:200]} has no files")
         return found
+
+
+def repositories_of(stores: Stores) -> Repositories:
+    """Repositories over stores, with the tags that were pushed to them as OCI artifacts."""
+    return Repositories(stores.storage, stores, pushed=lambda name: ArtifactCommits(stores, name))
 
 
 def _folder_of(uri: str) -> str:

@@ -35,7 +35,7 @@ Flag = Annotated[bool, Query()]
 
 
 async def _found(services: Services, kind: str, name: str) -> Repository:
-    return await services.repositories.get(repository_of(kind, name))
+    return await services.repositories.find(repository_of(kind, name))
 
 
 @router.get(_REPOSITORY + "/tree/{revision}")

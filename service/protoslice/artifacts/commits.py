@@ -1,0 +1,64 @@
+"""Tags of OCI as refs of the repository of that name; stores of manifests are their commits."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Final
+
+from protoslice.artifacts.faults import ManifestUnknown, NameInvalid
+from protoslice.artifacts.manifests import StoredManifest
+from protoslice.artifacts.names import RepositoryName
+from protoslice.artifacts.repository import ArtifactRepository
+from protoslice.concurrency.gather import map_concurrently
+from protoslice.repositories import MAIN, Commit, Ref
+from protoslice.repositories.names import is_commit
+from protoslice.stores import Stores
+
+_LATEST: Final = "latest"
+"""Tag that clients of OCI mean when they name none, as those of the hub mean `main`."""
+_PAGE: Final = 250
+
+
+class ArtifactCommits:
+    """Implements `PushedTags` over the manifests that have files."""
+
+    def __init__(self, stores: Stores, name: str) -> None:
+        self._artifacts: ArtifactRepository | None = None
+        with suppress(NameInvalid):  # a name with capitals is none of OCI
+            self._artifacts = ArtifactRepository(stores, RepositoryName(name))
+
+    async def find(self, revision: str) -> Commit | None:
+        """The commit of a tag or of the 40 digits of an id; `main` is the tag `latest`."""
+        if self._artifacts is None:
+            return None
+        if is_commit(revision):
+            pushed = await self._artifacts.manifest_of(revision)
+            return None if pushed is None else _commit(pushed)
+        with suppress(ManifestUnknown):
+            return _commit(await self._artifacts.manifest(_LATEST if revision == MAIN else revision))
+        return None
+
+    async def refs(self) -> AsyncIterator[Ref]:
+        """Tags by name, and `main` for `latest`."""
+        last: str | None = None
+        more = self._artifacts is not None
+        while more and self._artifacts is not None:
+            tags, more = await self._artifacts.tags(limit=_PAGE, after=last)
+            for tag, commit in zip(tags, await map_concurrently(self.find, tags), strict=True):
+                last = tag
+                if commit is not None:
+                    yield Ref("tags", tag, commit)
+        if (latest := await self.find(MAIN)) is not None:
+            yield Ref("heads", MAIN, latest)
+
+    async def exist(self) -> bool:
+        """True when there is a tag."""
+        return self._artifacts is not None and bool((await self._artifacts.tags(limit=1, after=None))[0])
+
+
+def _commit(manifest: StoredManifest) -> Commit | None:
+    """The state that a manifest names; None for one without files."""
+    if manifest.store is None:
+        return None
+    return Commit(store=manifest.store, time=manifest.time or Commit().time)
