@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import obstore
-from obstore.store import GCSStore, from_url
+from obstore.store import GCSStore, S3Store, from_url
 
 from protoslice.concurrency.pipeline import one_ahead
 from protoslice.errors import Conflict, InvalidInput, NotFound, ProtosliceError, StorageUnavailable, Unsupported
 from protoslice.storage.cloud.errors import explained
+from protoslice.storage.cloud.multiparts import Multiparts
 from protoslice.storage.cloud.options import sort_options
 from protoslice.storage.cloud.writer import CloudWriter
 from protoslice.storage.interface import PAGE, Abilities, Buffer, ObjectContent, ObjectStat, Page, Writer
@@ -55,6 +58,7 @@ _RETRY: RetryConfig = {
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
 }
 _NO_RETRY: RetryConfig = {"max_retries": 0}
+_log = logging.getLogger(__name__)
 
 
 class CloudStorage(RemoteStorage):
@@ -70,11 +74,15 @@ class CloudStorage(RemoteStorage):
         part_bytes: int = PART_BYTES,
         by_version: bool | None = None,
         read_seconds: float = READ_SECONDS,
+        multiparts: Multiparts | None = None,
     ) -> None:
         """Storage over `store`; `bare` is the same one without retries, for calls that the budget grants none.
 
-        `by_version`: conditional writes name a version, not an entity tag, as Google's storage requires.
+        `by_version`: conditional writes name a version, not an entity tag, as Google's storage requires. `multiparts`
+        ends uploads that dead writers left.
         """
+        self._multiparts = multiparts
+        self._uploading: Counter[str] = Counter()
         self._store = store
         self._bare = bare or store
         self.retry_budget = RetryBudget()
@@ -109,7 +117,10 @@ class CloudStorage(RemoteStorage):
             )
         except Exception as error:
             raise InvalidInput(f"this storage URI or its options do not fit: {_reason(error, options)}") from None
-        return cls(store, bare=bare, by_version=by_version, read_seconds=read_seconds)
+        left = None
+        if isinstance(store, S3Store):
+            left = Multiparts.of(store.config["bucket"], store.prefix or "", config, connection)
+        return cls(store, bare=bare, by_version=by_version, read_seconds=read_seconds, multiparts=left)
 
     @property
     def abilities(self) -> Abilities:
@@ -260,10 +271,14 @@ class CloudStorage(RemoteStorage):
 
     async def put_parts(self, key: ObjectKey, parts: AsyncIterator[bytes]) -> str:
         """See `writer.Target.put_parts`."""
-        with self._asking("write", key, missing=StorageUnavailable) as bucket:
-            result = await obstore.put_async(
-                bucket, key.text, parts, use_multipart=True, chunk_size=self.part_bytes, max_concurrency=UPLOADS
-            )
+        self._uploading[key.text] += 1
+        try:
+            with self._asking("write", key, missing=StorageUnavailable) as bucket:
+                result = await obstore.put_async(
+                    bucket, key.text, parts, use_multipart=True, chunk_size=self.part_bytes, max_concurrency=UPLOADS
+                )
+        finally:
+            self._uploading[key.text] -= 1
         return _tag(result["e_tag"])
 
     async def writer(self, key: ObjectKey) -> Writer:
@@ -292,6 +307,17 @@ class CloudStorage(RemoteStorage):
             raise Unsupported("object stores are asked to delete without a condition alone: few know one")
         with suppress(NotFound), self._asking("delete", key) as bucket:
             await obstore.delete_async(bucket, key.text)
+
+    async def collect_garbage(self, older_than_seconds: float = 86400) -> int:
+        """End multipart uploads without a new part for that long, in buckets of S3 to which keys were given."""
+        if self._multiparts is None:
+            return 0
+        before = datetime.now(UTC) - timedelta(seconds=older_than_seconds)
+        try:
+            return await self._multiparts.end(before=before, spared=+self._uploading)
+        except ProtosliceError as error:  # keys may list objects and no uploads
+            _log.warning("uploads that dead writers left stay in the bucket: %s", error)
+            return 0
 
     async def _version(self, key: ObjectKey, etag: str) -> str | None:
         """Version that a conditional write names; `Conflict` unless the object exists and has this entity tag."""
