@@ -9,6 +9,7 @@ import sys
 import tomllib
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -17,12 +18,13 @@ from tests.support.process import service_process
 
 from protoslice.server.api.views import VIEWS
 from protoslice.server.app import create_app
+from protoslice.server.registries.mlflow.answers import BASE
 from protoslice.server.settings import Settings, environment_name
 from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"
-COMPOSE = ["compose.yaml", "compose.s3.yaml"]
+COMPOSE = ["compose.yaml", "compose.s3.yaml", "compose.mlflow.yaml"]
 SETTINGS = {environment_name(field) for field in Settings.model_fields}
 
 
@@ -169,11 +171,41 @@ def test_the_two_nginx_files_differ_by_the_cache_only() -> None:
     assert [line for line in code if line not in rest] == []
 
 
-def test_options_of_storage_are_json_once_filled_in() -> None:
-    for service in ("protoslice-1", "protoslice-2"):
-        text = services("compose.s3.yaml")[service]["environment"]["PROTOSLICE_STORAGE_OPTIONS"]
-        options = json.loads(re.sub(r"\$\{\w+:\?\}", "x", text))
-        assert all(name.startswith("aws_") for name in options)
+def test_artifacts_of_mlflow_have_one_address_within_and_without() -> None:
+    """The service is published where clients are told to send, and MLflow's server shares its network."""
+    said = services("compose.mlflow.yaml")
+    command = dict(word.split("=", 1) for word in said["mlflow"]["command"] if "=" in word)
+    root = urlsplit(command["--default-artifact-root"])
+    assert f"{root.netloc}:{root.port}" in said["protoslice"]["ports"]
+    assert root.path == f"{BASE}/artifacts"
+    assert said["mlflow"]["network_mode"] == "service:protoslice"
+    assert f"127.0.0.1:{command['--port']}:{command['--port']}" in said["protoslice"]["ports"]
+    assert "--no-serve-artifacts" in said["mlflow"]["command"]
+
+
+def test_the_database_of_mlflow_is_the_one_that_is_started() -> None:
+    said = services("compose.mlflow.yaml")
+    secret = said["postgres"]["environment"]["POSTGRES_PASSWORD"]
+    text = next(word for word in said["mlflow"]["command"] if "store-uri" in word).split("=", 1)[1]
+    uri = urlsplit(text.replace(secret, "secret"))
+    database = said[uri.hostname or ""]["environment"]
+    wanted = (database["POSTGRES_USER"], "secret", database["POSTGRES_DB"])
+    assert (uri.username, uri.password, uri.path[1:]) == wanted
+    assert uri.scheme.partition("+")[2] + "-binary" in said["mlflow"]["build"]["dockerfile_inline"]
+
+
+@pytest.mark.parametrize(
+    ("name", "service"),
+    [
+        ("compose.s3.yaml", "protoslice-1"),
+        ("compose.s3.yaml", "protoslice-2"),
+        ("compose.mlflow.yaml", "protoslice"),
+    ],
+)
+def test_options_of_storage_are_json_once_filled_in(name: str, service: str) -> None:
+    text = services(name)[service]["environment"]["PROTOSLICE_STORAGE_OPTIONS"]
+    options = json.loads(re.sub(r"\$\{\w+:\?\}", "x", text))
+    assert all(option.startswith("aws_") for option in options)
 
 
 def test_nginx_caches_the_views_of_a_store_and_nothing_else() -> None:
