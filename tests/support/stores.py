@@ -95,7 +95,7 @@ async def upload(
         files = {"model.onnx": files}
     async with await stores.ingest(request or IngestRequest()) as ingest:
         for path, data in files.items():
-            sink = await ingest.file(path)
+            sink = await ingest.file(path, told=expected_sha256)
             for at in range(0, len(data), piece):
                 await sink.write(data[at : at + piece])
             await sink.close()

@@ -8,7 +8,7 @@ import hashlib
 import pytest
 from tests.support.golden import CHUNKED
 from tests.support.seeded import Counting
-from tests.support.stores import assert_whole, in_memory, keys_in, onnx, opened, upload
+from tests.support.stores import assert_whole, collect_a_day_later, in_memory, keys_in, onnx, opened, upload
 
 from protoslice.errors import ChecksumMismatch
 from protoslice.storage import MemoryStorage, Storage
@@ -16,6 +16,8 @@ from protoslice.stores import Created, IngestRequest, Stores
 from protoslice.stores.catalog.claims import Claims
 
 MODEL = onnx(3000)
+LARGE = onnx(2 << 20, seed=1)
+"""Model that comes in several batches, and so would be written as it comes."""
 
 
 async def told(stores: Stores, data: bytes | dict[str, bytes], request: IngestRequest | None = None) -> Created:
@@ -56,6 +58,59 @@ def test_the_store_is_the_one_that_is_made_without_a_digest(files: dict[str, byt
         assert (made.store, made.created) == (first.store, False)
         again = await told(stores, files, request_)
         assert (again.store, again.created) == (first.store, False)
+
+    in_memory(work)
+
+
+def test_a_large_file_that_is_there_is_read_and_not_written() -> None:
+    async def work(stores: Stores, storage: Storage) -> None:
+        first = await told(stores, LARGE)
+        before = await keys_in(storage)
+        again = await told(stores, LARGE)
+        assert (again.store, again.created) == (first.store, False)
+        assert await keys_in(storage) == before
+
+    in_memory(work)
+
+
+def test_another_store_of_a_large_file_shares_its_object() -> None:
+    async def work(stores: Stores, storage: Storage) -> None:
+        first = await told(stores, LARGE)
+        objects = [key for key in await keys_in(storage) if "/file-" in key]
+        other = await told(stores, {"other.onnx": LARGE}, IngestRequest(max_chunk=1 << 20))
+        assert other.created and other.store.id != first.store.id
+        assert [key for key in await keys_in(storage) if "/file-" in key] == objects
+        await stores.delete(first.store.id)
+        await collect_a_day_later(storage)
+        await assert_whole(stores, other.store)
+
+    in_memory(work)
+
+
+def test_the_digest_of_another_large_file_gives_nobody_its_bytes() -> None:
+    async def work(stores: Stores, storage: Storage) -> None:
+        await told(stores, LARGE)
+        before = await keys_in(storage)
+        with pytest.raises(ChecksumMismatch):
+            await upload(stores, onnx(2 << 20, seed=2), expected_sha256=hashlib.sha256(LARGE).digest())
+        with pytest.raises(ChecksumMismatch):
+            await upload(stores, LARGE[:-1], expected_sha256=hashlib.sha256(LARGE).digest())
+        assert await keys_in(storage) == before
+
+    in_memory(work)
+
+
+def test_a_large_file_whose_objects_may_go_is_written() -> None:
+    async def work(stores: Stores, storage: Storage) -> None:
+        first = (await told(stores, LARGE)).store
+        attempt = (await stores.view(first.id)).manifest.attempt
+        claims = Claims(storage)
+        condemned = await claims.condemn(attempt)
+        assert condemned is not None
+        assert await claims.doom(condemned)
+        made = await told(stores, LARGE)
+        async with opened(storage) as fresh:
+            assert attempt not in (await fresh.view(made.store.id)).manifest.attempts
 
     in_memory(work)
 

@@ -46,7 +46,7 @@ class Send(Action):
         told = hashlib.sha256(content.data).digest() if self.told and len(content.files) == 1 else None
         async with await stores.ingest(IngestRequest(root=content.root, tags=self.tags)) as ingest:
             for path, data in content.files.items():
-                sink = await ingest.file(path)
+                sink = await ingest.file(path, told=told)
                 async for piece in pieces(data):
                     await sink.write(piece)
                 await sink.close()

@@ -50,17 +50,17 @@ async def _take_in(
         filename,
         body if one else digest.watch(body),
     )
+    told = digest.expected if one else None  # of one file the ingest makes the digest anyway, off the loop
     async with await services.stores.ingest(wanted) as ingest:
         started = perf_counter()
         async for file in files:
-            size = await _take_file(ingest, file.path, file.pieces)
+            size = await _take_file(ingest, file.path, file.pieces, told)
             if one and not size and wanted.type is None and filename is None:
                 raise InvalidInput("the body is empty: send the file, or give its `filename` or `type` if it is empty")
         received = perf_counter()
         if not one:
             digest.check()
-        # Of one file the ingest makes the digest anyway, off the loop.
-        created = await ingest.commit(expected_sha256=digest.expected if one else None)
+        created = await ingest.commit(expected_sha256=told)
     services.metrics.stage("receive", received - started)
     services.metrics.stage("commit", perf_counter() - received)
     return created
@@ -83,9 +83,9 @@ async def follow_recipe(
     return created
 
 
-async def _take_file(ingest: Ingest, path: str, pieces: AsyncIterator[bytes]) -> int:
-    """Take in a file; returns its size in bytes."""
-    sink = await ingest.file(path)
+async def _take_file(ingest: Ingest, path: str, pieces: AsyncIterator[bytes], told: bytes | None) -> int:
+    """Take in a file, whose digest may be told; returns its size in bytes."""
+    sink = await ingest.file(path, told=told)
     async for piece in pieces:
         await sink.write(piece)
     return (await sink.close()).size

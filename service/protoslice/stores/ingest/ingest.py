@@ -15,7 +15,7 @@ from protoslice.identity import store_id
 from protoslice.schema.detection.detect import HEAD
 from protoslice.storage import Storage
 from protoslice.stores.catalog.claims import Claims, Lease
-from protoslice.stores.catalog.files import FileRef
+from protoslice.stores.catalog.files import FileRef, FilesByDigest
 from protoslice.stores.ingest.inspection import Inspection, Types
 from protoslice.stores.ingest.packs import FilePlace, Packs
 from protoslice.stores.ingest.persist import StoreDraft, drafted, policy_of
@@ -34,7 +34,7 @@ from protoslice.stores.requests import Created, IngestRequest
 
 T = TypeVar("T")
 
-_DAMAGED = "a file that another store has is damaged there: send it with its bytes"
+_DAMAGED = "a file that another store has is damaged there: send it with its bytes, and without its digest"
 
 Announce = Callable[[StoreDraft, IngestRequest], Awaitable[Created]]
 Find = Callable[[str, IngestRequest], Awaitable[Created | None]]
@@ -97,8 +97,11 @@ class Ingest:
         finally:
             await self._lease.end()
 
-    async def file(self, path: str) -> Sink:
-        """Begin the next file; `InvalidInput` while another is open or for a bad path."""
+    async def file(self, path: str, *, told: bytes | None = None) -> Sink:
+        """Begin the next file; `InvalidInput` while another is open or for a bad path.
+
+        `told` is its SHA-256, where the sender knows it: a file of 1 MiB or more that is there already is not written.
+        """
         self._check_room(path)
         options = self._options
         self._sink = FileSink(
@@ -108,6 +111,7 @@ class Ingest:
             worker=options.worker,
             inspection=Inspection(path, self.wanted_type(path), options.types),
             limit=self._left,
+            find=None if told is None else lambda: self._shareable(told.hex()),
         )
         return Sink(self)
 
@@ -167,8 +171,8 @@ class Ingest:
     async def commit(self, *, expected_sha256: bytes | None = None) -> Created:
         """Create the store unless it exists.
 
-        `expected_sha256` is the digest of the only file; `ChecksumMismatch` when it differs. With it, a small file is
-        not written where its store is there already: nothing of that is read but its manifest.
+        `expected_sha256` is the digest of the only file; `ChecksumMismatch` when it differs. With it, a file of which
+        nothing is written yet stays so where its store is there: nothing of that is read but its manifest.
         """
         if self._sink is not None:
             raise InvalidInput("a file is open still: it would be only half there")
@@ -241,6 +245,11 @@ class Ingest:
         finally:
             for source in opened:
                 source.close()
+
+    async def _shareable(self, sha256: str) -> FileRef | None:
+        """A file with this SHA-256 that is there and worth sharing; None when none is known."""
+        found = await FilesByDigest(self._options.storage).find(sha256)
+        return found if found is not None and _shared({"": found}) else None
 
     async def _copy(self, path: str, ref: FileRef) -> None:
         """Write a file of another store anew."""

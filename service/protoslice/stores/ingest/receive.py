@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Awaitable, Callable
 from dataclasses import dataclass
 
 from protoslice import schema
 from protoslice.concurrency.executor import Worker
-from protoslice.errors import LimitExceeded
+from protoslice.errors import ChecksumMismatch, LimitExceeded
 from protoslice.facts import File
+from protoslice.stores.catalog.files import FileRef
 from protoslice.stores.ingest.inspection import InspectedFile, Inspection, Scan
 from protoslice.stores.ingest.packs import FilePlace, Packs
 from protoslice.stores.ingest.sharing import Layout
 from protoslice.stores.ingest.writers import Batches, SummedObject
 from protoslice.stores.manifest import ObjectExtent, ObjectLocation
+
+FindFile = Callable[[], Awaitable[FileRef | None]]
+"""Finds a file in the storage; None when there is none to rely on."""
 
 
 @dataclass(slots=True)
@@ -42,14 +46,25 @@ class FileSink:
     """
 
     def __init__(
-        self, number: int, path: str, packs: Packs, *, worker: Worker, inspection: Inspection, limit: int
+        self,
+        number: int,
+        path: str,
+        packs: Packs,
+        *,
+        worker: Worker,
+        inspection: Inspection,
+        limit: int,
+        find: FindFile | None = None,
     ) -> None:
+        """`find` gives a file of the storage that this one is told to be, once a batch of it has come."""
         self._number = number
         self._path = path
         self._packs = packs
         self._worker = worker
         self._inspection = inspection
         self._limit = limit
+        self._find = find
+        self._there: FileRef | None = None
         self._arriving: SummedObject | None = None
         self._batches = Batches(self._work)
         self._shared = Batches(self._look_at)
@@ -80,7 +95,10 @@ class FileSink:
             raise LimitExceeded(said)
 
     async def finish(self) -> Received:
-        """Finish the file, which is durable on return unless it is in a pack."""
+        """Finish the file, which is durable on return unless it is in a pack.
+
+        `ChecksumMismatch` for a file that is not the one it was told to be.
+        """
         small = None if self._layout.is_shared else self._batches.take_all()
         if small is not None:
             place = await self._packs.add(self._number, small)
@@ -91,7 +109,11 @@ class FileSink:
             own = None if self._arriving is None else await self._arriving.commit()
             place = FilePlace(self._layout.location(own))
         info = File(self._path, self._size, inspected.sha256.hex())
-        return Received(info, place, inspected.detection, inspected.scan)
+        if self._there is None:
+            return Received(info, place, inspected.detection, inspected.scan)
+        if (self._there.sha256, self._there.size) != (info.sha256, info.size):
+            raise ChecksumMismatch("the digest given does not match what arrived: nothing was stored")
+        return Received(info, FilePlace(self._there.location), inspected.detection, inspected.scan, is_shared=True)
 
     async def abort(self) -> None:
         """Discard the file."""
@@ -108,6 +130,12 @@ class FileSink:
         await self._worker.run(lambda: self._inspection.take(batch))
 
     async def _work(self, batch: bytes) -> None:
+        find, self._find = self._find, None
+        if find is not None:
+            self._there = await find()
+        if self._there is not None:
+            await self._look_at(batch)
+            return
         arriving = self._arriving = self._arriving or await self._packs.object(self._number)
         digesting = asyncio.ensure_future(self._worker.run(lambda: self._digest(arriving, batch)))
         try:
