@@ -14,6 +14,8 @@ from protoslice.errors import ChecksumMismatch
 from protoslice.storage import MemoryStorage, Storage
 from protoslice.stores import Created, IngestRequest, Stores
 from protoslice.stores.catalog.claims import Claims
+from protoslice.stores.ingest.abandoned import drop_outrun
+from protoslice.stores.layout import keys
 
 MODEL = onnx(3000)
 LARGE = onnx(2 << 20, seed=1)
@@ -111,6 +113,19 @@ def test_a_large_file_whose_objects_may_go_is_written() -> None:
         made = await told(stores, LARGE)
         async with opened(storage) as fresh:
             assert attempt not in (await fresh.view(made.store.id)).manifest.attempts
+
+    in_memory(work)
+
+
+def test_an_upload_that_was_outrun_leaves_what_the_faster_one_shares_of_it() -> None:
+    async def work(stores: Stores, storage: Storage) -> None:
+        slow = (await stores.view((await told(stores, LARGE)).store.id)).manifest
+        await storage.delete(keys.store(slow.id))  # as if its writer had got no further than to the entries
+        faster = await told(stores, LARGE)
+        assert faster.created
+        await drop_outrun(storage, Claims(storage), slow)
+        async with opened(storage) as fresh:
+            await assert_whole(fresh, faster.store)
 
     in_memory(work)
 

@@ -85,11 +85,25 @@ def _senders(random: Random, contents: list[Content], grace: float) -> list[Acti
     return [send() for _ in range(random.randint(1, 4))]
 
 
-def _uploader(random: Random, contents: list[Content], grace: float) -> list[Action]:
-    single = [content for content in CONTENTS if len(content.files) == 1]
+def _teller(random: Random, contents: list[Content], grace: float) -> list[Action]:
+    """Sends equal content, whose digest is mostly told, so slowly that collectors come between."""
 
+    def send() -> Action:
+        pause = random.choice((0.0, 0.0, 100.0, 3000.0)) * random.random()
+        content = _single(random, contents)
+        return Send(wait=_wait(random), patience=5000.0, content=content, told=random.random() < 0.7, pause=pause)
+
+    return [send() for _ in range(random.randint(1, 4))]
+
+
+def _single(random: Random, contents: list[Content]) -> Content:
+    """A content of one file, one of `contents` if there is one."""
+    return random.choice([each for each in contents if len(each.files) == 1] or CONTENTS[:4])
+
+
+def _uploader(random: Random, contents: list[Content], grace: float) -> list[Action]:
     def upload() -> Action:
-        content = random.choice([content for content in contents if content in single] or single)
+        content = _single(random, contents)
         return Resumable(
             wait=_wait(random),
             patience=random.choice((5.0, 60.0, 1000.0)),
@@ -165,6 +179,7 @@ PROFILES = {
     "uploads": (_uploader,),
     "tags": (_tagger, _remover, _senders),
     "sharing": (_copier, _copier, _collector, _remover, _senders),
+    "told": (_teller, _teller, _teller, _collector, _remover),
     "garbage": (_collector, _senders, _uploader, _copier),
 }
 """Kinds of clients that a history may be of."""

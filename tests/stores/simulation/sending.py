@@ -27,6 +27,8 @@ class Send(Action):
     tags: tuple[str, ...] = ()
     told: bool = False
     """True when the digest of a single file is told, which spares the storage what it has."""
+    pause: float = 0.0
+    """Seconds between the files and the commit."""
 
     def simpler(self) -> Iterator[Action]:
         """See `Action.simpler`."""
@@ -35,6 +37,8 @@ class Send(Action):
             yield replace(self, tags=())
         if self.told:
             yield replace(self, told=False)
+        if self.pause:
+            yield replace(self, pause=0.0)
 
     async def run(self, client: Client) -> None:
         """See `Action.run`."""
@@ -50,6 +54,7 @@ class Send(Action):
                 async for piece in pieces(data):
                     await sink.write(piece)
                 await sink.close()
+            await asyncio.sleep(self.pause)
             created = await ingest.commit(expected_sha256=told)
             return created.store.id, created.created
 

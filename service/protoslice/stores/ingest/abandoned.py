@@ -9,7 +9,7 @@ from protoslice.errors import ProtosliceError
 from protoslice.storage import Storage
 from protoslice.stores.catalog.claims import Claims
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.references import Reference
+from protoslice.stores.layout.references import references_of
 from protoslice.stores.manifest import Manifest
 
 
@@ -29,13 +29,15 @@ async def drop_outrun(storage: Storage, claims: Claims, manifest: Manifest) -> N
 
     On a storage error the rest is left to a collector.
     """
-    # An answer may have been lost, and the manifest been there for a while: other stores may share its objects.
+    # Others may share its objects: where an answer was lost, and the manifest has been there for a while, and by the
+    # entries of its files, which are there before it. Even the faster upload may, which made the same store.
+    own = references_of(manifest)
     with suppress(ProtosliceError):
         claim = await claims.condemn(manifest.attempt)
         if claim is None:
             return
         there = [item.key async for item in storage.iterate(keys.OBJECTS / manifest.attempt)]
-        if any(Reference.parse(key).store != manifest.id for key in there if keys.is_reference(key)):
+        if any(key not in own for key in there if keys.is_reference(key)):
             await claims.revive(claim)
         elif await claims.doom(claim):
             await map_concurrently(storage.delete, [key for key in there if key.segments[-1] != "claim"])
