@@ -14,21 +14,19 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import in_turns, map_concurrently, run_concurrently
 from protoslice.errors import (
     Conflict,
-    IntegrityError,
     InvalidInput,
     NotFound,
     ProtosliceError,
     StorageFull,
     StorageUnavailable,
-    UnsoundModel,
     Unsupported,
 )
-from protoslice.facts import UNKNOWN, ModelReport, Piece, PiecePlace, Removed, Restored, Store, TensorDelta
+from protoslice.facts import UNKNOWN, Piece, PiecePlace, Removed, Restored, Store, TensorDelta
 from protoslice.schema import TypeSchema
 from protoslice.storage import ObjectKey, PrefixStorage, Storage, probe
 from protoslice.stores.cache import BlockCache
 from protoslice.stores.catalog.claims import Claims, Collected
-from protoslice.stores.catalog.files import FileRef, FilesByDigest, StoredPath, refs_of
+from protoslice.stores.catalog.files import FileRef, StoredPath, refs_of
 from protoslice.stores.catalog.manifests import Manifests
 from protoslice.stores.catalog.pages import StorePages
 from protoslice.stores.catalog.removed import find_tombstone
@@ -36,14 +34,12 @@ from protoslice.stores.catalog.schemas import Schemas, StoredSchema
 from protoslice.stores.catalog.tags import StoredTag, Tags
 from protoslice.stores.clock import now
 from protoslice.stores.collection.garbage import GRACE_SECONDS, GarbageReport, collect_garbage
-from protoslice.stores.ingest.abandoned import drop_outrun
 from protoslice.stores.ingest.external import ExternalObjects
 from protoslice.stores.ingest.ingest import Ingest, IntakeOptions
 from protoslice.stores.ingest.inspection import Types
-from protoslice.stores.ingest.persist import StoreDraft
+from protoslice.stores.ingest.publisher import Publisher
 from protoslice.stores.ingest.root.rules import check_kept
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.fresh import put_all_new
 from protoslice.stores.layout.version import check_layout
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.names import check_request, check_tag, is_id, is_id_prefix
@@ -121,6 +117,9 @@ class Stores:
             self._own_type,
             terms,
             beside._open_stores if beside else None,
+        )
+        self._publisher = Publisher(
+            storage, self._claims, self._manifests, self._tags, self._store_pages, self._open_stores.assemble
         )
 
     @classmethod
@@ -210,7 +209,7 @@ class Stores:
             renew_seconds=self._options.renew_seconds,
             kept_rules=self._options.rules,
         )
-        return Ingest(options, request, self._announce, self._known)
+        return Ingest(options, request, self._publisher)
 
     @property
     def uploads(self) -> Uploads:
@@ -223,9 +222,8 @@ class Stores:
         self._check_writable()
         check_request(request)
         types = await self._types(request.type)
-        return await self._announce(
-            await self._places.index(files, request, types, self._worker, self._claims), request
-        )
+        draft = await self._places.index(files, request, types, self._worker, self._claims)
+        return await self._publisher.publish(draft, request)
 
     async def get(self, ref: str) -> Store:
         """The store that `ref` names: an id, a prefix of one, a tag, or a name in a repository."""
@@ -334,13 +332,6 @@ class Stores:
                 raise Conflict(f"the file {path!r} of store {store} lies elsewhere: send it")
         return {path: refs[store][old] for path, (store, old) in files.items()}
 
-    async def find_file(self, sha256: str) -> FileRef | None:
-        """A file of 1 MiB or more with this SHA-256, in hex, for `Ingest.take`; None when none is known.
-
-        A digest alone gives a client no access: the caller answers for that.
-        """
-        return await FilesByDigest(self._storage).find(sha256)
-
     def view_if_open(self, store_id: str) -> OpenStore | None:
         """The opened store `store_id`, if its manifest was read at most `trust_seconds` ago; else None."""
         return self._open_stores.get_fresh(store_id)
@@ -447,57 +438,6 @@ class Stores:
         """Delete what no store needs any more; a dry run only reports."""
         self._check_writable()
         return await collect_garbage(self._storage, grace_seconds=grace_seconds, dry_run=dry_run)
-
-    async def _announce(self, draft: StoreDraft, request: IngestRequest) -> Created:
-        """Publish a store unless it exists, then set its tags."""
-        manifest, beside = draft.manifest, draft.beside
-        report = None
-        if request.report or request.strict:
-            await put_all_new(self._storage, beside)  # the report reads the index
-            beside, report = {}, await self._report(manifest, strict=request.strict)
-        there = await self._manifests.publish(manifest, beside)
-        created = there.attempt == manifest.attempt
-        report = report if request.report else None
-        if not created:
-            await drop_outrun(self._storage, self._claims, manifest)
-            return Created(await self._tagged(there, request), False, report)
-        set_now = {tag: await self._tag_new(tag, manifest.id) for tag in request.tags}
-        return Created(manifest.as_store(sorted(set_now)), True, report)
-
-    async def _known(self, store_id: str, request: IngestRequest) -> Created | None:
-        """The store of content that a sender told; None where it may not stay, and for a report."""
-        if request.report or request.strict:
-            return None
-        try:
-            there = await self._manifests.get(store_id)
-            await self._manifests.check_lasting(there)  # before tags are set to it
-        except (NotFound, IntegrityError):
-            return None
-        return Created(await self._tagged(there, request), False, None)
-
-    async def _tagged(self, there: Manifest, request: IngestRequest) -> Store:
-        """A store that was there, with the tags of a request, even if somebody removes it right now."""
-        if request.tags:
-            await self._tags.check_room(there.id, request.tags)
-        set_now = {tag: await self._tag_new(tag, there.id) for tag in request.tags}
-        return await self._store_pages.described(there, set_now)
-
-    async def _tag_new(self, name: str, store_id: str) -> StoredTag:
-        return (await self._tags.put(name, store_id, if_match=None, if_none_match=False))[0]
-
-    async def _report(self, manifest: Manifest, *, strict: bool) -> ModelReport:
-        """Report on a model before its store is visible.
-
-        `UnsoundModel` when `strict` and the model has a problem.
-        """
-        opened = await self._open_stores.assemble(manifest)
-        try:
-            report = await opened.report(compare=strict)
-        finally:
-            opened.close()
-        if strict and report.problem is not None:
-            raise UnsoundModel(report.problem)
-        return report
 
     async def _is_sound(self, manifest: Manifest) -> bool:
         return await is_sound(self._storage, manifest, self._worker, verify=self._options.verify_reads)

@@ -11,7 +11,7 @@ from tests.support.seeded import Counting
 from tests.support.stores import assert_whole, collect_a_day_later, in_memory, keys_in, onnx, opened, upload
 
 from protoslice.errors import ChecksumMismatch
-from protoslice.storage import MemoryStorage, Storage
+from protoslice.storage import MemoryStorage, ObjectKey, Storage
 from protoslice.stores import Created, IngestRequest, Stores
 from protoslice.stores.catalog.claims import Claims
 from protoslice.stores.ingest.abandoned import drop_outrun
@@ -80,7 +80,8 @@ def test_another_store_of_a_large_file_shares_its_object() -> None:
         first = await told(stores, LARGE)
         objects = [key for key in await keys_in(storage) if "/file-" in key]
         other = await told(stores, {"other.onnx": LARGE}, IngestRequest(max_chunk=1 << 20))
-        assert other.created and other.store.id != first.store.id
+        assert other.created
+        assert other.store.id != first.store.id
         assert [key for key in await keys_in(storage) if "/file-" in key] == objects
         await stores.delete(first.store.id)
         await collect_a_day_later(storage)
@@ -113,6 +114,22 @@ def test_a_large_file_whose_objects_may_go_is_written() -> None:
         made = await told(stores, LARGE)
         async with opened(storage) as fresh:
             assert attempt not in (await fresh.view(made.store.id)).manifest.attempts
+
+    in_memory(work)
+
+
+@pytest.mark.parametrize("left", [None, b"half of it"])
+def test_a_large_file_whose_object_is_lost_is_written(left: bytes | None) -> None:
+    async def work(stores: Stores, storage: Storage) -> None:
+        await told(stores, LARGE)
+        (lost,) = [key for key in await keys_in(storage) if key.endswith("/file-0")]
+        if left is None:
+            await storage.delete(ObjectKey(lost))
+        else:
+            await storage.put(ObjectKey(lost), left)
+        made = await told(stores, LARGE)
+        async with opened(storage) as fresh:
+            await assert_whole(fresh, made.store)
 
     in_memory(work)
 

@@ -28,7 +28,7 @@ from protoslice.errors import Conflict, IntegrityError, InvalidInput, LimitExcee
 from protoslice.storage import MemoryStorage, ObjectKey, Storage
 from protoslice.stores import FileRef, IngestRequest, StoreOptions, Stores
 from protoslice.stores.catalog.claims import Claims, Collected
-from protoslice.stores.catalog.files import LEAST_FOUND
+from protoslice.stores.catalog.files import LEAST_FOUND, FilesByDigest
 from protoslice.stores.catalog.upgrade import upgrade
 from protoslice.stores.ingest.abandoned import drop_outrun
 from protoslice.stores.layout import keys
@@ -74,7 +74,7 @@ def test_sums_come_along_with_files_that_are_taken(apart: bool) -> None:
         with records_apart() if apart else nullcontext():
             first = (await upload(stores, {"a": BIG, "notes.txt": NOTES, "more.txt": NOTES * 2})).store.id
         refs = dict(await stores.files(first))
-        found = await stores.find_file(sha(BIG))
+        found = await FilesByDigest(stores.storage).find(sha(BIG))
         assert found == refs["a"], "entries by digest have the sums too"
         second = await taken(stores, {"big": found, "notes.txt": refs["notes.txt"]}, {"new": b"new"})
         await stores.delete(first)
@@ -141,8 +141,10 @@ def test_files_stay_when_the_store_that_they_came_with_is_removed(restored: bool
         assert left == ["file-1"] * 2, "what is shared, and what is new"
         assert await read((await stores.view(second)).file("big")) == BIG
         assert [key[-64:] for key in await keys_in(storage, "indexes/time")] == [second]
-        assert await stores.find_file(sha(BIG)) == refs["big"], "its store is gone, and its objects are not"
-        assert await stores.find_file(sha(MODEL)) is None
+        assert await FilesByDigest(stores.storage).find(sha(BIG)) == refs["big"], (
+            "its store is gone, and its objects are not"
+        )
+        assert await FilesByDigest(stores.storage).find(sha(MODEL)) is None
         await stores.delete(second)
         assert await collected(storage) == []
         assert await keys_in(storage) == ["protoslice.json"]
@@ -230,13 +232,13 @@ def test_an_upload_that_was_outrun_leaves_objects_that_others_share() -> None:
 
 def test_a_file_is_found_by_its_digest() -> None:
     async def work(stores: Stores, storage: Storage) -> None:
-        assert await stores.find_file(sha(BIG)) is None
+        assert await FilesByDigest(stores.storage).find(sha(BIG)) is None
         first = (await upload(stores, {"big": BIG, "notes.txt": NOTES})).store.id
-        found = await stores.find_file(sha(BIG))
+        found = await FilesByDigest(stores.storage).find(sha(BIG))
         assert found == (await stores.files(first))["big"]
-        assert await stores.find_file(sha(NOTES)) is None, f"it has less than {LEAST_FOUND} bytes"
+        assert await FilesByDigest(stores.storage).find(sha(NOTES)) is None, f"it has less than {LEAST_FOUND} bytes"
         with pytest.raises(InvalidInput, match="64 hex digits"):
-            await stores.find_file("../" + sha(BIG))
+            await FilesByDigest(stores.storage).find("../" + sha(BIG))
 
     in_memory(work)
 
@@ -247,7 +249,7 @@ def test_a_damaged_entry_finds_nothing_and_is_collected_once_its_store_is_gone(c
         first = (await upload(stores, {"big": BIG})).store.id
         (entry,) = await keys_in(storage, "indexes/file")
         await storage.put(ObjectKey(entry), content)
-        assert await stores.find_file(sha(BIG)) is None
+        assert await FilesByDigest(stores.storage).find(sha(BIG)) is None
         await stores.delete(first)
         await collected(storage)
         assert await keys_in(storage, "indexes") == []
@@ -274,7 +276,7 @@ def test_a_file_that_is_found_is_that_of_its_digest() -> None:
         data = await storage.get_range(entry, 0, (await storage.stat(entry)).size)
         raw = json.loads(data[:-65])
         await storage.put(entry, json.dumps(raw | {"size": 7}).encode() + data[-65:])
-        assert await stores.find_file(sha(BIG)) is None
+        assert await FilesByDigest(stores.storage).find(sha(BIG)) is None
 
     in_memory(work)
 
@@ -349,8 +351,8 @@ def test_an_upgrade_makes_the_entries_of_files_anew() -> None:
         second = await taken(stores, {"same": (await stores.files(first))["big"]})
         for key in await keys_in(storage, "indexes"):
             await storage.delete(ObjectKey(key))
-        assert await stores.find_file(sha(BIG)) is None
+        assert await FilesByDigest(stores.storage).find(sha(BIG)) is None
         await upgrade(storage)
-        assert await stores.find_file(sha(BIG)) == (await stores.files(second))["same"]
+        assert await FilesByDigest(stores.storage).find(sha(BIG)) == (await stores.files(second))["same"]
 
     in_memory(work)

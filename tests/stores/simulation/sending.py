@@ -17,6 +17,7 @@ from tests.stores.simulation.registers import Deed
 from protoslice.errors import Conflict, NotFound, StorageUnavailable
 from protoslice.recipes import Copy, RecipeWriter
 from protoslice.stores import FileRef, IngestRequest, Stores, follow
+from protoslice.stores.catalog.files import FilesByDigest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +131,7 @@ class Commit(Action):
     async def _found(self, stores: Stores, source: str) -> dict[str, FileRef]:
         wanted = {path: hashlib.sha256(data).hexdigest() for path, data in self.content.files.items()}
         if self.digests:
-            found = {path: await stores.find_file(digest) for path, digest in wanted.items()}
+            found = {path: await FilesByDigest(stores.storage).find(digest) for path, digest in wanted.items()}
             return {path: ref for path, ref in found.items() if ref is not None}
         there: Mapping[str, FileRef] = {}
         with suppress(NotFound):

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncIterable, Iterable, Mapping
+from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
-from protoslice.errors import ChecksumMismatch, Conflict, IntegrityError, InvalidInput, LimitExceeded
+from protoslice.errors import ChecksumMismatch, Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound
 from protoslice.facts import File
 from protoslice.identity import store_id
 from protoslice.schema.detection.detect import HEAD
-from protoslice.storage import Storage
+from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.catalog.claims import Claims, Lease
 from protoslice.stores.catalog.files import FileRef, FilesByDigest
 from protoslice.stores.ingest.inspection import Inspection, Types
 from protoslice.stores.ingest.packs import FilePlace, Packs
-from protoslice.stores.ingest.persist import StoreDraft, drafted, policy_of
+from protoslice.stores.ingest.persist import drafted, policy_of
+from protoslice.stores.ingest.publisher import Publisher
 from protoslice.stores.ingest.receive import FileSink, Received
 from protoslice.stores.ingest.root.choice import HeldFile, Opened, Root, choose_root
 from protoslice.stores.ingest.root.prepare import NotARoot, Prepared, prepare_root
@@ -35,10 +36,6 @@ from protoslice.stores.requests import Created, IngestRequest
 T = TypeVar("T")
 
 _DAMAGED = "a file that another store has is damaged there: send it with its bytes, and without its digest"
-
-Announce = Callable[[StoreDraft, IngestRequest], Awaitable[Created]]
-Find = Callable[[str, IngestRequest], Awaitable[Created | None]]
-"""Finds a store by its id, and sets the tags of the request; None when there is none to rely on."""
 
 
 class IntakeOptions:
@@ -71,11 +68,10 @@ class IntakeOptions:
 class Ingest:
     """One ingest, used as a context manager; unless committed it leaves nothing but garbage."""
 
-    def __init__(self, options: IntakeOptions, request: IngestRequest, announce: Announce, find: Find) -> None:
+    def __init__(self, options: IntakeOptions, request: IngestRequest, publisher: Publisher) -> None:
         self._options = options
         self._request = request
-        self._announce = announce
-        self._find = find
+        self._publisher = publisher
         self._attempt = keys.new_attempt()
         self._lease = Lease(options.claims, self._attempt, every=options.renew_seconds)
         self._packs = Packs(options.storage, options.worker, self._attempt, self._lease)
@@ -191,14 +187,14 @@ class Ingest:
         if expected_sha256 is not None and not self._lease.is_begun:
             root = await self._root()
             # A root that had to be decoded is written by now.
-            found = None if self._lease.is_begun else await self._find(self._id(root), self._request)
+            found = None if self._lease.is_begun else await self._publisher.known(self._id(root), self._request)
             if found is not None:
                 return found
         await self._lease.staked()
         await self._packs.commit()
         root = root or await self._root()
         draft = await drafted(self._attempt, self._request, self._files, root, worker=self._options.worker)
-        return await self._announce(draft, self._request)
+        return await self._publisher.publish(draft, self._request)
 
     async def _root(self) -> Root:
         return await choose_root(
@@ -247,9 +243,18 @@ class Ingest:
                 source.close()
 
     async def _shareable(self, sha256: str) -> FileRef | None:
-        """A file with this SHA-256 that is there and worth sharing; None when none is known."""
+        """A file with this SHA-256 that is worth sharing and wholly there; None when none is known."""
         found = await FilesByDigest(self._options.storage).find(sha256)
-        return found if found is not None and _shared({"": found}) else None
+        there = found is not None and _shared({"": found}) and await self._has_all(found.location)
+        return found if there else None
+
+    async def _has_all(self, location: ObjectLocation) -> bool:
+        """True when no object is missing or cut off, as one that a sender now brings anew may be."""
+        sizes = {each.key: each.size for each in location.objects if each.key is not None}
+        with suppress(NotFound):
+            stats = await map_concurrently(lambda key: self._options.storage.stat(ObjectKey(key)), sizes)
+            return [stat.size for stat in stats] == [*sizes.values()]
+        return False
 
     async def _copy(self, path: str, ref: FileRef) -> None:
         """Write a file of another store anew."""
