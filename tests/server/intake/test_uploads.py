@@ -97,6 +97,20 @@ def test_a_tar(client: httpx.Client, model: bytes) -> None:
     assert answer.json()["root"] == "m/model.onnx"
 
 
+def test_a_large_file_that_is_there_and_told_is_not_written_again(client: httpx.Client) -> None:
+    body, written = b"told\n" * (1 << 18), 'protoslice_storage_call_seconds_count{operation="commit"}'
+
+    def send(name: str) -> httpx.Response:
+        return client.post(f"/v1/stores?filename={name}", content=body, headers={"repr-digest": digest(body)})
+
+    assert send("one.bin").status_code == 201
+    before = metric(client, written)
+    made = send("two.bin")
+    assert made.status_code == 201
+    assert metric(client, written) == before
+    assert client.get(f"/v1/stores/{made.json()['id']}/files/two.bin").content == body
+
+
 def test_digests_are_verified(client: httpx.Client) -> None:
     body = b"\x0a\x07digests"
     for name in ("repr-digest", "content-digest"):
