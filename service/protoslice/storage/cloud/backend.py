@@ -269,7 +269,7 @@ class CloudStorage(RemoteStorage):
             key, data, {"e_tag": if_etag} if version is None else {"e_tag": if_etag, "version": version}
         )
 
-    async def put_parts(self, key: ObjectKey, parts: AsyncIterator[bytes]) -> str:
+    async def put_parts(self, key: ObjectKey, parts: AsyncIterator[Buffer]) -> str:
         """See `writer.Target.put_parts`."""
         self._uploading[key.text] += 1
         try:

@@ -29,7 +29,7 @@ class Target(Protocol):
     async def exists(self, key: ObjectKey) -> bool:
         """True when the object exists."""
 
-    async def put_parts(self, key: ObjectKey, parts: AsyncGenerator[bytes, None]) -> str:
+    async def put_parts(self, key: ObjectKey, parts: AsyncGenerator[Buffer, None]) -> str:
         """Upload parts as one object and return its entity tag; an error of `parts` aborts and passes on."""
 
 
@@ -47,7 +47,7 @@ class CloudWriter(Writer):
         self._size = 0
         self._ended = False
         self._dropped = False
-        self._queue: asyncio.Queue[bytes] = asyncio.Queue(1)
+        self._queue: asyncio.Queue[Buffer] = asyncio.Queue(1)
         self._upload: asyncio.Task[str] | None = None
 
     @property
@@ -57,17 +57,18 @@ class CloudWriter(Writer):
     async def write(self, piece: Buffer) -> None:
         part = self._target.part_bytes
         with self._step():
-            self._rest += piece
-            self._size += memoryview(piece).nbytes
+            left = memoryview(piece).cast("B")
+            self._size += left.nbytes
             if self._size > part * MAX_PARTS:
                 raise LimitExceeded(
                     f"this storage takes {MAX_PARTS} parts of {part} bytes an object: raise its part_bytes"
                 )
-            while len(self._rest) > part:  # not >=: an object of one part is put in one request
-                with memoryview(self._rest) as view:
-                    data = bytes(view[:part])
-                del self._rest[:part]
-                await self._send(data)
+            while left:
+                if len(self._rest) == part:  # more follows: an object of one part is put in one request
+                    await self._send(self._take())
+                room = part - len(self._rest)
+                self._rest += left[:room]
+                left = left[room:]
 
     async def commit(self) -> str:
         with self._step():
@@ -102,11 +103,16 @@ class CloudWriter(Writer):
         # obstore has no conditional multipart upload: another commit may still win after this check.
         if await self._target.exists(self._key):
             raise Conflict(f"object {str(self._key)!r} exists")
-        upload = await self._send(bytes(self._rest))
+        upload = await self._send(self._take())
         await self._send(b"")
         return await asyncio.shield(upload)
 
-    async def _send(self, part: bytes) -> asyncio.Task[str]:
+    def _take(self) -> bytearray:
+        """The bytes gathered, which are handed over without a copy and never changed again."""
+        taken, self._rest = self._rest, bytearray()
+        return taken
+
+    async def _send(self, part: Buffer) -> asyncio.Task[str]:
         if self._upload is None:
             self._upload = asyncio.create_task(self._target.put_parts(self._key, self._parts()))
         putting = asyncio.ensure_future(self._queue.put(part))
@@ -118,7 +124,7 @@ class CloudWriter(Writer):
             self._upload.result()
         return self._upload
 
-    async def _parts(self) -> AsyncGenerator[bytes, None]:
+    async def _parts(self) -> AsyncGenerator[Buffer, None]:
         while part := await self._queue.get():
             if self._dropped:
                 raise _Dropped
