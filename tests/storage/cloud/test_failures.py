@@ -149,10 +149,10 @@ class Target:
     async def exists(self, key: ObjectKey) -> bool:
         return self.there
 
-    async def put_parts(self, key: ObjectKey, parts: AsyncGenerator[bytes, None]) -> str:
+    async def put_parts(self, key: ObjectKey, parts: AsyncGenerator[Buffer, None]) -> str:
         taken: list[bytes] = []
         async for part in parts:
-            taken.append(part)
+            taken.append(bytes(part))
             if len(taken) == self.fail_at:
                 raise StorageUnavailable("the upload broke")
         self.made[key.text] = taken

@@ -15,7 +15,15 @@ import obstore
 from obstore.store import GCSStore, S3Store, from_url
 
 from protoslice.concurrency.pipeline import one_ahead
-from protoslice.errors import Conflict, InvalidInput, NotFound, ProtosliceError, StorageUnavailable, Unsupported
+from protoslice.errors import (
+    Conflict,
+    InvalidInput,
+    NotFound,
+    ProtosliceError,
+    StorageDenied,
+    StorageUnavailable,
+    Unsupported,
+)
 from protoslice.storage.cloud.errors import explained
 from protoslice.storage.cloud.multiparts import Multiparts
 from protoslice.storage.cloud.options import sort_options
@@ -178,9 +186,19 @@ class CloudStorage(RemoteStorage):
                 return ObjectContent(_describe(key, answer.meta), bytes(await answer.bytes_async()))
         except StorageUnavailable:
             # An empty object has no ranges, which obstore reports as any other failure.
-            if limit is None or (stat := await self.stat(key)).size:
+            found = None if limit is None else await self._found(key, None)
+            if found is None or found.size:
                 raise
-            return ObjectContent(stat, b"")
+            return ObjectContent(found, b"")
+
+    async def _found(self, key: ObjectKey, etag: str | None) -> ObjectStat | None:
+        """`pin` of an object that could not be read; None when that fails as well.
+
+        The failure of the read says more: answers to HEAD have no code, and a missing bucket looks as a missing object.
+        """
+        with suppress(StorageUnavailable, StorageDenied, NotFound):
+            return await self.pin(key, etag)
+        return None
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
         with explained("read", key):
@@ -202,7 +220,8 @@ class CloudStorage(RemoteStorage):
                 data = bytes(await answer.bytes_async())
         except StorageUnavailable:
             # obstore reports a range behind the end as any other failure; the size tells the two apart.
-            check_inside(key, end, (await self.pin(key, if_etag)).size)
+            if (found := await self._found(key, if_etag)) is not None:
+                check_inside(key, end, found.size)
             raise
         check_inside(key, end, start + len(data))
         return data
@@ -247,9 +266,10 @@ class CloudStorage(RemoteStorage):
                 tries = TRIES if at > before else tries - 1
                 if not tries or clock() >= deadline:
                     # obstore reports a range behind the end as any other failure.
-                    with explained("read", key):
+                    with suppress(TimeoutError):
                         async with asyncio.timeout_at(deadline):
-                            check_inside(key, end, (await self.pin(key, if_etag)).size)
+                            if (seen := await self._found(key, if_etag)) is not None:
+                                check_inside(key, end, seen.size)
                     raise
 
     async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:

@@ -21,6 +21,8 @@ from protoslice.errors import (
 _STATUS = re.compile(r"\bstatus code: ([45]\d\d)\b")
 _CODE = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
 _NO_ROOM = "507"
+_DENIED = frozenset({"401", "403"})
+_NO_BUCKET = frozenset({" (NoSuchBucket)", " (ContainerNotFound)"})
 
 _KINDS: tuple[tuple[type[Exception], type[ProtosliceError], str], ...] = (
     (FileNotFoundError, NotFound, "there is no such object"),
@@ -51,12 +53,16 @@ def _code(error: Exception) -> str:
 
 
 def _explain(error: Exception, doing: str, key: object, missing: type[ProtosliceError]) -> ProtosliceError:
+    code = _code(error)
     for kind, ours, why in _KINDS:
         if isinstance(error, kind):
-            if ours is NotFound and missing is not NotFound:
-                return missing(f"cannot {doing} {str(key)!r}: the bucket or container is not there{_code(error)}")
-            return ours(f"cannot {doing} {str(key)!r}: {why}{_code(error)}")
+            if ours is NotFound and (missing is not NotFound or code in _NO_BUCKET):
+                ours = StorageUnavailable if missing is NotFound else missing
+                why = "the bucket or container is not there"
+            return ours(f"cannot {doing} {str(key)!r}: {why}{code}")
     status = _STATUS.search(str(error))
-    answer = "it gave no answer in time" if status is None else f"it answered {status[1]}{_code(error)}"
+    if status is not None and status[1] in _DENIED:  # obstore has no class for refusals of listings
+        return StorageDenied(f"cannot {doing} {str(key)!r}: the storage denies it{code}")
+    answer = "it gave no answer in time" if status is None else f"it answered {status[1]}{code}"
     failed = StorageFull if status is not None and status[1] == _NO_ROOM else StorageUnavailable
     return failed(f"cannot {doing} {str(key)!r}: the storage failed, {answer}")
