@@ -7,7 +7,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from itertools import compress
 
 from protoslice import schema
 from protoslice.concurrency.executor import Worker
@@ -16,7 +15,6 @@ from protoslice.errors import (
     Conflict,
     InvalidInput,
     NotFound,
-    ProtosliceError,
     StorageFull,
     StorageUnavailable,
     Unsupported,
@@ -26,7 +24,7 @@ from protoslice.schema import TypeSchema
 from protoslice.storage import ObjectKey, PrefixStorage, Storage, probe
 from protoslice.stores.cache import BlockCache
 from protoslice.stores.catalog.claims import Claims, Collected
-from protoslice.stores.catalog.files import FileRef, StoredPath, refs_of
+from protoslice.stores.catalog.files import FileRef, FilesByDigest, StoredPath, refs_of
 from protoslice.stores.catalog.manifests import Manifests
 from protoslice.stores.catalog.pages import StorePages
 from protoslice.stores.catalog.removed import find_tombstone
@@ -49,6 +47,7 @@ from protoslice.stores.paging import ResultPage
 from protoslice.stores.reading.comparisons import Comparisons, StoreComparison
 from protoslice.stores.reading.opened import OpenStore
 from protoslice.stores.reading.pieces import Pieces
+from protoslice.stores.reading.search import PieceSearch
 from protoslice.stores.reading.soundness import is_sound
 from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.uploads import Uploads
@@ -98,6 +97,7 @@ class Stores:
         self._store_pages = StorePages(storage, self._manifests, self._tags)
         self._uploads = Uploads(storage, self._worker, self._claims, self.ingest, self._types, options.uploads)
         self._pieces = Pieces(storage, self._worker)
+        self._search = PieceSearch(self._pieces, FilesByDigest(storage), self._manifests, self.view, self._newest)
         self._comparisons = Comparisons(self._worker)
         # Local files lie in the cache of the system, and what no other process sees in memory.
         distant = storage.abilities.shared and not storage.abilities.open_file
@@ -259,6 +259,9 @@ class Stores:
         """
         return await self._store_pages.page(tag=tag, type=type, limit=limit, cursor=cursor)
 
+    async def _newest(self) -> Sequence[str]:
+        return [store.id for store in (await self.list(limit=NEWEST)).items]
+
     async def delete(self, ref: str) -> Removed:
         """Remove a store, named by its id or a prefix of it, and the tags that point at it.
 
@@ -356,32 +359,14 @@ class Stores:
         return await self._comparisons.delta(await self.view(before), await self.view(after), was, name, sample)
 
     async def locate(self, wanted: Mapping[str, int], refs: Sequence[str] | None) -> Sequence[PiecePlace]:
-        """Places of the pieces in `wanted` (digest to size), in the stores `refs` or the newest ones.
+        """Places of the pieces in `wanted` (digest to size), in the stores `refs`; in any when `refs` is None.
 
-        Only listed stores whose piece table has been computed are searched when `refs` is None.
+        Then whole files of 1 MiB or more are found wherever they are, and other pieces in the newest stores whose piece
+        table has been computed.
         """
         if refs is not None:
             return await self._pieces.locate(wanted, [await self.view(ref) for ref in refs])
-        # The answer reveals no more than `list` and `pieces` do.
-        newest = [store.id for store in (await self.list(limit=NEWEST)).items]
-        known = await map_concurrently(self._pieces.known, newest)
-        left, found = dict(wanted), list[PiecePlace]()
-        for store_id in compress(newest, known):
-            places = await self._located(left, store_id) if left else ()
-            found += places
-            for place in places:
-                del left[place.sha256]
-        return found
-
-    async def _located(self, wanted: Mapping[str, int], store_id: str) -> Sequence[PiecePlace]:
-        """Places in a store that the client did not name; none when it is damaged or was removed meanwhile."""
-        try:
-            return await self._pieces.locate(wanted, [await self.view(store_id)])
-        except NotFound:
-            pass
-        except ProtosliceError:
-            _log.exception("no pieces are looked for in the store %s", store_id)
-        return ()
+        return await self._search.places(wanted)
 
     async def tags(
         self, *, store: str | None = None, limit: int = 100, cursor: str | None = None

@@ -18,8 +18,8 @@ _MANY_TAGS: Final = tags(_TAGS)
 _DIGESTS: Final = 10_000
 
 
-def _missing(*stores: str) -> bytes:
-    chunks = [{"sha256": f"{n:064x}", "size": n + 1} for n in range(_DIGESTS)]
+def _missing(*stores: str, least: int = 1) -> bytes:
+    chunks = [{"sha256": f"{n:064x}", "size": least + n} for n in range(_DIGESTS)]
     body = json.dumps({"chunks": chunks} | ({"stores": list(stores)} if stores else {}), separators=(",", ":"))
     return request("POST", "/v1/chunks/missing", body.encode(), content_type=_JSON)
 
@@ -237,5 +237,13 @@ KEEPING: Final = (
         given=small,
         status=200,
         budget=Budget(held=80_000, calls=100),
+    ),
+    Row(
+        route="POST /v1/chunks/missing",
+        worst="ten thousand digests of large files, wherever they are",
+        ask=_missing(least=MIB),
+        given=small,
+        status=200,
+        budget=Budget(held=120_000, calls=170),
     ),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -79,6 +79,11 @@ class FilesByDigest:
             if location is not None and not await self._is_gone(location):
                 return FileRef(location.size, sha256, location)
         return None
+
+    async def stores_of(self, sha256: str) -> Sequence[str]:
+        """Ids of the newest stores that a file with this SHA-256 came with; some may be gone."""
+        page = await self._storage.list(keys.by_digest(sha256), limit=_LOOKED_AT)
+        return [item.key.segments[-1].split("-")[1] for item in page.items]
 
     async def is_over(self, item: ObjectStat) -> bool:
         """True when an entry is damaged, or a claim does not allow the objects that it names."""
