@@ -101,6 +101,7 @@ bench: .venv/ready .venv/core $(GATEWAY) ## ratios against peers, from one run; 
 	$(BIN)/python -m bench.run client
 	$(BIN)/python -m bench.run tensors
 	$(BIN)/python -m bench.run bucket
+	$(BIN)/python -m bench.run workers
 
 # MinIO tags no versions that Go understands: this is the last commit of its repository that was tried.
 MINIO := .make/minio

@@ -97,7 +97,9 @@ def _upload(ours: str, bare: str, path: Path) -> Row:
             raise SystemExit(f"curl could not send to {url}")
 
     mine, theirs = pair(
-        partial(send, f"{ours}/v1/stores?type=tensorflow.GraphDef"), partial(send, f"{bare}/bucket/sent-{{}}.pb"), runs=3
+        partial(send, f"{ours}/v1/stores?type=tensorflow.GraphDef"),
+        partial(send, f"{bare}/bucket/sent-{{}}.pb"),
+        runs=3,
     )
     at, other = (f"{path.stat().st_size / MIB / seconds:.0f} MiB/s" for seconds in (mine, theirs))
     return Row("upload to a bucket 20 ms away, speed against a bare app", at, other, theirs / mine, 0.9)

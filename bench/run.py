@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.timing import Row
 
-from bench import bucket, client, distance, engine, formats, records, service, streams, tensors
+from bench import bucket, client, distance, engine, formats, records, service, streams, tensors, workers
 
 RESULTS = Path(__file__).parent / "results"
 SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
@@ -32,8 +32,9 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
     "client": client.client,
     "bucket": bucket.bucket,
     "distance": distance.distance,
+    "workers": workers.workers,
 }
-APART = ("tensors", "service", "client", "bucket", "distance")
+APART = ("tensors", "service", "client", "bucket", "distance", "workers")
 ENGINE = [name for name in SUBJECTS if name not in APART]
 
 

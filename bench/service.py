@@ -63,7 +63,7 @@ def service(folder: Path, scale: float) -> Iterator[Row]:
 
 def _ranges(chunk: str, peer: str, nginx: str, scale: float) -> Iterator[Row]:
     effort, large = Effort.at(scale), int(64 * MIB * min(1.0, scale))
-    wrk = partial(_wrk, effort.seconds)
+    wrk = partial(requests_a_second, effort.seconds)
     wide, narrow = f"bytes=65536-{65535 + large}", "bytes=1048576-1052671"
     for what, other, bar in (("nginx", f"{nginx}/big.pb", 1.2), ("FileResponse", f"{peer}/file", 8)):
         mine, theirs = _pair(effort.runs, partial(wrk, chunk, wide, 4), partial(wrk, other, wide, 4))
@@ -160,8 +160,8 @@ def _pair(runs: int, ours: Callable[[], float], peer: Callable[[], float]) -> tu
     return statistics.median(a for a, _ in values), statistics.median(b for _, b in values)
 
 
-def _wrk(seconds: int, url: str, byte_range: str, connections: int) -> float:
-    """Requests a second."""
+def requests_a_second(seconds: int, url: str, byte_range: str, connections: int) -> float:
+    """Requests a second that `wrk` gets answered."""
     found = re.search(r"Requests/sec:\s+([\d.]+)", _run_wrk(url, byte_range, connections, seconds))
     return float(found[1]) if found else 0.0
 

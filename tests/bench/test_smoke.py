@@ -12,9 +12,9 @@ from bench.bucket import GATEWAY
 from bench.run import APART, ENGINE, SUBJECTS
 
 ROOT = Path(__file__).resolve().parents[2]
-ROWS = {"engine": 16, "client": 8, "service": 9, "tensors": 4, "bucket": 14, "distance": 15}
-PEERS = ("wrk", "nginx")
-"""Programs that the service is measured with; the benchmark names those that are missing."""
+ROWS = {"engine": 16, "client": 8, "service": 9, "tensors": 4, "bucket": 14, "distance": 15, "workers": 3}
+PEERS = {"service": ("wrk", "nginx"), "workers": ("wrk",)}
+"""Programs that a service is measured with; a benchmark names those that are missing."""
 
 
 def bench(*names: str) -> subprocess.CompletedProcess[str]:
@@ -30,8 +30,8 @@ def test_no_benchmark_is_left_out() -> None:
 @pytest.mark.parametrize("name", ROWS)
 def test_every_benchmark_runs(name: str) -> None:
     done = bench(*(() if name == "engine" else (name,)))
-    missing = [tool for tool in PEERS if not shutil.which(tool) and not Path("/usr/sbin", tool).exists()]
-    if name == "service" and missing:
+    missing = [tool for tool in PEERS.get(name, ()) if not shutil.which(tool) and not Path("/usr/sbin", tool).exists()]
+    if missing:
         assert done.returncode == 1
         assert done.stderr.startswith(f"install {' and '.join(missing)} first")
         return

@@ -1,0 +1,102 @@
+"""Benchmark of `serve --workers 2` beside one worker: requests a second, and their processor time.
+
+Client and service share the machine, so the client's share of the processors is measured and subtracted.
+Needs Debian's `wrk`.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from bench.service import MIB, Effort, requests_a_second
+from bench.timing import Row, seconds
+
+from bench import models
+
+RANGE = "bytes=1048576-1052671"
+CONNECTIONS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Requests a second, processor seconds of the service for each, and processors of the client."""
+
+    rate: float
+    cost: float
+    client: float
+
+
+def workers(folder: Path, scale: float) -> Iterator[Row]:
+    """All rows about several workers."""
+    if shutil.which("wrk") is None:
+        raise SystemExit("install wrk first: Debian has it")
+    path = folder / "workers.pb"
+    models.big_constants(path, max(4 * MIB, int(scale * (64 * MIB))))
+    effort = Effort.at(scale)
+    with ExitStack() as stack:
+        services = [stack.enter_context(_service(folder / "stores", number)) for number in (1, 2)]
+        body = path.read_bytes()
+        made = httpx.put(f"{services[0][0]}/v1/stores?type={models.GRAPH}", content=body, timeout=60).json()
+        runs: list[list[Load]] = [[], []]
+        for _ in range(effort.runs):
+            for (url, process), kept in zip(services, runs, strict=True):
+                kept.append(_load(f"{url}/v1/stores/{made['id']}/files/{made['root']}", process, effort.seconds))
+    one, two = (_median(kept) for kept in runs)
+    what = f"4 KiB ranges, {CONNECTIONS} connections, 2 workers against 1"
+    yield Row(what, f"{two.rate:.0f}/s", f"{one.rate:.0f}/s", two.rate / one.rate, 1.2)
+    yield Row("  processor time of a request", seconds(two.cost), seconds(one.cost), two.cost / one.cost, 1.25, False)
+    used, left = two.rate * two.cost, (os.cpu_count() or 1) - two.client
+    what = "  processors that 2 workers use, of those that the client leaves"
+    yield Row(what, f"{used:.2f}", f"{left:.2f}", used / left, 0.9)
+
+
+def _load(url: str, process: int, duration: int) -> Load:
+    spent, client, begin = _spent(process), _client(), time.perf_counter()
+    rate = requests_a_second(duration, url, RANGE, CONNECTIONS)
+    took = time.perf_counter() - begin
+    return Load(rate, (_spent(process) - spent) / max(1.0, rate * duration), (_client() - client) / took)
+
+
+def _median(runs: list[Load]) -> Load:
+    return Load(
+        *(statistics.median(column) for column in zip(*((r.rate, r.cost, r.client) for r in runs), strict=True))
+    )
+
+
+def _client() -> float:
+    """Processor seconds of the clients that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _spent(process: int) -> float:
+    """Processor seconds of a process and those that it has started."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    own = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    started = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return own + sum(map(_spent, map(int, started)))
+
+
+@contextmanager
+def _service(storage: Path, number: int) -> Iterator[tuple[str, int]]:
+    """Address and process of a service with so many workers."""
+    environment = os.environ | {"PROTOSLICE_STORAGE": storage.as_uri()}
+    command = [sys.executable, "-m", "protoslice.cli", "serve", "--port", "0", "--workers", str(number)]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().decode().strip(), process.pid
+    finally:
+        process.terminate()
+        process.wait(30)
