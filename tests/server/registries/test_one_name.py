@@ -1,10 +1,10 @@
-"""One repository under one name: pushed as an OCI artifact, read by the hub's protocol and as a store."""
+"""One repository under one name, for clients of OCI, clients of the hub, and as a store."""
 
 from __future__ import annotations
 
 import httpx
 import pytest
-from tests.server.registries.test_oci import descriptor, push, put_manifest
+from tests.server.registries.test_oci import descriptor, digest_of, push, put_manifest
 from tests.support.hub import commit
 from tests.support.stores import onnx
 
@@ -101,3 +101,65 @@ def test_a_manifest_that_was_removed_is_no_commit(client: httpx.Client) -> None:
 
 def test_a_commit_needs_a_repository_of_the_hub(client: httpx.Client) -> None:
     assert commit(client, f"models/{NAME}", {"README.md": b"#"}).status_code == 404
+
+
+def test_a_commit_is_pulled_as_an_artifact(client: httpx.Client) -> None:
+    client.post("/api/repos/create", json={"organization": "ann", "name": "exported"})
+    assert commit(client, "models/ann/exported", {"net/m.onnx": OLD, "README.md": b"# old"}).status_code == 200
+    client.post("/api/models/ann/exported/tag/main", json={"tag": "v1"})
+    base = "/v2/ann/exported"
+    found = {ref: client.get(f"{base}/manifests/{ref}") for ref in ("v1", "main", "latest")}
+    digest = found["v1"].headers["docker-content-digest"]
+    assert {(each.status_code, each.headers["docker-content-digest"]) for each in found.values()} == {(200, digest)}
+    assert client.get(f"{base}/manifests/{digest}").content == found["v1"].content
+    assert digest_of(found["v1"].content) == digest
+    manifest = found["v1"].json()
+    titles = {each["annotations"]["org.opencontainers.image.title"]: each["digest"] for each in manifest["layers"]}
+    assert list(titles) == ["README.md", "net/m.onnx"]
+    assert client.get(f"{base}/blobs/{titles['net/m.onnx']}").content == OLD
+    assert client.get(f"{base}/blobs/{titles['README.md']}").content == b"# old"
+    assert client.get(f"{base}/blobs/{manifest['config']['digest']}").content == b"{}"
+    assert client.get(f"{base}/tags/list").json()["tags"] == ["main", "v1"]
+    assert client.get(f"/v1/stores/ann%2Fexported@{digest}/files/README.md").content == b"# old"
+
+    assert commit(client, "models/ann/exported", {"README.md": b"# new"}).status_code == 200
+    moved = client.get(f"{base}/manifests/main")
+    assert moved.headers["docker-content-digest"] != digest
+    assert client.get(f"{base}/manifests/v1").headers["docker-content-digest"] == digest
+
+
+def test_a_tag_that_was_pushed_goes_before_a_branch_of_its_name(client: httpx.Client) -> None:
+    client.post("/api/repos/create", json={"organization": "ann", "name": "first"})
+    commit(client, "models/ann/first", {"net/m.onnx": OLD})
+    base = "/v2/ann/first"
+    push(client, NEW, base)
+    put = put_manifest(client, "main", base, layers=[descriptor(NEW, "net/m.onnx")])
+    told = client.get(f"{base}/manifests/main").headers["docker-content-digest"]
+    assert told == put.headers["docker-content-digest"]
+    assert resolved(client, "main", "ann/first").content == OLD
+
+
+def test_tags_of_both_come_in_pages_by_name(client: httpx.Client) -> None:
+    client.post("/api/repos/create", json={"organization": "ann", "name": "pages"})
+    commit(client, "models/ann/pages", {"net/m.onnx": OLD})
+    base = "/v2/ann/pages"
+    push(client, NEW, base)
+    for tag in ("a", "main", "z", "Z", "_b"):
+        put_manifest(client, tag, base, layers=[descriptor(NEW, "net/m.onnx")])
+    for tag in ("b", "y", "Y"):
+        client.post("/api/models/ann/pages/tag/main", json={"tag": tag})
+    for size in (1, 2, 3, 8, 9):
+        names, url = list[str](), f"{base}/tags/list?n={size}"
+        while url:
+            page = client.get(url)
+            assert len(page.json()["tags"]) <= size
+            names += page.json()["tags"]
+            url = page.links.get("next", {}).get("url", "")
+        assert sorted(names) == ["Y", "Z", "_b", "a", "b", "main", "y", "z"], size
+
+
+def test_a_repository_without_commits_has_no_manifest(client: httpx.Client) -> None:
+    client.post("/api/repos/create", json={"organization": "ann", "name": "empty"})
+    for ref in ("main", "latest", "v1", "0" * 40, "sha256:" + "0" * 64):
+        assert client.get(f"/v2/ann/empty/manifests/{ref}").status_code == 404
+    assert client.get("/v2/ann/empty/tags/list").json()["tags"] == []

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Annotated
 from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from protoslice.artifacts import (
@@ -28,6 +28,7 @@ from protoslice.server.middleware.context import context_of
 from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.oci.answers import begun, blob_headers, check_place, made, next_page, refuse_backward
 from protoslice.server.registries.oci.errors import OciRoute
+from protoslice.server.registries.oci.named import Exported, Repository
 from protoslice.server.services import Given
 from protoslice.stores.uploads import Body
 
@@ -38,13 +39,6 @@ REFERRERS = 100
 """Referrers in a page: each is read by a request of its own."""
 NO_TAGS: list[str] = []
 _INDEX = "application/vnd.oci.image.index.v1+json"
-
-
-def _repository(name: str, services: Given) -> ArtifactRepository:
-    return ArtifactRepository(services.stores, RepositoryName(name))
-
-
-Repository = Annotated[ArtifactRepository, Depends(_repository)]
 Page = Annotated[int | None, Query(ge=0)]
 
 
@@ -64,10 +58,12 @@ async def get_catalog(services: Given, n: Page = None, last: str | None = None) 
 
 
 @router.get("/v2/{name:path}/tags/list")
-async def list_tags(repository: Repository, services: Given, n: Page = None, last: str | None = None) -> Response:
+async def list_tags(
+    repository: Repository, exported: Exported, services: Given, n: Page = None, last: str | None = None
+) -> Response:
     """List tags by name."""
     limit = _limit(n, services.settings.max_page_items)
-    tags, more = await repository.tags(limit=limit, after=last) if limit else ([], False)
+    tags, more = await exported.tags(limit=limit, after=last) if limit else ([], False)
     more_at = _next(f"/v2/{repository.name.text}/tags/list", limit, tags[-1]) if more and tags else {}
     return _json({"name": repository.name.text, "tags": tags}, more_at)
 
@@ -180,9 +176,9 @@ async def delete_blob(repository: Repository, digest: str) -> Response:
 
 
 @router.get("/v2/{name:path}/manifests/{ref}")
-async def get_manifest(request: Request, repository: Repository, ref: str) -> Response:
-    """Get a manifest as it came."""
-    found = await repository.manifest(ref)
+async def get_manifest(request: Request, exported: Exported, ref: str) -> Response:
+    """Get a manifest as it came, or that of a commit."""
+    found = await exported.manifest(ref)
     headers = {"docker-content-digest": found.digest.text, "content-type": found.media_type}
     headers["etag"] = f'"{found.digest.text}"'
     if found.store is not None:

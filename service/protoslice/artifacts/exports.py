@@ -1,0 +1,110 @@
+"""Commits of a repository as OCI manifests, made when first asked for; equal commits are equal bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from protoslice.artifacts.faults import BlobUnknown, ManifestUnknown
+from protoslice.artifacts.manifests import MAX_MANIFEST_BYTES, StoredManifest
+from protoslice.artifacts.names import Digest, check_tag
+from protoslice.artifacts.records import ArtifactRecords, StoredBlob
+from protoslice.artifacts.repository import ArtifactRepository
+from protoslice.concurrency.gather import in_turns
+from protoslice.errors import InvalidInput, LimitExceeded
+from protoslice.repositories import MAIN, Commit, NoCommit, NoRepository, Repositories
+from protoslice.stores import Stores
+from protoslice.stores.catalog.files import FileRef
+
+_LATEST: Final = "latest"
+_MEDIA_TYPE: Final = "application/vnd.oci.image.manifest.v1+json"
+_KIND: Final = "application/vnd.protoslice.commit.v1"
+_EMPTY: Final = b"{}"
+"""Config of an artifact that has none, as the specification has it."""
+
+
+class ExportedRepository:
+    """An OCI repository that shows branches and tags of the repository of its name behind its own tags."""
+
+    def __init__(self, stores: Stores, artifacts: ArtifactRepository) -> None:
+        self._stores = stores
+        self._artifacts = artifacts
+        self._records = ArtifactRecords(stores.storage, artifacts.name)
+        self._repositories = Repositories(stores.storage, stores)
+
+    async def manifest(self, ref: str) -> StoredManifest:
+        """The manifest that a tag, a branch or a digest names; `latest` is also the branch `main`.
+
+        `ManifestUnknown` when there is none, `LimitExceeded` for files that no manifest can name.
+        """
+        try:
+            return await self._artifacts.manifest(ref)
+        except ManifestUnknown:
+            commit = None if ":" in ref else await self._commit(ref)
+            if commit is None or commit.store is None:
+                raise
+            return await self._exported(commit.store, commit.id)
+
+    async def tags(self, *, limit: int, after: str | None) -> tuple[list[str], bool]:
+        """A page of names by which manifests are had, in their order, and True when there are more."""
+        own, more = await self._artifacts.tags(limit=limit, after=after)
+        others = [name for name in await self._names() if name > (after or "")]
+        names = sorted({*own, *others})
+        return names[:limit], more or len(names) > limit
+
+    async def _names(self) -> list[str]:
+        """Branches and tags that have files, and names that tags may have."""
+        found = []
+        with suppress(NoRepository, InvalidInput):
+            async for ref in (await self._repositories.get(self._artifacts.name.text)).refs():
+                with suppress(ManifestUnknown):
+                    if ref.commit.store is not None:
+                        found.append(check_tag(ref.name))
+        return found
+
+    async def _commit(self, tag: str) -> Commit | None:
+        with suppress(NoRepository, NoCommit, InvalidInput):
+            repository = await self._repositories.get(self._artifacts.name.text)
+            return await repository.commit(MAIN if tag == _LATEST else tag)
+        return None
+
+    async def _exported(self, store: str, commit: str) -> StoredManifest:
+        """The manifest of a store, kept with a record for each blob unless it is there."""
+        files = await self._stores.files(store)
+        data = await self._stores.worker.sized(300 * len(files), lambda: _manifest_of(files, commit))
+        if len(data) > MAX_MANIFEST_BYTES:
+            raise LimitExceeded(f"a manifest of these files has {len(data)} bytes, {MAX_MANIFEST_BYTES} are allowed")
+        made = StoredManifest(Digest.of(data), _MEDIA_TYPE, data, store)
+        if await self._records.has_manifest(made.digest):
+            return made
+        try:
+            await self._artifacts.blob(Digest.of(_EMPTY))
+        except BlobUnknown:
+            upload = await self._artifacts.begin_upload()
+            await self._artifacts.finish_upload(upload.id, Digest.of(_EMPTY), _one(_EMPTY), len(_EMPTY))
+            await self._artifacts.open_blob(Digest.of(_EMPTY))  # a store now, which does not expire
+        places = {f"sha256:{file.sha256}": StoredBlob(file.size, None, store, path) for path, file in files.items()}
+        await in_turns(lambda item: self._records.put_blob(Digest(item[0]), item[1]), places.items())
+        await self._records.put_manifest(made)
+        return made
+
+
+def _manifest_of(files: Mapping[str, FileRef], commit: str) -> bytes:
+    layers = [
+        {**_described(f"sha256:{file.sha256}", file.size), "annotations": {"org.opencontainers.image.title": path}}
+        for path, file in sorted(files.items())
+    ]
+    about: dict[str, Any] = {"schemaVersion": 2, "mediaType": _MEDIA_TYPE, "artifactType": _KIND}
+    about["config"] = _described(Digest.of(_EMPTY).text, len(_EMPTY), "application/vnd.oci.empty.v1+json")
+    about |= {"layers": layers, "annotations": {"org.opencontainers.image.revision": commit}}
+    return json.dumps(about, separators=(",", ":")).encode()
+
+
+def _described(digest: str, size: int, media_type: str = "application/octet-stream") -> dict[str, Any]:
+    return {"mediaType": media_type, "digest": digest, "size": size}
+
+
+async def _one(data: bytes) -> AsyncIterator[bytes]:
+    yield data
