@@ -8,6 +8,7 @@ from random import Random
 
 from tests.stores.simulation.clients import TAGS, Action
 from tests.stores.simulation.contents import CONTENTS, FAMILY, Content
+from tests.stores.simulation.drafting import Seal
 from tests.stores.simulation.faults import Fate, Place, Weather
 from tests.stores.simulation.reading import Collect, Read
 from tests.stores.simulation.removing import Damage, Remove, Restore
@@ -169,6 +170,19 @@ def _copy(random: Random, source: Content) -> Action:
     return Commit(wait=_wait(random), patience=5000.0, content=content, source=source, digests=way == 2, pause=pause)
 
 
+def _drafter(random: Random, contents: list[Content], grace: float) -> list[Action]:
+    """Writes folders of its own, whose files change, and folders that others write with the same files."""
+
+    def seal() -> Action:
+        if random.random() < 0.5:
+            content = random.choice(contents)
+            return Seal(wait=_wait(random), folder=f"shared/{content.name}", contents=(content,))
+        versions = tuple(random.choice(CONTENTS) for _ in range(random.choice((2, 2, 3))))
+        return Seal(wait=_wait(random), folder=f"own/{random.getrandbits(64):x}", contents=versions)
+
+    return [seal() for _ in range(random.choice((1, 2, 3)))]
+
+
 def _collector(random: Random, contents: list[Content], grace: float) -> list[Action]:
     times, every = random.choice(((3, 1000.0), (6, 600.0), (20, 50.0)))
     return [Collect(wait=_wait(random), grace=grace, times=times, every=every * (0.5 + random.random()))]
@@ -180,6 +194,7 @@ PROFILES = {
     "tags": (_tagger, _remover, _senders),
     "sharing": (_copier, _copier, _collector, _remover, _senders),
     "told": (_teller, _teller, _teller, _collector, _remover),
+    "drafts": (_drafter, _drafter, _drafter, _collector, _remover),
     "garbage": (_collector, _senders, _uploader, _copier),
 }
 """Kinds of clients that a history may be of."""

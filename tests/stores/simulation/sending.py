@@ -43,7 +43,7 @@ class Send(Action):
 
     async def run(self, client: Client) -> None:
         """See `Action.run`."""
-        await _taken_in(client, self.content, self.tags, "send", self.send, shares=self.told)
+        await taken_in(client, self.content, self.tags, "send", self.send, shares=self.told)
 
     async def send(self, stores: Stores) -> tuple[str, bool]:
         """The id of the store, and whether it was not there before."""
@@ -77,7 +77,7 @@ class Recipe(Action):
                 created = await ingest.commit()
                 return created.store.id, created.created
 
-        await _taken_in(client, self.content, (), "recipe", send, shares=True)
+        await taken_in(client, self.content, (), "recipe", send, shares=True)
 
     def _recipe(self, source: str) -> bytes:
         writer, recipe = RecipeWriter(), b""
@@ -112,7 +112,7 @@ class Commit(Action):
     async def run(self, client: Client) -> None:
         """See `Action.run`."""
         source = client.ids[self.source.name]
-        await _taken_in(client, self.content, (), "commit", lambda stores: self._send(stores, source), shares=True)
+        await taken_in(client, self.content, (), "commit", lambda stores: self._send(stores, source), shares=True)
 
     async def _send(self, stores: Stores, source: str) -> tuple[str, bool]:
         files = self.content.files
@@ -140,7 +140,7 @@ class Commit(Action):
         return {path: by_digest[digest] for path, digest in wanted.items() if digest in by_digest}
 
 
-async def _taken_in(
+async def taken_in(
     client: Client,
     content: Content,
     tags: tuple[str, ...],
@@ -148,24 +148,28 @@ async def _taken_in(
     work: Callable[[Stores], Awaitable[tuple[str, bool]]],
     *,
     shares: bool = False,
-) -> None:
-    """Note what comes of sending a store; one that shares objects is damaged by what befell them before."""
+) -> bool:
+    """Note what comes of sending a store; one that shares objects is damaged by what befell them before.
+
+    True when the client was told that the store is there; else it may still be under way.
+    """
     ledger, store = client.ledger, client.ids[content.name]
     entry = ledger.sending(store, again=shares)
     deeds = [ledger.deed(name, Deed("set", entry.began, store)) for name in tags]
     try:
         made, created = await client.ask(kind, work)
     except Unreachable:
-        return
+        return False
     except (StorageUnavailable, Conflict):
         for begun in entry_and_deeds(entry, deeds):
             ledger.end(begun, sure=False)
-        return
+        return False
     if made != store:
         raise Violation("a store is what was sent", f"{content.name} became {made}")
     for begun in entry_and_deeds(entry, deeds):
         ledger.end(begun, sure=True)
     entry.created = created
+    return True
 
 
 def entry_and_deeds(entry: Entry, deeds: Sequence[Deed]) -> Sequence[Entry | Deed]:
