@@ -20,14 +20,6 @@ from protoslice.storage.cloud.signing import Keys
 KEY = ObjectKey("objects/a b/file+1")
 
 
-def left_behind(bucket: RawBucket, names: list[str]) -> None:
-    """Uploads of one part each that nobody goes on with."""
-    client = bucket._client
-    for name in names:
-        made = client.create_multipart_upload(Bucket=bucket._bucket, Key=name)
-        client.upload_part(Bucket=bucket._bucket, Key=name, UploadId=made["UploadId"], PartNumber=1, Body=b"x")
-
-
 def collected(bucket: RawBucket, options: Mapping[str, str], *ages: float) -> list[int]:
     async def work() -> list[int]:
         async with CloudStorage.from_uri(bucket.uri, options) as storage:
@@ -39,11 +31,12 @@ def collected(bucket: RawBucket, options: Mapping[str, str], *ages: float) -> li
 def test_uploads_of_dead_writers_end_after_the_grace_and_those_beside_the_folder_stay() -> None:
     with emulator() as options:
         bucket = RawBucket.make(options)
-        left_behind(bucket, [f"some/folder/{KEY}", "some/folder/b", "some/folders/c"])
+        beside = RawBucket(bucket._bucket, "some/folders", options)
+        for place, key in ((bucket, KEY), (bucket, ObjectKey("b")), (beside, ObjectKey("c"))):
+            asyncio.run(place.leave_upload(key))
         assert collected(bucket, options, 3600, -60, -60) == [0, 2, 0]
         assert asyncio.run(bucket.names()) == []
-        kept = bucket._client.list_multipart_uploads(Bucket=bucket._bucket)["Uploads"]
-        assert [upload["Key"] for upload in kept] == ["some/folders/c"]
+        assert asyncio.run(beside.names()) == ["upload of some/folders/c"]
 
 
 def test_a_writer_at_work_is_spared() -> None:
