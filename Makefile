@@ -7,7 +7,7 @@ PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev run test soak fuzz check fmt docs protos bench bucket oci registries nginx tus web browser screenshots clean
+.PHONY: help dev run test soak fuzz check fmt docs protos bench bucket oci registries engines nginx tus web browser screenshots clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -122,6 +122,9 @@ oci: .venv/ready .venv/core ## the official conformance program of the OCI distr
 registries: .venv/ready .venv/core ## clients of model registries against the service: three versions of huggingface_hub and of MLflow, each in an environment of its own
 	$(BIN)/python -m tests.hub
 	$(BIN)/python -m tests.mlflow
+
+engines: .venv/ready .venv/core ## Ray Data and PyTorch over records of a store, each in an environment of its own (3 GB)
+	$(BIN)/python -m tests.engines
 
 nginx: .venv/ready .venv/core ## try the nginx files of docker/ in a real nginx (Debian's is installed if there is none)
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light

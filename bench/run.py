@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.timing import Row
 
-from bench import bucket, client, distance, engine, formats, records, service, streams, tensors, workers
+from bench import bucket, client, distance, engine, formats, loading, records, service, streams, tensors, workers
 
 RESULTS = Path(__file__).parent / "results"
 SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
@@ -26,6 +26,7 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
     "memory": engine.memory,
     "records": records.records,
     "streams": streams.streams,
+    "loading": loading.loading,
     "formats": formats.formats,
     "tensors": tensors.tensors,
     "service": service.service,
@@ -34,7 +35,7 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
     "distance": distance.distance,
     "workers": workers.workers,
 }
-APART = ("tensors", "service", "client", "bucket", "distance", "workers")
+APART = ("loading", "tensors", "service", "client", "bucket", "distance", "workers")
 ENGINE = [name for name in SUBJECTS if name not in APART]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import BinaryIO, Final, Protocol, Self, final
+from typing import BinaryIO, Final, Protocol, Self, TypeVar, final
 
 from protoslice.sources.source import RangeSource
 
@@ -40,7 +40,10 @@ __all__ = [
     "index_records",
     "index_source",
     "read_cached",
+    "shuffled",
 ]
+
+_T = TypeVar("_T")
 
 class _Side(Protocol):
     def write(self, data: bytes, /) -> object: ...
@@ -54,6 +57,7 @@ class BlockSums:
     def finish(self) -> bytes: ...
 
 def first_bad_block(data: bytes, first: int, sums: bytes, end: int | None = None) -> int | None: ...
+def shuffled(items: list[_T], seed: int) -> list[_T]: ...
 def read_cached(descriptor: int, start: int, end: int, sums: bytes | None = None) -> bytes | None: ...
 
 _Entry = tuple[int, tuple[int, ...] | None, int, int, int, int | None]

@@ -6,6 +6,7 @@ import asyncio
 import pickle
 import random
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Barrier
@@ -15,6 +16,7 @@ import pytest
 from tests.support.live import LiveServer
 from tests.support.streams import FRAMED, example
 
+from protoslice._core import shuffled
 from protoslice.client import AsyncClient, Client
 from protoslice.client.records import RemoteRecords
 from protoslice.errors import IntegrityError, InvalidInput, NotFound, Unsupported
@@ -179,6 +181,17 @@ def test_batches_come_in_order_or_shuffled_by_a_seed(client: Client, stored: str
     assert sorted(flat) == sorted(EXAMPLES)
     with pytest.raises(InvalidInput, match="1 record at least"):
         records.batches(0)
+
+
+def test_every_order_is_as_likely() -> None:
+    drawn = Counter(tuple(shuffled([0, 1, 2], seed)) for seed in range(6000))
+    assert len(drawn) == 6
+    assert all(800 < times < 1200 for times in drawn.values()), "a fair draw: 1000 ± 7 deviations"
+    items = [object() for _ in range(1000)]
+    mixed = shuffled(items, 1 << 63)
+    assert sorted(map(id, mixed)) == sorted(map(id, items))
+    assert mixed != items == [*items]
+    assert (shuffled([], 1), shuffled([7], 1)) == ([], [7])
 
 
 def test_a_shuffled_window_is_drawn_from_all_over_the_stream_and_bounded(client: Client, stored: str) -> None:

@@ -18,6 +18,7 @@ mod records;
 mod riegeli;
 mod rope;
 mod schema;
+mod shuffle;
 mod source;
 mod statistics;
 
@@ -54,6 +55,8 @@ mod _core {
     use super::rope::Rope;
     #[pymodule_export]
     use super::schema::Schema;
+    #[pymodule_export]
+    use super::shuffle::shuffled;
     #[pymodule_export]
     use super::source::{Computed, CoreFile, Sources};
     #[pymodule_export]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
 from random import Random
 from typing import Final, overload
 
+from protoslice._core import shuffled
 from protoslice.client.threads import DaemonPool
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import IntegrityError, InvalidInput
@@ -87,17 +88,17 @@ class RemoteRecords(Sequence[bytes]):
         """
         if size < 1 or window < 1:
             raise InvalidInput(f"a batch has 1 record at least and a window 1 byte, not {size} and {window}")
-        records = self._shuffled(Random(seed), window) if shuffle else iter(self)
-        return iter(lambda: list(islice(records, size)), [])
+        runs = self._windows(Random(seed), window) if shuffle else self._each(self._parts(range(len(self))))
+        return _regrouped(runs, size)
 
-    def _shuffled(self, random: Random, window: int) -> Iterator[bytes]:
+    def _windows(self, random: Random, window: int) -> Iterator[list[bytes]]:
+        """Runs from all over the stream, joined to windows and shuffled in each."""
         step = self._records_in(min(_BYTES, window // _RUNS))
         starts = list(range(0, len(self), step))
         random.shuffle(starts)
         runs = self._each(range(start, min(start + step, len(self))) for start in starts)
         while near := list(chain.from_iterable(islice(runs, max(1, self._records_in(window) // step)))):
-            random.shuffle(near)
-            yield from near
+            yield shuffled(near, random.getrandbits(64))
 
     def matching(self, key: str, *values: str) -> list[bytes]:
         """The records whose field at the path `key` has one of `values`, value by value; `NotFound` for none.
@@ -170,6 +171,18 @@ class RemoteRecords(Sequence[bytes]):
 
     def _split(self, data: bytes, framing: str) -> list[bytes]:
         return open_records(data, self.type or "unknown", framing=framing).all()
+
+
+def _regrouped(runs: Iterable[list[bytes]], size: int) -> Iterator[list[bytes]]:
+    """The records of all `runs` in lists of `size`; the last may be shorter."""
+    rest: list[bytes] = []
+    for run in runs:
+        rest += run
+        whole = len(rest) - len(rest) % size
+        yield from (rest[at : at + size] for at in range(0, whole, size))
+        rest = rest[whole:]
+    if rest:
+        yield rest
 
 
 def _consecutive(numbers: Sequence[int]) -> bool:

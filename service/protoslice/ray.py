@@ -1,0 +1,76 @@
+"""Records of a store as a dataset of Ray Data, for computing over them on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Unpack
+
+from protoslice.client import Client
+from protoslice.client.client import ClientOptions
+from protoslice.facts import RecordsSummary
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import ray.data
+
+_BLOCK: Final = 64 << 20
+"""Bytes of a block, by the mean size of a record."""
+COLUMN: Final = "record"
+"""The one column of the dataset: the bytes of a record, as `ray.data.read_tfrecords` gives none."""
+
+
+def dataset(url: str, ref: str, *, block_bytes: int = _BLOCK, **options: Unpack[ClientOptions]) -> ray.data.Dataset:
+    """The records of a store as a dataset of one column, each block read by the worker that needs it.
+
+    The store is pinned by its id: a tag that moves meanwhile changes nothing. Workers reach the service at `url`.
+    """
+    import ray.data
+
+    with Client(url, **options) as client:
+        id = client.store(ref).id
+        summary = client.records(id).summary
+    source = _datasource(url, id, summary, block_bytes, options)
+    found: ray.data.Dataset = ray.data.read_datasource(source, override_num_blocks=max(1, len(source.starts)))
+    return found
+
+
+def _datasource(url: str, id: str, summary: RecordsSummary, block_bytes: int, options: ClientOptions) -> Any:
+    """The class is made here, as its base is there only where Ray is."""
+    import pyarrow as pa
+    from ray.data import Datasource, ReadTask
+    from ray.data.block import BlockMetadata
+
+    mean = summary.size / max(1, summary.count)
+    step = max(1, int(block_bytes // max(1, mean)))
+
+    class Records(Datasource):  # type: ignore[misc]
+        """Source of the blocks: each a read of consecutive records."""
+
+        starts = range(0, summary.count, step)
+
+        def estimate_inmemory_data_size(self) -> int:
+            """Bytes of the whole stream."""
+            return summary.size
+
+        def get_read_tasks(self, parallelism: int, *_: object, **__: object) -> list[Any]:
+            """A task for each block, however many are wished for."""
+            schema = pa.schema([(COLUMN, pa.binary())])
+            tasks = []
+            for start in self.starts:
+                stop = min(start + step, summary.count)
+                told = BlockMetadata(
+                    num_rows=stop - start, size_bytes=int((stop - start) * mean), input_files=None, exec_stats=None
+                )
+                tasks.append(ReadTask(partial(_read, url, id, start, stop, options), told, schema=schema))
+            return tasks
+
+    return Records()
+
+
+def _read(url: str, id: str, start: int, stop: int, options: ClientOptions) -> Iterator[pa.Table]:
+    """The block of the records from `start` up to `stop`."""
+    import pyarrow as pa
+
+    with Client(url, **options) as client:
+        yield pa.table({COLUMN: pa.array(client.records(id)[start:stop], pa.binary())})

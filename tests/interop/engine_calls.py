@@ -1,0 +1,53 @@
+"""Calls of engines over records of a store: Ray Data and PyTorch, in processes of their own."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from tests.interop.engine_records import COUNT, record
+
+from protoslice.client import Client
+
+URL = os.environ["SERVICE"]
+
+
+def ray_data() -> None:
+    """A local cluster has all records in order, and computes over them."""
+    import ray
+
+    import protoslice.ray
+
+    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR")
+    found: Any = protoslice.ray.dataset(URL, "engines", block_bytes=100_000)
+    blocks = found.materialize().num_blocks()
+    assert blocks > 5, blocks
+    assert found.count() == COUNT
+    assert [row["record"] for row in found.take_all()] == [record(number) for number in range(COUNT)]
+    pids = {row["pid"] for row in found.map(lambda row: {"pid": os.getpid()}).take_all()}
+    assert pids, "blocks were read"
+    assert os.getpid() not in pids, "by other processes"
+    lengths = found.map(lambda row: {"length": len(row["record"])}).sum("length")
+    assert lengths == sum(len(record(number)) for number in range(COUNT))
+    ray.shutdown()
+    print(f"ray {ray.__version__}: {blocks} blocks, {len(pids)} processes: fine")
+
+
+def torch_data() -> None:
+    """A `DataLoader` takes the records as they are, in this process and with workers."""
+    import torch
+    from torch.utils.data import DataLoader
+
+    with Client(URL) as client:
+        records: Any = client.records("engines")
+        for workers in (0, 2):
+            loader: Any = DataLoader(records, batch_size=256, shuffle=True, num_workers=workers, collate_fn=list)
+            batches = list(loader)
+            assert {len(batch) for batch in batches[:-1]} == {256}
+            assert sorted(each for batch in batches for each in batch) == sorted(map(record, range(COUNT)))
+            assert [each for batch in batches for each in batch] != list(map(record, range(COUNT)))
+    print(f"torch {torch.__version__}: without workers and with two: fine")
+
+
+if __name__ == "__main__":
+    {"ray": ray_data, "torch": torch_data}[os.environ["ENGINE"]]()

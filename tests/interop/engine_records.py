@@ -1,0 +1,12 @@
+"""Records that `make engines` stores, and that engines read."""
+
+from __future__ import annotations
+
+from typing import Final
+
+COUNT: Final = 20_000
+
+
+def record(number: int) -> bytes:
+    """Record `number` of the stream."""
+    return b"%d " % number * (1 + number % 7)
