@@ -12,7 +12,7 @@ from typing import Final
 
 from bench.service import running_service
 from bench.timing import Row
-from tests.support.environments import python_of
+from tests.support.environments import is_made, python_of
 
 from protoslice._core import crc32c
 from protoslice.client import Client
@@ -68,6 +68,8 @@ print(taken / (time.perf_counter() - start), resource.getrusage(resource.RUSAGE_
 
 def loading(folder: Path, scale: float) -> Iterator[Row]:
     """Records a second of each in turns, and the memory of its process; all shuffle in one window."""
+    if not is_made(*PEERS):
+        raise SystemExit("make the peers' environment first: python -m bench.loading")
     path, count = folder / "loading.tfrecord", max(10_000, int(RECORDS * scale))
     _write(path, count)
     peer, taken = python_of(*PEERS), count // 5
@@ -122,3 +124,7 @@ def _write(path: Path, count: int) -> None:
 def _masked(data: bytes) -> bytes:
     crc = crc32c(data)
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282_EAD8) & 0xFFFF_FFFF)
+
+
+if __name__ == "__main__":
+    python_of(*PEERS)

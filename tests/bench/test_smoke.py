@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 from bench.bucket import GATEWAY
+from bench.loading import PEERS as PEERS_OF_LOADING
 from bench.run import APART, ENGINE, SUBJECTS
+from tests.support.environments import is_made
 
 ROOT = Path(__file__).resolve().parents[2]
-ROWS = {"engine": 16, "client": 8, "service": 9, "tensors": 4, "bucket": 14, "distance": 15, "workers": 3}
+ROWS = {"engine": 16, "client": 8, "service": 9, "tensors": 4, "bucket": 14, "distance": 15, "workers": 3, "loading": 3}
 PEERS = {"service": ("wrk", "nginx"), "workers": ("wrk",)}
 """Programs that a service is measured with; a benchmark names those that are missing."""
 
@@ -38,6 +40,10 @@ def test_every_benchmark_runs(name: str) -> None:
     if name in {"bucket", "distance"} and not GATEWAY.exists():
         assert done.returncode == 1
         assert done.stderr.startswith("build the gateway first")
+        return
+    if name == "loading" and not is_made(*PEERS_OF_LOADING):
+        assert done.returncode == 1
+        assert done.stderr.startswith("make the peers' environment first")
         return
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

@@ -11,10 +11,19 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def python_of(*packages: str) -> Path:
     """The interpreter of an environment with `packages`, made unless it is there."""
-    folder = ROOT / ".make" / packages[0].replace("==", "-")
+    folder = _folder(packages[0])
     python = folder / "bin/python"
-    if not (folder / "ready").exists():
+    if not is_made(*packages):
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
         subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
         (folder / "ready").touch()
     return python
+
+
+def is_made(*packages: str) -> bool:
+    """True if the environment with `packages` is there."""
+    return (_folder(packages[0]) / "ready").exists()
+
+
+def _folder(package: str) -> Path:
+    return ROOT / ".make" / package.replace("==", "-")
