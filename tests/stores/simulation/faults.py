@@ -43,6 +43,8 @@ class Weather:
     dies: float = 0.0
     still: float = 0.0
     still_seconds: float = 3000.0
+    outrun: float = 0.0
+    """Chance of a new manifest to come so late that collectors are faster; half of the writers die then."""
 
     @classmethod
     def drawn(cls, random: Random) -> Weather:
@@ -60,6 +62,7 @@ class Weather:
             dies=some(0.002, 0.005, 0.01),
             still=some(0.002, 0.01),
             still_seconds=random.choice((30.0, 4000.0)),
+            outrun=some(0.5) if random.random() < 0.4 else 0.0,
         )
 
 
@@ -91,14 +94,15 @@ class Fates:
         self._weather = weather
         self._given = given
 
-    def of(self, request: Request, name: str) -> tuple[float, float, Fate | None]:
-        """Seconds of the next call to the storage and of its answer, and its fate or None."""
+    def of(self, request: Request, name: str, folder: str) -> tuple[float, float, Fate | None]:
+        """Seconds of the next call, with a key in `folder`, to the storage and back, and its fate or None."""
         place = request.label, request.calls
         request.calls += 1
         chance, amount, there, back = (request.random.random() for _ in range(4))
         fate = None
         if not self.calm:
-            fate = self._drawn(chance, amount, name) if self._given is None else self._given.get(place)
+            drawn = self._outrun if (name, folder) == ("put_if_absent", "stores") else self._drawn
+            fate = drawn(chance, amount, name) if self._given is None else self._given.get(place)
         there, back = 0.001 + there / 100, 0.001 + back / 100
         if fate is None:
             return there, back, None
@@ -106,6 +110,12 @@ class Fates:
         if fate.kind == "late":
             return there, back, fate
         return there + fate.there, back + fate.back, fate
+
+    def _outrun(self, chance: float, amount: float, name: str) -> Fate | None:
+        """The fate of a call that publishes a store."""
+        if chance < self._weather.outrun:
+            return Fate("slow" if chance < self._weather.outrun / 2 else "dies after", there=3000 * amount)
+        return self._drawn(chance - self._weather.outrun, amount, name)
 
     def _drawn(self, chance: float, amount: float, name: str) -> Fate | None:
         weather = self._weather

@@ -12,7 +12,7 @@ from tests.stores.simulation.registers import Deed, linearizable
 from tests.stores.simulation.removing import ATTEMPT
 from tests.support.stores import assert_whole, keys_in, read, visible
 
-from protoslice.errors import NotFound, ProtosliceError
+from protoslice.errors import IntegrityError, NotFound, ProtosliceError
 from protoslice.facts import Store
 from protoslice.storage import ObjectKey
 from protoslice.stores import Stores
@@ -59,16 +59,17 @@ async def _check_stores(ledger: Ledger, stores: Stores) -> None:
                 raise Violation("what was removed is gone", content.name)
         elif ledger.must_be(store, moment, moment):
             raise Violation("what was acknowledged can be read", f"{content.name} is not listed")
-        elif await _is_there(stores, store):
+        elif await _is_whole(stores, store):
             raise Violation("a list shows what was sent", f"{content.name} is there, and not listed")
     if strange := listed.keys() - ledger.contents.keys():
         raise Violation("a list shows what was sent", f"{sorted(strange)}")
 
 
-async def _is_there(stores: Stores, store: str) -> bool:
+async def _is_whole(stores: Stores, store: str) -> bool:
+    """True when a store is there with its objects: its writer was not too late for a collector."""
     try:
-        await stores.get(store)
-    except NotFound:
+        await assert_whole(stores, await stores.get(store))
+    except (NotFound, IntegrityError):
         return False
     return True
 

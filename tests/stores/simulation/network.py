@@ -88,7 +88,7 @@ class _Sent:
         self._call = call
         self._request = REQUEST.get()
         self._arrived = False
-        there, self._back, self._fate = cluster.fates.of(self._request, name)
+        there, self._back, self._fate = cluster.fates.of(self._request, name, key.segments[0] if key else "")
         if self._fate is not None and self._fate.kind == "late":
             cluster.outside(there + self._back, self._return, None, StorageUnavailable("no answer came in time"))
             there += self._fate.there
