@@ -36,6 +36,9 @@ def repository(client: httpx.Client) -> None:
         ("ann/named@feat/x", OLD),
         ("ann/named@refs/heads/feat/x", OLD),
         ("team/named:v1", OLD),
+        ("team/named@v1", OLD),
+        ("ann/named:main", NEW),
+        ("ann/named:latest", NEW),
     ],
 )
 def test_a_store_is_had_by_its_name(client: httpx.Client, ref: str, content: bytes) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from protoslice.artifacts import ArtifactRepository, RepositoryName
 from protoslice.artifacts.commits import ArtifactCommits
+from protoslice.artifacts.exports import ExportedRepository
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.drafts import Drafts
 from protoslice.errors import NotFound
@@ -35,7 +36,7 @@ class StoreNames:
         name, _, revision = ref.partition("@")
         head, colon, tag = name.rpartition(":")
         if colon or revision.startswith(("sha256:", "sha512:")):
-            repository = ArtifactRepository(stores, RepositoryName(head or name))
+            repository = ExportedRepository(stores, ArtifactRepository(stores, RepositoryName(head or name)))
             found = (await repository.manifest(revision or tag)).store
         else:
             history = await repositories_of(stores).find(name)
