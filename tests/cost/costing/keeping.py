@@ -220,7 +220,7 @@ KEEPING: Final = (
         ask=lambda store: _missing(store),
         given=far,
         status=200,
-        budget=Budget(held=80_000, loop=1900 * FAR, calls=2 * FAR),
+        budget=Budget(held=80_000, loop=1900 * FAR, calls=2 * FAR, memory_room=40 * MIB),
     ),
     Row(
         route="POST /v1/chunks/missing",

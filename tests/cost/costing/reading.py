@@ -436,7 +436,7 @@ READING: Final = (
             ask=lambda stores: get(f"/v1/stores/{stores[1]}/diff?before={stores[0]}"),
             given=versions(*models),
             status=200,
-            budget=Budget(calls=200, work=None, written_room=4 * _FACTS),
+            budget=Budget(calls=200, work=None, memory_room=40 * MIB, written_room=4 * _FACTS),
         )
         for worst, models in (
             ("12 000 nodes, all called otherwise", (named_nodes(b"n"), named_nodes(b"m"))),
