@@ -181,7 +181,7 @@ def test_a_reader_that_leaves_gives_its_window_back() -> None:
             await anext(pieces)
             return windows.free
 
-    assert asyncio.run(leave()) == before - MIB
+    assert before - 2 * MIB <= asyncio.run(leave()) < before - MIB, "a piece, and as much for what is read ahead"
     assert windows.free == before
 
 

@@ -12,6 +12,7 @@ import pytest
 from tests.support.counted import CountedBucket
 from tests.support.stores import in_memory, keys_in, onnx, opened, upload
 
+from protoslice.concurrency.windows import Windows
 from protoslice.errors import IntegrityError
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
@@ -134,6 +135,22 @@ def test_a_large_read_of_a_distant_object_is_one_stream() -> None:
             async with aclosing(view.pieces(0, MIB)) as pieces:
                 assert b"".join([bytes(piece) async for piece in pieces]) == DATA[:MIB]
             assert {name for name, _ in storage.seen} == {"get_ranges"}
+
+    asyncio.run(run())
+
+
+def test_of_many_readers_who_come_at_once_few_get_streams() -> None:
+    async def run() -> None:
+        storage, windows = Streams(), Windows()
+        async with opened(storage) as stores:
+            view = (await stores.view((await upload(stores, DATA)).store.id)).file("model.onnx")
+            storage.seen.clear()
+            readers = [view.pieces(0, view.size, windows.open(view.size, "one client")) for _ in range(64)]
+            await asyncio.gather(*(anext(reader) for reader in readers))
+            assert sum(name == "get_ranges" for name, _ in storage.seen) >= 40
+            for reader in readers:
+                await reader.aclose()
+        assert windows.free == Windows().free
 
     asyncio.run(run())
 

@@ -72,10 +72,12 @@ class Representation:
         end = min(end, self.size)
         near = all(source.is_near for source in self.sources[:1])  # the sources of a store lie in one storage
         if not near and end - start > LARGEST and (window is None or window.is_wide):
-            async with aclosing(pipelined(self._parts(start, end), ahead=_AHEAD)) as pieces:
-                async for piece in pieces:
-                    with window.hold(near=near) if window is not None else nullcontext():
-                        yield piece
+            # Read-ahead counts from the beginning: of many readers who come at once, few get streams.
+            with window.hold(near=near) if window is not None else nullcontext():
+                async with aclosing(pipelined(self._parts(start, end), ahead=_AHEAD)) as pieces:
+                    async for piece in pieces:
+                        with window.hold(near=near) if window is not None else nullcontext():
+                            yield piece
             return
         while start < end:
             with window.hold(near=near) if window is not None else nullcontext(LARGEST) as size:
