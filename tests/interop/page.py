@@ -6,6 +6,7 @@ With `PROTOSLICE_SCREENSHOTS` a folder gets a picture of each view: `make screen
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,23 +29,34 @@ VIEWS = {
     "message": "/m/bert:1/message?path=graph.node[3]",
     "files": "/m/bert:1/files",
     "rootless": "/m/notes",
+    "diff": "/diff/bert:1...bert:2",
     "operations": "/operations",
 }
 SCREENS = {"wide": (1360, 860, "light"), "phone": (390, 844, "dark")}
 SHOTS = os.environ.get("PROTOSLICE_SCREENSHOTS")
 
 
-def _model() -> bytes:
-    """A model of a hundred named tensors, one of which is called by markup, and one has no numbers in it."""
+def _model(version: int = 1) -> bytes:
+    """A model of a hundred named tensors, one of which is called by markup, and one has no numbers in it.
+
+    In the second version one layer was trained on, another has new names, and a node has another operator.
+    """
     random = np.random.default_rng(1)
     tensors = [numpy_helper.from_array(random.standard_normal((2000, 256)).astype("<f4"), "embeddings.word.weight")]
     for layer in range(6):
         for part in ("attention.query", "attention.key", "attention.value", "attention.output", "ffn.in", "ffn.out"):
             array = (random.standard_normal((256, 256)) * 0.02).astype("<f2" if "ffn" in part else "<f4")
-            tensors.append(numpy_helper.from_array(array, f"encoder.layer.{layer}.{part}.weight"))
+            if (version, layer) == (2, 3):
+                array = array + array.std() * 0.05
+            name = f"encoder.layer.{layer}.{part}.weight"
+            tensors.append(
+                numpy_helper.from_array(array, name.replace("layer", "block") if (version, layer) == (2, 5) else name)
+            )
     tensors.append(numpy_helper.from_array(np.full((300, 300), np.nan, "<f4"), MARKUP))
     tensors += [numpy_helper.from_array(np.zeros(1, "<f4"), f"größe.שלום.{n}") for n in range(3000)]
     nodes = [helper.make_node("MatMul", [f"x{n}", "w"], [f"x{n + 1}"], name=f"matmul_{n}") for n in range(200)]
+    if version == 2:
+        nodes[7].op_type = "Gemm"
     return helper.make_model(helper.make_graph(nodes, MARKUP, [], [], tensors)).SerializeToString()
 
 
@@ -55,7 +67,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
     settings = {"PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
     storage = tmp_path_factory.mktemp("storage").as_uri()
     with service_process("--storage", storage, settings=settings) as running:
-        for query, content in (("bert.onnx&tag=bert:1", _model()), ("notes.txt&tag=notes", b"hello")):
+        models = (("bert.onnx&tag=bert:1", _model()), ("bert.onnx&tag=bert:2", _model(2)))
+        for query, content in (*models, ("notes.txt&tag=notes", b"hello")):
             httpx.put(f"{running.url}/v1/stores?filename={query}", content=content, timeout=60).raise_for_status()
         yield running
 
@@ -158,6 +171,25 @@ def test_tensors_are_found_sorted_and_opened_by_keys(context: BrowserContext) ->
     page.keyboard.press("End")
     page.keyboard.press("End")
     expect(rows.last).to_contain_text("größe")
+
+
+def test_changes_are_shown_with_their_distances(context: BrowserContext) -> None:
+    page = opened(context, "/m/bert:2")
+    page.get_by_role("link", name="what changed since bert:1").click()
+    expect(page).to_have_url(re.compile(r"/diff/bert%3A1\.\.\.bert%3A2$"))
+    counts = page.get_by_role("list", name="Numbers of changes")
+    for told in ("6 tensors changed", "6 tensors renamed", "1 part changed"):
+        expect(counts).to_contain_text(told)
+    rows = page.get_by_role("grid", name="Changes")
+    expect(rows).to_contain_text("encoder.layer.3.attention.key.weight")
+    expect(rows).to_contain_text('"MatMul" → "Gemm"')
+    rows.get_by_text("encoder.layer.3.attention.key.weight", exact=True).first.click()
+    drawer = page.get_by_role("complementary", name="Tensor")
+    expect(drawer).to_contain_text("Exact: all 65,536 elements.")
+    expect(drawer).to_contain_text("cosine")
+    assert violations(context, page) == "[]"
+    drawer.get_by_role("link", name="as it is now").click()
+    expect(page).to_have_url(re.compile("/m/[0-9a-f]{64}/tensors"))
 
 
 def test_names_that_are_markup_are_text(context: BrowserContext) -> None:

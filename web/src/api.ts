@@ -32,6 +32,21 @@ export interface Summary {
   complete: boolean;
 }
 
+export interface Difference {
+  what: "file" | "tensor" | "part"; path: string; change: "added" | "removed" | "changed" | "renamed" | "reordered";
+  before: number | null; after: number | null; detail: string; address: string; was: string;
+}
+
+export interface Diff {
+  before: string; after: string; equal: boolean; read: number; items: Difference[]; next: string | null;
+  counts: { what: Difference["what"]; change: Difference["change"]; count: number }[];
+}
+
+export interface Delta {
+  dtype: string; shape: number[]; elements: number; looked_at: number; changed: number; incomparable: number;
+  max: number | null; mean: number | null; cosine: number | null;
+}
+
 export interface Page<T> { items: T[]; next: string | null }
 
 /** An answer that is a problem (RFC 9457), or none at all. */

@@ -25,6 +25,10 @@ export function figure(value: number | null): string {
   return size >= 1e6 || size < 1e-4 ? value.toExponential(3) : String(Number(value.toPrecision(6)));
 }
 
+/** Three digits that matter, for a narrow column. */
+export const rough = (value: number | null): string =>
+  value === null || Number.isInteger(value) || Math.abs(value) < 1e-4 ? figure(value) : String(Number(value.toPrecision(3)));
+
 export const shape = (lengths: readonly number[] | null): string =>
   lengths === null ? "?" : lengths.length ? lengths.join(" × ") : "scalar";
 

@@ -6,6 +6,7 @@ import { followLinks, steps, usePlace } from "./place";
 import { Library } from "./views/library";
 
 const Model = lazily(() => import("./views/model").then((module) => module.Model));
+const DiffView = lazily(() => import("./views/diff").then((module) => module.DiffView));
 const Operations = lazily(() => import("./views/operations").then((module) => module.Operations));
 
 function App() {
@@ -25,6 +26,7 @@ function App() {
       </header>
       <main id="main" tabIndex={-1}>
         {first === "m" && <Model key={second} store={second} tab={third} />}
+        {first === "diff" && <DiffView key={second} names={second} />}
         {first === "operations" && <Operations />}
         {first === "" && <Library />}
       </main>

@@ -15,6 +15,10 @@ export function go(place: string, replace = false): void {
   dispatchEvent(new Event(CHANGED));
 }
 
+/** The address of a comparison. */
+export const diffPlace = (before: string, after: string): string =>
+  `/diff/${encodeURIComponent(before)}...${encodeURIComponent(after)}`;
+
 /** Renders anew whenever the address changes. */
 export function usePlace(): URL {
   const [place, set] = useState(location.href);
@@ -47,7 +51,7 @@ export function followLinks(): void {
     const link = (event.target as Element | null)?.closest("a");
     const plain = !event.defaultPrevented && !event.button && !event.metaKey && !event.ctrlKey && !event.shiftKey;
     if (!link || !plain || link.origin !== location.origin || link.target || link.hasAttribute("download")) return;
-    if (!/^\/($|m\/|operations$)/.test(link.pathname)) return;
+    if (!/^\/($|m\/|diff\/|operations$)/.test(link.pathname)) return;
     event.preventDefault();
     go(link.pathname + link.search);
     scrollTo(0, 0);

@@ -46,7 +46,9 @@ def _over(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("page")
-@pytest.mark.parametrize("path", ["/", "/m/resnet50:4", "/m/resnet50:4/tensors", "/operations"])
+@pytest.mark.parametrize(
+    "path", ["/", "/m/resnet50:4", "/m/resnet50:4/tensors", "/diff/resnet50:3...resnet50:4", "/operations"]
+)
 def test_every_address_of_the_page_is_its_shell(client: httpx.Client, path: str) -> None:
     answer = client.get(path)
     assert answer.status_code == 200

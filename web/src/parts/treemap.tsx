@@ -4,11 +4,16 @@ import { hierarchy, treemap, treemapSquarify, type HierarchyRectangularNode } fr
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { bytes, percent } from "../format";
 
+/** In a comparison: what became of a cell. */
+export type Mark = "same" | "added" | "removed" | "changed" | "renamed" | "reordered";
+
 export interface Cell {
   key: string; label: string; size: number;
   /** True for what a cell sums up and does not show. */
   rest?: boolean;
   deeper?: boolean;
+  /** Colours the cell by what became of it, in place of its group. */
+  mark?: Mark;
   children?: Cell[];
 }
 
@@ -117,8 +122,12 @@ function draw(canvas: HTMLCanvasElement, boxes: readonly Box[], { width, height,
   }
 }
 
+const MARKS: Record<Mark, number | null> = { same: null, added: 145, removed: 8, changed: 38, renamed: 217, reordered: 268 };
+
 function hueOf(box: Box, groups: Map<Box, number>): number | null {
   if (box.data.rest) return null;
+  if (box.data.mark) return MARKS[box.data.mark];
+  if (box.leaves().some((leaf) => leaf.data.mark)) return null;
   const group = (box.ancestors() as Box[]).find((each) => groups.has(each));
   return (group && groups.get(group)) ?? null;
 }
@@ -137,7 +146,8 @@ function branches(boxes: readonly Box[]): Box[] {
 function fill(box: Box, hue: number | null, dark: boolean): string {
   const depth = Math.min(box.depth - 1, 5);
   const light = dark ? 20 + depth * 4.5 : 90 - depth * 4.5;
-  return hue === null ? `hsl(220 9% ${dark ? 22 : 88}%)` : `hsl(${hue} ${dark ? 42 : 68}% ${light}%)`;
+  const grey = (dark ? 18 : 93) + (box.children ? 0 : dark ? 6 : -6);
+  return hue === null ? `hsl(220 9% ${grey}%)` : `hsl(${hue} ${dark ? 42 : 68}% ${light}%)`;
 }
 
 function hatch(pen: CanvasRenderingContext2D, box: Box, dark: boolean): void {

@@ -3,7 +3,7 @@
 import { getJson, url, view, type Page, type Store, type Summary } from "../api";
 import { ago, bytes, count, many, percent } from "../format";
 import { Await, useJson, useLoaded } from "../loading";
-import { go } from "../place";
+import { diffPlace, go } from "../place";
 import { Bytes } from "./bytes";
 import { Files } from "./files";
 import { Message } from "./message";
@@ -78,12 +78,19 @@ function Versions({ store, name }: { store: Store; name: string }) {
   });
   const tags = others.value ?? store.tags;
   if (!tags.some((tag) => tag !== name)) return null;
+  const at = tags.indexOf(name);
+  const comparable = tags.filter((tag) => tag !== name);
   return (
     <span class="versions">
       <select aria-label="Version" value={name} onChange={(event) => go(`/m/${encodeURIComponent(event.currentTarget.value)}`)}>
         {!tags.includes(name) && <option value={name}>{name.slice(0, 12)}</option>}
         {tags.map((tag) => <option key={tag} value={tag}>{tag}</option>)}
       </select>
+      <select aria-label="Compare with" value="" onChange={(event) => go(diffPlace(event.currentTarget.value, name))}>
+        <option value="">Compare with …</option>
+        {comparable.map((tag) => <option key={tag} value={tag}>{tag}</option>)}
+      </select>
+      {at > 0 && <a class="tag" href={diffPlace(tags[at - 1]!, name)}>what changed since {tags[at - 1]}</a>}
     </span>
   );
 }

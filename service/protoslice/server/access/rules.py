@@ -62,6 +62,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "GET /assets/{name}": _OPEN,
     "GET /docs": _OPEN,
     "GET /livez": _OPEN,
+    "GET /diff/{rest:path}": _OPEN,
     "GET /m/{rest:path}": _OPEN,
     "GET /metrics": Rule(Scope.READ, everywhere=True),
     "GET /openapi.json": _OPEN,

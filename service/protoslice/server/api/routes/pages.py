@@ -54,6 +54,12 @@ async def model(rest: str) -> Response:
     return _shell()
 
 
+@router.get("/diff/{rest:path}", response_class=HTMLResponse, include_in_schema=False)
+async def diff(rest: str) -> Response:
+    """The page of what changed between two stores."""
+    return _shell()
+
+
 @router.get("/operations", response_class=HTMLResponse, include_in_schema=False)
 async def operations() -> Response:
     """The page for operators."""

@@ -1,0 +1,176 @@
+/** What changed between two versions: a treemap of where, and a table of what. */
+
+import { useMemo } from "preact/hooks";
+import { getJson, view, type Delta, type Diff, type Difference, type Node, type Store } from "../api";
+import { bytes, figure, many, percent, rough, whole } from "../format";
+import { cellOf } from "../groups";
+import { Await, Trouble, useJson, useLoaded, type Loaded } from "../loading";
+import { Rows, type Column } from "../parts/rows";
+import { Treemap, type Cell, type Mark } from "../parts/treemap";
+import { diffPlace, useParameter } from "../place";
+
+const SIGNS: Record<Difference["change"], string> = { added: "+", removed: "−", changed: "±", renamed: "→", reordered: "⇅" };
+const MOST = 10_000;
+const SAMPLE = 1 << 20;
+
+export function DiffView({ names }: { names: string }) {
+  const [before = "", after = ""] = names.split("...");
+  const found = useLoaded<Diff>(names, (signal) => allOf(before, after, signal));
+  return (
+    <>
+      <header class="model">
+        <h1>What changed</h1>
+        <p>
+          from <Named name={before} /> to <Named name={after} /> ·{" "}
+          <a href={diffPlace(after, before)}>the other way round</a>
+        </p>
+      </header>
+      <Await of={found}>{(diff) => <Shown diff={diff} />}</Await>
+    </>
+  );
+}
+
+function Named({ name }: { name: string }) {
+  return <a href={`/m/${encodeURIComponent(name)}`} dir="auto"><b>{name.length === 64 ? name.slice(0, 12) : name}</b></a>;
+}
+
+/** All listed differences, page by page. */
+async function allOf(before: string, after: string, signal: AbortSignal): Promise<Diff> {
+  const items: Difference[] = [];
+  let [cursor, page]: [string | null, Diff | null] = [null, null];
+  do {
+    page = await getJson<Diff>(view(after, ["diff"], { before, limit: 1000, cursor }), signal);
+    items.push(...page.items);
+    cursor = page.next;
+  } while (cursor && items.length < MOST);
+  return { ...page, items };
+}
+
+function Shown({ diff }: { diff: Diff }) {
+  const [chosen, setChosen] = useParameter("at");
+  const store = useJson<Store>(view(diff.after, []));
+  const rows = diff.items;
+  const columns = useMemo(() => columnsOf(diff), [diff]);
+  const row = rows.find((each) => keyOf(each) === chosen);
+  if (diff.equal) return <p class="empty">Nothing: both are the same, byte for byte.</p>;
+  return (
+    <div class="changes">
+      <ul class="counts" aria-label="Numbers of changes">
+        {diff.counts.map(({ what, change, count }) => (
+          <li key={what + change} class={`is-${change}`}><b aria-hidden="true">{SIGNS[change]}</b> {many(count, what)} {change}</li>
+        ))}
+      </ul>
+      <p class="soft">{diff.read ? `${bytes(diff.read)} were read to compare them` : "Nothing was read to compare them"}; digests told the rest.</p>
+      {store.value?.root && <Where diff={diff} chosen={row ?? null} onChoose={setChosen} />}
+      <div class={row?.what === "tensor" ? "both drawn" : ""}>
+        <Rows rows={rows} columns={columns} label="Changes" keyOf={keyOf} chosen={chosen} sort="" onSort={() => undefined}
+          onChoose={(each) => setChosen(keyOf(each), true)} />
+        {row?.what === "tensor" && <Drawer key={chosen} diff={diff} row={row} onClose={() => setChosen("")} />}
+      </div>
+    </div>
+  );
+}
+
+const keyOf = (each: Difference): string => `${each.what} ${each.path}`;
+const placeOf = (each: Difference): string => (each.what === "file" ? "" : each.address.replace(/^path:/, ""));
+const comparable = (each: Difference): boolean =>
+  each.what === "tensor" && (each.change === "renamed" || (each.change === "changed" && !each.detail));
+
+function columnsOf(diff: Diff): Column<Difference>[] {
+  const size = (value: number | null) => (value === null ? "" : bytes(value));
+  const delta = (each: Difference, show: (found: Delta) => string) =>
+    comparable(each) ? <Distance diff={diff} row={each} show={show} /> : "";
+  return [
+    { name: "change", title: "Change", show: (each) => <span class={`is-${each.change}`}><b aria-hidden="true">{SIGNS[each.change]}</b> {each.change}</span> },
+    { name: "what", title: "What", show: (each) => each.what },
+    { name: "name", title: "Where", show: (each) => <span title={each.path}>{each.path || "(the root)"}{each.detail && <span class="soft"> {each.detail}</span>}</span> },
+    { name: "before", title: "Before", right: true, show: (each) => size(each.before) },
+    { name: "after", title: "After", right: true, show: (each) => size(each.after) },
+    { name: "max", title: "max |Δ|", right: true, show: (each) => delta(each, (found) => rough(found.max)) },
+    { name: "mean", title: "mean |Δ|", right: true, show: (each) => delta(each, (found) => rough(found.mean)) },
+    { name: "cosine", title: "cosine", right: true, show: (each) => delta(each, (found) => figure(found.cosine)) },
+  ];
+}
+
+/** Answers that the columns of a row share. */
+const DELTAS = new Map<string, Promise<Delta>>();
+
+function useDelta(diff: Diff, row: Difference, sample?: number): Loaded<Delta> {
+  const place = view(diff.after, ["diff", row.address], { before: diff.before, was: row.was, sample: sample ?? null });
+  return useLoaded(place, () => {
+    const found = DELTAS.get(place) ?? getJson<Delta>(place);
+    DELTAS.set(place, found);
+    found.catch(() => DELTAS.delete(place));
+    return found;
+  });
+}
+
+/** One figure of a tensor, of a sample of its elements. */
+function Distance({ diff, row, show }: { diff: Diff; row: Difference; show: (found: Delta) => string }) {
+  const { value, error } = useDelta(diff, row, SAMPLE);
+  return <span title={error?.message}>{value ? show(value) : error ? "–" : "…"}</span>;
+}
+
+function Drawer({ diff, row, onClose }: { diff: Diff; row: Difference; onClose: () => void }) {
+  return (
+    <aside class="drawer" aria-label="Tensor" onKeyDown={(event) => { if (event.key === "Escape") onClose(); }}>
+      <button type="button" class="plain close" aria-label="Close" onClick={onClose}>✕</button>
+      <h2 dir="auto">{row.path}</h2>
+      <p class="soft">{SIGNS[row.change]} {row.change}{row.detail && ` · ${row.detail}`}</p>
+      {comparable(row) && <Figures diff={diff} row={row} />}
+      <ul>
+        {row.was && <li><a href={tensorPlace(diff.before, row.was)}>as it was</a></li>}
+        {row.address && <li><a href={tensorPlace(diff.after, row.address)}>as it is now</a></li>}
+      </ul>
+    </aside>
+  );
+}
+
+const tensorPlace = (store: string, address: string): string => `/m/${store}/tensors?tensor=${encodeURIComponent(address)}`;
+
+function Figures({ diff, row }: { diff: Diff; row: Difference }) {
+  const found = useDelta(diff, row);
+  return (
+    <Await of={found}>
+      {(delta) => (
+        <>
+          <dl class="figures">
+            {Object.entries({
+              "max |Δ|": figure(delta.max), "mean |Δ|": figure(delta.mean), cosine: figure(delta.cosine),
+              changed: `${whole(delta.changed)} (${percent(delta.changed / Math.max(delta.looked_at, 1))})`,
+              "not finite": whole(delta.incomparable),
+            }).map(([what, value]) => <div key={what}><dt>{what}</dt><dd>{value}</dd></div>)}
+          </dl>
+          <p class="soft">
+            {delta.looked_at === delta.elements ? `Exact: all ${whole(delta.elements)} elements.` : `A sample of ${whole(delta.looked_at)} of ${whole(delta.elements)} elements, spread evenly.`}
+          </p>
+        </>
+      )}
+    </Await>
+  );
+}
+
+/** The treemap of the second version; what changed has a colour and a sign, all else is grey. */
+function Where({ diff, chosen, onChoose }: { diff: Diff; chosen: Difference | null; onChoose: (key: string) => void }) {
+  const found = useJson<Node>(view(diff.after, ["treemap"], { depth: 8, min_share: 0.0005 }));
+  const places = useMemo(() => diff.items.filter(placeOf), [diff]);
+  const cell = useMemo(() => found.value && marked(cellOf(found.value), places), [found.value, places]);
+  if (found.error) return <Trouble error={found.error} />;
+  if (!cell) return null;
+  return (
+    <Treemap root={cell} height={innerWidth < 700 ? 240 : 340} label="Treemap of the second version; the table below has its changes"
+      chosen={chosen && placeOf(chosen)} onHover={() => undefined}
+      onChoose={(at) => { const row = places.find((each) => within(at.key, placeOf(each)) || within(placeOf(each), at.key)); if (row) onChoose(keyOf(row)); }} />
+  );
+}
+
+const within = (path: string, above: string): boolean =>
+  path === above || (path.startsWith(above) && ".[".includes(path[above.length] ?? ""));
+
+/** The cells with their marks: of a change that a cell is part of, or that is part of the cell. */
+function marked(cell: Cell, places: readonly Difference[]): Cell {
+  if (cell.children?.length) return { ...cell, children: cell.children.map((each) => marked(each, places)) };
+  const change = places.find((each) => within(cell.key, placeOf(each)) || within(placeOf(each), cell.key));
+  const mark: Mark = change ? change.change : "same";
+  return { ...cell, mark, label: change ? `${SIGNS[change.change]} ${cell.label}` : cell.label };
+}
