@@ -139,10 +139,9 @@ browser: .venv/ready .venv/core web ## drive the page in a browser, and a page's
 	$(PIP) install --constraint constraints.txt playwright
 	$(BIN)/python -m pytest -n 2 tests/interop/chromium.py tests/interop/page.py
 
-screenshots: .venv/ready .venv/core web ## pictures of every view of the page, in .make/screenshots
-	@mkdir -p .make/screenshots
+screenshots: .venv/ready .venv/core web ## pictures of every view of the page, in docs/screenshots
 	$(PIP) install --constraint constraints.txt playwright
-	PROTOSLICE_SCREENSHOTS=$(CURDIR)/.make/screenshots $(BIN)/python -m pytest tests/interop/page.py -k every_view
+	PROTOSLICE_SCREENSHOTS=$(CURDIR)/docs/screenshots $(BIN)/python -m pytest tests/interop/page.py -k every_view
 
 tus: .venv/ready .venv/core ## tus-js-client under Node (and npm), directly and through nginx, with the service killed meanwhile
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light
