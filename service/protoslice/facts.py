@@ -86,6 +86,14 @@ class Tag:
 
 
 @dataclass(frozen=True, slots=True)
+class SignedUrl:
+    """A URL that is permission to read what it names."""
+
+    url: str
+    expires: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class AccessToken:
     """A token of a service."""
 

@@ -53,6 +53,7 @@ _VERBS = (
     transfer.pull,
     transfer.ls,
     transfer.tag,
+    access.sign,
     removal.rm,
     removal.restore,
     doctor.doctor,

@@ -162,6 +162,7 @@ class AsyncClient:
     spaces = _iterator(Client.spaces)
     create_space = _coroutine(Client.create_space)
     tokens = _iterator(Client.tokens)
+    sign = _coroutine(Client.sign)
     create_token = _coroutine(Client.create_token)
     revoke_token = _coroutine(Client.revoke_token)
     schemas = _iterator(Client.schemas)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack, overload
+from urllib.parse import quote, urlencode
 
 from protoslice.client.download.cache import Cache
 from protoslice.client.download.files import Downloaded, Progress, read_whole, with_fresh_remote
@@ -36,6 +37,7 @@ from protoslice.facts import (
     Restored,
     Schema,
     Signature,
+    SignedUrl,
     Store,
     Tag,
     TensorDelta,
@@ -340,9 +342,7 @@ class Client(ClosedAtEnd):
         `view` is the URL path behind the store: `files/model.onnx`, `chunks/3`, `merge`, `cpb`, `safetensors`. A `lean`
         source fetches only the bytes that are read; others begin with the first mebibyte.
         """
-        kind, _, rest = view.partition("/")
-        steps = rest.split("/") if kind == "files" else [rest] if rest else []
-        return Remote(self._connection, self._view(ref, kind, *steps), params, lean=lean)
+        return Remote(self._connection, self._view(ref, *_steps(view)), params, lean=lean)
 
     def download(
         self,
@@ -422,6 +422,16 @@ class Client(ClosedAtEnd):
         params = _params(every_space="true" if every_space else None)
         self._connection.call("DELETE", url_path("v1", "tokens", id), params=params, again=False)
 
+    def sign(self, ref: str, view: str = "", params: Params = (), *, expires_seconds: int = 3600) -> str:
+        """A URL that needs no token: anybody reads the `view` by it, until the URL or the token ends.
+
+        `view` and `params` are as for `source`; an empty one is the store itself. `Unsupported` for a service that
+        asks nobody for a token.
+        """
+        path = self._view(ref, *_steps(view)) + (f"?{urlencode(params, quote_via=quote)}" if params else "")
+        said = self._connection.call("POST", "/v1/sign", json={"path": path, "expires_seconds": expires_seconds})
+        return read_json(SignedUrl, said.json()).url
+
     def schemas(self) -> Iterator[Schema]:
         """All uploaded descriptor sets, by name."""
         return self._each(Schema, "/v1/schemas")
@@ -480,6 +490,12 @@ def merge_params(path: str, fields: Sequence[str], omit_larger_than: int | str |
 
 def _params(**given: str | None) -> list[tuple[str, str]]:
     return [(name, value) for name, value in given.items() if value is not None]
+
+
+def _steps(view: str) -> list[str]:
+    """Segments of the URL of a view: the path of a file has several, all else one behind its kind."""
+    kind, _, rest = view.partition("/")
+    return [kind, *(rest.split("/") if kind == "files" else [rest] if rest else [])] if view else []
 
 
 def _comma(tags: Sequence[str] | None) -> str | None:

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from tests.support.process import service_process
 from tests.support.stores import onnx
+
+from protoslice.client import Client
 
 
 @dataclass(frozen=True)
@@ -98,3 +101,21 @@ def test_times_are_numbers_with_a_unit(call: Any, site: Site, text: str) -> None
     assert (
         "is no time" in call("token", "create", "x", "--scope", "read", f"--expires={text}", code=2, **site.team).stderr
     )
+
+
+def test_a_signed_url_needs_no_token_and_opens_nothing_else(call: Any, site: Site, tmp_path: Path) -> None:
+    data = onnx(2000)
+    (tmp_path / "m ü.onnx").write_bytes(data)
+    call("push", tmp_path / "m ü.onnx", "--tag", "signed:1", **site.team)
+    url = call("sign", "@signed:1", "files/m ü.onnx", "--for", "10m", **site.team).stdout.strip()
+    assert url.startswith(f"{site.url}/spaces/team/v1/stores/")
+    assert httpx.get(url).content == data
+    assert httpx.get(url, headers={"range": "bytes=10-19"}).content == data[10:20]
+    facts = call("sign", "@signed:1", **site.team).stdout.strip()
+    assert httpx.get(facts).json()["tags"] == ["signed:1"]
+    assert httpx.get(url.replace("files", "merge")).status_code in {401, 403, 404}
+    assert httpx.get(url.partition("?")[0]).status_code in {401, 404}
+    assert "is no time" in call("sign", "@signed:1", "--for", "soon", code=2, **site.team).stderr
+    with Client(f"{site.url}/spaces/team", token=site.admin) as client:
+        part = client.sign("signed:1", "merge", [("path", "graph.initializer[0].name")])
+        assert httpx.get(part).content == b"weight-0"

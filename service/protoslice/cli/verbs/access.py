@@ -1,4 +1,4 @@
-"""The verbs about who may do what: `token create`, `ls` and `revoke`; `space create` and `ls`."""
+"""The verbs about who may do what: `token create`, `ls`, `revoke`; `space create`, `ls`; `sign`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from protoslice.cli.models.addresses import service_url
+from protoslice.cli.models.addresses import service_url, store_of
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.options import Json
 from protoslice.cli.service import service_settings
@@ -65,6 +65,22 @@ def create_token(
         return
     print(made.token)
     note(f"token {made.id} for {made.space}: this is told once")
+
+
+def sign(
+    store: Annotated[str, typer.Argument(metavar="STORE", help="http://HOST/v1/stores/TAG, or @TAG.")],
+    view: Annotated[
+        str, typer.Argument(metavar="VIEW", help="Such as files/model.onnx or safetensors; none: the store's facts.")
+    ] = "",
+    time: Annotated[str, typer.Option("--for", metavar="TIME", help="Time until it ends: 30m, 12h, 7d.")] = "1h",
+) -> None:
+    """Make a URL that needs no token, for a while.
+
+    Example: protoslice sign @resnet50:4 files/model.onnx --for 12h
+    """
+    address = store_of(store)
+    with client_of(address.service) as client:
+        print(client.sign(address.ref, view, expires_seconds=_seconds(time)))
 
 
 def ls_tokens(every_space: Everywhere = False, url: Service = None, as_json: Json = False) -> None:
