@@ -120,6 +120,7 @@ OPERATING: Final = (
             budget=ROUTED,
         )
         for route, path in (
+            ("GET /diff/{rest:path}", "/diff/" + "a/" * 30_000),
             ("GET /m/{rest:path}", "/m/" + "a/" * 30_000),
             ("GET /operations", "/operations"),
             ("GET /assets/{name}", "/assets/" + "a" * 60_000),
