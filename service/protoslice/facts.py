@@ -94,6 +94,32 @@ class SignedUrl:
 
 
 @dataclass(frozen=True, slots=True)
+class WebhookFacts:
+    """A webhook of a space."""
+
+    name: str
+    url: str
+    events: tuple[str, ...]
+    """Types of events that it gets; none: all."""
+    created: datetime
+    secret: str = ""
+    """Key of its signatures, where it has just been put; else empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventLetter:
+    """An event that a webhook has not taken."""
+
+    id: str
+    type: str
+    subject: str
+    written: datetime
+    attempts: int
+    error: str
+    """Why the last attempt failed; empty before the first."""
+
+
+@dataclass(frozen=True, slots=True)
 class AccessToken:
     """A token of a service."""
 

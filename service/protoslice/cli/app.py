@@ -27,6 +27,7 @@ from protoslice.cli.verbs import (
     transfer,
     upkeep,
     verify,
+    webhooks,
 )
 
 app = typer.Typer(
@@ -68,6 +69,13 @@ _TOKEN_VERBS: dict[str, Callable[..., None]] = {
     "ls": access.ls_tokens,
     "revoke": access.revoke_token,
 }
+_WEBHOOK_VERBS: dict[str, Callable[..., None]] = {
+    "put": webhooks.put,
+    "ls": webhooks.ls,
+    "letters": webhooks.letters,
+    "redeliver": webhooks.redeliver,
+    "rm": webhooks.rm,
+}
 _SPACE_VERBS: dict[str, Callable[..., None]] = {"create": access.create_space, "ls": access.ls_spaces}
 
 
@@ -92,11 +100,13 @@ for group, verbs in ((app, _VERBS), (schema, _SCHEMA_VERBS), (storage, _STORAGE_
 
 token = typer.Typer(help="Say who may do what on a service.", no_args_is_help=True, rich_markup_mode=None)
 space = typer.Typer(help="Keep stores of several teams apart.", no_args_is_help=True, rich_markup_mode=None)
+webhook = typer.Typer(help="Tell others what changes in a space.", no_args_is_help=True, rich_markup_mode=None)
 trust = typer.Typer(help="Find out why a request is let in, or is not.", no_args_is_help=True, rich_markup_mode=None)
 _AUTH_VERBS: dict[str, Callable[..., None]] = {"explain": auth.explain}
 for group, named, what in (
     (token, _TOKEN_VERBS, "token"),
     (space, _SPACE_VERBS, "space"),
+    (webhook, _WEBHOOK_VERBS, "webhook"),
     (trust, _AUTH_VERBS, "auth"),
 ):
     app.add_typer(group, name=what)

@@ -30,6 +30,7 @@ from protoslice.facts import (
     AccessToken,
     ChunkEntry,
     Difference,
+    EventLetter,
     Node,
     Piece,
     RecordsSummary,
@@ -43,6 +44,7 @@ from protoslice.facts import (
     TensorDelta,
     TensorEntry,
     TensorStatistics,
+    WebhookFacts,
 )
 
 
@@ -421,6 +423,30 @@ class Client(ClosedAtEnd):
         """Revoke a token."""
         params = _params(every_space="true" if every_space else None)
         self._connection.call("DELETE", url_path("v1", "tokens", id), params=params, again=False)
+
+    def put_webhook(self, name: str, url: str, *, events: Sequence[str] = ()) -> WebhookFacts:
+        """Create or replace a webhook of the space; only the result holds its secret, and only this once."""
+        said = {"url": url, "events": list(events)}
+        path = url_path("v1", "webhooks", name)
+        return read_json(WebhookFacts, self._connection.call("PUT", path, json=said, again=False).json())
+
+    def webhooks(self) -> Iterator[WebhookFacts]:
+        """The webhooks of the space."""
+        return self._each(WebhookFacts, "/v1/webhooks")
+
+    def letters(self, webhook: str, *, dead: bool = False) -> Iterator[EventLetter]:
+        """Events that a webhook has not taken, oldest first: those that are tried again, or the dead letters."""
+        path = url_path("v1", "webhooks", webhook) + "/letters"
+        return self._each(EventLetter, path, _params(dead="true" if dead else None))
+
+    def redeliver(self, webhook: str) -> int:
+        """Deliver the dead letters of a webhook again; the number of them."""
+        path = url_path("v1", "webhooks", webhook) + "/redeliver"
+        return int(self._connection.call("POST", path, again=False).json()["letters"])
+
+    def remove_webhook(self, name: str) -> None:
+        """Remove a webhook, and the events that it has not taken."""
+        self._connection.call("DELETE", url_path("v1", "webhooks", name), again=False)
 
     def sign(self, ref: str, view: str = "", params: Params = (), *, expires_seconds: int = 3600) -> str:
         """A URL that needs no token: anybody reads the `view` by it, until the URL or the token ends.

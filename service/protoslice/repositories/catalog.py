@@ -76,7 +76,7 @@ class Repositories:
     def _opened(self, name: str, created: datetime, history: str) -> Repository:
         staged = StagedFiles(self._storage, history, self._stores)
         pushed = None if self._pushed is None else self._pushed(name)
-        return Repository(name, created, HistoryRecords(self._storage, history), self._stores, staged, pushed)
+        return Repository(name, created, HistoryRecords(self._storage, history, name), self._stores, staged, pushed)
 
     async def _read(self, name: str) -> tuple[str, datetime]:
         """Id of the history of a repository, and the time of its creation."""

@@ -102,9 +102,10 @@ class Ref:
         """Name of the record: `heads/main`."""
         return f"{self.kind}/{self.name}"
 
-    def encode(self) -> bytes:
-        """Serialize the ref to JSON that no other call writes."""
-        return json.dumps({"commit": self.commit.encode().decode(), "token": secrets.token_hex(8)}).encode()
+    def encode(self, repository: str) -> bytes:
+        """Serialize the ref to JSON that no other call writes; webhooks read the name of the repository there."""
+        raw = {"repository": repository, "commit": self.commit.encode().decode(), "token": secrets.token_hex(8)}
+        return json.dumps(raw).encode()
 
     @classmethod
     def decode(cls, key: str, data: bytes, etag: str) -> Ref:

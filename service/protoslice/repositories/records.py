@@ -16,9 +16,11 @@ from protoslice.stores.layout import keys
 class HistoryRecords:
     """Refs and commits of a history."""
 
-    def __init__(self, storage: Storage, history: str) -> None:
+    def __init__(self, storage: Storage, history: str, repository: str) -> None:
+        """`repository` is the name of the repository that has the history."""
         self._storage = storage
         self._history = history
+        self._repository = repository
         self._refs = NamedRecords(storage, keys.HISTORIES / history / "refs", "ref")
         self._commits = NamedRecords(storage, keys.HISTORIES / history / "commits", "commit")
         self._ids = NamedRecords(storage, keys.HISTORIES / history / "ids", "commit")
@@ -41,13 +43,13 @@ class HistoryRecords:
     async def create(self, ref: Ref) -> None:
         """Create a branch or tag; `RefExists` when there is one of that name."""
         try:
-            await self._refs.create(keys.ref(self._history, ref.key), ref.encode())
+            await self._refs.create(keys.ref(self._history, ref.key), ref.encode(self._repository))
         except Conflict:
             raise RefExists(ref.name) from None
 
     async def move(self, ref: Ref, commit: Commit) -> None:
         """Point `ref` at another commit; `Outrun` when it has been changed since it was read."""
-        key, data = keys.ref(self._history, ref.key), ref.moved(commit).encode()
+        key, data = keys.ref(self._history, ref.key), ref.moved(commit).encode(self._repository)
         try:
             if ref.etag is None:
                 await self._refs.create(key, data)

@@ -38,6 +38,7 @@ from protoslice.server.api.routes import (
     tags,
     tokens,
     uploads,
+    webhooks,
 )
 from protoslice.server.api.view_router import ViewRouter, serve_view
 from protoslice.server.api.views import VIEWS
@@ -67,7 +68,7 @@ _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
 _ROUTES: Final = (
     intake, stores, uploads, arriving, assembly, drafts, pieces, json_views, comparing, tags, schemas, spaces, tokens,
-    operations, pages,
+    webhooks, operations, pages,
 )  # fmt: skip
 
 

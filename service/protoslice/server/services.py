@@ -16,7 +16,7 @@ from fastapi import Depends, Request
 from starlette.types import Scope
 
 from protoslice.concurrency.windows import Windows
-from protoslice.errors import InvalidInput
+from protoslice.errors import InvalidInput, Unsupported
 from protoslice.repositories import Repositories
 from protoslice.server.access.decision import Need
 from protoslice.server.access.decision import Scope as AccessScope
@@ -34,7 +34,7 @@ from protoslice.server.observability.peers import Peers
 from protoslice.server.rendering.pool import Renderer
 from protoslice.server.settings import Settings
 from protoslice.server.store_names import StoreNames, repositories_of
-from protoslice.storage import MeteredStorage, open_storage
+from protoslice.storage import MeteredStorage, Storage, open_storage
 from protoslice.storage.prefixes import check_apart
 from protoslice.storage.wrappers.circuit import CircuitBreaker
 from protoslice.stores import StoreOptions, Stores
@@ -44,6 +44,7 @@ from protoslice.stores.uploads import UploadOptions
 
 if TYPE_CHECKING:
     from protoslice.server.access.oidc.verification import Verifier
+    from protoslice.webhooks.service import Webhooks
 
 SERVICES: Final = "protoslice.services"
 """Key in the scope of the services of a request, whose stores are those of its space."""
@@ -60,6 +61,8 @@ class Services:
     spaces: Spaces | None = None
     peers: Peers | None = None
     rendering: Renderer | None = None
+    hooks: Webhooks | None = None
+    """Webhooks; None where the operator allows no URLs."""
     draining: bool = False
     admission: Admission | None = None
     """Permission of the request; None where nobody is asked."""
@@ -89,7 +92,9 @@ class Services:
                 storage, budget = CircuitBreaker(storage), storage.retry_budget
                 stack.push_async_callback(storage.close)
                 self.metrics.circuit.watch(storage, budget)
-            metered = MeteredStorage(storage, self.metrics.storage.observe)
+            metered: Storage = MeteredStorage(storage, self.metrics.storage.observe)
+            hooks = await _webhooks(metered, settings, stack) if settings.webhook_allow else None
+            metered = metered if hooks is None else hooks.storage
             opened = await Stores.open(metered, _store_options(settings), names=StoreNames())
             if self.gate.closed:
                 verifier = None if settings.issuers is None else await _verifier(settings.issuers, stack)
@@ -107,11 +112,12 @@ class Services:
                 await stack.enter_async_context(self.peers.telling(self.metrics.render))
             watch = asyncio.create_task(self.metrics.watch_loop())
             stack.push_async_callback(_stop, watch)
-            self.opened, self.spaces, self.rendering, self._at_end = opened, spaces, rendering, stack.pop_all()
+            self.opened, self.spaces, self.rendering, self.hooks = opened, spaces, rendering, hooks
+            self._at_end = stack.pop_all()
 
     async def close(self) -> None:
         """Close everything; nothing is served afterwards."""
-        self.opened = self.spaces = self.rendering = None
+        self.opened = self.spaces = self.rendering = self.hooks = None
         await self._at_end.aclose()
 
     async def render_metrics(self) -> bytes:
@@ -179,6 +185,13 @@ class Services:
             self.admission.require(Need(scope), space)
 
     @property
+    def webhooks(self) -> Webhooks:
+        """Webhooks of all spaces; `Unsupported` where the operator allows no URLs for them."""
+        if self.hooks is None:
+            raise Unsupported("this service sends no webhooks: its operator allows URLs in PROTOSLICE_WEBHOOK_ALLOW")
+        return self.hooks
+
+    @property
     def renderer(self) -> Renderer:
         """Renderer of messages; `HttpProblem` 503 while the service is starting or has ended."""
         if self.rendering is None:
@@ -212,6 +225,15 @@ def _store_options(settings: Settings) -> StoreOptions:
             part_bytes=settings.upload_checkpoint_bytes,
         ),
     )
+
+
+async def _webhooks(storage: Storage, settings: Settings, stack: AsyncExitStack) -> Webhooks:
+    """Webhooks over a storage, which deliver until `stack` ends."""
+    from protoslice.webhooks.service import Webhooks
+
+    hooks = await Webhooks.open(storage, settings.webhook_allow, settings.webhook_networks)
+    stack.push_async_callback(hooks.close)
+    return hooks
 
 
 async def _verifier(file: Path, stack: AsyncExitStack) -> Verifier:

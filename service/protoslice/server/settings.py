@@ -126,6 +126,14 @@ class Settings(BaseSettings):
         description="Networks or addresses (`10.1.0.0/16`, `fd00::7`) that sources over http(s) may be in although "
         "they are not public.",
     )
+    webhook_allow: Words = Field(
+        default=(),
+        description="URI prefixes below which spaces may have webhooks (`https://ci.example/hooks`); empty: nowhere.",
+    )
+    webhook_networks: NetworkNames = Field(
+        default=(),
+        description="Networks or addresses that receivers of webhooks may be in although they are not public.",
+    )
     split_rules: dict[str, tuple[str, ...]] = Field(
         default_factory=dict,
         description="Rules of splits by message type, for uploads that give none, as a JSON object: "

@@ -199,6 +199,21 @@ KEEPING: Final = (
         ask=request("DELETE", "/v1/tokens/" + "a" * 60_000),
         status=422,
     ),
+    *(
+        Row(
+            route=f"{method} {route}",
+            worst="of a service without webhooks",
+            ask=request(method, path, body, content_type=_JSON),
+            status=422,
+        )
+        for method, route, path, body in (
+            ("GET", "/v1/webhooks", "/v1/webhooks", b""),
+            ("PUT", "/v1/webhooks/{name}", "/v1/webhooks/" + "a" * 60_000, b'{"url":"https://x/y"}'),
+            ("DELETE", "/v1/webhooks/{name}", "/v1/webhooks/" + "a" * 60_000, b""),
+            ("GET", "/v1/webhooks/{name}/letters", "/v1/webhooks/" + "a" * 60_000 + "/letters", b""),
+            ("POST", "/v1/webhooks/{name}/redeliver", "/v1/webhooks/" + "a" * 60_000 + "/redeliver", b""),
+        )
+    ),
     Row(
         route="GET /v1/spaces",
         worst="a hundred, each found by a listing",

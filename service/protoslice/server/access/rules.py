@@ -51,6 +51,7 @@ _WRITE: Final = Rule(Scope.WRITE)
 _DELETE: Final = Rule(Scope.DELETE)
 _SCHEMAS: Final = Rule(Scope.SCHEMAS)
 _TOKENS: Final = Rule(Scope.ADMIN)
+_WEBHOOKS: Final = Rule(Scope.ADMIN)
 _COMMIT: Final = Rule(Scope.WRITE, TagPlace.REPOSITORY)
 _CUT: Final = Rule(Scope.DELETE, TagPlace.REPOSITORY)
 _OCI: Final = "/v2/{name:path}"
@@ -121,6 +122,11 @@ RULES: Final[Mapping[str, Rule]] = {
     "POST /v1/uploads/{upload}": _WRITE,
     "DELETE /v1/uploads/{upload}": _WRITE,
     "GET /v1/uploads/{upload}/records": _READ,
+    "GET /v1/webhooks": _WEBHOOKS,
+    "PUT /v1/webhooks/{name}": _WEBHOOKS,
+    "DELETE /v1/webhooks/{name}": _WEBHOOKS,
+    "GET /v1/webhooks/{name}/letters": _WEBHOOKS,
+    "POST /v1/webhooks/{name}/redeliver": _WEBHOOKS,
     # The hub, whose clients send the token as Bearer.
     "GET /api/whoami-v2": _READ,
     "POST /api/validate-yaml": _WRITE,

@@ -55,6 +55,20 @@ class CreateToken(RequestBody):
     every_space: bool = Field(default=False, description="True for a token that holds in all spaces.")
 
 
+class PutWebhook(RequestBody):
+    """Terms of a webhook."""
+
+    url: str = Field(
+        max_length=2048, description="Where events are POSTed.", examples=["https://ci.example/hooks/models"]
+    )
+    events: list[str] = Field(
+        default=[],
+        max_length=16,
+        description="Events that it gets; none: all.",
+        examples=[["store.created", "tag.set"]],
+    )
+
+
 class SignUrl(RequestBody):
     """Something to read, and the time for which its URL shall be permission enough."""
 

@@ -32,6 +32,11 @@ def is_removal_mark(stat: ObjectStat) -> bool:
     return stat.size == _MARK_SIZE
 
 
+def is_removed(data: bytes) -> bool:
+    """True for the content of a removal mark."""
+    return data.startswith(_REMOVED)
+
+
 class NamedRecords:
     """Records in one folder of a storage, cached by entity tag."""
 
@@ -87,7 +92,7 @@ class NamedRecords:
                 pass
             with suppress(Conflict, NotFound):
                 there = await self._storage.get(key)
-                removed = there.data.startswith(_REMOVED)
+                removed = is_removed(there.data)
                 # On condition, since a removal meanwhile makes the record new; the last try outdoes other writers.
                 etag = there.stat.etag if removed or left else None
                 return await self._storage.put(key, sealed, if_etag=etag), removed
@@ -110,7 +115,7 @@ class NamedRecords:
                 continue  # removed since: try again
             if found.data == sealed:
                 return found.stat.etag  # our own write, whose answer was lost
-            if not found.data.startswith(_REMOVED):
+            if not is_removed(found.data):
                 raise Conflict(f"the {self._what} {keys.name_of(key)!r} exists already")
             with suppress(Conflict):
                 return await self._storage.put(key, sealed, if_etag=found.stat.etag)
@@ -139,7 +144,7 @@ class NamedRecords:
             if found.data == mark:  # our own write, whose answer was lost
                 await self._drop_mark(key, found.stat.etag)
                 return
-            if found.data.startswith(_REMOVED):
+            if is_removed(found.data):
                 raise NotFound(f"there is no {self._what} {keys.name_of(key)!r}")
             if etag not in {None, found.stat.etag}:
                 raise Conflict(f"the {self._what} {keys.name_of(key)!r} has been changed meanwhile")
@@ -168,7 +173,7 @@ class NamedRecords:
         """Data of a record, which is cached; `NotFound` for a removal mark."""
         stat = found.stat
         what = f"the {self._what} {keys.name_of(stat.key)!r}"
-        if found.data.startswith(_REMOVED):
+        if is_removed(found.data):
             raise NotFound(f"{what} has been removed")
         data = unseal(found.data, what)
         self._cache.put(stat.key, (stat, data), len(data) + 200)

@@ -32,6 +32,7 @@ histories/<id>/staged/<digest>      the upload of a file that a commit is to nam
 drafts/…  sealed/…                  files of MLflow's artifacts by path, and the stores of folders (drafts/records.py)
 access/tokens/<id>                  a token of the service: its hash, name and grant
 access/admin                        the id of the first token, which one replica made
+webhooks/…                          webhooks, and events on their way (webhooks/records.py)
 probe/<random>                      written and removed when a storage is opened, to see whether it keeps its promises
 spaces/<space>/…                    all of the above once more, for a space of its own
 

@@ -1,0 +1,1 @@
+"""Webhooks: events of spaces, written before each change and POSTed to the URLs that a space names."""

@@ -1,0 +1,125 @@
+"""Changes that events tell of, read off the write to the storage by which each takes place.
+
+Each change becomes visible by one write of one object, whichever room makes it: a manifest, a tag, a ref. No room needs
+to know of webhooks, and none can forget to tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from protoslice.errors import IntegrityError, NotFound
+from protoslice.repositories.model import Commit
+from protoslice.storage import ObjectKey, Storage, unquote
+from protoslice.storage.interface import Buffer
+from protoslice.stores.catalog.manifests import is_retired
+from protoslice.stores.catalog.named_records import is_removed
+from protoslice.stores.envelope import unseal
+from protoslice.stores.spaces import DEFAULT_SPACE
+from protoslice.webhooks.model import Proof
+
+Facts = Mapping[str, str | None]
+_IN_A_THREAD: Final = 256 << 10
+"""Bytes whose digest takes longer than a thread costs."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceChange:
+    """Change of a space: the type of its event, the name of its subject, and facts."""
+
+    event: str
+    subject: str
+    facts: Facts
+
+
+def space_changed(key: ObjectKey) -> str | None:
+    """The space that a write at `key` changes visibly; None for objects that no event tells of."""
+    space, segments = _place(key)
+    match segments:
+        case ("stores" | "tags", _) | ("histories", _, "refs", _) | ("artifacts", _, "tags", _):
+            return space
+    return None
+
+
+async def change_at(storage: Storage, key: ObjectKey, data: bytes | None) -> SpaceChange | None:
+    """The change that takes place when `data` is written at a key of `space_changed`.
+
+    Data that is None removes the object. None for a record that does not parse.
+    """
+    names = [unquote(name) for name in _place(key)[1]]
+    gone = data is None or is_removed(data) or is_retired(data)
+    if names[0] == "stores":
+        return SpaceChange("store.removed" if gone else "store.created", names[1], {"store": names[1]})
+    with suppress(IntegrityError, NotFound, ValueError, KeyError, TypeError):
+        # The record that goes tells the name of its repository.
+        record = (await storage.get(key)).data if data is None or gone else data
+        return _change_of_record(names, unseal(record, key.text), gone=gone)
+    return None
+
+
+async def proof_of(key: ObjectKey, data: bytes | None, replaces: str | None) -> Proof:
+    """The proof of a change: the object as it is to be.
+
+    `replaces` is the entity tag that the write depends on, or None.
+    """
+    if data is None or is_removed(data) or is_retired(data):
+        return Proof(key.text, None, replaces)
+    return Proof(key.text, await _digest(data), replaces)
+
+
+async def took_place(storage: Storage, proof: Proof, *, strictly: bool) -> bool:
+    """True when the storage shows that a change took place.
+
+    Unless `strictly`, a change in doubt counts too: its writer died, and the object has been given another content
+    since, so that nobody can tell.
+    """
+    try:
+        found = await storage.get(ObjectKey(proof.key))
+    except NotFound:
+        return proof.sha256 is None
+    if proof.sha256 is None:
+        return is_removed(found.data) or is_retired(found.data)
+    if await _digest(found.data) == proof.sha256:
+        return True
+    return not strictly and found.stat.etag != proof.replaces
+
+
+def _place(key: ObjectKey) -> tuple[str, Sequence[str]]:
+    """The space of a key, and its segments there."""
+    if key.segments[0] == "spaces" and len(key.segments) > 2:
+        return key.segments[1], key.segments[2:]
+    return DEFAULT_SPACE, key.segments
+
+
+def _change_of_record(names: Sequence[str], record: bytes, *, gone: bool) -> SpaceChange:
+    """The change of a tag, a ref or a tag of an artifact, from its record: the new one, or the last one."""
+    if names[0] == "tags":
+        facts: Facts = {"tag": names[1], "store": json.loads(record)["store"]}
+        return SpaceChange("tag.removed" if gone else "tag.set", names[1], facts)
+    if names[0] == "artifacts":
+        facts = {"repository": names[1], "tag": names[3], "digest": record.decode()}
+        return SpaceChange("artifact.untagged" if gone else "artifact.tagged", f"{names[1]}:{names[3]}", facts)
+    raw = json.loads(record)
+    commit = Commit.decode(raw["commit"].encode())
+    facts = {
+        "repository": raw["repository"],
+        "ref": f"refs/{names[3]}",
+        "commit": commit.id,
+        "store": commit.store,
+        "title": commit.author.title,
+        "user": commit.author.user,
+    }
+    subject = f"{raw['repository']}@{names[3].partition('/')[2]}"
+    return SpaceChange("ref.removed" if gone else "ref.set", subject, facts)
+
+
+async def _digest(data: Buffer) -> str:
+    if len(data) > _IN_A_THREAD:
+        return (await asyncio.to_thread(hashlib.sha256, data)).hexdigest()
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,77 @@
+"""Use cases of webhooks, and the storage that tells of its changes."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Self
+
+from protoslice.errors import NotFound
+from protoslice.storage import Storage
+from protoslice.stores import ResultPage
+from protoslice.webhooks.delivery import Delivery
+from protoslice.webhooks.dispatcher import Dispatcher
+from protoslice.webhooks.model import Letter, NewWebhook, Webhook
+from protoslice.webhooks.records import WebhookRecords
+from protoslice.webhooks.watched import WatchedStorage
+
+
+class Webhooks:
+    """Webhooks of all spaces of a storage."""
+
+    def __init__(self, storage: Storage, delivery: Delivery) -> None:
+        self._records = WebhookRecords(storage)
+        self._delivery = delivery
+        self._dispatcher = Dispatcher(storage, delivery)
+        self.storage = WatchedStorage(storage, self._dispatcher)
+        """The storage, whose changes are told."""
+
+    @classmethod
+    async def open(cls, storage: Storage, prefixes: Sequence[str], networks: Sequence[str]) -> Self:
+        """Webhooks that may go to URLs below `prefixes`; private addresses only in `networks`."""
+        opened = cls(storage, Delivery(prefixes, networks))
+        await opened._dispatcher.start()
+        return opened
+
+    async def close(self) -> None:
+        """Stop delivering; letters that are on their way stay in the storage."""
+        await self._dispatcher.close()
+        await self._delivery.close()
+
+    async def put(self, space: str, wanted: NewWebhook) -> tuple[Webhook, bool]:
+        """Create or replace a webhook, with a new secret; True when it is new. Its letters stay."""
+        wanted.check()
+        self._delivery.check(wanted.url)
+        id = secrets.token_hex(16)
+        with suppress(NotFound):
+            id = (await self.get(space, wanted.name)).id
+        secret = secrets.token_bytes(32)
+        hook = Webhook(id, space, wanted.name, wanted.url, tuple(sorted(set(wanted.events))), time.time(), secret)
+        created = await self._records.put(hook)
+        await self._dispatcher.learn()
+        return hook, created
+
+    async def of(self, space: str) -> list[Webhook]:
+        """The webhooks of a space, by name."""
+        return await self._records.of(space)
+
+    async def get(self, space: str, name: str) -> Webhook:
+        """A webhook of a space; `NotFound` when there is none of that name."""
+        return await self._records.get(space, name)
+
+    async def letters(self, hook: Webhook, *, dead: bool, limit: int, cursor: str | None) -> ResultPage[Letter]:
+        """A page of the letters of a webhook, oldest first: those that are tried again, or those given up."""
+        letters = self._dispatcher.dead if dead else self._dispatcher.waiting
+        page = await letters.page(hook.id, limit=limit, cursor=cursor)
+        return ResultPage([letter for letter, _ in page.items], page.next)
+
+    async def remove(self, space: str, name: str) -> None:
+        """Remove a webhook and its letters; `NotFound` when there is none of that name."""
+        await self._records.remove(await self.get(space, name))
+        await self._dispatcher.learn()
+
+    async def redeliver(self, space: str, name: str) -> int:
+        """Deliver the dead letters of a webhook again; the number of them."""
+        return await self._dispatcher.redeliver(await self.get(space, name))

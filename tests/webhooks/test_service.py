@@ -1,0 +1,421 @@
+"""Webhooks over storages in memory and receivers on the loopback: events told, retried, never lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import pytest
+from tests.support.receiver import Receiver, running_receiver
+from tests.support.repositories import change
+from tests.support.stores import opened, upload
+
+from protoslice.artifacts.names import Digest, RepositoryName
+from protoslice.artifacts.records import ArtifactRecords
+from protoslice.errors import InvalidInput, LimitExceeded, NotFound, ProtosliceError, StorageDenied, StorageUnavailable
+from protoslice.repositories import Repositories
+from protoslice.storage import MemoryStorage, MeteredStorage, ObjectKey, Storage
+from protoslice.storage.wrappers.interceptor import InterceptedStorage
+from protoslice.stores import Stores
+from protoslice.stores.spaces import Spaces
+from protoslice.webhooks import dispatcher
+from protoslice.webhooks.model import Letter, NewWebhook, Webhook
+from protoslice.webhooks.records import MOST_HOOKS
+from protoslice.webhooks.service import Webhooks
+
+T = TypeVar("T")
+LOOPBACK = ("127.0.0.0/8",)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with running_receiver() as running:
+        yield running
+
+
+@dataclass
+class Clock:
+    """Time as a dispatcher sees it."""
+
+    later: float = 0
+
+    def time(self) -> float:
+        """Seconds since the epoch, put forward."""
+        return time.time() + self.later
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(dispatcher, "time", clock)
+    return clock
+
+
+async def make(stores: Stores, data: bytes) -> str:
+    """Id of a store of one file."""
+    return (await upload(stores, data)).store.id
+
+
+@asynccontextmanager
+async def webhooks(storage: Storage, receiver: Receiver) -> AsyncIterator[Webhooks]:
+    """A replica whose operator allows the receiver."""
+    hooks = await Webhooks.open(storage, [receiver.url.removesuffix("/hooks")], LOOPBACK)
+    try:
+        yield hooks
+    finally:
+        await hooks.close()
+
+
+async def idle(hooks: Webhooks) -> None:
+    """Wait until no delivery is under way."""
+    while len(hooks._dispatcher._tasks) > 1:  # the first looks for ever
+        await asyncio.sleep(0.001)
+
+
+async def put(hooks: Webhooks, receiver: Receiver, *events: str, space: str = "default", name: str = "ci") -> Webhook:
+    """A webhook to the receiver."""
+    return (await hooks.put(space, NewWebhook(name, receiver.url, events)))[0]
+
+
+def test_every_change_is_told_and_signed(receiver: Receiver) -> None:
+    async def work() -> None:
+        storage = MemoryStorage()
+        async with webhooks(storage, receiver) as hooks, opened(hooks.storage) as stores:
+            secret = (await put(hooks, receiver)).secret_text
+            store = await make(stores, b"model")
+            await make(stores, b"model")  # is there
+            await stores.put_tag("resnet:4", store)
+            await stores.delete_tag("resnet:4")
+            repository = await Repositories(hooks.storage, stores).create("ann/resnet")
+            first = await change(repository, {"a": b"1"}, title="first")
+            await repository.create("tags", "v1")
+            await repository.remove("tags", "v1")
+            artifacts = ArtifactRecords(hooks.storage, RepositoryName("lib/net"))
+            await artifacts.put_tag("4", Digest("sha256:" + "0" * 64))
+            await artifacts.delete_tag("4")
+            await stores.delete(store)
+            await idle(hooks)
+            assert sorted(receiver.events()) == sorted(
+                [
+                    ("store.created", store),
+                    ("tag.set", "resnet:4"),
+                    ("tag.removed", "resnet:4"),
+                    ("store.created", first.store),
+                    ("ref.set", "ann/resnet@main"),
+                    ("ref.set", "ann/resnet@v1"),
+                    ("ref.removed", "ann/resnet@v1"),
+                    ("artifact.tagged", "lib/net:4"),
+                    ("artifact.untagged", "lib/net:4"),
+                    ("store.removed", store),
+                ]
+            )
+            assert all(receiver.is_signed(number, secret) for number in range(len(receiver.posts)))
+            bodies = {body["type"]: body for body in (json.loads(body) for _, body in receiver.posts)}
+            assert bodies["protoslice.ref.removed"]["data"] == {
+                "repository": "ann/resnet", "ref": "refs/tags/v1", "commit": first.id, "store": first.store,
+                "title": "first", "user": "",
+            }  # fmt: skip
+            assert {body["specversion"] for body in bodies.values()} == {"1.0"}
+            assert {body["source"] for body in bodies.values()} == {"/spaces/default"}
+            assert not [stat async for stat in storage.iterate(ObjectKey("webhooks/outbox"))]
+
+    asyncio.run(work())
+
+
+def test_a_webhook_hears_of_its_space_and_its_events_alone(receiver: Receiver) -> None:
+    async def work() -> None:
+        async with webhooks(MemoryStorage(), receiver) as hooks, opened(hooks.storage) as stores:
+            spaces = Spaces(hooks.storage, stores)
+            await spaces.create("team")
+            await put(hooks, receiver, "tag.set", space="team")
+            await put(hooks, receiver, "ref.set")  # listens in the default space, to something else
+            for place in (stores, await spaces.get("team")):
+                store = await make(place, b"model")
+                await place.put_tag("t", store)
+                await place.delete_tag("t")
+            await idle(hooks)
+            assert receiver.events() == [("tag.set", "t")]
+            assert json.loads(receiver.posts[0][1])["source"] == "/spaces/team"
+
+    asyncio.run(work())
+
+
+class Mortal(InterceptedStorage):
+    """Storage of a replica that dies with a call: before it takes place, or before its answer comes."""
+
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner)
+        self.left = -1
+        self.answers = False
+
+    @property
+    def dead(self) -> bool:
+        """True once the replica is dead."""
+        return self.left == 0
+
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        if self.left == 0:
+            raise StorageUnavailable("dead")
+        if self.left > 0:
+            self.left -= 1
+            if self.left == 0:
+                if self.answers:
+                    await call()
+                raise StorageUnavailable("dead")
+        return await call()
+
+
+@dataclass
+class Case:
+    """A change, and the condition that the storage shows once it has taken place."""
+
+    event: str
+    act: Callable[[Stores], Awaitable[object]]
+    is_made: Callable[[Stores], Awaitable[bool]]
+    before: Callable[[Stores], Awaitable[object]] = field(default=lambda stores: asyncio.sleep(0))
+
+
+async def _tag(stores: Stores, data: bytes) -> None:
+    await stores.put_tag("t", await make(stores, data))
+
+
+async def _points_at(stores: Stores, data: bytes) -> bool:
+    with suppress(NotFound):
+        return (await stores.tag("t")).store == await make(stores, data)
+    return False
+
+
+async def _is_there(stores: Stores) -> bool:
+    return bool((await stores.list()).items)
+
+
+async def _remove(stores: Stores) -> None:
+    await stores.delete((await stores.list()).items[0].id)
+
+
+async def _is_gone(stores: Stores) -> bool:
+    return not await _is_there(stores)
+
+
+CASES = [
+    Case("store.created", lambda stores: make(stores, b"1"), _is_there),
+    Case("store.removed", _remove, _is_gone, lambda stores: make(stores, b"1")),
+    Case("tag.set", lambda stores: _tag(stores, b"1"), lambda stores: _points_at(stores, b"1")),
+    Case(
+        "tag.set",
+        lambda stores: _tag(stores, b"2"),
+        lambda stores: _points_at(stores, b"2"),
+        lambda stores: _tag(stores, b"1"),
+    ),
+]
+
+
+@pytest.mark.parametrize("answers", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.event)
+def test_a_replica_that_dies_at_any_call_loses_no_event(
+    case: Case, answers: bool, receiver: Receiver, clock: Clock
+) -> None:
+    async def dies_at(number: int) -> bool:
+        """True when the change makes as many calls."""
+        storage, clock.later = MemoryStorage(), 0
+        async with webhooks(storage, receiver) as hooks, opened(hooks.storage) as stores:
+            await case.before(stores)
+            await put(hooks, receiver, case.event)
+        receiver.posts.clear()
+        mortal = Mortal(storage)
+        async with webhooks(mortal, receiver) as hooks, opened(hooks.storage) as stores:
+            mortal.answers, mortal.left = answers, number
+            with suppress(ProtosliceError):
+                await case.act(stores)
+            reached = mortal.dead
+            await idle(hooks)
+            mortal.left = -1
+        async with webhooks(storage, receiver) as other, opened(storage) as stores:
+            for clock.later in (dispatcher.LEASE_SECONDS + 1, dispatcher.DOUBT_SECONDS + dispatcher.LEASE_SECONDS * 2):
+                await other._dispatcher.look()
+            made = await case.is_made(stores)
+        assert bool(receiver.posts) == made, (number, made, receiver.events())
+        assert not [stat async for stat in storage.iterate(ObjectKey("webhooks/outbox"))], number
+        return reached
+
+    async def work() -> None:
+        number = 1
+        while await dies_at(number):
+            number += 1
+        assert number > 3
+
+    asyncio.run(work())
+
+
+def test_two_replicas_seldom_send_the_same(receiver: Receiver, clock: Clock) -> None:
+    async def work() -> None:
+        storage = MemoryStorage()
+        async with webhooks(storage, receiver) as one, webhooks(storage, receiver) as other:
+            hook = await put(one, receiver)
+            for number in range(20):
+                now = clock.time()
+                letter = Letter(str(number), {"type": "t", "subject": "s"}, now, now, None)
+                await one._dispatcher.waiting.add(hook.id, letter)
+            await other._dispatcher.learn()
+            await asyncio.gather(one._dispatcher.look(), other._dispatcher.look())
+            assert len(receiver.posts) == 20
+
+    asyncio.run(work())
+
+
+def test_a_refused_event_is_tried_again_until_it_is_a_dead_letter(receiver: Receiver, clock: Clock) -> None:
+    async def work() -> None:
+        async with webhooks(MemoryStorage(), receiver) as hooks, opened(hooks.storage) as stores:
+            hook, receiver.status = await put(hooks, receiver, "store.created"), 503
+            store = await make(stores, b"model")
+            await idle(hooks)
+            for attempts, wait in enumerate(dispatcher.WAITS, 1):
+                letters = (await hooks.letters(hook, dead=False, limit=9, cursor=None)).items
+                assert [(each.attempts, each.error) for each in letters] == [(attempts, "status 503")]
+                assert len(receiver.posts) == attempts
+                clock.later += wait - 1
+                await hooks._dispatcher.look()
+                assert len(receiver.posts) == attempts, "too early"
+                clock.later += 2
+                await hooks._dispatcher.look()
+            assert not (await hooks.letters(hook, dead=False, limit=9, cursor=None)).items
+            dead = (await hooks.letters(hook, dead=True, limit=9, cursor=None)).items
+            assert [(each.event["subject"], each.attempts) for each in dead] == [(store, len(dispatcher.WAITS) + 1)]
+
+            receiver.status = 200
+            receiver.posts.clear()
+            assert await hooks.redeliver("default", "ci") == 1
+            await idle(hooks)
+            assert receiver.events() == [("store.created", store)]
+            assert receiver.posts[0][0]["webhook-id"] == dead[0].id
+            assert not (await hooks.letters(hook, dead=True, limit=9, cursor=None)).items
+            assert not (await hooks.letters(hook, dead=False, limit=9, cursor=None)).items
+
+    asyncio.run(work())
+
+
+def test_a_receiver_that_is_gone_is_not_asked_again(receiver: Receiver) -> None:
+    async def work() -> None:
+        async with webhooks(MemoryStorage(), receiver) as hooks, opened(hooks.storage) as stores:
+            hook, receiver.status = await put(hooks, receiver, "store.created"), 410
+            await make(stores, b"model")
+            await idle(hooks)
+            assert [each.error for each in (await hooks.letters(hook, dead=True, limit=9, cursor=None)).items] == [
+                "status 410"
+            ]
+
+    asyncio.run(work())
+
+
+def test_dead_letters_are_bounded(receiver: Receiver, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatcher, "MOST_DEAD", 2)
+
+    async def work() -> None:
+        async with webhooks(MemoryStorage(), receiver) as hooks, opened(hooks.storage) as stores:
+            hook, receiver.status = await put(hooks, receiver, "store.created"), 410
+            made = []
+            for number in range(4):
+                made.append(await make(stores, b"model %d" % number))
+                await idle(hooks)
+            dead = (await hooks.letters(hook, dead=True, limit=9, cursor=None)).items
+            assert {each.event["subject"] for each in dead} <= set(made)
+            assert len(dead) == 2
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_write_without_a_webhook_costs_nothing_more(elsewhere: bool, receiver: Receiver) -> None:
+    async def calls(told: bool) -> int:
+        count = 0
+
+        def observe(call: object) -> None:
+            nonlocal count
+            count += 1
+
+        async with webhooks(MeteredStorage(MemoryStorage(), observe), receiver) as hooks:
+            inner = hooks._dispatcher._storage
+            async with opened(hooks.storage if told else inner) as stores:
+                if elsewhere:
+                    await put(hooks, receiver, space="team")
+                before = count
+                await stores.put_tag("t", await make(stores, b"model"))
+                await stores.delete_tag("t")
+                return count - before
+
+    assert asyncio.run(calls(True)) == asyncio.run(calls(False))
+
+
+def test_no_redirect_is_followed(receiver: Receiver) -> None:
+    async def work() -> None:
+        with running_receiver() as inside:
+            receiver.status, receiver.location = 307, inside.url
+            async with webhooks(MemoryStorage(), receiver) as hooks, opened(hooks.storage) as stores:
+                hook = await put(hooks, receiver, "store.created")
+                await make(stores, b"model")
+                await idle(hooks)
+                letters = (await hooks.letters(hook, dead=False, limit=9, cursor=None)).items
+                assert [each.error for each in letters] == ["status 307"]
+            assert not inside.posts
+
+    asyncio.run(work())
+
+
+def test_a_private_address_is_not_visited(receiver: Receiver) -> None:
+    async def work() -> None:
+        storage = MemoryStorage()
+        hooks = await Webhooks.open(storage, [receiver.url.removesuffix("/hooks")], ())
+        async with opened(hooks.storage) as stores:
+            hook = await put(hooks, receiver, "store.created")
+            await make(stores, b"model")
+            await idle(hooks)
+            letters = (await hooks.letters(hook, dead=False, limit=9, cursor=None)).items
+            assert [each.error for each in letters] == ["no answer (StorageDenied)"]
+        await hooks.close()
+        assert not receiver.posts
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [
+        (NewWebhook("ci", "http://elsewhere.example/hooks"), StorageDenied),
+        (NewWebhook("ci", "file:///etc/passwd"), InvalidInput),
+        (NewWebhook("ci", "http://user:secret@127.0.0.1/hooks"), InvalidInput),
+        (NewWebhook("C I", "http://elsewhere.example/hooks"), InvalidInput),
+        (NewWebhook("ci", "http://elsewhere.example/hooks", ("store.burnt",)), InvalidInput),
+        (NewWebhook("ci", "http://elsewhere.example/" + "a" * 3000), InvalidInput),
+    ],
+)
+def test_terms_that_no_webhook_may_have(wanted: NewWebhook, error: type[Exception], receiver: Receiver) -> None:
+    async def work() -> None:
+        async with webhooks(MemoryStorage(), receiver) as hooks:
+            with pytest.raises(error):
+                await hooks.put("default", wanted)
+
+    asyncio.run(work())
+
+
+def test_a_space_has_few_webhooks_and_a_removed_one_gets_nothing(receiver: Receiver) -> None:
+    async def work() -> None:
+        async with webhooks(MemoryStorage(), receiver) as hooks, opened(hooks.storage) as stores:
+            for number in range(MOST_HOOKS):
+                await put(hooks, receiver, name=f"h{number}")
+            with pytest.raises(LimitExceeded):
+                await put(hooks, receiver, name="more")
+            await put(hooks, receiver, name="h0")  # replaced
+            for number in range(MOST_HOOKS):
+                await hooks.remove("default", f"h{number}")
+            await make(stores, b"model")
+            await idle(hooks)
+            assert not receiver.posts
+            with pytest.raises(NotFound):
+                await hooks.remove("default", "h0")
+
+    asyncio.run(work())
