@@ -119,9 +119,15 @@ oci: .venv/ready .venv/core ## the official conformance program of the OCI distr
 	@test -x .make/oci-conformance || { echo ".make/oci-conformance is missing: build it as the Makefile says"; exit 1; }
 	$(BIN)/python -m tests.oci .make/oci-conformance
 
-registries: .venv/ready .venv/core ## clients of model registries against the service: three versions of huggingface_hub and of MLflow, each in an environment of its own
+ORAS := .make/oras
+$(ORAS):
+	@mkdir -p .make
+	GOBIN=$(CURDIR)/.make go install oras.land/oras/cmd/oras@v1.3.0
+
+registries: .venv/ready .venv/core $(ORAS) ## clients of model registries against the service: three versions of huggingface_hub and of MLflow, each in an environment of its own; the lines of the README
 	$(BIN)/python -m tests.hub
 	$(BIN)/python -m tests.mlflow
+	$(BIN)/python -m tests.readme $(ORAS)
 
 engines: .venv/ready .venv/core ## Ray Data and PyTorch over records of a store, each in an environment of its own (3 GB)
 	$(BIN)/python -m tests.engines

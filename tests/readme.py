@@ -1,0 +1,75 @@
+"""Lines of the README for the clients of three registries, run as they stand by `make registries`."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.mlflow import WHOLE
+from tests.support.environments import ROOT, python_of
+from tests.support.live import live_server
+
+from protoslice.server.app import create_app
+from protoslice.server.settings import Settings
+from protoslice.server.transport.uvicorn_config import uvicorn_config
+
+HUB = ("huggingface_hub==1.33.0", "hf_xet")
+SECTION = "## From the tools that you have"
+PORTS = ("127.0.0.1:8000", "127.0.0.1:5000", "--port 5000")
+
+
+def lines() -> dict[str, str]:
+    """The lines of the README by the program that they are about."""
+    section = (ROOT / "README.md").read_text().partition(SECTION)[2]
+    found = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+    return {name: text for text in found for name in ("hf", "mlflow", "oras") if f"{name} " in text}
+
+
+def holds(lines: str, folder: Path, programs: Path, service: str) -> bool:
+    """True if the lines, each of which has to succeed, show a tensor of the model."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    for said, meant in zip(PORTS, (service, f"127.0.0.1:{port}", f"--port {port}"), strict=True):
+        lines = lines.replace(said, meant)
+    asked = {"PROTOSLICE_URL": f"http://{service}", "PATH": f"{programs}:{Path(sys.executable).parent}:/usr/bin:/bin"}
+    shell = subprocess.Popen(
+        ["/bin/bash", "-ec", lines],
+        cwd=folder, env=os.environ | asked, stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert shell.stdout is not None
+    try:
+        status, told = shell.wait(300), ""
+        while "head.weight" not in told and (line := shell.stdout.readline()):
+            told += line
+        return status == 0 and "head.weight" in told
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(shell.pid, signal.SIGTERM)  # a server that the lines left running
+
+
+def main(oras: str) -> int:
+    """Run the lines of each client against a service of its own; the number of those that fail."""
+    programs = {"hf": python_of(*HUB).parent, "mlflow": python_of(WHOLE).parent, "oras": Path(oras).parent.absolute()}
+    failed = 0
+    for name, text in lines().items():
+        with TemporaryDirectory() as folder:
+            sys.argv = ["make_model.py", f"{folder}/model.onnx"]
+            runpy.run_path(str(ROOT / "docs/make_model.py"), run_name="__main__")
+            settings = Settings(storage=f"file://{folder}/storage")
+            with live_server(uvicorn_config(create_app(settings), settings)) as live:
+                held = holds(text, Path(folder), programs[name], live.url.removeprefix("http://"))
+        print(f"README, {name}: {'holds' if held else 'FAILS'}")
+        failed += not held
+    return failed + (len(programs) - len(lines()))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
