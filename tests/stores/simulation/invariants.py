@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from tests.stores.simulation.clients import TAGS
 from tests.stores.simulation.cluster import Cluster, Machine
+from tests.stores.simulation.committing import check_history
 from tests.stores.simulation.ledger import Ledger, Violation
 from tests.stores.simulation.registers import Deed, linearizable
 from tests.stores.simulation.removing import ATTEMPT
@@ -29,6 +30,7 @@ async def check(cluster: Cluster, ledger: Ledger, *, grace: float, lifetime: flo
     for machine in old:
         await _at(cluster, machine, lambda stores: _check_files(ledger, stores))
     await _at(cluster, fresh, lambda stores: _check_tags(ledger, stores))
+    await _at(cluster, fresh, lambda stores: check_history(ledger, stores))
     _check_creators(ledger)
     await _collect(cluster, fresh, grace, lifetime)
     await _check_leftovers(cluster, ledger)
@@ -193,7 +195,7 @@ def _unaccounted(
         last = key.rpartition("/")[2]
         if folder == "objects" and (last == "claim" or last.startswith("of-")):
             return rest.split("/")[0] in attempts | own and (last == "claim" or last[3:].split("-")[1] in stores)
-        if folder in {"drafts", "sealed"}:  # files that clients wrote, which no collection removes
+        if folder in {"drafts", "sealed", "repositories", "histories"}:  # no collection removes what clients wrote
             return True
         if key.startswith(("indexes/time/", "indexes/type/")):
             return last.partition("-")[2] in stores

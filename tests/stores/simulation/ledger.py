@@ -45,6 +45,8 @@ class Ledger:
         self.late = False
         """True if failed calls may take effect later."""
         self.tags: dict[str, list[Deed]] = {}
+        self.commits: list[str] = []
+        """Places of commits that clients were told of."""
         self._moments = count(1)
 
     def moment(self) -> int:

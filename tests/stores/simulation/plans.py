@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from random import Random
 
 from tests.stores.simulation.clients import TAGS, Action
+from tests.stores.simulation.committing import Push
 from tests.stores.simulation.contents import CONTENTS, FAMILY, Content
 from tests.stores.simulation.drafting import Seal
 from tests.stores.simulation.faults import Fate, Place, Weather
@@ -183,6 +184,15 @@ def _drafter(random: Random, contents: list[Content], grace: float) -> list[Acti
     return [seal() for _ in range(random.choice((1, 2, 3)))]
 
 
+def _pusher(random: Random, contents: list[Content], grace: float) -> list[Action]:
+    """Commits to the branch that all others commit to, mostly at once."""
+
+    def push() -> Action:
+        return Push(wait=random.choice((0.0, random.random(), _wait(random))), content=random.choice(CONTENTS))
+
+    return [push() for _ in range(random.randint(1, 4))]
+
+
 def _collector(random: Random, contents: list[Content], grace: float) -> list[Action]:
     times, every = random.choice(((3, 1000.0), (6, 600.0), (20, 50.0)))
     return [Collect(wait=_wait(random), grace=grace, times=times, every=every * (0.5 + random.random()))]
@@ -195,6 +205,7 @@ PROFILES = {
     "sharing": (_copier, _copier, _collector, _remover, _senders),
     "told": (_teller, _teller, _teller, _collector, _remover),
     "drafts": (_drafter, _drafter, _drafter, _collector, _remover),
+    "repositories": (_pusher, _pusher, _pusher, _collector),
     "garbage": (_collector, _senders, _uploader, _copier),
 }
 """Kinds of clients that a history may be of."""
