@@ -124,9 +124,10 @@ $(ORAS):
 	@mkdir -p .make
 	GOBIN=$(CURDIR)/.make go install oras.land/oras/cmd/oras@v1.3.0
 
-registries: .venv/ready .venv/core $(ORAS) ## clients of model registries against the service: three versions of huggingface_hub and of MLflow, each in an environment of its own; the lines of the README
+registries: .venv/ready .venv/core $(ORAS) ## clients of model registries against the service: three versions of huggingface_hub and of MLflow, and KServe's, each in an environment of its own; the lines of the README
 	$(BIN)/python -m tests.hub
 	$(BIN)/python -m tests.mlflow
+	$(BIN)/python -m tests.kserve $(ORAS)
 	$(BIN)/python -m tests.readme $(ORAS)
 
 engines: .venv/ready .venv/core ## Ray Data and PyTorch over records of a store, each in an environment of its own (3 GB)
