@@ -131,6 +131,18 @@ def test_the_build_sees_what_it_copies() -> None:
     assert all((ROOT / source).exists() for source in copied)
 
 
+def test_the_wheel_of_the_image_has_the_page() -> None:
+    """Docker is not run here: the page is built before the wheel, into the folder that the wheel takes in."""
+    steps = [rest for word, rest in instructions("Dockerfile") if word == "RUN"]
+    page = next(number for number, step in enumerate(steps) if "web/build.sh" in step)
+    wheel = next(number for number, step in enumerate(steps) if "pip wheel" in step)
+    assert page < wheel
+    written = re.search(r'const OUT = join\(import.meta.dirname, "../(.*)"\)', (ROOT / "web/build.mjs").read_text())
+    assert written
+    included = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["maturin"]["include"]
+    assert {"path": f"{written[1]}/*", "format": "wheel"} in included
+
+
 @pytest.mark.parametrize("name", COMPOSE)
 def test_services_are_confined(name: str) -> None:
     for service, said in services(name).items():
