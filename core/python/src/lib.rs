@@ -21,6 +21,7 @@ mod schema;
 mod shuffle;
 mod source;
 mod statistics;
+mod xorb;
 
 /// The wire engine: bytes in, facts out.
 #[pymodule]
@@ -61,6 +62,8 @@ mod _core {
     use super::source::{Computed, CoreFile, Sources};
     #[pymodule_export]
     use super::statistics::{Delta, Statistics};
+    #[pymodule_export]
+    use super::xorb::Xorb;
 
     #[pymodule_export]
     const DEFAULT_FLOOR: u64 = wire::scan::DEFAULT_FLOOR;

@@ -44,6 +44,7 @@ pub mod statistics;
 pub mod table;
 pub mod varint;
 pub mod view;
+pub mod xorb;
 
 pub use error::{Kind, Result, WireError};
 pub use limits::Limits;

@@ -6,6 +6,7 @@ from protoslice.repositories.faults import NoCommit, NoFile, NoRepository, Outru
 from protoslice.repositories.finding import KnownFiles
 from protoslice.repositories.model import MAIN, Author, Commit, Ref
 from protoslice.repositories.repository import Repository
+from protoslice.repositories.sessions import StagedXorb, XorbSession
 
 __all__ = [
     "MAIN",
@@ -22,4 +23,6 @@ __all__ = [
     "Repositories",
     "Repository",
     "RepositoryExists",
+    "StagedXorb",
+    "XorbSession",
 ]

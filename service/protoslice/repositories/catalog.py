@@ -15,6 +15,7 @@ from protoslice.repositories.model import Commit, PushedTags
 from protoslice.repositories.names import check_repository
 from protoslice.repositories.records import HistoryRecords
 from protoslice.repositories.repository import Repository
+from protoslice.repositories.sessions import XorbSessions
 from protoslice.repositories.staging import StagedFiles
 from protoslice.storage import Storage
 from protoslice.stores import Stores
@@ -75,8 +76,10 @@ class Repositories:
 
     def _opened(self, name: str, created: datetime, history: str) -> Repository:
         staged = StagedFiles(self._storage, history, self._stores)
+        sessions = XorbSessions(self._storage, history, self._stores)
         pushed = None if self._pushed is None else self._pushed(name)
-        return Repository(name, created, HistoryRecords(self._storage, history, name), self._stores, staged, pushed)
+        records = HistoryRecords(self._storage, history, name)
+        return Repository(name, created, records, self._stores, staged, sessions, pushed)
 
     async def _read(self, name: str) -> tuple[str, datetime]:
         """Id of the history of a repository, and the time of its creation."""

@@ -15,6 +15,7 @@ from protoslice.repositories.finding import KnownFiles
 from protoslice.repositories.model import COMMIT_DIGITS, MAIN, Commit, Kind, PushedTags, Ref
 from protoslice.repositories.names import check_ref, is_commit
 from protoslice.repositories.records import HistoryRecords
+from protoslice.repositories.sessions import XorbSessions
 from protoslice.repositories.staging import StagedFiles
 from protoslice.stores import ResultPage, Stores
 
@@ -28,6 +29,7 @@ class Repository:
     records: HistoryRecords
     stores: Stores
     staged: StagedFiles
+    sessions: XorbSessions
     pushed: PushedTags | None = None
 
     async def commit(self, revision: str) -> Commit:

@@ -8,13 +8,14 @@ from typing import Any, Final
 
 import httpx
 
-from costing.table import MIB, Budget, Row, get, request
+from costing.table import KIB, MIB, Budget, Row, get, request
 
 _JSON: Final = "application/json"
 _FORM: Final = "application/x-www-form-urlencoded"
 _FILES: Final = 1000
 _LONG: Final = "/".join("abcdefgh" * 4 for _ in range(8))
 _KIND: Final = "/api/{kind}/{name:repository}"
+_XET: Final = "/api/xet/{kind}/{name:repository}/{session}/v1"
 
 
 def _commit(*operations: tuple[str, dict[str, Any]]) -> bytes:
@@ -157,6 +158,24 @@ REGISTRIES: Final = (
         "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}",
         "an upload that is not there",
         request("PUT", "/api/lfs-uploads/models/ann/m/none", b"x" * 100_000),
+        status=404,
+    ),
+    _row(
+        f"GET {_KIND}/xet-write-token/{{revision}}",
+        "a new session",
+        get("/api/models/ann/m/xet-write-token/main"),
+        budget=Budget(held=40_000, calls=24, written_room=16 * KIB),
+    ),
+    _row(
+        f"POST {_XET}/xorbs/default/{{hash}}",
+        "a session that is not there",
+        request("POST", f"/api/xet/models/ann/m/none/v1/xorbs/default/{'0' * 64}", b"x" * 100_000),
+        status=404,
+    ),
+    _row(
+        f"POST {_XET}/shards",
+        "a session that is not there",
+        request("POST", "/api/xet/models/ann/m/none/v1/shards", b"x" * 100_000),
         status=404,
     ),
 )

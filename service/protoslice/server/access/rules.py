@@ -57,6 +57,7 @@ _CUT: Final = Rule(Scope.DELETE, TagPlace.REPOSITORY)
 _OCI: Final = "/v2/{name:path}"
 _MLFLOW: Final = "/api/2.0/mlflow-artifacts"
 _HUB: Final = "/api/{kind}/{name:repository}"
+_XET: Final = "/api/xet/{kind}/{name:repository}/{session}/v1"
 
 RULES: Final[Mapping[str, Rule]] = {
     "GET /": _OPEN,
@@ -150,6 +151,9 @@ RULES: Final[Mapping[str, Rule]] = {
     "POST /datasets/{name:repository}.git/info/lfs/objects/batch": _COMMIT,
     "POST /{name:repository}.git/info/lfs/objects/batch": _COMMIT,
     "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}": Rule(Scope.WRITE, TagPlace.REPOSITORY, signed=True),
+    f"GET {_HUB}/xet-write-token/{{revision}}": _COMMIT,
+    f"POST {_XET}/xorbs/default/{{hash}}": _COMMIT,
+    f"POST {_XET}/shards": _COMMIT,
     # MLflow, whose clients send the token as Bearer or as the password of Basic.
     "GET /api/3.0/mlflow/server-info": _OPEN,
     f"GET {_MLFLOW}/artifacts": _READ,

@@ -13,6 +13,7 @@ objects/<attempt>/image             a chunked proto merged: a rope over its root
 objects/<attempt>/schema            the descriptor set of the root's type and all it reaches
 objects/<attempt>/part-<random>     some bytes of a resumable upload, whose id is the attempt; its sums beside it
 objects/<attempt>/state-<random>    what is known of its first bytes
+objects/<attempt>/xorb-<hash>-<size>  of an upload that is a session of Xet: where the chunks of a xorb lie, and end
 objects/<attempt>/records-<framing> where its first records lie, once somebody reads them while they arrive
 uploads/<attempt>                   the record of a resumable upload: which parts make it up so far
 derived/<id>/<name>                 what can be made anew: digests of chunks and pieces, and the reads that find tensors

@@ -56,13 +56,16 @@ def _take(inspection: Inspection, source: RangeSource, begin: int) -> None:
         inspection.take(bytes(source.read(at, min(BATCH, source.size - at))))
 
 
-async def bytes_of(storage: Storage, worker: Worker, parts: Sequence[ObjectLocation]) -> AsyncGenerator[bytes]:
-    """Verified bytes of `parts`, piece by piece."""
+async def bytes_of(
+    storage: Storage, worker: Worker, parts: Sequence[ObjectLocation], start: int = 0, end: int | None = None
+) -> AsyncGenerator[bytes]:
+    """Verified bytes of `parts` from `start` to `end`, piece by piece; all of them when `end` is None."""
     if not parts:
         return
     async with opened_parts(storage, parts, worker) as source:
-        for at in range(0, source.size, BATCH):
-            yield await worker.run(lambda at=at: source.read(at, min(BATCH, source.size - at)))  # type: ignore[misc]
+        stop = source.size if end is None else end
+        for at in range(start, stop, BATCH):
+            yield await worker.run(lambda at=at: source.read(at, min(BATCH, stop - at)))  # type: ignore[misc]
 
 
 async def compacted(storage: Storage, worker: Worker, upload: Upload, *, part_bytes: int) -> Upload:

@@ -198,10 +198,10 @@ class Uploads:
             await self._note_use([held])
             self._room.give(held.upload.client)
 
-    async def content(self, upload_id: str) -> AsyncGenerator[bytes]:
-        """Bytes of a complete upload, which stays as it is."""
+    async def content(self, upload_id: str, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes]:
+        """Bytes of a complete upload from `start` to `end`, or to its own end; it stays as it is."""
         upload = (await self._finished(upload_id)).upload
-        async with aclosing(bytes_of(self._storage, self._worker, upload.parts)) as pieces:
+        async with aclosing(bytes_of(self._storage, self._worker, upload.parts, start, end)) as pieces:
             async for piece in pieces:
                 yield piece
 

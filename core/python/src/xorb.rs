@@ -1,0 +1,37 @@
+//! `_core.Xorb`.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::errors;
+
+/// A xorb that is unpacked while it comes.
+#[pyclass(frozen, module = "protoslice._core")]
+pub(crate) struct Xorb(Mutex<wire::xorb::Xorb>);
+
+#[pymethods]
+impl Xorb {
+    #[new]
+    fn new() -> Self {
+        Self(Mutex::default())
+    }
+
+    /// The bytes of the chunks that `piece` completes.
+    fn feed<'py>(&self, py: Python<'py>, piece: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+        let out = py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).feed(piece));
+        Ok(PyBytes::new(py, &out.map_err(|error| errors::raise(py, error))?))
+    }
+
+    /// Ends of the chunks among the bytes so far.
+    fn ends(&self) -> Vec<u64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).ends()
+    }
+
+    /// The hash that names the xorb, in the spelling of URLs.
+    fn hash(&self, py: Python<'_>) -> PyResult<String> {
+        let hash = py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).hash());
+        hash.map_err(|error| errors::raise(py, error))
+    }
+}

@@ -1,0 +1,154 @@
+"""Large files in xorbs and shards."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from itertools import pairwise
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from tests.support.hub import header, send
+from tests.support.xet import shard_of, xorb_of
+
+Made = Callable[..., str]
+
+DATA = hashlib.shake_256(b"data").digest(300_000)
+CUTS = (0, 30_000, 90_000, 150_000, 220_000, len(DATA))
+CHUNKS = [DATA[start:end] for start, end in pairwise(CUTS)]
+
+
+def session(client: httpx.Client, name: str, kind: str = "models") -> str:
+    """Path of a new session."""
+    told = client.get(f"/api/{kind}/{name}/xet-write-token/main")
+    assert told.status_code == 200
+    assert told.json()["accessToken"]
+    url: str = told.json()["casUrl"]
+    return urlsplit(url).path
+
+
+def sent(client: httpx.Client, cas: str, *chunks: bytes) -> str:
+    """Hash of a xorb that is sent."""
+    hash, data = xorb_of(*chunks)
+    assert client.post(f"{cas}/v1/xorbs/default/{hash}", content=data).json() == {"was_inserted": True}
+    return hash
+
+
+def shard(client: httpx.Client, cas: str, data: bytes) -> httpx.Response:
+    """The answer to a shard."""
+    return client.post(f"{cas}/v1/shards", content=data)
+
+
+def committed(client: httpx.Client, name: str, data: bytes = DATA, kind: str = "models") -> httpx.Response:
+    """The answer to a commit of a file by its digest."""
+    oid = hashlib.sha256(data).hexdigest()
+    return send(client, f"{kind}/{name}", header(), ("lfsFile", {"path": "m.bin", "algo": "sha256", "oid": oid}))
+
+
+def size(*chunks: bytes) -> int:
+    """Bytes of chunks together."""
+    return sum(map(len, chunks))
+
+
+@pytest.mark.parametrize("kind", ["model", "dataset"])
+def test_a_file_is_made_of_chunks_of_several_xorbs(client: httpx.Client, made: Made, kind: str) -> None:
+    name, zeros = made(kind=kind), bytes(1000)
+    cas = session(client, name, f"{kind}s")
+    first, second = sent(client, cas, b"other", *CHUNKS[:2], zeros), sent(client, cas, *CHUNKS[2:])
+    data = DATA + zeros + zeros
+    extents = [
+        (first, size(*CHUNKS[:2]), 1, 3),
+        (second, size(CHUNKS[2]), 0, 1),
+        (second, size(*CHUNKS[3:]), 1, 3),
+        (first, 1000, 3, 4),
+        (first, 1000, 3, 4),
+    ]
+    assert len(CHUNKS) == 5
+    assert shard(client, cas, shard_of((data, extents), (b"other", [(first, 5, 0, 1)]))).json() == {"result": 1}
+    assert committed(client, name, data, f"{kind}s").status_code == 200
+    prefix = "" if kind == "model" else "datasets/"
+    assert client.get(f"/{prefix}{name}/resolve/main/m.bin").content == data
+    assert committed(client, name, b"other", f"{kind}s").status_code == 200
+
+
+def test_a_shard_needs_no_hashes_of_its_extents(client: httpx.Client, made: Made) -> None:
+    name = made()
+    cas = session(client, name)
+    extents = [(sent(client, cas, *CHUNKS), len(DATA), 0, 5)]
+    assert shard(client, cas, shard_of((DATA, extents), checked=False)).status_code == 200
+    assert committed(client, name).status_code == 200
+
+
+def test_each_token_has_a_session_of_its_own(client: httpx.Client, made: Made) -> None:
+    name = made()
+    first, second = session(client, name), session(client, name)
+    assert first != second
+    extents = [(sent(client, first, DATA[:9]), 9, 0, 1)]
+    told = shard(client, second, shard_of((DATA[:9], extents)))
+    assert told.status_code == 400
+    assert "which has not come" in told.headers["x-error-message"]
+
+
+def test_a_session_is_of_one_repository(client: httpx.Client, made: Made) -> None:
+    cas = session(client, made())
+    others = made()
+    path = cas.replace(cas.split("/api/xet/models/")[1].rpartition("/")[0], others)
+    hash, data = xorb_of(b"abc")
+    assert client.post(f"{path}/v1/xorbs/default/{hash}", content=data).status_code == 404
+    assert client.post(f"{path.rpartition('/')[0]}/none/v1/xorbs/default/{hash}", content=data).status_code == 404
+
+
+def test_what_is_sent_again_is_taken_once(client: httpx.Client, made: Made) -> None:
+    name = made()
+    cas = session(client, name)
+    hash, data = xorb_of(*CHUNKS)
+    for new in (True, False):
+        assert client.post(f"{cas}/v1/xorbs/default/{hash}", content=data).json() == {"was_inserted": new}
+    for _ in range(2):
+        assert shard(client, cas, shard_of((DATA, [(hash, len(DATA), 0, 5)]))).status_code == 200
+    assert committed(client, name).status_code == 200
+
+
+def test_a_xorb_has_the_bytes_that_its_hash_was_made_of(client: httpx.Client, made: Made) -> None:
+    cas = session(client, made())
+    hash, data = xorb_of(*CHUNKS)
+    bad = bytearray(data)
+    bad[100] ^= 1
+    packed = b"\0\3\0\0\1\3\0\0abc"
+    for sent in (bytes(bad), data[:-1], b"", b"\1" + data[1:], packed, b"\0\0\0\0\0\xff\xff\xff"):
+        told = client.post(f"{cas}/v1/xorbs/default/{hash}", content=sent)
+        assert 400 <= told.status_code < 500, told.text
+    assert client.post(f"{cas}/v1/xorbs/default/{'g' * 64}", content=data).status_code == 400
+    assert client.post(f"{cas}/v1/xorbs/default/{hash}", content=data).json() == {"was_inserted": True}
+
+
+def test_a_shard_that_lies_is_refused(client: httpx.Client, made: Made) -> None:
+    name = made()
+    cas = session(client, name)
+    hash = sent(client, cas, b"abc", b"defg")
+    good = [(hash, 7, 0, 2)]
+    whole = shard_of((b"abcdefg", good))
+    lies = {
+        "bytes of another digest": shard_of((b"abcdefx", good)),
+        "chunks beyond the xorb": shard_of((b"abcdefg", [(hash, 7, 0, 3)])),
+        "no chunks": shard_of((b"abcdefg", [(hash, 0, 1, 1)])),
+        "another size": shard_of((b"abcdefg", [(hash, 8, 0, 2)])),
+        "another xorb": shard_of((b"abcdefg", [("0" * 64, 7, 0, 2)])),
+        "an end in its list": whole[: 48 * 3],
+        "another version": whole[:32] + b"\3" + whole[33:],
+        "a file without a digest": whole[: 48 + 35] + b"\0" + whole[48 + 36 :],
+        "nothing": b"",
+    }
+    for what, lie in lies.items():
+        assert 400 <= shard(client, cas, lie).status_code < 500, what
+        assert committed(client, name, b"abcdefg").status_code == 400, what
+    assert shard(client, cas, whole).status_code == 200
+    assert committed(client, name, b"abcdefg").status_code == 200
+
+
+def test_a_file_has_a_bounded_number_of_extents(client: httpx.Client, made: Made) -> None:
+    cas = session(client, made())
+    head = shard_of((b"", []))[: 48 + 36]
+    told = shard(client, cas, head + b"\xff\xff\xff\x7f" + bytes(8))
+    assert told.status_code == 413
