@@ -16,7 +16,7 @@ from fastapi import Depends, Request
 from starlette.types import Scope
 
 from protoslice.concurrency.windows import Windows
-from protoslice.errors import InvalidInput, Unsupported
+from protoslice.errors import InvalidInput, NotFound, Unsupported
 from protoslice.repositories import Repositories
 from protoslice.server.access.decision import Need
 from protoslice.server.access.decision import Scope as AccessScope
@@ -149,7 +149,12 @@ class Services:
         away. Nothing is read before.
         """
         rule, space, context = RULES[row], space_of(scope), context_of(scope)
-        admission = await self.gate.admit(scope, fields, space, rule, parameters or {})
+        context.space, context.changes = space, rule.changes(scope["method"])
+        try:
+            admission = await self.gate.admit(scope, fields, space, rule, parameters or {})
+        except (HttpProblem, NotFound):
+            context.refused = True
+            raise
         stores = self.opened
         if self.spaces is not None and (rule.scope is not None or not self.gate.closed):
             stores = await self.spaces.get(space)
@@ -158,7 +163,7 @@ class Services:
             found = copy.copy(self)
             found.admission, found.opened = admission, stores
         if admission is not None:
-            context.principal, context.key = admission.principal.name, f"principal {admission.principal.id}"
+            context.key = f"principal {admission.principal.id}"
         scope[SERVICES] = found
         return found
 

@@ -17,6 +17,7 @@ from protoslice.server.access.tags import tags_of
 from protoslice.server.access.tokens import Token
 from protoslice.server.api.problems import FORBIDDEN, UNAUTHORIZED, HttpProblem
 from protoslice.server.http.headers import Fields
+from protoslice.server.middleware.context import context_of
 
 if TYPE_CHECKING:  # cryptography is loaded where there are issuers
     from protoslice.server.access.oidc.verification import Verifier
@@ -32,12 +33,14 @@ _WRONG_SIGNATURE: Final = (
 class Admission:
     """Permission of one request: its caller, and the space it is in."""
 
-    __slots__ = ("_caller", "_scope", "_space", "tags_due")
+    __slots__ = ("_caller", "_scope", "_space", "tags", "tags_due")
 
     def __init__(self, caller: KnownCaller, space: str, rule: Rule) -> None:
         self._caller = caller
         self._space = space
         self._scope = rule.scope
+        self.tags: list[str] = []
+        """Tags that the request was asked about, those it may not set too."""
         self.tags_due = rule.tags is TagPlace.BODY and any(grant.tags for grant in caller.principal.grants)
         """True while tags of the body are still to be allowed."""
 
@@ -68,6 +71,7 @@ class Admission:
 
     def require(self, need: Need, space: str | None = None) -> None:
         """Raise `HttpProblem` unless the caller may do in `space`, by default its own, what needs `need`."""
+        self.tags.extend(need.tags)
         if self._caller.verdict(space or self._space, need) is not Decision.ALLOWED:
             told = f" for the tags {', '.join(need.tags)}" if need.tags else ""
             everywhere = " in every space" if EVERY_SPACE in {space, self._space} else ""
@@ -126,7 +130,10 @@ class Gate:
         if caller is None:
             wrong = _WRONG_TOKEN if authorization is not None else _WRONG_SIGNATURE if signature is not None else None
             raise _unnamed(scope["path"], wrong)
-        admission = Admission(caller, EVERY_SPACE if rule.everywhere else space, rule)
+        admission, context = Admission(caller, EVERY_SPACE if rule.everywhere else space, rule), context_of(scope)
+        principal = admission.principal
+        # Told before the decision: the line of a refusal says who was refused.
+        context.principal, context.principal_id, context.tags = principal.name, principal.id, admission.tags
         # Tags are read once the caller may see the space: before that, mistakes in them tell nothing.
         admission.require_sight()
         admission.require(Need(rule.scope, tags_of(rule.tags, scope, fields, parameters)))

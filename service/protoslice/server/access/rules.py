@@ -40,6 +40,10 @@ class Rule:
     signed: bool = False
     """True for a route that changes something and that signed URLs open too, as they do reading."""
 
+    def changes(self, method: str) -> bool:
+        """True when a request of `method` may change something."""
+        return self.scope not in {None, Scope.READ} and method not in {"GET", "HEAD", "OPTIONS"}
+
     def opened_by_signatures(self, method: str) -> bool:
         """True when a signed URL is permission enough for a request of `method`."""
         return self.signed or (self.scope is Scope.READ and method in {"GET", "HEAD"})

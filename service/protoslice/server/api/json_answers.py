@@ -18,6 +18,7 @@ from protoslice.server.http.conditions import EntityTag, Preconditions, Validato
 from protoslice.server.http.digests import format_digest
 from protoslice.server.http.headers import Fields, read_fields
 from protoslice.server.http.parameters import with_parameter
+from protoslice.server.middleware.context import context_of
 from protoslice.server.services import given as given_services
 from protoslice.stores import Created, ResultPage, Stores
 
@@ -60,6 +61,7 @@ def json_answer(
 
 async def made_answer(request: Request, stores: Stores, made: Created) -> Response:
     """The store that an upload made, or found."""
+    context_of(request.scope).store = made.store.id
     headers = {"location": url_of(request.scope, f"/v1/stores/{made.store.id}")}
     status, body = 201 if made.created else 200, await store_body(stores, made.store)
     if made.report is None:

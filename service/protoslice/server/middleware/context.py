@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from random import Random
 from time import perf_counter
 from typing import cast
@@ -25,8 +26,8 @@ class RequestContext:
     """One request: its id, what it asked for, where it went, what it moved."""
 
     __slots__ = (
-        "bytes_in", "bytes_out", "cause", "client", "id", "key", "method", "path", "principal", "route", "started",
-        "status", "store", "trace",
+        "bytes_in", "bytes_out", "cause", "changes", "client", "id", "key", "method", "path", "principal",
+        "principal_id", "refused", "route", "space", "started", "status", "store", "tags", "trace",
     )  # fmt: skip
 
     def __init__(
@@ -42,6 +43,16 @@ class RequestContext:
         """Key of the client for limits per client; "" for none."""
         self.principal: str | None = None
         """Name of the token that the request came with; None without one."""
+        self.principal_id: str | None = None
+        """Id that tells callers of one name apart; None without a principal."""
+        self.space: str | None = None
+        """Name of the space that the request is in; None for one that no route took."""
+        self.changes = False
+        """True for a request whose rule lets it change something."""
+        self.refused = False
+        """True when the gate did not let the request in."""
+        self.tags: Sequence[str] = ()
+        """Tags that the request was asked about by the gate."""
         self.started = perf_counter()
         self.route = "unmatched"
         self.status = 0

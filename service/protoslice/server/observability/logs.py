@@ -21,6 +21,7 @@ import structlog
 
 from protoslice.errors import ProtosliceError
 from protoslice.server.middleware.context import RequestContext
+from protoslice.server.observability.audit import NAME as AUDIT
 
 FLUSH_SECONDS = 0.1
 _encode = json.JSONEncoder(default=repr, separators=(",", ":")).encode
@@ -48,6 +49,11 @@ def configure_logs(form: str, level: str, stream: TextIO | None = None) -> Calla
         logger.handlers[:] = [handler]
         logger.propagate = False
         logger.setLevel(max(_LEVELS[level], logging.WARNING))
+    # Lines of the audit are JSON in every form, and no level leaves one out.
+    audit = logging.getLogger(AUDIT)
+    audit.handlers[:] = [_Lined(lines)]
+    audit.propagate = False
+    audit.setLevel(logging.INFO)
     # python_multipart logs malformed forms, which are answered with a problem already.
     logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
     return lines.flush
@@ -103,6 +109,17 @@ class _Lines:
             with suppress(OSError):
                 self._out.write("\n".join(lines) + "\n")
                 self._out.flush()
+
+
+class _Lined(logging.Handler):
+    """Handler whose records are whole lines, which go the way of all others."""
+
+    def __init__(self, lines: _Lines) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.msg(record.getMessage())
 
 
 class RequestLog:

@@ -1,4 +1,4 @@
-"""The record of a finished request: its metrics and its log line, whichever way the answer took."""
+"""The record of a finished request: its metrics and its lines, whichever way the answer took."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from protoslice.errors import IntegrityError
 from protoslice.server.middleware.context import RequestContext
+from protoslice.server.observability.audit import AuditLog
 from protoslice.server.observability.metrics import Metrics
 
 WriteLine: TypeAlias = Callable[[RequestContext, float], None]
@@ -19,6 +20,7 @@ class Recorder:
     def __init__(self, metrics: Metrics, write_line: WriteLine) -> None:
         self.metrics = metrics
         self._write_line = write_line
+        self._audit = AuditLog()
 
     def record(self, context: RequestContext) -> None:
         """Count and log a request that has just ended."""
@@ -27,3 +29,4 @@ class Recorder:
             self.metrics.damaged.inc()
         self.metrics.record(context, seconds)
         self._write_line(context, seconds)
+        self._audit(context)

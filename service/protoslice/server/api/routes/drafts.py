@@ -10,7 +10,6 @@ from protoslice.server.api.json_answers import made_answer
 from protoslice.server.api.models import MadeModel
 from protoslice.server.api.routes.intake import CREATED, Options
 from protoslice.server.intake.uploads import counted
-from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.services import Given
 
@@ -29,5 +28,4 @@ async def store_draft(request: Request, services: Given, name: str, options: Opt
     """Create a store of all files below a folder as they are now; it shares their bytes."""
     with counted(services, request):
         made = await Drafts(services.stores).store(name.strip("/"), options)
-    context_of(request.scope).store = made.store.id
     return await made_answer(request, services.stores, made)
