@@ -268,6 +268,21 @@ def test_two_replicas_seldom_send_the_same(receiver: Receiver, clock: Clock) -> 
     asyncio.run(work())
 
 
+def test_a_damaged_letter_holds_up_no_other(receiver: Receiver, clock: Clock) -> None:
+    async def work() -> None:
+        storage = MemoryStorage()
+        async with webhooks(storage, receiver) as hooks:
+            for name in ("first", "second"):
+                hook, now = await put(hooks, receiver, name=name), clock.time()
+                await storage.put(ObjectKey(f"webhooks/outbox/{hook.id}/0"), b"damaged")
+                letter = Letter("1", {"type": "t", "subject": name}, now, now, None)
+                await hooks._dispatcher.waiting.add(hook.id, letter)
+            await hooks._dispatcher.look()
+            assert sorted(receiver.events()) == [("t", "first"), ("t", "second")]
+
+    asyncio.run(work())
+
+
 def test_a_refused_event_is_tried_again_until_it_is_a_dead_letter(receiver: Receiver, clock: Clock) -> None:
     async def work() -> None:
         async with webhooks(MemoryStorage(), receiver) as hooks, opened(hooks.storage) as stores:

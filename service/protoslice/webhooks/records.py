@@ -7,16 +7,19 @@ webhooks/dead/<hook>/<letter>      an event that was given up
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Final
 
-from protoslice.concurrency.gather import each_concurrently
-from protoslice.errors import Conflict, InvalidInput, LimitExceeded, NotFound
-from protoslice.storage import ObjectKey, Storage
+from protoslice.concurrency.gather import each_concurrently, map_concurrently
+from protoslice.errors import Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound
+from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.stores import ResultPage
 from protoslice.stores.catalog.named_records import NamedRecords
 from protoslice.webhooks.model import Letter, Webhook, is_webhook_name
+
+_log = logging.getLogger(__name__)
 
 HOOKS: Final = ObjectKey("webhooks/hooks")
 OUTBOX: Final = ObjectKey("webhooks/outbox")
@@ -97,8 +100,18 @@ class Letters:
             raise InvalidInput("this cursor was not given by this service")
         folder = self._folder / hook
         page = await self._storage.list(folder, after=folder / cursor if cursor else None, limit=limit)
-        found = [(Letter.decode(data), stat.etag) for data, stat in await self._records.listed(page.items)]
-        return ResultPage(found, page.after.segments[-1] if page.after else None)
+        found = await map_concurrently(self._read, page.items)
+        return ResultPage(
+            [letter for letters in found for letter in letters], page.after.segments[-1] if page.after else None
+        )
+
+    async def _read(self, stat: ObjectStat) -> list[tuple[Letter, str]]:
+        """The listed letter and its entity tag; an empty list when it is gone or damaged."""
+        try:
+            return [(Letter.decode(data), found.etag) for data, found in await self._records.listed([stat])]
+        except IntegrityError:
+            _log.exception("the letter %s is passed over", stat.key)
+            return []
 
     async def beyond(self, hook: str, most: int) -> list[str]:
         """Names of the oldest letters beyond `most`."""
