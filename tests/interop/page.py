@@ -17,6 +17,7 @@ import pytest
 from onnx import helper, numpy_helper
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 from tests.support.process import ServiceProcess, service_process
+from tests.support.streams import FRAMED, example
 
 from protoslice.server.pages.built import assets
 
@@ -28,6 +29,7 @@ VIEWS = {
     "tensors": "/m/bert:1/tensors?tensor=path:graph.initializer[3]",
     "message": "/m/bert:1/message?path=graph.node[3]",
     "files": "/m/bert:1/files",
+    "records": "/m/events/records?from=2990&record=2992",
     "rootless": "/m/notes",
     "diff": "/diff/bert:1...bert:2",
     "operations": "/operations",
@@ -68,7 +70,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
     storage = tmp_path_factory.mktemp("storage").as_uri()
     with service_process("--storage", storage, settings=settings) as running:
         models = (("bert.onnx&tag=bert:1", _model()), ("bert.onnx&tag=bert:2", _model(2)))
-        for query, content in (*models, ("notes.txt&tag=notes", b"hello")):
+        events = ("events.tfrecord&tag=events", FRAMED["tfrecord"]([example(number) for number in range(3000)]))
+        for query, content in (*models, events, ("notes.txt&tag=notes", b"hello")):
             httpx.put(f"{running.url}/v1/stores?filename={query}", content=content, timeout=60).raise_for_status()
         yield running
 
@@ -171,6 +174,29 @@ def test_tensors_are_found_sorted_and_opened_by_keys(context: BrowserContext) ->
     page.keyboard.press("End")
     page.keyboard.press("End")
     expect(rows.last).to_contain_text("größe")
+
+
+def test_a_record_is_found_by_its_number_and_read_by_keys(context: BrowserContext) -> None:
+    page = opened(context, "/m/events")
+    page.get_by_role("tab", name="Records").click()
+    expect(page.get_by_role("status").first).to_contain_text("3,000 records")
+    page.get_by_role("spinbutton", name="Number of a record").fill("2996")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"/m/events/records\?from=2996&record=2996$"))
+    rows = page.get_by_role("row")
+    expect(rows.nth(1)).to_contain_text("2,996")
+    drawer = page.get_by_role("complementary", name="Record")
+    expect(drawer).to_contain_text("value: 2996")
+    drawer.get_by_role("combobox", name="Form").select_option("JSON")
+    expect(drawer).to_contain_text('"2996"')
+    page.get_by_role("grid").focus()
+    for key in ("ArrowDown", "ArrowDown", "Enter"):
+        page.keyboard.press(key)
+    expect(drawer).to_contain_text("value: 2998")
+    page.keyboard.press("Escape")
+    expect(drawer).to_have_count(0)
+    page.get_by_role("button", name="Earlier").click()
+    expect(rows.nth(1)).to_contain_text("2,796")
 
 
 def test_changes_are_shown_with_their_distances(context: BrowserContext) -> None:

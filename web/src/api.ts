@@ -32,6 +32,9 @@ export interface Summary {
   complete: boolean;
 }
 
+/** A stream of records as a whole. */
+export interface Records { file: string; framing: string; type: string | null; count: number; size: number; fault: string | null }
+
 export interface Difference {
   what: "file" | "tensor" | "part"; path: string; change: "added" | "removed" | "changed" | "renamed" | "reordered";
   before: number | null; after: number | null; detail: string; address: string; was: string;
@@ -67,8 +70,8 @@ export function url(steps: readonly string[], query: Query = {}): string {
 export const view = (ref: string, steps: readonly string[], query: Query = {}): string =>
   url(["v1", "stores", ref, ...steps], query);
 
-export async function get(place: string, signal?: AbortSignal, accept = "application/json"): Promise<Response> {
-  const answer = await fetch(place, { headers: { accept }, signal: signal ?? null });
+export async function get(place: string, signal?: AbortSignal, accept = "application/json", more: Record<string, string> = {}): Promise<Response> {
+  const answer = await fetch(place, { headers: { accept, ...more }, signal: signal ?? null });
   if (answer.ok) return answer;
   throw await failure(answer);
 }

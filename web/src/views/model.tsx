@@ -2,6 +2,7 @@
 
 import { getJson, url, view, type Page, type Store, type Summary } from "../api";
 import { ago, bytes, count, many, percent } from "../format";
+import { lazily } from "../lazily";
 import { Await, useJson, useLoaded } from "../loading";
 import { diffPlace, go } from "../place";
 import { Bytes } from "./bytes";
@@ -9,7 +10,9 @@ import { Files } from "./files";
 import { Message } from "./message";
 import { Tensors } from "./tensors";
 
-const TABS = { bytes: "Bytes", tensors: "Tensors", message: "Message", files: "Files" } as const;
+const Records = lazily(async () => (await import("./records")).Records);
+
+const TABS = { bytes: "Bytes", tensors: "Tensors", message: "Message", records: "Records", files: "Files" } as const;
 type Tab = keyof typeof TABS;
 
 export function Model({ store: ref, tab }: { store: string; tab: string }) {
@@ -18,7 +21,8 @@ export function Model({ store: ref, tab }: { store: string; tab: string }) {
 }
 
 function Shown({ store, name, tab }: { store: Store; name: string; tab: string }) {
-  const tabs = (Object.keys(TABS) as Tab[]).filter((each) => store.root !== null || each === "files");
+  const tabs = (Object.keys(TABS) as Tab[]).filter((each) =>
+    each === "files" || (each === "records" ? !store.chunks || tab === "records" : store.root !== null));
   const chosen = tabs.find((each) => each === tab) ?? (store.chunks ? "bytes" : store.root ? "tensors" : "files");
   const place = (each: Tab) => `/m/${encodeURIComponent(name)}/${each}`;
   const key = (event: KeyboardEvent) => {
@@ -41,6 +45,7 @@ function Shown({ store, name, tab }: { store: Store; name: string; tab: string }
         {chosen === "bytes" && <Bytes store={store} />}
         {chosen === "tensors" && <Tensors store={store} />}
         {chosen === "message" && <Message store={store} />}
+        {chosen === "records" && <Records store={store} />}
         {chosen === "files" && <Files store={store} />}
       </section>
     </>

@@ -1,0 +1,130 @@
+/** The records of a stream: a table of their numbers and sizes, and one of them as text or JSON. */
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Failure, get, view, type Node, type Page, type Records as Summary, type Store } from "../api";
+import { bytes, whole } from "../format";
+import { Await, useJson, useLoaded } from "../loading";
+import { Rows, type Column } from "../parts/rows";
+import { useParameter } from "../place";
+
+const PAGE = 200;
+/** Bytes shown of a record whose type is unknown. */
+const RAW = 1024;
+const FORMS = { "text/plain": "Text", "application/json": "JSON" } as const;
+type Form = keyof typeof FORMS;
+
+export function Records({ store }: { store: Store }) {
+  const [file, setFile] = useParameter("file");
+  const shards = useJson<Summary>(!file && store.files.length > 1 ? null : view(store.id, ["records"], { file, summary: "true" }));
+  return (
+    <>
+      {store.files.length > 1 && (
+        <form class="filters" onSubmit={(event) => event.preventDefault()}>
+          <select aria-label="File" value={file} onChange={(event) => setFile(event.currentTarget.value, true)}>
+            <option value="">Choose a stream …</option>
+            {store.files.map((each) => <option key={each.path} value={each.path}>{each.path}</option>)}
+          </select>
+        </form>
+      )}
+      <Await of={shards}>{(stream) => <Shown key={stream.file} store={store} stream={stream} />}</Await>
+    </>
+  );
+}
+
+function Shown({ store, stream }: { store: Store; stream: Summary }) {
+  const [from, setFrom] = useParameter("from");
+  const [chosen, setChosen] = useParameter("record");
+  const [typed, setTyped] = useState("");
+  const last = Math.max(stream.count - 1, 0);
+  const first = Math.min(Number.parseInt(from || "0", 10) || 0, last);
+  const page = useJson<Page<Node>>(view(store.id, ["tree"], { file: stream.file, path: "records", cursor: first || null, limit: PAGE }));
+  const at = (number: number) => setFrom(number > 0 ? String(Math.min(number, last)) : "", true);
+  const jump = (event: Event) => {
+    event.preventDefault();
+    const number = Math.min(Math.max(Number.parseInt(typed, 10) || 0, 0), last);
+    at(number);
+    setChosen(String(number));
+  };
+  return (
+    <>
+      <form class="filters jump" onSubmit={jump}>
+        <input type="number" inputMode="numeric" min={0} max={last} placeholder={`Number, 0 to ${whole(last)}`} aria-label="Number of a record"
+          value={typed} onInput={(event) => setTyped(event.currentTarget.value)} />
+        <button type="submit">Go</button>
+        <button type="button" disabled={first === 0} onClick={() => at(first - PAGE)}>Earlier</button>
+        <button type="button" disabled={first + PAGE >= stream.count} onClick={() => at(first + PAGE)}>Later</button>
+        <span class="soft" role="status">
+          {whole(stream.count)} records · {bytes(stream.size)} · {stream.framing} · {stream.type ?? "of an unknown type"}
+        </span>
+      </form>
+      {stream.fault && <p class="warn">The stream ends in damage: {stream.fault}</p>}
+      <div class={chosen ? "both drawn" : ""}>
+        <Await of={page}>
+          {({ items }) => (
+            <Rows key={items[0]?.path} rows={items} columns={columnsOf(items)} label="Records" keyOf={numberOf} chosen={chosen}
+              sort="" onSort={() => undefined} onChoose={(row) => setChosen(numberOf(row), true)} />
+          )}
+        </Await>
+        {chosen && <Drawer key={chosen} store={store} stream={stream} number={chosen} onClose={() => setChosen("")} />}
+      </div>
+    </>
+  );
+}
+
+const numberOf = (row: Node): string => row.path.replace(/\D/g, "");
+
+function columnsOf(items: readonly Node[]): Column<Node>[] {
+  const largest = Math.max(...items.map((row) => row.size), 1);
+  return [
+    { name: "number", title: "Number", right: true, show: (row) => whole(Number(numberOf(row))) },
+    { name: "length", title: "Beside the largest here", show: (row) => <meter class="share" min={0} max={largest} value={row.size} aria-hidden="true" /> },
+    { name: "size", title: "Size", right: true, show: (row) => bytes(row.size) },
+  ];
+}
+
+function Drawer({ store, stream, number, onClose }: { store: Store; stream: Summary; number: string; onClose: () => void }) {
+  const [form, setForm] = useState<Form>("text/plain");
+  const box = useRef<HTMLElement>(null);
+  useEffect(() => box.current?.focus(), []);
+  const raw = view(store.id, ["records", number], { file: stream.file });
+  const short = view(store.id, ["merge"], { file: stream.file, path: `records[${number}]`, omit_larger_than: "1KiB" });
+  const shown = useLoaded(`${form} ${short}`, (signal) => (stream.type === null ? hexOf(raw, signal) : textOf(short, form, raw, signal)));
+  return (
+    <aside class="drawer" ref={box} tabIndex={-1} aria-label="Record" onKeyDown={(event) => { if (event.key === "Escape") onClose(); }}>
+      <button type="button" class="plain close" aria-label="Close" onClick={onClose}>✕</button>
+      <h2>Record {whole(Number(number))}</h2>
+      <p class="path">
+        {stream.type !== null && (
+          <select aria-label="Form" value={form} onChange={(event) => setForm(event.currentTarget.value as Form)}>
+            {Object.entries(FORMS).map(([type, name]) => <option key={type} value={type}>{name}</option>)}
+          </select>
+        )}
+        <a class="tag" href={raw} download>as it is</a>
+      </p>
+      <Await of={shown}>{(text) => <pre class="message" tabIndex={0} dir="auto" aria-label="The record">{text}</pre>}</Await>
+      <p class="soft">{stream.type === null ? `The first ${RAW} bytes at most.` : "Fields of more than 1 KiB are left out."}</p>
+    </aside>
+  );
+}
+
+async function textOf(place: string, form: Form, raw: string, signal: AbortSignal): Promise<string> {
+  try {
+    const text = await (await get(place, signal, form)).text();
+    return form === "application/json" ? JSON.stringify(JSON.parse(text), null, 2) : text;
+  } catch (error) {
+    // A type that a stream declares may be unknown to the service.
+    if (!(error instanceof Failure) || error.status !== 406) throw error;
+    return hexOf(raw, signal);
+  }
+}
+
+/** The first bytes of a record in rows of sixteen, read as a range. */
+async function hexOf(place: string, signal: AbortSignal): Promise<string> {
+  const answer = await get(place, signal, "*/*", { range: `bytes=0-${RAW - 1}` }).catch((error: unknown) => {
+    if (error instanceof Failure && error.status === 416) return null; // an empty record
+    throw error;
+  });
+  const found = answer ? new Uint8Array(await answer.arrayBuffer()) : new Uint8Array();
+  const rows = Array.from({ length: Math.ceil(found.length / 16) }, (_, n) => [...found.subarray(16 * n, 16 * n + 16)]);
+  return rows.map((row, n) => `${(16 * n).toString(16).padStart(4, "0")}  ${row.map((each) => each.toString(16).padStart(2, "0")).join(" ")}`).join("\n");
+}
