@@ -82,7 +82,10 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
         routes=app.routes,
         tags=[
             {"name": "spaces", "description": "Stores, tags and schemas behind a wall, below `/spaces/{space}`."},
-            {"name": "webhooks", "description": "Addresses that a space tells of its changes, and what was sent to each."},
+            {
+                "name": "webhooks",
+                "description": "Addresses that a space tells of its changes, and what was sent to each.",
+            },
             {"name": "tokens", "description": "Who may do what in a space."},
             {"name": "stores", "description": "Immutable sets of files, one of which may be the root proto."},
             {"name": "uploads", "description": "Uploads that survive interruptions: tus 1.0, and the IETF draft."},
