@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -99,16 +100,56 @@ def test_failures_have_the_form_of_mlflow(
     assert told.json()["message"]
 
 
-def test_a_closed_service_gives_the_credential_of_the_caller_back_to_it(tmp_path: Path) -> None:
+@pytest.fixture
+def closed(tmp_path: Path) -> Iterator[tuple[httpx.Client, dict[str, str]]]:
+    """A client of a service that asks for tokens, and the headers of one who may do everything."""
     settings = Settings(storage=tmp_path.as_uri(), space_watermark_bytes=0, auth="tokens")
     app = create_app(settings)
     with live_server(uvicorn_config(app, settings)) as live, httpx.Client(base_url=live.url) as client:
         assert app.services.first_token is not None
-        headers = bearer(app.services.first_token.text)
-        assert client.put(f"{RUN}/f", content=b"secret").json()["error_code"] == "UNAUTHENTICATED"
-        assert client.put(f"{RUN}/f", content=b"secret", headers=headers).status_code == 200
-        plan = client.get(f"{BASE}/presigned/7/run/artifacts/f", headers=headers).json()
-        assert client.get(plan["url"]).status_code == 401
-        got = client.get(plan["url"], headers=plan["headers"])
-        assert got.content == b"secret"
+        yield client, bearer(app.services.first_token.text)
+
+
+def test_a_planned_download_is_a_signed_url_and_tells_no_credential(
+    closed: tuple[httpx.Client, dict[str, str]],
+) -> None:
+    client, headers = closed
+    assert client.put(f"{RUN}/f", content=b"secret").json()["error_code"] == "UNAUTHENTICATED"
+    for name in ("f", "a%20b%C3%BC"):
+        assert client.put(f"{RUN}/{name}", content=b"secret", headers=headers).status_code == 200
+        told = client.get(f"{BASE}/presigned/7/run/artifacts/{name}", headers=headers)
+        assert headers["authorization"].partition(" ")[2] not in told.text
+        plan = told.json()
+        assert plan["headers"] == {}
+        got = client.get(plan["url"], headers={"range": "bytes=1-3"})
+        assert (got.status_code, got.content) == (206, b"ecr"), got.text
         assert "private" in got.headers["cache-control"]
+        assert client.get(plan["url"].replace(f"/{name}?", "/g?")).status_code == 401
+        assert client.put(plan["url"], content=b"x").status_code == 401
+
+
+def test_parts_go_to_signed_urls_each_for_its_own_number(closed: tuple[httpx.Client, dict[str, str]]) -> None:
+    client, headers = closed
+    told = client.post(f"{BASE}/mpu/create/run", json={"path": "f", "num_parts": 2}, headers=headers)
+    assert headers["authorization"].partition(" ")[2] not in told.text
+    begun, sent = told.json(), []
+    for part in begun["credentials"]:
+        assert part["headers"] == {}
+        number = part["part_number"]
+        changed = part["url"].replace(f"number={number}", "number=7")
+        assert client.put(changed, content=b"x").status_code == 401
+        assert client.get(part["url"]).status_code in {401, 405}
+        put = client.put(part["url"], content=b"part%d" % number)
+        assert put.status_code == 200, put.text
+        sent.append({"part_number": number, "etag": put.headers["etag"]})
+    done = {"path": "f", "upload_id": begun["upload_id"], "parts": sent}
+    assert client.post(f"{BASE}/mpu/complete/run", json=done).status_code == 401
+    assert client.post(f"{BASE}/mpu/complete/run", json=done, headers=headers).status_code == 200
+    assert client.get(f"{BASE}/artifacts/run/f", headers=headers).content == b"part1part2"
+
+
+def test_whoever_can_sign_nothing_gets_its_own_credential_back(client: httpx.Client) -> None:
+    client.put(f"{RUN}/f", content=b"open")
+    headers = {"authorization": "Basic Z2F0ZTpvZiBhIHByb3h5"}
+    plan = client.get(f"{BASE}/presigned/7/run/artifacts/f", headers=headers).json()
+    assert {name.lower(): value for name, value in plan["headers"].items()} == headers

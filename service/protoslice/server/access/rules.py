@@ -165,7 +165,7 @@ RULES: Final[Mapping[str, Rule]] = {
     f"PUT {_MLFLOW}/artifacts/{{name:path}}": _COMMIT,
     f"DELETE {_MLFLOW}/artifacts/{{name:path}}": _CUT,
     f"GET {_MLFLOW}/presigned/{{name:path}}": _READ,
-    f"PUT {_MLFLOW}/parts/{{session}}/{{name:path}}": _COMMIT,
+    f"PUT {_MLFLOW}/parts/{{session}}/{{name:path}}": Rule(Scope.WRITE, TagPlace.REPOSITORY, signed=True),
     **{f"POST {_MLFLOW}/mpu/{step}/{{name:path}}": _COMMIT for step in ("create", "complete", "abort")},
     # OCI registries, whose clients send the token as the password of Basic.
     "GET /v2/": _READ,

@@ -25,7 +25,7 @@ router = APIRouter(route_class=MlflowRoute, include_in_schema=False)
 
 _PARTS: Final = BASE + "/parts"
 _UNKEPT: Final = {"cache-control": "no-store"}
-"""Answers that hold the caller's credential."""
+"""Answers that hold a permission."""
 Session = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
 
@@ -52,27 +52,35 @@ class SentParts(BaseModel):
 
 
 @router.get(BASE + "/presigned/{name:path}")
-async def plan_download(request: Request, drafts: Artifacts, name: Encoded) -> Response:
+async def plan_download(request: Request, services: Given, drafts: Artifacts, name: Encoded) -> Response:
     """Tell where an artifact is read by range, and with which headers."""
     file = await drafts.get(name)
-    url = _absolute(request, f"{BASE}/artifacts/{request.path_params['name']}")
-    return JSONResponse({"url": url, "headers": _permission(request), "file_size": file.size}, headers=_UNKEPT)
+    plain = _absolute(request, f"{BASE}/artifacts/{request.path_params['name']}")
+    url = services.signed("GET", plain)
+    headers = _permission(request, signed=url != plain)
+    return JSONResponse({"url": url, "headers": headers, "file_size": file.size}, headers=_UNKEPT)
 
 
 @router.post(BASE + "/mpu/create/{name:path}")
 async def begin_upload(request: Request, services: Given, body: WantedParts) -> Response:
     """Begin the upload of a file in parts; nothing is kept before the first part comes."""
-    session, headers = new_session(), _permission(request)
+    session = new_session()
     at = _absolute(request, f"{_PARTS}/{session}/{request.path_params['name']}")
+    signs = services.signed("PUT", at) != at
+    headers = _permission(request, signed=signs)
+
+    def url_of_part(number: int) -> str:
+        url = f"{at}?number={number}"
+        return services.signed("PUT", url) if signs else url
 
     def planned() -> bytes:
         parts = [
-            {"url": f"{at}?number={number}", "part_number": number, "headers": headers}
+            {"url": url_of_part(number), "part_number": number, "headers": headers}
             for number in range(1, body.num_parts + 1)
         ]
         return encoded({"upload_id": session, "credentials": parts})
 
-    told = await services.stores.worker.sized(300 * body.num_parts, planned)
+    told = await services.stores.worker.sized(500 * body.num_parts, planned)
     return Response(told, headers=_UNKEPT, media_type="application/json")
 
 
@@ -116,7 +124,10 @@ def _absolute(request: Request, path: str) -> str:
     return f"{request.url.scheme}://{request.url.netloc}{url_of(request.scope, path)}"
 
 
-def _permission(request: Request) -> dict[str, str]:
-    """The caller's own credential, which its client does not send by itself where these answers lead it."""
-    found = read_fields(request.scope).get(b"authorization")
+def _permission(request: Request, *, signed: bool) -> dict[str, str]:
+    """Headers for the URLs of an answer; none where they are `signed`.
+
+    Clients send no credential of their own to these URLs. A caller who can sign nothing, as with a JWT, gets its own.
+    """
+    found = None if signed else read_fields(request.scope).get(b"authorization")
     return {} if found is None else {"Authorization": found}
