@@ -21,7 +21,7 @@ from protoslice.server.transport.uvicorn_config import uvicorn_config
 CALLS = Path(__file__).parent / "interop/engine_calls.py"
 OURS = ("httpx>=0.28,<0.29", "urllib3>=2.5", "fsspec", "protobuf", "numpy")
 """Packages that our client needs; it comes from the checkout."""
-ENGINES = {"ray": "ray[data]==2.60.0", "torch": "torch==2.15.0"}
+ENGINES = {"array_record": "array_record==0.8.6", "ray": "ray[data]==2.60.0", "torch": "torch==2.15.0"}
 
 
 def main() -> int:

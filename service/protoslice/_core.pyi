@@ -38,6 +38,7 @@ __all__ = [
     "crc32c",
     "first_bad_block",
     "first_piece",
+    "chunked",
     "index_records",
     "index_source",
     "read_cached",
@@ -117,6 +118,7 @@ class RecordScanner:
     def jump(self) -> int: ...
     def finish(self, size: int) -> bytes: ...
 
+def chunked(stream: Rope, sources: Sources, framing: str, *, limits: Limits | None = None) -> Rope: ...
 def index_records(
     sources: Sources,
     framing: str,

@@ -1,8 +1,9 @@
-"""Calls of engines over records of a store: Ray Data and PyTorch, in processes of their own."""
+"""Calls of engines over records of a store: ArrayRecord, Ray Data and PyTorch, in processes of their own."""
 
 from __future__ import annotations
 
 import os
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from tests.interop.engine_records import COUNT, record
@@ -49,5 +50,19 @@ def torch_data() -> None:
     print(f"torch {torch.__version__}: without workers and with two: fine")
 
 
+def array_record() -> None:
+    """The reader of ArrayRecord has all records of a file that the service made, in any order."""
+    from array_record.python.array_record_module import ArrayRecordReader
+
+    with Client(URL) as client, NamedTemporaryFile(suffix=".array_record") as file:
+        client.download("engines", file.name, part="records?format=array_record")
+        reader: Any = ArrayRecordReader(file.name)
+        assert reader.num_records() == COUNT
+        numbers = range(COUNT - 1, 0, -997)
+        assert reader.read([*numbers]) == [*map(record, numbers)]
+        assert reader.read_all() == [*map(record, range(COUNT))]
+    print("array_record: a file of the service's: fine")
+
+
 if __name__ == "__main__":
-    {"ray": ray_data, "torch": torch_data}[os.environ["ENGINE"]]()
+    {"array_record": array_record, "ray": ray_data, "torch": torch_data}[os.environ["ENGINE"]]()

@@ -61,6 +61,6 @@ def test_a_footer_that_is_damaged_names_the_framing_that_reads_without_it() -> N
         protoslice.records(bytes(whole[:60_000]), framing="array_record")
 
 
-def test_records_are_not_given_out_as_array_record() -> None:
-    with pytest.raises(Unsupported, match="not given out as array_record"):
-        protoslice.records(stored("default")).rope("array_record")
+def test_records_are_not_given_out_compressed() -> None:
+    with pytest.raises(Unsupported, match="not given out as tfrecord_gzip"):
+        protoslice.records(stored("default")).rope("tfrecord_gzip")

@@ -49,7 +49,7 @@ mod _core {
     #[pymodule_export]
     use super::limits::Limits;
     #[pymodule_export]
-    use super::records::{RecordScanner, Records, index_records};
+    use super::records::{RecordScanner, Records, chunked, index_records};
     #[pymodule_export]
     use super::riegeli::{RiegeliReader, RiegeliWriter};
     #[pymodule_export]

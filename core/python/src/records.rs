@@ -51,6 +51,40 @@ impl RecordScanner {
     }
 }
 
+/// Form in which records are taken for an answer in `framing`: a file of chunks is made of framed records.
+fn form_of(framing: Option<Framing>) -> Form {
+    framing.map_or(Form::Bare, |framing| Form::Framed(if framing.is_chunked() { records::MADE_OF } else { framing }))
+}
+
+/// `stream`, over `sources`, as the file of chunks that `framing` asks for, if it asks for one.
+fn in_chunks(
+    stream: wire::Rope,
+    sources: &Sources,
+    framing: Option<Framing>,
+    limits: &wire::Limits,
+) -> wire::Result<wire::Rope> {
+    match framing.filter(|framing| framing.is_chunked()) {
+        Some(framing) => sources.with(Some(&stream), |bytes| records::chunked(&stream, bytes, framing, limits)),
+        None => Ok(stream),
+    }
+}
+
+/// `stream`, a rope over `sources` of records with lengths of eight bytes, as a file in `framing`: riegeli or ArrayRecord.
+/// Reads all of it for the checksums of chunks; `LimitExceeded` for more bytes than `limits.held`.
+#[pyfunction]
+#[pyo3(signature = (stream, sources, framing, *, limits=None))]
+pub(crate) fn chunked(
+    py: Python<'_>,
+    stream: &Bound<'_, Rope>,
+    sources: &Bound<'_, Sources>,
+    framing: &str,
+    limits: Option<&Bound<'_, Limits>>,
+) -> PyResult<Rope> {
+    let (stream, sources, limits) = (stream.get().0.clone(), sources.get(), limits::of(limits));
+    let made = framing_of(framing).and_then(|framing| py.detach(|| in_chunks(stream, sources, Some(framing), &limits)));
+    made.map(Rope).map_err(|error| errors::raise(py, error))
+}
+
 /// The saved index of the first source. Reads the heads of records; `progress` is called periodically with the bytes
 /// seen and the total. `behind`, a saved index of the source's beginning, is gone on with: nothing that it knows is
 /// read again.
@@ -150,8 +184,10 @@ impl Records {
         let sources = sources.get();
         let ranges: Vec<_> = ranges.into_iter().map(|(start, stop)| start..stop).collect();
         let rope = form.map(framing_of).transpose().and_then(|framing| {
-            let form = framing.map_or(Form::Bare, Form::Framed);
-            py.detach(|| sources.with(None, |source| self.0.ropes(source, &ranges, form)))
+            py.detach(|| {
+                let stream = sources.with(None, |source| self.0.ropes(source, &ranges, form_of(framing)))?;
+                in_chunks(stream, sources, framing, self.0.limits())
+            })
         });
         rope.map(Rope).map_err(|error| errors::raise(py, error))
     }
@@ -176,7 +212,6 @@ impl Records {
             (sources.get(), schema.map(|schema| Arc::clone(schema.get().table())).unwrap_or_default());
         let ranges: Vec<_> = ranges.into_iter().map(|(start, stop)| start..stop).collect();
         let rope = form.map(framing_of).transpose().and_then(|framing| {
-            let form = framing.map_or(Form::Bare, Form::Framed);
             let limits = *self.0.limits();
             let path = Path::parse(path, &limits)?;
             let paths = fields.map(|fields| fields.iter().map(|field| Path::parse(field, &limits)).collect());
@@ -185,7 +220,8 @@ impl Records {
                 let mask = paths.map(|paths| Mask::new(&paths)).transpose()?;
                 let root = root.and_then(|root| table.type_named(root));
                 let view = RecordView { schema: &table, root, path: &path, mask: mask.as_ref(), omit };
-                sources.with(None, |source| self.0.views(source, &ranges, form, &view))
+                let stream = sources.with(None, |source| self.0.views(source, &ranges, form_of(framing), &view))?;
+                in_chunks(stream, sources, framing, &limits)
             })
         });
         rope.map(Rope).map_err(|error| errors::raise(py, error))

@@ -6,7 +6,7 @@ mod common;
 use common::streams::{FRAMINGS, framed as stream};
 use common::{Bytes, corpus};
 use proptest::prelude::*;
-use wire::records::{Form, Framing, Index, Reading, Scanner, index_behind, index_source};
+use wire::records::{Form, Framing, Index, MADE_OF, Reading, Scanner, chunked, index_behind, index_source};
 use wire::source::{RopeSource, Source};
 use wire::{Kind, Limits};
 
@@ -231,6 +231,24 @@ fn an_index_beyond_its_limit_is_refused() {
     let error = index_source(Framing::Delimited, &Bytes(&data), &limits).unwrap_err();
     assert_eq!(error.kind(), Kind::Limit);
     assert!(error.message().contains("shards"), "{error}");
+}
+
+#[test]
+fn files_of_chunks_are_read_by_the_crate() {
+    let sizes = [0usize, 1, 300, 70_000, 65_470, 0, 2 << 20, 5];
+    let all: Vec<Vec<u8>> = sizes.iter().cycle().take(40).map(|size| vec![*size as u8; *size]).collect();
+    let data = stream(MADE_OF, &all);
+    let whole = wire::Rope::extent(wire::SourceId(0), 0, data.len() as u64);
+    let rope = chunked(&whole, &Bytes(&data), Framing::Riegeli, &Limits::default()).unwrap();
+    let source = Bytes(&data);
+    let sources: [&dyn Source; 1] = [&source];
+    let file = RopeSource::new(&rope, &sources).read(0, rope.len() as usize).unwrap().into_owned();
+    let mut reader = riegeli::RecordReader::new(std::io::Cursor::new(&file), riegeli::ReaderOptions::new()).unwrap();
+    let mut read = Vec::new();
+    while let Some(record) = reader.read_record().unwrap() {
+        read.push(record.to_vec());
+    }
+    assert_eq!(read, all);
 }
 
 #[test]

@@ -30,10 +30,16 @@ FRAMINGS: Final[tuple[Framing, ...]] = get_args(Framing)
 CHUNKED: Final[frozenset[Framing]] = frozenset({"riegeli", "array_record"})
 """Framings whose records lie in chunks."""
 
-DECODED: Final[frozenset[Framing]] = CHUNKED | {"tfrecord_gzip", "tfrecord_zlib"}
-"""Framings whose records have to be decoded: they are read, not written."""
+DEFLATED: Final[frozenset[Framing]] = frozenset({"tfrecord_gzip", "tfrecord_zlib"})
+"""Framings of compressed files: they are read, not written."""
 
-WRITTEN: Final = tuple(framing for framing in FRAMINGS if framing not in DECODED)
+DECODED: Final = CHUNKED | DEFLATED
+"""Framings whose records have to be decoded."""
+
+SUMMED: Final[frozenset[Framing]] = CHUNKED | {"tfrecord"}
+"""Framings that write checksums of records, which have to be read for them."""
+
+WRITTEN: Final = tuple(framing for framing in FRAMINGS if framing not in DEFLATED)
 """Framings that records are given out in."""
 
 MEDIA_TYPES: Final[dict[str, str]] = {

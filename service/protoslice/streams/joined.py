@@ -62,12 +62,12 @@ class JoinedRecords:
         parts, pieces, held = list[_core.Rope](), 0, 0
         for number, within in self._split(ranges):
             shard = self.shards[number]
-            rope = shard.records.rope(_core.Sources([shard.source]), within, form)
+            rope = shard.records.rope(_core.Sources([shard.source]), within, _framed(form))
             pieces, held = pieces + rope.piece_count, held + _literal(rope)
             if pieces > self._pieces or held > self._held:
                 raise LimitExceeded("so many records are more than one answer holds: ask for fewer at a time")
             parts.append(self._moved(rope, number))
-        return _core.Rope(parts)
+        return self._in_chunks(_core.Rope(parts), sources, form)
 
     def views(
         self,
@@ -89,8 +89,9 @@ class JoinedRecords:
         parts = []
         for number, within in split:
             read = _core.Sources([self.shards[number].source])
-            parts.append(self.shards[number].records.views(read, within, form, schema, root, path, fields, omit))
-        return _core.Rope(parts)
+            records = self.shards[number].records
+            parts.append(records.views(read, within, _framed(form), schema, root, path, fields, omit))
+        return self._in_chunks(_core.Rope(parts), sources, form)
 
     def read(self, sources: _core.Sources, start: int, stop: int, most: int) -> list[bytes]:
         """See `_core.Records.read`; those of one shard at most."""
@@ -124,9 +125,20 @@ class JoinedRecords:
         if held:
             yield last, held
 
+    def _in_chunks(self, stream: _core.Rope, sources: _core.Sources, form: str | None) -> _core.Rope:
+        """`stream` as a file in `form`, if that has chunks, which are of records of all shards."""
+        if form not in CHUNKED:
+            return stream
+        return _core.chunked(stream, sources, form, limits=_core.Limits(pieces=self._pieces, held=self._held))
+
     def _moved(self, rope: _core.Rope, number: int) -> _core.Rope:
         """`rope` over the only source of a shard as one over the sources of all."""
         return rope.through(0, _core.Rope([(number, 0, self.shards[number].source.size)]))
+
+
+def _framed(form: str | None) -> str | None:
+    """Framing of the parts that an answer in `form` is made of."""
+    return "u64le" if form in CHUNKED else form
 
 
 AnyRecords = _core.Records | JoinedRecords

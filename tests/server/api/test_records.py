@@ -148,7 +148,7 @@ def test_a_store_of_several_files_wants_the_name_of_one(client: httpx.Client) ->
         ("?n=1,,2", 400, "invalid-input"),
         ("?n=500", 404, "not-found"),
         ("?format=csv", 400, "invalid-input"),
-        ("?format=riegeli", 422, "unsupported"),
+        ("?format=tfrecord_gzip", 422, "unsupported"),
     ],
 )
 def test_what_cannot_be_is_a_problem(client: httpx.Client, url: str, query: str, status: int, slug: str) -> None:

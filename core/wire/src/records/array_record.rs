@@ -1,20 +1,27 @@
-//! Index of an ArrayRecord file: a riegeli file whose footer says where its chunks lie.
+//! Index and footer of an ArrayRecord file: a riegeli file whose footer says where its chunks lie.
 //!
 //! The last block begins with a chunk that says where the footer chunk is; the first record of that is a description, and
 //! each of the others the offset and the record count of one chunk. So an index takes three reads, whatever the count.
 
+use super::chunked::Place;
 use super::index::{Builder, Index};
 use crate::error::{Kind, Result, WireError};
 use crate::fields::Fields;
 use crate::header::Wire;
 use crate::limits::Limits;
-use crate::riegeli::{self, Decoded};
+use crate::riegeli::{self, ChunkKind, Decoded, Framer, Hasher};
+use crate::rope::Rope;
 use crate::source::Source;
+use crate::varint;
 
 /// Bytes of the block that the last chunk begins.
 const LAST_BLOCK: u64 = 1 << 16;
 const MAGIC: u64 = 0x7193_0e70_4fda_e05e;
 const VERSION: u64 = 1;
+/// Field 1, the description in the footer's first record, and field 4 of it, the writer's options.
+const DESCRIPTION_TAG: u8 = 1 << 3 | 2;
+const OPTIONS_TAG: u8 = 4 << 3 | 2;
+const OPTIONS: &[u8] = b"group_size:1,transpose:false,pad_to_block_boundary:false,uncompressed";
 
 /// The index of all of `source`; `Corrupt` for a footer that is damaged or does not fit together.
 pub(super) fn index(source: &dyn Source, limits: &Limits) -> Result<Index> {
@@ -46,6 +53,47 @@ pub(super) fn index(source: &dyn Source, limits: &Limits) -> Result<Index> {
         return Err(damaged(footer_at, "it counts other chunks or records than it lists"));
     }
     Ok(index)
+}
+
+/// Appends to `file`, whose records lie in `chunks`, what says so: the footer chunk, and the last block.
+pub(super) fn footer(chunks: &[Place], file: &mut Framer) -> Result<()> {
+    let records = chunks.iter().map(|chunk| chunk.records).sum();
+    let mut first = message(&[VERSION, chunks.len() as u64, records]);
+    // What its own writer would have been told, for readers that show it.
+    first.extend([vec![OPTIONS_TAG, OPTIONS.len() as u8], OPTIONS.to_vec()].concat());
+    let mut described = vec![DESCRIPTION_TAG];
+    varint::write(first.len() as u64, &mut described);
+    described.extend(first);
+    let places = chunks.iter().map(|chunk| message(&[chunk.offset, chunk.size, chunk.records]));
+    let footer_at = put(&std::iter::once(described).chain(places).collect::<Vec<_>>(), file)?;
+    file.pad_to_block()?;
+    let end = message(&[footer_at, MAGIC]);
+    // Three times, as its own writer does: a reader takes one that is sound.
+    put(&[end.clone(), end.clone(), end], file)?;
+    file.pad_to_block()
+}
+
+/// Appends a chunk of `records`; returns its position.
+fn put(records: &[Vec<u8>], file: &mut Framer) -> Result<u64> {
+    let (mut sizes, mut data) = (Vec::new(), vec![0]);
+    records.iter().for_each(|record| varint::write(record.len() as u64, &mut sizes));
+    varint::write(sizes.len() as u64, &mut data);
+    data.append(&mut sizes);
+    let values = records.concat();
+    let mut hasher = Hasher::default();
+    hasher.update(&data);
+    hasher.update(&values);
+    file.chunk(ChunkKind::Simple, &data, &Rope::literal(&values), records.len() as u64, hasher.finish())
+}
+
+/// The message of `values` as fields 1, 2 and so on.
+fn message(values: &[u64]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (value, tag) in values.iter().zip((8u8..).step_by(8)) {
+        bytes.push(tag);
+        varint::write(*value, &mut bytes);
+    }
+    bytes
 }
 
 fn chunk(source: &dyn Source, at: u64, limits: &Limits) -> Result<Decoded> {

@@ -95,7 +95,7 @@ impl Framing {
 
     /// True if records can be given out in the framing.
     pub fn is_written(self) -> bool {
-        !self.is_chunked() && self.wrapper().is_none()
+        self.wrapper().is_none()
     }
 
     /// The framing of the stream inside.

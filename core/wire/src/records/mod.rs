@@ -2,10 +2,12 @@
 //!
 //! [`framing`] knows the heads, [`scanner`] indexes a stream as its bytes pass, [`index`] is where each record lies in
 //! one or two bytes for each, [`chunks`] the same for riegeli files, whose records are
-//! numbered chunk by chunk, and [`array_record`] for those with a footer.
+//! numbered chunk by chunk, and [`array_record`] for those with a footer;
+//! [`chunked`] makes files of both kinds.
 
 mod array_record;
 pub mod batch;
+pub mod chunked;
 pub mod chunks;
 pub mod framing;
 pub mod index;
@@ -16,6 +18,7 @@ pub mod scanner;
 pub mod views;
 
 pub use batch::Batch;
+pub use chunked::{MADE_OF, chunked};
 pub use framing::Framing;
 pub use index::{Fault, Index, Place};
 pub use output::{Form, Reading};

@@ -1,6 +1,6 @@
-//! Framing of ropes as a riegeli file: uncompressed, each record in a chunk of its own.
+//! Framing of ropes as a riegeli file of uncompressed chunks.
 
-use super::header::{BlockHeader, ChunkHeader, ChunkKind, Hasher, signature};
+use super::header::{BlockHeader, ChunkHeader, ChunkKind, Hasher, hash, signature};
 use super::layout::{self, CHUNK_HEADER};
 use crate::error::{Kind, Result, WireError};
 use crate::limits::Limits;
@@ -26,7 +26,7 @@ pub fn record_hasher(len: u64) -> Hasher {
     hasher
 }
 
-/// Builds a file of records, one chunk each. The rest of the file is literals of the rope: the signature, the headers
+/// Builds a file of records. The rest of the file is literals of the rope: the signature, the headers
 /// of blocks and chunks, and the few bytes before each record.
 #[derive(Debug)]
 pub struct Framer {
@@ -43,22 +43,38 @@ impl Framer {
 
     /// Appends `record` and returns its numeric position. `hash` is that of its chunk's data, see [`record_hasher`].
     pub fn push(&mut self, record: &Rope, hash: u64) -> Result<u64> {
-        let begin = self.rope.len();
-        let prefix = prefix(record.len());
-        let data_size = record.len().checked_add(prefix.len() as u64).ok_or_else(too_long)?;
-        let header =
-            ChunkHeader { data_size, data_hash: hash, kind: ChunkKind::Simple, records: 1, decoded_size: record.len() };
-        let end = layout::chunk_end(begin, data_size, 1).ok_or_else(too_long)?;
+        self.chunk(ChunkKind::Simple, &prefix(record.len()), record, 1, hash)
+    }
+
+    /// Appends a chunk of `records` records, whose data are `front` and then `values`, and returns its position. `hash`
+    /// is that of the data.
+    pub fn chunk(&mut self, kind: ChunkKind, front: &[u8], values: &Rope, records: u64, hash: u64) -> Result<u64> {
+        let begin = layout::round_up(self.rope.len()).ok_or_else(too_long)?;
+        let data_size = values.len().checked_add(front.len() as u64).ok_or_else(too_long)?;
+        let decoded_size = if kind == ChunkKind::Simple { values.len() } else { 0 };
+        let header = ChunkHeader { data_size, data_hash: hash, kind, records, decoded_size };
+        let end = layout::chunk_end(begin, data_size, records).ok_or_else(too_long)?;
         let mut chunk = Chunk { rope: &mut self.rope, begin, end };
         chunk.literal(&header.encode())?;
-        chunk.literal(&prefix)?;
-        for piece in record.pieces() {
+        chunk.literal(front)?;
+        for piece in values.pieces() {
             chunk.piece(piece)?;
         }
-        // An empty record at the end of a block: the chunk may not end inside the next block's header.
+        // Many short records, or an empty one at the end of a block: each takes a position of the file.
         let rest = layout::distance(begin, end).saturating_sub(data_size.saturating_add(CHUNK_HEADER));
         chunk.literal(&vec![0; usize::try_from(rest).unwrap_or(0)])?;
         Ok(begin)
+    }
+
+    /// Appends padding up to the next block.
+    pub fn pad_to_block(&mut self) -> Result<()> {
+        let at = self.rope.len();
+        let mut end = at.checked_next_multiple_of(layout::BLOCK).ok_or_else(too_long)?;
+        if layout::distance(at, end) < CHUNK_HEADER {
+            end = end.checked_add(layout::BLOCK).ok_or_else(too_long)?;
+        }
+        let zeros = vec![0; usize::try_from(layout::distance(at, end).saturating_sub(CHUNK_HEADER)).unwrap_or(0)];
+        self.chunk(ChunkKind::Padding, &zeros, &Rope::default(), 0, hash(&zeros)).map(|_| ())
     }
 
     /// Length of the file so far.

@@ -23,7 +23,7 @@ from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import StoredFile
 from protoslice.stores.reading.record_indexes import RecordIndexes
 from protoslice.streams.choice import WHOLE, RecordChoice, RecordPart
-from protoslice.streams.framing import DECODED, MEDIA_TYPES, Framing, checked_framing
+from protoslice.streams.framing import DECODED, MEDIA_TYPES, SUMMED, Framing, checked_framing
 from protoslice.streams.joined import AnyRecords, JoinedRecords, Shard
 from protoslice.streams.keys import KeyIndex, RecordType
 from protoslice.streams.opening import framing_of_shards, type_of_shards
@@ -182,7 +182,7 @@ class StoreRecords:
         name, own = await self._type(stream, request)
         sources = stream.sources
         flat, wanted = await self._worker.run(lambda: _flat(name, own)), [*part.fields] or None
-        reads = part != WHOLE or stream.records.framing in DECODED or (form == "tfrecord" != stream.records.framing)
+        reads = part != WHOLE or stream.records.framing in DECODED or (form in SUMMED and form != stream.records.framing)
         work = self._worker.bulk if reads else self._worker.run
 
         def made() -> tuple[_core.Rope, str | None, str]:

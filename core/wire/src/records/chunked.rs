@@ -1,0 +1,161 @@
+//! Riegeli and ArrayRecord files made of a stream: uncompressed chunks whose records are extents where they lie so.
+
+use std::ops::Range;
+
+use super::array_record::footer;
+use super::framing::Framing;
+use super::output::take;
+use crate::error::{Result, WireError};
+use crate::limits::Limits;
+use crate::riegeli::{ChunkKind, Framer, Hasher};
+use crate::rope::{Rope, RopeBuilder};
+use crate::source::Source;
+use crate::varint;
+
+/// Framing of the streams that files are made of.
+pub const MADE_OF: Framing = Framing::U64Le;
+
+const HEAD: u64 = 8;
+/// Bytes read at a time, and bytes of records that fill a riegeli chunk.
+const CHUNK: u64 = 1 << 20;
+/// Most records of a riegeli chunk: a chunk takes a position of the file for each.
+const RECORDS: usize = 1 << 14;
+
+/// The records of `stream`, framed by [`MADE_OF`], as a file in `framing`, which is riegeli or ArrayRecord; `bytes` are
+/// those of `stream`. Reads all of them for the checksums of chunks: `Limit` for more than `limits.held`.
+pub fn chunked(stream: &Rope, bytes: &dyn Source, framing: Framing, limits: &Limits) -> Result<Rope> {
+    take(&mut limits.held.clone(), stream.len())?;
+    let mut file = File::new(stream, bytes, framing, limits);
+    let mut at = 0;
+    while at < stream.len() {
+        bytes.carry_on()?;
+        let size = u64::from_le_bytes(file.read.bytes(at, HEAD)?.try_into().unwrap_or_default());
+        let end = (at + HEAD).checked_add(size).filter(|end| *end <= stream.len());
+        let end =
+            end.ok_or_else(|| WireError::corrupt(at, "the length of a record is beyond the end of the stream"))?;
+        file.record(at + HEAD..end)?;
+        at = end;
+    }
+    file.finish()
+}
+
+/// A chunk of a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub offset: u64,
+    /// Bytes of its records.
+    pub size: u64,
+    pub records: u64,
+}
+
+struct File<'a> {
+    stream: &'a Rope,
+    framing: Framing,
+    limits: &'a Limits,
+    framer: Framer,
+    chunks: Vec<Place>,
+    read: Window<'a>,
+    sizes: Vec<u8>,
+    count: usize,
+    values: RopeBuilder,
+    hashed: Vec<u8>,
+}
+
+/// The bytes of a stream, read in order.
+struct Window<'a> {
+    source: &'a dyn Source,
+    begin: u64,
+    held: Vec<u8>,
+}
+
+impl Window<'_> {
+    /// The `len` bytes at `at`.
+    fn bytes(&mut self, at: u64, len: u64) -> Result<&[u8]> {
+        if at < self.begin || at + len > self.begin + self.held.len() as u64 {
+            let left = self.source.len().saturating_sub(at);
+            self.held.resize(usize::try_from(len.max(CHUNK).min(left)).unwrap_or(0), 0);
+            self.begin = at;
+            self.source.read_into(at, &mut self.held)?;
+        }
+        let start = usize::try_from(at - self.begin).unwrap_or(usize::MAX);
+        Ok(self.held.get(start..).and_then(|rest| rest.get(..usize::try_from(len).ok()?)).unwrap_or_default())
+    }
+}
+
+impl<'a> File<'a> {
+    fn new(stream: &'a Rope, source: &'a dyn Source, framing: Framing, limits: &'a Limits) -> Self {
+        let (framer, values) = (Framer::new(limits), RopeBuilder::new(limits));
+        let (chunks, sizes, hashed) = Default::default();
+        let read = Window { source, begin: 0, held: Vec::new() };
+        Self { stream, framing, limits, framer, chunks, read, sizes, count: 0, values, hashed }
+    }
+
+    fn record(&mut self, range: Range<u64>) -> Result<()> {
+        let size = range.end - range.start;
+        let full = self.hashed.len() as u64 + size > CHUNK || self.count == RECORDS;
+        if self.count > 0 && (full || self.framing == Framing::ArrayRecord) {
+            self.close()?;
+        }
+        if self.count == 0 && size > CHUNK {
+            return self.large(range);
+        }
+        self.hashed.extend_from_slice(self.read.bytes(range.start, size)?);
+        varint::write(size, &mut self.sizes);
+        self.values.rope(&self.stream.slice(range));
+        self.count += 1;
+        self.values.check()
+    }
+
+    /// A record that is a chunk, read in pieces.
+    fn large(&mut self, range: Range<u64>) -> Result<()> {
+        varint::write(range.end - range.start, &mut self.sizes);
+        let mut hasher = Hasher::default();
+        let front = self.front();
+        hasher.update(&front);
+        let mut at = range.start;
+        while at < range.end {
+            let len = CHUNK.min(range.end - at);
+            hasher.update(self.read.bytes(at, len)?);
+            at += len;
+        }
+        self.count = 1;
+        self.put(&front, &self.stream.slice(range), hasher)
+    }
+
+    fn close(&mut self) -> Result<()> {
+        let front = self.front();
+        let mut hasher = Hasher::default();
+        hasher.update(&front);
+        hasher.update(&self.hashed);
+        self.hashed.clear();
+        let values = std::mem::replace(&mut self.values, RopeBuilder::new(self.limits)).finish();
+        self.put(&front, &values, hasher)
+    }
+
+    /// The bytes before the records of a chunk: no compression, and their sizes.
+    fn front(&mut self) -> Vec<u8> {
+        let mut front = vec![0];
+        varint::write(self.sizes.len() as u64, &mut front);
+        front.append(&mut self.sizes);
+        front
+    }
+
+    fn put(&mut self, front: &[u8], values: &Rope, hasher: Hasher) -> Result<()> {
+        let records = std::mem::take(&mut self.count) as u64;
+        let offset = self.framer.chunk(ChunkKind::Simple, front, values, records, hasher.finish())?;
+        if self.framing == Framing::ArrayRecord {
+            self.chunks.push(Place { offset, size: values.len(), records });
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Rope> {
+        if self.count > 0 {
+            self.close()?;
+        }
+        if self.framing == Framing::ArrayRecord {
+            footer(&self.chunks, &mut self.framer)?;
+        }
+        Ok(self.framer.finish())
+    }
+}
