@@ -95,6 +95,27 @@ def test_who_we_are_is_told_by_the_environment(
         }
 
 
+def test_a_token_goes_to_no_other_service_than_its_own(
+    service: str, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROTOSLICE_AUTHORIZATION", SECRET)
+    with guarded(service) as url:
+        name = f"{url}/v1/stores/{store[1:]}"
+        monkeypatch.setenv("PROTOSLICE_URL", service)
+        for verb in (
+            ["info", name],
+            ["ls", "--url", url],
+            ["pull", name, str(tmp_path / "out.pb")],
+            ["diff", name, name],
+        ):
+            refused = CliRunner().invoke(program.app, verb)
+            assert refused.exit_code == 6, (verb, refused.stderr)
+            assert "PROTOSLICE_URL of this service" in refused.stderr
+        for known in (url, f"{url.upper().replace('HTTP', 'http')}/spaces/team", ""):
+            monkeypatch.setenv("PROTOSLICE_URL", known)
+            assert CliRunner().invoke(program.app, ["info", name]).exit_code == 0, known
+
+
 def test_secrets_are_not_for_addresses(call: Any) -> None:
     for verb in (["ls", "--url"], ["doctor"], ["info"], ["diff", "x"]):
         told = call(*verb, "http://me:hush@127.0.0.1:1/v1/stores/any", code=2).stderr

@@ -42,12 +42,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.fixture(autouse=True)
 def space(call: Any, site: Site) -> None:
     """The space `team`."""
-    made = call("space", "create", "team", "--url", site.url, PROTOSLICE_TOKEN=site.admin)
+    made = call("space", "create", "team", url=site.url, PROTOSLICE_TOKEN=site.admin)
     assert made.stdout == f"{site.url}/spaces/team\n"
 
 
 def test_a_team_gets_a_space_and_a_robot_a_token(call: Any, site: Site, tmp_path: Path) -> None:
-    assert call("space", "ls", "--url", site.url, PROTOSLICE_TOKEN=site.admin).stdout == "default\nteam\n"
+    assert call("space", "ls", url=site.url, PROTOSLICE_TOKEN=site.admin).stdout == "default\nteam\n"
     made = call("token", "create", "ci", "--scope", "read", "--scope", "write", "--tag", "ci-*", **site.team)
     token = made.stdout.strip()
     assert token.startswith("psl_")
@@ -90,7 +90,7 @@ def test_a_token_may_lie_in_a_file(call: Any, site: Site, tmp_path: Path) -> Non
 def test_whoever_reaches_the_storage_makes_an_admin_token_anew(call: Any, site: Site) -> None:
     options = ["--storage", site.storage.as_uri(), "--scope", "admin"]
     token = call("token", "create", "again", *options, "--every-space").stdout.strip()
-    call("ls", "--url", site.url, PROTOSLICE_TOKEN=token)
+    call("ls", url=site.url, PROTOSLICE_TOKEN=token)
     assert "--every-space" in call("token", "create", "again", *options, code=2).stderr
     wrong = call("token", "create", "x", *options, "--scope", "all", "--every-space", code=2)
     assert "there are the scopes read, write" in wrong.stderr

@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
 from protoslice.errors import InvalidInput
 
@@ -19,6 +19,7 @@ _REF = re.compile(
 )
 _BARE = re.compile(r"https?://[^/]*/?", re.IGNORECASE)
 _SERVICE = re.compile(r"https?://[^?#]+", re.IGNORECASE)
+_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +75,29 @@ def service_url(given: str | None) -> str:
     return _without_secrets(url).rstrip("/")
 
 
-def authorization() -> dict[str, str]:
-    """Authorization header of requests, as the environment says; empty where it says nothing.
+def is_trusted(service: str) -> bool:
+    """True if the credentials of the environment are for `service`: PROTOSLICE_URL has its origin, or is not set."""
+    known = os.environ.get("PROTOSLICE_URL")
+    return not known or _origin(known) == _origin(service)
+
+
+def _origin(url: str) -> tuple[str, str, int]:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme, parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
+    except ValueError:
+        raise InvalidInput(f"{url[:200]} is no address of a service, such as http://127.0.0.1:8000") from None
+
+
+def authorization(service: str) -> dict[str, str]:
+    """Authorization header of requests to `service`, as the environment says; empty where it says nothing.
 
     PROTOSLICE_AUTHORIZATION is the whole value, PROTOSLICE_TOKEN a token, PROTOSLICE_TOKEN_FILE a file that holds one.
+    All are for the service of PROTOSLICE_URL alone, if that is set.
     """
+    # A name comes from anywhere, and must not carry the token to a service that somebody else keeps.
+    if not is_trusted(service):
+        return {}
     # no argument of the command line: every user of the machine could read it in the list of processes
     value = os.environ.get("PROTOSLICE_AUTHORIZATION", "")
     if not value and (token := _token()):

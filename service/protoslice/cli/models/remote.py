@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from protoslice.cli.models.addresses import Address, address_of, authorization
+from protoslice.cli.models.addresses import Address, address_of, authorization, is_trusted
 from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, TreeListing
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import InvalidInput, ProtosliceError, StorageDenied, Unsupported
@@ -24,7 +24,7 @@ def client_of(service: str, cache: Path | None = None, parallel: int = CONNECTIO
         from protoslice.client import Client
     except ImportError as error:
         raise Unsupported(f"services need the extra: pip install 'protoslice[client]' ({error.name})") from error
-    with Client(service, cache=cache, parallel=parallel, headers=authorization()) as client:
+    with Client(service, cache=cache, parallel=parallel, headers=authorization(service)) as client:
         try:
             yield client
         except ProtosliceError as error:
@@ -32,6 +32,8 @@ def client_of(service: str, cache: Path | None = None, parallel: int = CONNECTIO
                 error.message = f"{client.url}: {error.message}"
             if isinstance(error, StorageDenied) and _wants_credentials(error):
                 error.message += ": set PROTOSLICE_TOKEN, or PROTOSLICE_AUTHORIZATION"
+                if not is_trusted(service):
+                    error.message += ", with PROTOSLICE_URL of this service: they are sent to no other"
             raise
 
 

@@ -73,7 +73,7 @@ class ProbedService:
             place = urlsplit(target)
             asked = place.path + (f"?{place.query}" if place.query else "")
             return _exchange(
-                lambda: connection.request(method, asked, body, authorization() | dict(headers or {})), connection
+                lambda: connection.request(method, asked, body, authorization(target) | dict(headers or {})), connection
             )
 
     def get(self, **headers: str) -> ProbeAnswer:
@@ -91,7 +91,7 @@ class ProbedService:
             def send() -> None:
                 connection.putrequest("POST", urlsplit(self.url).path + REFUSED)
                 connection.putheader("Content-Type", "application/octet-stream")
-                for name, value in (framing, *authorization().items()):
+                for name, value in (framing, *authorization(self.url).items()):
                     connection.putheader(name, value)
                 connection.endheaders(b"1\r\n\n\r\n" if length is None else b"\n")
 
@@ -123,7 +123,7 @@ class ProbedService:
 
             def send() -> None:
                 connection.putrequest("PATCH", urlsplit(place).path)
-                for name, value in (TUS | authorization()).items():
+                for name, value in (TUS | authorization(self.url)).items():
                     connection.putheader(name, value)
                 connection.putheader("Content-Type", "application/offset+octet-stream")
                 connection.putheader("Upload-Offset", "0")
@@ -141,7 +141,7 @@ class ProbedService:
             try:
                 connection.connect()
                 connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
-                connection.request("GET", urlsplit(self.url + path).path, headers=authorization())
+                connection.request("GET", urlsplit(self.url + path).path, headers=authorization(self.url))
             except OSError as error:
                 raise StorageUnavailable(f"the request broke off ({type(error).__name__})") from error
             yield

@@ -182,7 +182,9 @@ class StoreRecords:
         name, own = await self._type(stream, request)
         sources = stream.sources
         flat, wanted = await self._worker.run(lambda: _flat(name, own)), [*part.fields] or None
-        reads = part != WHOLE or stream.records.framing in DECODED or (form in SUMMED and form != stream.records.framing)
+        reads = (
+            part != WHOLE or stream.records.framing in DECODED or (form in SUMMED and form != stream.records.framing)
+        )
         work = self._worker.bulk if reads else self._worker.run
 
         def made() -> tuple[_core.Rope, str | None, str]:
