@@ -1,4 +1,4 @@
-"""Calls of engines over records of a store: ArrayRecord, Ray Data and PyTorch, in processes of their own."""
+"""Calls of engines over records: ArrayRecord, Ray Data and PyTorch, in processes of their own."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def array_record() -> None:
     from array_record.python.array_record_module import ArrayRecordReader
 
     with Client(URL) as client, NamedTemporaryFile(suffix=".array_record") as file:
-        client.download("engines", file.name, part="records?format=array_record")
+        client.download("engines", file.name, view="records", params=[("format", "array_record")])
         reader: Any = ArrayRecordReader(file.name)
         assert reader.num_records() == COUNT
         numbers = range(COUNT - 1, 0, -997)

@@ -45,7 +45,7 @@ def test_a_file_has_the_records_it_was_made_of(shape: str, form: Framing) -> Non
     with protoslice.records(data, framing=form) as again:
         assert (again.fault, list(again)) == (None, records)
     read = RecordReader(io.BytesIO(data)).read_records()
-    # What follows the records of an ArrayRecord file is records too: a description, the chunks, and three times the end.
+    # The footer of an ArrayRecord file is records too: a description, the chunks, and three times the end.
     assert list(read)[: len(records)] == records
     if form == "array_record":
         assert len(data) % BLOCK == 0

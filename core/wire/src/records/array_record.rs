@@ -59,7 +59,7 @@ pub(super) fn index(source: &dyn Source, limits: &Limits) -> Result<Index> {
 pub(super) fn footer(chunks: &[Place], file: &mut Framer) -> Result<()> {
     let records = chunks.iter().map(|chunk| chunk.records).sum();
     let mut first = message(&[VERSION, chunks.len() as u64, records]);
-    // What its own writer would have been told, for readers that show it.
+    // Options with which its own writer would make the same, for readers that show them.
     first.extend([vec![OPTIONS_TAG, OPTIONS.len() as u8], OPTIONS.to_vec()].concat());
     let mut described = vec![DESCRIPTION_TAG];
     varint::write(first.len() as u64, &mut described);
