@@ -76,7 +76,7 @@ def service_url(given: str | None) -> str:
 
 
 def is_trusted(service: str) -> bool:
-    """True if credentials of the environment are for `service`: PROTOSLICE_URL has its origin, or is not set."""
+    """True if the environment's credentials are for `service`: PROTOSLICE_URL has its origin, or none."""
     known = os.environ.get("PROTOSLICE_URL")
     return not known or _origin(known) == _origin(service)
 
