@@ -167,7 +167,9 @@ def _await_bytes(service: ServiceProcess) -> None:
 
 
 def _lines(service: ServiceProcess) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in service.log.read_text().splitlines()]
+    """Lines of the log; those of the audit are left out."""
+    lines = [json.loads(line) for line in service.log.read_text().splitlines()]
+    return [line for line in lines if line["event"] != "audit"]
 
 
 def _complaints(service: ServiceProcess) -> list[str]:
