@@ -67,6 +67,13 @@ pub fn tag(number: u32, wire: Wire) -> u64 {
     u64::from(number) << 3 | wire as u64
 }
 
+/// Appends a field of bytes, whose `tag` takes one byte.
+pub fn put_field(tag: u8, content: &[u8], out: &mut Vec<u8>) {
+    out.push(tag);
+    varint::write(content.len() as u64, out);
+    out.extend_from_slice(content);
+}
+
 /// Reads the header at the start of `bytes`; None when more bytes are needed. The value of a varint belongs to the
 /// header, the content of other fields does not.
 #[inline]

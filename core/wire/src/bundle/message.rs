@@ -1,7 +1,7 @@
 //! The index of a bundle as one message, `protoslice.TensorBundle`: entries get paths by their names.
 
 use super::{Bundle, Ends};
-use crate::varint;
+use crate::header::put_field;
 
 /// Tag of `TensorBundle.header`.
 const HEADER: u8 = 0x0a;
@@ -19,15 +19,15 @@ impl Bundle {
     /// Entries of slices, whose keys begin with a zero byte, and others whose keys are no UTF-8 stand in `keyed`.
     pub fn message(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.header.len() + self.bytes.len() + 8 * self.ends.len());
-        field(HEADER, &self.header, &mut out);
+        put_field(HEADER, &self.header, &mut out);
         let mut entry = Vec::new();
         for (at, ends) in self.ends.iter().enumerate() {
             let (key, value) = (self.key(at), self.value(*ends));
             let named = at >= self.first && std::str::from_utf8(key).is_ok();
             entry.clear();
-            field(KEY, key, &mut entry);
-            field(VALUE, value, &mut entry);
-            field(if named { ENTRIES } else { KEYED }, &entry, &mut out);
+            put_field(KEY, key, &mut entry);
+            put_field(VALUE, value, &mut entry);
+            put_field(if named { ENTRIES } else { KEYED }, &entry, &mut out);
         }
         out
     }
@@ -35,10 +35,4 @@ impl Bundle {
     fn value(&self, ends: Ends) -> &[u8] {
         self.bytes.get(ends.key..ends.value).unwrap_or_default()
     }
-}
-
-fn field(tag: u8, content: &[u8], out: &mut Vec<u8>) {
-    out.push(tag);
-    varint::write(content.len() as u64, out);
-    out.extend_from_slice(content);
 }

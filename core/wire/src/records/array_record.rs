@@ -7,9 +7,9 @@ use super::chunked::Place;
 use super::index::{Builder, Index};
 use crate::error::{Kind, Result, WireError};
 use crate::fields::Fields;
-use crate::header::Wire;
+use crate::header::{Wire, put_field};
 use crate::limits::Limits;
-use crate::riegeli::{self, ChunkKind, Decoded, Framer, Hasher};
+use crate::riegeli::{self, Decoded, Framer};
 use crate::rope::Rope;
 use crate::source::Source;
 use crate::varint;
@@ -60,10 +60,9 @@ pub(super) fn footer(chunks: &[Place], file: &mut Framer) -> Result<()> {
     let records = chunks.iter().map(|chunk| chunk.records).sum();
     let mut first = message(&[VERSION, chunks.len() as u64, records]);
     // Options with which its own writer would make the same, for readers that show them.
-    first.extend([vec![OPTIONS_TAG, OPTIONS.len() as u8], OPTIONS.to_vec()].concat());
-    let mut described = vec![DESCRIPTION_TAG];
-    varint::write(first.len() as u64, &mut described);
-    described.extend(first);
+    put_field(OPTIONS_TAG, OPTIONS, &mut first);
+    let mut described = Vec::new();
+    put_field(DESCRIPTION_TAG, &first, &mut described);
     let places = chunks.iter().map(|chunk| message(&[chunk.offset, chunk.size, chunk.records]));
     let footer_at = put(&std::iter::once(described).chain(places).collect::<Vec<_>>(), file)?;
     file.pad_to_block()?;
@@ -75,15 +74,10 @@ pub(super) fn footer(chunks: &[Place], file: &mut Framer) -> Result<()> {
 
 /// Appends a chunk of `records`; returns its position.
 fn put(records: &[Vec<u8>], file: &mut Framer) -> Result<u64> {
-    let (mut sizes, mut data) = (Vec::new(), vec![0]);
+    let mut sizes = Vec::new();
     records.iter().for_each(|record| varint::write(record.len() as u64, &mut sizes));
-    varint::write(sizes.len() as u64, &mut data);
-    data.append(&mut sizes);
-    let values = records.concat();
-    let mut hasher = Hasher::default();
-    hasher.update(&data);
-    hasher.update(&values);
-    file.chunk(ChunkKind::Simple, &data, &Rope::literal(&values), records.len() as u64, hasher.finish())
+    let bytes = records.concat();
+    file.push_all(records.len() as u64, &sizes, &Rope::literal(&bytes), &bytes)
 }
 
 /// The message of `values` as fields 1, 2 and so on.

@@ -7,7 +7,7 @@ use super::framing::Framing;
 use super::output::take;
 use crate::error::{Result, WireError};
 use crate::limits::Limits;
-use crate::riegeli::{ChunkKind, Framer, Hasher};
+use crate::riegeli::{Framer, record_hasher};
 use crate::rope::{Rope, RopeBuilder};
 use crate::source::Source;
 use crate::varint;
@@ -24,7 +24,8 @@ const RECORDS: usize = 1 << 14;
 /// The records of `stream`, framed by [`MADE_OF`], as a file in `framing`, which is riegeli or ArrayRecord; `bytes` are
 /// those of `stream`. Reads all of them for the checksums of chunks: `Limit` for more than `limits.held`.
 pub fn chunked(stream: &Rope, bytes: &dyn Source, framing: Framing, limits: &Limits) -> Result<Rope> {
-    take(&mut limits.held.clone(), stream.len())?;
+    let mut room = limits.held;
+    take(&mut room, stream.len())?;
     let mut file = File::new(stream, bytes, framing, limits);
     let mut at = 0;
     while at < stream.len() {
@@ -108,45 +109,33 @@ impl<'a> File<'a> {
 
     /// A record that is a chunk, read in pieces.
     fn large(&mut self, range: Range<u64>) -> Result<()> {
-        varint::write(range.end - range.start, &mut self.sizes);
-        let mut hasher = Hasher::default();
-        let front = self.front();
-        hasher.update(&front);
+        let mut hasher = record_hasher(range.end - range.start);
         let mut at = range.start;
         while at < range.end {
             let len = CHUNK.min(range.end - at);
             hasher.update(self.read.bytes(at, len)?);
             at += len;
         }
-        self.count = 1;
-        self.put(&front, &self.stream.slice(range), hasher)
+        let offset = self.framer.push(&self.stream.slice(range.clone()), hasher.finish())?;
+        self.note(Place { offset, size: range.end - range.start, records: 1 });
+        Ok(())
     }
 
     fn close(&mut self) -> Result<()> {
-        let front = self.front();
-        let mut hasher = Hasher::default();
-        hasher.update(&front);
-        hasher.update(&self.hashed);
-        self.hashed.clear();
         let values = std::mem::replace(&mut self.values, RopeBuilder::new(self.limits)).finish();
-        self.put(&front, &values, hasher)
-    }
-
-    /// The bytes before the records of a chunk: no compression, and their sizes.
-    fn front(&mut self) -> Vec<u8> {
-        let mut front = vec![0];
-        varint::write(self.sizes.len() as u64, &mut front);
-        front.append(&mut self.sizes);
-        front
-    }
-
-    fn put(&mut self, front: &[u8], values: &Rope, hasher: Hasher) -> Result<()> {
         let records = std::mem::take(&mut self.count) as u64;
-        let offset = self.framer.chunk(ChunkKind::Simple, front, values, records, hasher.finish())?;
-        if self.framing == Framing::ArrayRecord {
-            self.chunks.push(Place { offset, size: values.len(), records });
-        }
+        let offset = self.framer.push_all(records, &self.sizes, &values, &self.hashed)?;
+        self.sizes.clear();
+        self.hashed.clear();
+        self.note(Place { offset, size: values.len(), records });
         Ok(())
+    }
+
+    /// Keeps what a footer says of a chunk.
+    fn note(&mut self, place: Place) {
+        if self.framing == Framing::ArrayRecord {
+            self.chunks.push(place);
+        }
     }
 
     fn finish(mut self) -> Result<Rope> {

@@ -9,12 +9,16 @@ use crate::varint;
 
 /// The bytes before the only record, of `len` bytes, in a chunk's data.
 pub fn prefix(len: u64) -> Vec<u8> {
-    let mut bytes = vec![0, 0];
-    varint::write(len, &mut bytes);
-    let size = u8::try_from(bytes.len() - 2).unwrap_or(u8::MAX);
-    if let Some(sizes_len) = bytes.get_mut(1) {
-        *sizes_len = size;
-    }
+    let mut sizes = Vec::new();
+    varint::write(len, &mut sizes);
+    front(&sizes)
+}
+
+/// The bytes before the records in a chunk's data: no compression, and their sizes, which are varints.
+fn front(sizes: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0];
+    varint::write(sizes.len() as u64, &mut bytes);
+    bytes.extend_from_slice(sizes);
     bytes
 }
 
@@ -46,9 +50,19 @@ impl Framer {
         self.chunk(ChunkKind::Simple, &prefix(record.len()), record, 1, hash)
     }
 
+    /// Appends a chunk of `count` records and returns its position. `sizes` are their lengths, as varints; `bytes` are
+    /// those of `records`.
+    pub fn push_all(&mut self, count: u64, sizes: &[u8], records: &Rope, bytes: &[u8]) -> Result<u64> {
+        let front = front(sizes);
+        let mut hasher = Hasher::default();
+        hasher.update(&front);
+        hasher.update(bytes);
+        self.chunk(ChunkKind::Simple, &front, records, count, hasher.finish())
+    }
+
     /// Appends a chunk of `records` records, whose data are `front` and then `values`, and returns its position. `hash`
     /// is that of the data.
-    pub fn chunk(&mut self, kind: ChunkKind, front: &[u8], values: &Rope, records: u64, hash: u64) -> Result<u64> {
+    fn chunk(&mut self, kind: ChunkKind, front: &[u8], values: &Rope, records: u64, hash: u64) -> Result<u64> {
         let begin = layout::round_up(self.rope.len()).ok_or_else(too_long)?;
         let data_size = values.len().checked_add(front.len() as u64).ok_or_else(too_long)?;
         let decoded_size = if kind == ChunkKind::Simple { values.len() } else { 0 };
@@ -69,10 +83,7 @@ impl Framer {
     /// Appends padding up to the next block.
     pub fn pad_to_block(&mut self) -> Result<()> {
         let at = self.rope.len();
-        let mut end = at.checked_next_multiple_of(layout::BLOCK).ok_or_else(too_long)?;
-        if layout::distance(at, end) < CHUNK_HEADER {
-            end = end.checked_add(layout::BLOCK).ok_or_else(too_long)?;
-        }
+        let end = layout::padded(at, layout::BLOCK).ok_or_else(too_long)?;
         let zeros = vec![0; usize::try_from(layout::distance(at, end).saturating_sub(CHUNK_HEADER)).unwrap_or(0)];
         self.chunk(ChunkKind::Padding, &zeros, &Rope::default(), 0, hash(&zeros)).map(|_| ())
     }

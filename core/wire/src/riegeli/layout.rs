@@ -50,6 +50,16 @@ pub fn distance(begin: u64, end: u64) -> u64 {
     usable(end).saturating_sub(usable(begin))
 }
 
+/// The first position after `position` that is a multiple of `multiple`, where a chunk may begin, and far enough for a
+/// chunk header. None past 2^64.
+pub fn padded(position: u64, multiple: u64) -> Option<u64> {
+    let mut end = position.checked_add(multiple - position % multiple)?;
+    while !is_boundary(end) || distance(position, end) < CHUNK_HEADER {
+        end = end.checked_add(multiple)?;
+    }
+    Some(end)
+}
+
 /// A run of bytes without a block header in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {

@@ -167,7 +167,7 @@ impl RecordWriter {
         if multiple <= 1 || self.position.is_multiple_of(multiple) {
             return Ok(());
         }
-        let end = padded(self.position, multiple).ok_or_else(|| {
+        let end = layout::padded(self.position, multiple).ok_or_else(|| {
             WireError::new(Kind::Unsupported, format!("no padding reaches a multiple of {multiple} bytes"))
         })?;
         let zeros = usize::try_from(layout::distance(self.position, end).saturating_sub(CHUNK_HEADER));
@@ -195,16 +195,6 @@ impl RecordWriter {
             None => options,
         }
     }
-}
-
-/// The first position after `position` that is a multiple of `multiple`, where a chunk may begin, and far enough for a
-/// chunk header. None past 2^64.
-fn padded(position: u64, multiple: u64) -> Option<u64> {
-    let mut end = position.checked_add(multiple - position % multiple)?;
-    while !layout::is_boundary(end) || layout::distance(position, end) < CHUNK_HEADER {
-        end = end.checked_add(multiple)?;
-    }
-    Some(end)
 }
 
 fn cut<'a>(values: &'a [u8], ends: &'a [usize]) -> impl Iterator<Item = &'a [u8]> {
