@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import pytest
@@ -222,3 +222,45 @@ def test_what_cannot_be_told_accuses_nobody(call: Any, service: str, monkeypatch
 
 def test_a_service_that_is_away(call: Any) -> None:
     assert "cannot be reached" in call("doctor", "http://127.0.0.1:1", "--store", "any", code=6).stderr
+
+
+class _Elsewhere(BaseHTTPRequestHandler):
+    """Begins uploads at another address, and keeps the credentials that come."""
+
+    place = ""
+    told: ClassVar[list[tuple[str, str | None]]]
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length", "0")))  # an end with bytes unread would be a reset
+        self.told.append((self.command, self.headers.get("authorization")))
+        self.send_response(201 if self.command == "POST" else 200)
+        self.send_header("location", f"{self.place}/v1/uploads/x")
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    do_HEAD = do_DELETE = do_PATCH = do_POST  # noqa: N815 - as the library asks for them
+
+
+def test_credentials_do_not_follow_an_upload_to_another_origin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROTOSLICE_AUTHORIZATION", "Bearer of-good-news")
+    monkeypatch.delenv("PROTOSLICE_URL", raising=False)
+
+    class Ours(_Elsewhere):
+        told: ClassVar[list[tuple[str, str | None]]] = []
+
+    class Theirs(_Elsewhere):
+        told: ClassVar[list[tuple[str, str | None]]] = []
+
+    with (
+        in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), Ours)) as here,
+        in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), Theirs)) as there,
+    ):
+        Ours.place = f"http://{there}"
+        service = probed_service.ProbedService(f"http://{here}", "/v1/stores/x", "/files/y", 1, None, None)
+        with service.upload(2) as place:
+            service.send_slowly(place, b"ab", 0)
+    assert Ours.told == [("POST", "Bearer of-good-news")]
+    assert Theirs.told == [("HEAD", None), ("PATCH", None), ("DELETE", None)]

@@ -78,7 +78,12 @@ def service_url(given: str | None) -> str:
 def is_trusted(service: str) -> bool:
     """True if the environment's credentials are for `service`: PROTOSLICE_URL has its origin, or none."""
     known = os.environ.get("PROTOSLICE_URL")
-    return not known or _origin(known) == _origin(service)
+    return not known or same_origin(known, service)
+
+
+def same_origin(one: str, other: str) -> bool:
+    """True if two URLs have scheme, host and port in common; `InvalidInput` for a port that is none."""
+    return _origin(one) == _origin(other)
 
 
 def _origin(url: str) -> tuple[str, str, int]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
-from protoslice.cli.models.addresses import authorization
+from protoslice.cli.models.addresses import authorization, same_origin
 from protoslice.errors import InvalidInput, StorageUnavailable
 
 PATIENCE_SECONDS: Final = 5.0
@@ -73,7 +73,8 @@ class ProbedService:
             place = urlsplit(target)
             asked = place.path + (f"?{place.query}" if place.query else "")
             return _exchange(
-                lambda: connection.request(method, asked, body, authorization(target) | dict(headers or {})), connection
+                lambda: connection.request(method, asked, body, self._authorization(target) | dict(headers or {})),
+                connection,
             )
 
     def get(self, **headers: str) -> ProbeAnswer:
@@ -91,7 +92,7 @@ class ProbedService:
             def send() -> None:
                 connection.putrequest("POST", urlsplit(self.url).path + REFUSED)
                 connection.putheader("Content-Type", "application/octet-stream")
-                for name, value in (framing, *authorization(self.url).items()):
+                for name, value in (framing, *self._authorization(self.url).items()):
                     connection.putheader(name, value)
                 connection.endheaders(b"1\r\n\n\r\n" if length is None else b"\n")
 
@@ -123,7 +124,7 @@ class ProbedService:
 
             def send() -> None:
                 connection.putrequest("PATCH", urlsplit(place).path)
-                for name, value in (TUS | authorization(self.url)).items():
+                for name, value in (TUS | self._authorization(place)).items():
                     connection.putheader(name, value)
                 connection.putheader("Content-Type", "application/offset+octet-stream")
                 connection.putheader("Upload-Offset", "0")
@@ -141,10 +142,14 @@ class ProbedService:
             try:
                 connection.connect()
                 connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
-                connection.request("GET", urlsplit(self.url + path).path, headers=authorization(self.url))
+                connection.request("GET", urlsplit(self.url + path).path, headers=self._authorization(self.url))
             except OSError as error:
                 raise StorageUnavailable(f"the request broke off ({type(error).__name__})") from error
             yield
+
+    def _authorization(self, target: str) -> dict[str, str]:
+        """Authorization header of a request to `target`, an address that the service may have told."""
+        return authorization(self.url) if same_origin(target, self.url) else {}
 
 
 def _connection(url: str, timeout: float) -> http.client.HTTPConnection:
