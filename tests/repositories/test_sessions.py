@@ -45,6 +45,19 @@ def test_a_xorb_is_found_by_its_hash() -> None:
     in_repositories(work)
 
 
+def test_a_xorb_is_read_once() -> None:
+    async def work(repositories: Repositories, storage: Storage) -> None:
+        made = await repositories.create("m")
+        session = await made.sessions.open(await made.sessions.begin("ann"), "ann")
+        await kept(session, made.stores.uploads, NAMES[0], b"abc")
+        found = await session.xorb(NAMES[0])
+        async for stat in storage.iterate(keys.OBJECTS):
+            await storage.delete(stat.key)
+        assert await session.xorb(NAMES[0]) == found
+
+    in_repositories(work)
+
+
 def test_a_session_is_seen_by_the_client_that_began_it() -> None:
     async def work(repositories: Repositories, storage: Storage) -> None:
         made, other = await repositories.create("m"), await repositories.create("n")

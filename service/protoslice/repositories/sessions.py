@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from protoslice.concurrency.lru import LruCache
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound
 from protoslice.storage import ObjectKey, Storage
 from protoslice.stores import Stores
@@ -17,6 +18,8 @@ from protoslice.stores.uploads import NewUpload, Upload
 
 _MOST: Final = 10_000
 """Xorbs of a session."""
+_ROOM: Final = 16 << 20
+"""Bytes of memory for the chunk ends of xorbs that one request reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class XorbSession:
         self._storage = storage
         self._stores = stores
         self._upload = upload
+        self._read: LruCache[str, StagedXorb] = LruCache(most=_MOST, room=_ROOM)
 
     async def has(self, name: str) -> bool:
         """True when a xorb is there; `LimitExceeded` when the session takes no more."""
@@ -69,7 +73,14 @@ class XorbSession:
         await self._stores.uploads.set_aside(upload.id)
 
     async def xorb(self, name: str) -> StagedXorb:
-        """A xorb that has come; `InvalidInput` when it has not."""
+        """A xorb that has come, read once while there is room to keep it; `InvalidInput` when it has not."""
+        found = self._read.get(name)
+        if found is None:
+            found = await self._read_xorb(name)
+            self._read.put(name, found, 200 + 40 * len(found.ends))
+        return found
+
+    async def _read_xorb(self, name: str) -> StagedXorb:
         page = await self._storage.list(keys.OBJECTS / self._upload.id, after=self._key(name, None), limit=1)
         if not page.items or not page.items[0].key.segments[-1].startswith(f"xorb-{name}-"):
             raise InvalidInput(f"the shard names the xorb {name}, which has not come: send it before")

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from protoslice._core import Xorb
 from protoslice.errors import InvalidInput, ProtosliceError
-from protoslice.repositories import Repository, StagedXorb, XorbSession
+from protoslice.repositories import Repository, XorbSession
 from protoslice.server.access.credentials import secret_in
 from protoslice.server.http.headers import read_fields
 from protoslice.server.intake.uploads import counted, pieces_of
@@ -31,6 +31,8 @@ from protoslice.stores.uploads import Body, Checksum, Uploads
 router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
 
 _SESSION: Final = "/api/xet/{kind}/{name:repository}/{session}/v1"
+_Extent = tuple[str, int, int]
+"""Upload, and start and end there."""
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -73,13 +75,16 @@ async def send_xorb(request: Request, services: Given, kind: str, name: str, ses
 async def send_shard(request: Request, services: Given, kind: str, name: str, session: str) -> Response:
     """Make the files that a shard lists, each of which is compared with its SHA-256."""
     repository = await services.repositories.get(repository_of(kind, name))
-    opened = await repository.sessions.open(session, _client(request, services))
-    uploads, size = services.stores.uploads, 0
+    client = _client(request, services)
+    opened = await repository.sessions.open(session, client)
+    uploads, known, size = services.stores.uploads, repository.known(), 0
     with counted(services, request):
         async for file in files_of(pieces_of(request)):
             size += file.size
             uploads.options.check_size(size)
-            await _make(file, uploads, repository, opened, _client(request, services))
+            extents = await _extents(file, opened)
+            if extents and await known.find(file.sha256) is None:  # an empty file comes within its commit
+                await _make(file, extents, uploads, repository, client)
     return JSONResponse({"result": 1})
 
 
@@ -117,11 +122,10 @@ async def _take(session: XorbSession, services: Services, hash: str, pieces: Asy
     await session.keep(hash, upload, xorb.ends())
 
 
-async def _make(file: ShardFile, uploads: Uploads, repository: Repository, session: XorbSession, client: str) -> None:
+async def _make(
+    file: ShardFile, extents: Sequence[_Extent], uploads: Uploads, repository: Repository, client: str
+) -> None:
     """Make a file of a shard a staged one, which commits find by its SHA-256."""
-    extents = await _extents(file, session)
-    if not extents or await repository.known().find(file.sha256) is not None:
-        return  # an empty file comes within its commit
     upload = await repository.staged.begin(file.sha256, file.size, client)
     if not upload.is_whole:
         checksum = Checksum(hashlib.sha256(), bytes.fromhex(file.sha256))
@@ -130,21 +134,18 @@ async def _make(file: ShardFile, uploads: Uploads, repository: Repository, sessi
     await repository.staged.keep(upload)
 
 
-async def _extents(file: ShardFile, session: XorbSession) -> list[tuple[str, int, int]]:
+async def _extents(file: ShardFile, session: XorbSession) -> list[_Extent]:
     """Extents of uploads that a file consists of; those that follow each other are one."""
-    found: list[tuple[str, int, int]] = []
-    name, xorb = "", StagedXorb("", ())
+    found: list[_Extent] = []
     for each in file.extents:
-        if each.xorb != name:
-            name, xorb = each.xorb, await session.xorb(each.xorb)
-        upload, start, end = xorb.extent(each.first, each.end, each.size)
+        upload, start, end = (await session.xorb(each.xorb)).extent(each.first, each.end, each.size)
         if found and found[-1][0] == upload and found[-1][2] == start:
             start = found.pop()[1]
         found.append((upload, start, end))
     return found
 
 
-async def _bytes(uploads: Uploads, extents: Sequence[tuple[str, int, int]]) -> AsyncIterator[bytes]:
+async def _bytes(uploads: Uploads, extents: Sequence[_Extent]) -> AsyncIterator[bytes]:
     for upload, start, end in extents:
         async for piece in uploads.content(upload, start, end):
             yield piece
