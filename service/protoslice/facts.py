@@ -116,7 +116,7 @@ class EventLetter:
     written: datetime
     attempts: int
     error: str
-    """Why the last attempt failed; empty before the first."""
+    """Reason of the last failure; empty before the first attempt."""
 
 
 @dataclass(frozen=True, slots=True)

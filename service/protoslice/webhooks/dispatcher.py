@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Sequence
+from collections import defaultdict
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -54,7 +55,8 @@ class Dispatcher:
         self._records = WebhookRecords(storage)
         self.waiting = Letters(storage, OUTBOX)
         self.dead = Letters(storage, DEAD)
-        self._hooks: Sequence[Webhook] = ()
+        self._hooks: Mapping[str, Sequence[Webhook]] = {}
+        """Webhooks by space, so that a write asks about those of its own alone."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._window = asyncio.Semaphore(_AT_ONCE)
 
@@ -72,11 +74,14 @@ class Dispatcher:
 
     async def learn(self) -> None:
         """Read the webhooks of all spaces."""
-        self._hooks = [hook async for hook in self._records.each()]
+        hooks = defaultdict[str, list[Webhook]](list)
+        async for hook in self._records.each():
+            hooks[hook.space].append(hook)
+        self._hooks = dict(hooks)
 
     def listens(self, space: str) -> bool:
         """True when a webhook of the space is known here."""
-        return any(hook.space == space for hook in self._hooks)
+        return space in self._hooks
 
     async def announce(self, space: str, change: SpaceChange, proof: Proof) -> _Announced:
         """Write a letter to each webhook that wants the event."""
@@ -87,7 +92,7 @@ class Dispatcher:
             letter = Letter(id, event, now, now + LEASE_SECONDS, proof)
             return _Addressed(hook, letter, await self.waiting.add(hook.id, letter))
 
-        hooks = [hook for hook in self._hooks if hook.wants(change.event, space)]
+        hooks = [hook for hook in self._hooks.get(space, ()) if hook.wants(change.event)]
         return _Announced(self, await map_concurrently(write, hooks))
 
     def settle(self, addressed: _Addressed, *, made: bool) -> None:
@@ -98,7 +103,7 @@ class Dispatcher:
     async def look(self) -> None:
         """Learn the webhooks, and take over the letters that are due."""
         await self.learn()
-        await map_concurrently(self._look_after, self._hooks)
+        await map_concurrently(self._look_after, [hook for hooks in self._hooks.values() for hook in hooks])
 
     async def _look_for_ever(self) -> None:
         while True:

@@ -63,9 +63,9 @@ class Webhook:
     created: float
     secret: bytes = field(repr=False)
 
-    def wants(self, event: str, space: str) -> bool:
-        """True for an event that goes to the webhook."""
-        return space == self.space and (not self.events or event in self.events)
+    def wants(self, event: str) -> bool:
+        """True for an event of its space that goes to the webhook."""
+        return not self.events or event in self.events
 
     @property
     def secret_text(self) -> str:
@@ -112,7 +112,7 @@ class Letter:
     """Set until the change is known to have taken place; then None."""
     attempts: int = 0
     error: str = ""
-    """Why the last attempt failed."""
+    """Reason of the last failure; empty before the first attempt."""
 
     def postponed(self, due: float) -> Letter:
         """A copy that is due later, with nothing tried."""

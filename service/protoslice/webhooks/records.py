@@ -13,10 +13,10 @@ from contextlib import suppress
 from typing import Final
 
 from protoslice.concurrency.gather import each_concurrently, map_concurrently
-from protoslice.errors import Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound
+from protoslice.errors import Conflict, IntegrityError, LimitExceeded, NotFound
 from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.stores import ResultPage
-from protoslice.stores.catalog.named_records import NamedRecords
+from protoslice.stores.catalog.named_records import NamedRecords, after
 from protoslice.webhooks.model import Letter, Webhook, is_webhook_name
 
 _log = logging.getLogger(__name__)
@@ -96,10 +96,8 @@ class Letters:
 
     async def page(self, hook: str, *, limit: int, cursor: str | None = None) -> ResultPage[tuple[Letter, str]]:
         """A page of the letters of a webhook with their entity tags, oldest first."""
-        if cursor is not None and "/" in cursor:
-            raise InvalidInput("this cursor was not given by this service")
         folder = self._folder / hook
-        page = await self._storage.list(folder, after=folder / cursor if cursor else None, limit=limit)
+        page = await self._storage.list(folder, after=after(folder, cursor), limit=limit)
         found = await map_concurrently(self._read, page.items)
         return ResultPage(
             [letter for letters in found for letter in letters], page.after.segments[-1] if page.after else None

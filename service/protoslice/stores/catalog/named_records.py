@@ -59,7 +59,7 @@ class NamedRecords:
 
         Raises `IntegrityError` for a damaged record.
         """
-        page = await self._storage.list(self._folder, after=_after(self._folder, cursor), limit=limit)
+        page = await self._storage.list(self._folder, after=after(self._folder, cursor), limit=limit)
         return await self.listed(page.items), page.after.segments[-1] if page.after else None
 
     async def listed(self, stats: tuple[ObjectStat, ...] | list[ObjectStat]) -> list[Record]:
@@ -183,7 +183,8 @@ class NamedRecords:
         return StorageUnavailable(f"the {self._what} {keys.name_of(key)!r} keeps changing")
 
 
-def _after(folder: ObjectKey, cursor: str | None) -> ObjectKey | None:
+def after(folder: ObjectKey, cursor: str | None) -> ObjectKey | None:
+    """Key of the last record of the page before; None on the first page, `InvalidInput` for no cursor."""
     if cursor is None:
         return None
     if "/" in cursor:
