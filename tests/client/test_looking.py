@@ -115,7 +115,9 @@ def test_registering_is_refused_unless_the_operator_allows_it(client: Client) ->
 
 def test_the_asynchronous_client_has_the_same_methods() -> None:
     def public(kind: type) -> dict[str, Any]:
-        return {name: value for name, value in vars(kind).items() if not name.startswith("_") and callable(value)}
+        ours = [base for base in kind.__mro__ if base.__module__.startswith("protoslice.client.")]
+        found = {name: value for base in reversed(ours) for name, value in vars(base).items()}
+        return {name: value for name, value in found.items() if not name.startswith("_") and callable(value)}
 
     ours, theirs = public(Client), public(AsyncClient)
     assert ours.keys() - {"source"} == theirs.keys() - {"read"}

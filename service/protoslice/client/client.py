@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack, overload
 from urllib.parse import quote, urlencode
 
+from protoslice.client.administration import Administration
 from protoslice.client.download.cache import Cache
 from protoslice.client.download.files import Downloaded, Progress, read_whole, with_fresh_remote
 from protoslice.client.download.folders import PiecesByFile
 from protoslice.client.download.remote import Remote
 from protoslice.client.download.store_ids import verified_store
 from protoslice.client.download.stores import DownloadTerms, StoreFiles, download_view
-from protoslice.client.http.connection import Connection, Params, RetryPolicy, url_path
+from protoslice.client.http.connection import Connection, Params, RetryPolicy, given_params, url_path
 from protoslice.client.http.json_facts import read_json
-from protoslice.client.http.pages import paginated
 from protoslice.client.records import RemoteRecords
 from protoslice.client.tensors import Slice, as_array, as_strings, shape_of, slice_text
 from protoslice.client.upload.bodies import Pushable
@@ -27,10 +27,8 @@ from protoslice.closing import ClosedAtEnd
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, Unsupported
 from protoslice.facts import (
-    AccessToken,
     ChunkEntry,
     Difference,
-    EventLetter,
     Node,
     Piece,
     RecordsSummary,
@@ -44,7 +42,6 @@ from protoslice.facts import (
     TensorDelta,
     TensorEntry,
     TensorStatistics,
-    WebhookFacts,
 )
 
 
@@ -85,14 +82,7 @@ class _TagsTaken:
     tags_taken: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Space:
-    """Name of a space."""
-
-    name: str
-
-
-class Client(ClosedAtEnd):
+class Client(Administration, ClosedAtEnd):
     """Client of the service at `url`.
 
     Threads may share a client. Close the client, or use it as a context manager. `ref` is a store's id, 12 or more
@@ -145,7 +135,7 @@ class Client(ClosedAtEnd):
 
         `tag` selects by the beginning of a tag; these stores come in the order of such tags, each once.
         """
-        return self._each(Store, "/v1/stores", _params(tag=tag, type=type))
+        return self._each(Store, "/v1/stores", given_params(tag=tag, type=type))
 
     def store(self, ref: str) -> Store:
         """Facts of a store.
@@ -204,7 +194,7 @@ class Client(ClosedAtEnd):
 
         `file` is a stream of records or the index of a bundle in place of the root; `type` that of the records.
         """
-        params = _params(path=path, depth=str(depth), file=file, type=type)
+        params = given_params(path=path, depth=str(depth), file=file, type=type)
         return self._each(Node, self._view(ref, "tree"), params)
 
     def metadata(self, ref: str) -> bytes:
@@ -250,7 +240,7 @@ class Client(ClosedAtEnd):
         `fields` keeps only these paths below `path`; `omit_larger_than` omits each field beyond that size. `file` is a
         stream of records or the index of a bundle in place of the root; `type` that of the records.
         """
-        params = [*merge_params(path, fields, omit_larger_than), *_params(file=file, type=type)]
+        params = [*merge_params(path, fields, omit_larger_than), *given_params(file=file, type=type)]
         data = self._whole(lambda: self.source(ref, "merge", params))
         if into is None:
             return data
@@ -261,11 +251,13 @@ class Client(ClosedAtEnd):
         self, ref: str, *, name: str | None = None, dtype: str | None = None, tags: Sequence[str] | None = None
     ) -> Iterator[TensorEntry]:
         """The tensors of a store, or of its meta graph with exactly `tags`."""
-        return self._each(TensorEntry, self._view(ref, "tensors"), _params(name=name, dtype=dtype, tags=_comma(tags)))
+        return self._each(
+            TensorEntry, self._view(ref, "tensors"), given_params(name=name, dtype=dtype, tags=_comma(tags))
+        )
 
     def signatures(self, ref: str, *, tags: Sequence[str] | None = None) -> Iterator[Signature]:
         """The signatures of a SavedModel, or of its meta graph with exactly `tags`."""
-        return self._each(Signature, self._view(ref, "signatures"), _params(tags=_comma(tags)))
+        return self._each(Signature, self._view(ref, "signatures"), given_params(tags=_comma(tags)))
 
     def tensor(self, ref: str, name: str, slice: Slice | None = None, *, tags: Sequence[str] | None = None) -> Any:
         """Tensor, or a slice (`"0:128,:"`, or a numpy index), as a numpy array.
@@ -273,7 +265,7 @@ class Client(ClosedAtEnd):
         `name` may be the address; with `tags` it is looked for in the meta graph with exactly these. A tensor of
         strings becomes an array of `bytes`.
         """
-        params = _params(slice=None if slice is None else slice_text(slice), tags=_comma(tags))
+        params = given_params(slice=None if slice is None else slice_text(slice), tags=_comma(tags))
         make = lambda: self.source(ref, f"tensors/{name}", [*params, ("format", "raw")])  # noqa: E731
         try:
             return with_fresh_remote(make, self._array)
@@ -297,7 +289,7 @@ class Client(ClosedAtEnd):
         `name` and `tags` are as for `tensor`. They are of all elements up to `sample` (16 777 216 unless given, 0 for
         all), else of a spread sample.
         """
-        params = _params(
+        params = given_params(
             slice=None if slice is None else slice_text(slice),
             sample=None if sample is None else str(sample),
             format="stats",
@@ -308,7 +300,7 @@ class Client(ClosedAtEnd):
 
     def diff(self, before: str, after: str) -> Iterator[Difference]:
         """Differences of the store `after` from the store `before`, compared by the service: at most 10 000."""
-        return self._each(Difference, self._view(after, "diff"), _params(before=before), slow=True)
+        return self._each(Difference, self._view(after, "diff"), given_params(before=before), slow=True)
 
     def tensor_delta(
         self, before: str, after: str, name: str, *, was: str | None = None, sample: int | None = None
@@ -318,7 +310,7 @@ class Client(ClosedAtEnd):
         `was` is the same name unless given. Elements are compared up to `sample` (16 777 216 unless given, 0 for all),
         else a spread sample of them.
         """
-        params = _params(before=before, was=was, sample=None if sample is None else str(sample))
+        params = given_params(before=before, was=was, sample=None if sample is None else str(sample))
         said = self._connection.call("GET", self._view(after, "diff", name), params=params, slow=True)
         return read_json(TensorDelta, said.json())
 
@@ -329,7 +321,7 @@ class Client(ClosedAtEnd):
 
         `file` names the stream in a store of several files; `framing` and `type` say what the service cannot tell.
         """
-        id, params = self.store(ref).id, _params(file=file, framing=framing, type=type)
+        id, params = self.store(ref).id, given_params(file=file, framing=framing, type=type)
         said = self._connection.call("GET", self._view(id, "records"), params=[*params, ("summary", "")], slow=True)
 
         def ask(more: Params) -> bytes:
@@ -393,61 +385,6 @@ class Client(ClosedAtEnd):
         """Remove a tag; its store stays."""
         self._connection.call("DELETE", url_path("v1", "tags", name), again=False)
 
-    def spaces(self) -> Iterator[str]:
-        """Names of all spaces of the service, the default one first."""
-        return (space.name for space in self._each(_Space, "/v1/spaces"))
-
-    def create_space(self, name: str) -> None:
-        """Create a space, unless it exists; its URL is that of the service, `/spaces/` and the name."""
-        self._connection.call("PUT", url_path("v1", "spaces", name))
-
-    def create_token(
-        self,
-        name: str,
-        scopes: Sequence[str],
-        *,
-        tags: Sequence[str] = (),
-        expires_seconds: int | None = None,
-        every_space: bool = False,
-    ) -> AccessToken:
-        """Make a token for the space of this client's URL; only the result holds it, and only this once."""
-        said = {"name": name, "scopes": list(scopes), "tags": list(tags), "every_space": every_space}
-        said |= {} if expires_seconds is None else {"expires_seconds": expires_seconds}
-        return read_json(AccessToken, self._connection.call("POST", "/v1/tokens", json=said, again=False).json())
-
-    def tokens(self, *, every_space: bool = False) -> Iterator[AccessToken]:
-        """The tokens of the space, or those for every space."""
-        return self._each(AccessToken, "/v1/tokens", _params(every_space="true" if every_space else None))
-
-    def revoke_token(self, id: str, *, every_space: bool = False) -> None:
-        """Revoke a token."""
-        params = _params(every_space="true" if every_space else None)
-        self._connection.call("DELETE", url_path("v1", "tokens", id), params=params, again=False)
-
-    def put_webhook(self, name: str, url: str, *, events: Sequence[str] = ()) -> WebhookFacts:
-        """Create or replace a webhook of the space; only the result holds its secret, and only this once."""
-        said = {"url": url, "events": list(events)}
-        path = url_path("v1", "webhooks", name)
-        return read_json(WebhookFacts, self._connection.call("PUT", path, json=said, again=False).json())
-
-    def webhooks(self) -> Iterator[WebhookFacts]:
-        """The webhooks of the space."""
-        return self._each(WebhookFacts, "/v1/webhooks")
-
-    def letters(self, webhook: str, *, dead: bool = False) -> Iterator[EventLetter]:
-        """Events that a webhook has not taken, oldest first: those that are tried again, or the dead letters."""
-        path = url_path("v1", "webhooks", webhook) + "/letters"
-        return self._each(EventLetter, path, _params(dead="true" if dead else None))
-
-    def redeliver(self, webhook: str) -> int:
-        """Deliver the dead letters of a webhook again; the number of them."""
-        path = url_path("v1", "webhooks", webhook) + "/redeliver"
-        return int(self._connection.call("POST", path, again=False).json()["letters"])
-
-    def remove_webhook(self, name: str) -> None:
-        """Remove a webhook, and the events that it has not taken."""
-        self._connection.call("DELETE", url_path("v1", "webhooks", name), again=False)
-
     def sign(self, ref: str, view: str = "", params: Params = (), *, expires_seconds: int = 3600) -> str:
         """A URL that needs no token: anybody reads the `view` by it, until the URL or the token ends.
 
@@ -482,9 +419,6 @@ class Client(ClosedAtEnd):
         """Close the connections."""
         self._connection.close()
 
-    def _each(self, kind: type[T], path: str, params: Params = (), *, slow: bool = False) -> Iterator[T]:
-        return paginated(self._connection, kind, path, params, slow=slow)
-
     def _view(self, ref: str, *steps: str) -> str:
         return url_path("v1", "stores", ref, *steps)
 
@@ -509,13 +443,9 @@ class Client(ClosedAtEnd):
 def merge_params(path: str, fields: Sequence[str], omit_larger_than: int | str | None) -> Params:
     """Query parameters of a merge."""
     return [
-        *_params(path=path or None, omit_larger_than=None if omit_larger_than is None else str(omit_larger_than)),
+        *given_params(path=path or None, omit_larger_than=None if omit_larger_than is None else str(omit_larger_than)),
         *(("fields", each) for each in fields),
     ]
-
-
-def _params(**given: str | None) -> list[tuple[str, str]]:
-    return [(name, value) for name, value in given.items() if value is not None]
 
 
 def _steps(view: str) -> list[str]:

@@ -33,13 +33,11 @@ from protoslice.server.api.routes import (
     pages,
     pieces,
     schemas,
-    spaces,
     stores,
     tags,
-    tokens,
     uploads,
-    webhooks,
 )
+from protoslice.server.api.routes.administration import spaces, tokens, webhooks
 from protoslice.server.api.view_router import ViewRouter, serve_view
 from protoslice.server.api.views import VIEWS
 from protoslice.server.http.disconnect import CancelOnDisconnect

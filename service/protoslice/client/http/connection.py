@@ -176,6 +176,11 @@ def _address(url: str) -> httpx.URL:
     return address
 
 
+def given_params(**given: str | None) -> list[tuple[str, str]]:
+    """Parameters of a query, without those that are None."""
+    return [(name, value) for name, value in given.items() if value is not None]
+
+
 def url_path(*segments: str) -> str:
     """URL path of these segments, each percent-encoded."""
     return "".join("/" + quote(segment, safe="") for segment in segments)

@@ -15,6 +15,7 @@ from protoslice.server.access.decision import EVERY_SPACE, Grant, Scope
 from protoslice.server.access.places import space_of, url_of
 from protoslice.server.access.records import NewToken, TokenRecord
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
+from protoslice.server.api.encoding import format_time
 from protoslice.server.api.json_answers import json_answer, page_answer
 from protoslice.server.api.models import PageModel
 from protoslice.server.api.request_bodies import CreateToken, SignUrl
@@ -120,12 +121,8 @@ async def sign_url(request: Request, services: Given, body: SignUrl) -> Response
     if signed is None:
         raise Unsupported("a JWT signs no URLs: sign with a token of this service")
     url = f"{request.url.scheme}://{request.url.netloc}{signed}"
-    said = {"url": url, "expires": _as_text(datetime.fromtimestamp(end, UTC))}
+    said = {"url": url, "expires": format_time(datetime.fromtimestamp(end, UTC))}
     return json_answer(request, said, status=201, headers=_NO_STORE)
-
-
-def _as_text(time: datetime) -> str:
-    return time.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _where(request: Request, services: Services, every_space: bool) -> str:
@@ -141,6 +138,6 @@ def _as_json(record: TokenRecord) -> dict[str, Any]:
         "space": record.grant.space,
         "scopes": sorted(record.grant.scopes),
         "tags": list(record.grant.tags),
-        "created": _as_text(record.created),
-        "expires": record.expires and _as_text(record.expires),
+        "created": format_time(record.created),
+        "expires": record.expires and format_time(record.expires),
     }

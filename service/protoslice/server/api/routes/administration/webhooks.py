@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from protoslice.server.access.places import space_of
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
+from protoslice.server.api.encoding import format_time
 from protoslice.server.api.json_answers import json_answer, page_answer
 from protoslice.server.api.models import PageModel
 from protoslice.server.api.request_bodies import PutWebhook
@@ -47,7 +48,7 @@ class LetterModel(BaseModel):
     subject: str
     written: str
     attempts: int
-    error: str = Field(description="Why the last attempt failed; empty before the first.")
+    error: str = Field(description="Reason of the last failure; empty before the first attempt.")
 
 
 class RedeliveredModel(BaseModel):
@@ -151,4 +152,4 @@ def _letter_json(letter: Letter) -> dict[str, Any]:
 
 
 def _as_text(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return format_time(datetime.fromtimestamp(seconds, UTC))

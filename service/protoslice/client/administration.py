@@ -1,0 +1,85 @@
+"""Calls of a client about spaces, tokens and webhooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from protoslice.client.http.connection import Connection, Params, given_params, url_path
+from protoslice.client.http.json_facts import read_json
+from protoslice.client.http.pages import paginated
+from protoslice.facts import AccessToken, EventLetter, WebhookFacts
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Space:
+    """Name of a space."""
+
+    name: str
+
+
+class Administration:
+    """Calls of administrators over the connection of a client."""
+
+    _connection: Connection
+
+    def spaces(self) -> Iterator[str]:
+        """Names of all spaces of the service, the default one first."""
+        return (space.name for space in self._each(_Space, "/v1/spaces"))
+
+    def create_space(self, name: str) -> None:
+        """Create a space, unless it exists; its URL is that of the service, `/spaces/` and the name."""
+        self._connection.call("PUT", url_path("v1", "spaces", name))
+
+    def create_token(
+        self,
+        name: str,
+        scopes: Sequence[str],
+        *,
+        tags: Sequence[str] = (),
+        expires_seconds: int | None = None,
+        every_space: bool = False,
+    ) -> AccessToken:
+        """Make a token for the space of this client's URL; only the result holds it, and only this once."""
+        said = {"name": name, "scopes": list(scopes), "tags": list(tags), "every_space": every_space}
+        said |= {} if expires_seconds is None else {"expires_seconds": expires_seconds}
+        return read_json(AccessToken, self._connection.call("POST", "/v1/tokens", json=said, again=False).json())
+
+    def tokens(self, *, every_space: bool = False) -> Iterator[AccessToken]:
+        """The tokens of the space, or those for every space."""
+        return self._each(AccessToken, "/v1/tokens", given_params(every_space="true" if every_space else None))
+
+    def revoke_token(self, id: str, *, every_space: bool = False) -> None:
+        """Revoke a token."""
+        params = given_params(every_space="true" if every_space else None)
+        self._connection.call("DELETE", url_path("v1", "tokens", id), params=params, again=False)
+
+    def put_webhook(self, name: str, url: str, *, events: Sequence[str] = ()) -> WebhookFacts:
+        """Create or replace a webhook of the space; only the result holds its secret, and only this once."""
+        said = {"url": url, "events": list(events)}
+        path = url_path("v1", "webhooks", name)
+        return read_json(WebhookFacts, self._connection.call("PUT", path, json=said, again=False).json())
+
+    def webhooks(self) -> Iterator[WebhookFacts]:
+        """The webhooks of the space."""
+        return self._each(WebhookFacts, "/v1/webhooks")
+
+    def letters(self, webhook: str, *, dead: bool = False) -> Iterator[EventLetter]:
+        """Events that a webhook has not taken, oldest first: those that are tried again, or the dead letters."""
+        path = url_path("v1", "webhooks", webhook) + "/letters"
+        return self._each(EventLetter, path, given_params(dead="true" if dead else None))
+
+    def redeliver(self, webhook: str) -> int:
+        """Deliver the dead letters of a webhook again; the number of them."""
+        path = url_path("v1", "webhooks", webhook) + "/redeliver"
+        return int(self._connection.call("POST", path, again=False).json()["letters"])
+
+    def remove_webhook(self, name: str) -> None:
+        """Remove a webhook, and the events that it has not taken."""
+        self._connection.call("DELETE", url_path("v1", "webhooks", name), again=False)
+
+    def _each(self, kind: type[T], path: str, params: Params = (), *, slow: bool = False) -> Iterator[T]:
+        return paginated(self._connection, kind, path, params, slow=slow)
