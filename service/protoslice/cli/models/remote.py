@@ -11,6 +11,7 @@ from typing import Any
 
 from protoslice.cli.models.addresses import Address, address_of, authorization, is_trusted
 from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, TreeListing
+from protoslice.cli.terminal.show import utc
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import InvalidInput, ProtosliceError, StorageDenied, Unsupported
 from protoslice.facts import Signature, TensorEntry, TensorStatistics
@@ -44,7 +45,7 @@ def _wants_credentials(error: StorageDenied) -> bool:
 def store_facts(store: Any) -> dict[str, object]:
     """A store, as the service's own JSON has it."""
     facts: dict[str, object] = asdict(store)
-    facts["created"] = store.created.strftime("%Y-%m-%dT%H:%M:%SZ")
+    facts["created"] = utc(store.created)
     return facts
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Final, Literal, TextIO
 from unicodedata import category
 
@@ -49,6 +50,11 @@ def print_json(value: object) -> None:
     """One JSON document on standard output."""
     text = json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False)
     print(escaped(text, keep="\n"))
+
+
+def utc(time: datetime) -> str:
+    """A time to the second, as the JSON of the service has it: `2026-11-21T10:00:00Z`."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:

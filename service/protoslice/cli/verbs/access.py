@@ -14,7 +14,7 @@ from protoslice.cli.models.addresses import service_url, store_of
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.options import Json
 from protoslice.cli.service import service_settings
-from protoslice.cli.terminal.show import note, print_json, print_table, say
+from protoslice.cli.terminal.show import note, print_json, print_table, say, utc
 from protoslice.errors import InvalidInput
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -161,7 +161,7 @@ def _seconds(text: str) -> int:
 
 def _facts(token: Any) -> dict[str, object]:
     facts = asdict(token)
-    facts |= {name: facts[name] and facts[name].strftime("%Y-%m-%dT%H:%M:%SZ") for name in ("created", "expires")}
+    facts |= {name: facts[name] and utc(facts[name]) for name in ("created", "expires")}
     return facts
 
 

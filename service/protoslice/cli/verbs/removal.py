@@ -14,7 +14,7 @@ import typer
 from protoslice.cli.models.addresses import Address, store_of
 from protoslice.cli.models.remote import client_of, store_facts
 from protoslice.cli.options import Json
-from protoslice.cli.terminal.show import escaped, note, print_json, say
+from protoslice.cli.terminal.show import escaped, note, print_json, say, utc
 from protoslice.errors import InvalidInput, NotFound
 
 _ID = re.compile("[0-9a-f]{12,64}")
@@ -49,7 +49,7 @@ class _Removal:
         """Remove it; what is told of it as JSON."""
         if self.is_store:
             removed = self.client.remove(self.store.id)
-            until = removed.restorable_until.strftime("%Y-%m-%dT%H:%M:%SZ")
+            until = utc(removed.restorable_until)
             return {"store": removed.id, "tags": list(removed.tags), "restorable_until": until}
         self.client.untag(self.ref)
         return {"tag": self.ref, "store": None if self.store is None else self.store.id}

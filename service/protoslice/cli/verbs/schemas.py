@@ -14,7 +14,7 @@ from protoslice.cli.models.remote import client_of
 from protoslice.cli.models.schema_files import descriptor_set_in
 from protoslice.cli.options import Json, ServiceUrl
 from protoslice.cli.terminal.progress import Progress
-from protoslice.cli.terminal.show import print_json, print_table, say
+from protoslice.cli.terminal.show import print_json, print_table, say, utc
 from protoslice.sizes import format_size
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the schema on the service.")]
@@ -90,4 +90,4 @@ def rm(name: Name, url: ServiceUrl = None) -> None:
 
 def _facts(kept: Any) -> dict[str, object]:
     """A schema, as the service's own JSON has it."""
-    return asdict(kept) | {"updated": kept.updated.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    return asdict(kept) | {"updated": utc(kept.updated)}

@@ -10,7 +10,7 @@ import typer
 from protoslice.cli.models.addresses import service_url
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.options import Json
-from protoslice.cli.terminal.show import note, print_json, print_table, say
+from protoslice.cli.terminal.show import note, print_json, print_table, say, utc
 from protoslice.cli.verbs.access import Service
 from protoslice.facts import EventLetter, WebhookFacts
 
@@ -92,4 +92,4 @@ def rm(name: Name, url: Service = None) -> None:
 def _facts(of: WebhookFacts | EventLetter) -> dict[str, object]:
     facts = asdict(of)
     times = {"created", "written"} & facts.keys()
-    return facts | {name: facts[name].strftime("%Y-%m-%dT%H:%M:%SZ") for name in times}
+    return facts | {name: utc(facts[name]) for name in times}

@@ -54,10 +54,10 @@ _READ: Final = Rule(Scope.READ)
 _WRITE: Final = Rule(Scope.WRITE)
 _DELETE: Final = Rule(Scope.DELETE)
 _SCHEMAS: Final = Rule(Scope.SCHEMAS)
-_TOKENS: Final = Rule(Scope.ADMIN)
-_WEBHOOKS: Final = Rule(Scope.ADMIN)
+_ADMIN: Final = Rule(Scope.ADMIN)
 _COMMIT: Final = Rule(Scope.WRITE, TagPlace.REPOSITORY)
 _CUT: Final = Rule(Scope.DELETE, TagPlace.REPOSITORY)
+_SEND: Final = Rule(Scope.WRITE, TagPlace.REPOSITORY, signed=True)
 _OCI: Final = "/v2/{name:path}"
 _MLFLOW: Final = "/api/2.0/mlflow-artifacts"
 _HUB: Final = "/api/{kind}/{name:repository}"
@@ -116,9 +116,9 @@ RULES: Final[Mapping[str, Rule]] = {
     "PUT /v1/tags/{tag}": Rule(Scope.WRITE, TagPlace.PATH),
     "DELETE /v1/tags/{tag}": Rule(Scope.DELETE, TagPlace.PATH),
     "POST /v1/sign": _READ,
-    "GET /v1/tokens": _TOKENS,
-    "POST /v1/tokens": _TOKENS,
-    "DELETE /v1/tokens/{id}": _TOKENS,
+    "GET /v1/tokens": _ADMIN,
+    "POST /v1/tokens": _ADMIN,
+    "DELETE /v1/tokens/{id}": _ADMIN,
     "OPTIONS /v1/uploads": _OPEN,
     "POST /v1/uploads": Rule(Scope.WRITE, TagPlace.UPLOAD),
     "OPTIONS /v1/uploads/{upload}": _OPEN,
@@ -127,11 +127,11 @@ RULES: Final[Mapping[str, Rule]] = {
     "POST /v1/uploads/{upload}": _WRITE,
     "DELETE /v1/uploads/{upload}": _WRITE,
     "GET /v1/uploads/{upload}/records": _READ,
-    "GET /v1/webhooks": _WEBHOOKS,
-    "PUT /v1/webhooks/{name}": _WEBHOOKS,
-    "DELETE /v1/webhooks/{name}": _WEBHOOKS,
-    "GET /v1/webhooks/{name}/letters": _WEBHOOKS,
-    "POST /v1/webhooks/{name}/redeliver": _WEBHOOKS,
+    "GET /v1/webhooks": _ADMIN,
+    "PUT /v1/webhooks/{name}": _ADMIN,
+    "DELETE /v1/webhooks/{name}": _ADMIN,
+    "GET /v1/webhooks/{name}/letters": _ADMIN,
+    "POST /v1/webhooks/{name}/redeliver": _ADMIN,
     # The hub, whose clients send the token as Bearer.
     "GET /api/whoami-v2": _READ,
     "POST /api/validate-yaml": _WRITE,
@@ -154,7 +154,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "GET /{name:repository}/resolve/{revision}/{path:path}": _READ,
     "POST /datasets/{name:repository}.git/info/lfs/objects/batch": _COMMIT,
     "POST /{name:repository}.git/info/lfs/objects/batch": _COMMIT,
-    "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}": Rule(Scope.WRITE, TagPlace.REPOSITORY, signed=True),
+    "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}": _SEND,
     f"GET {_HUB}/xet-write-token/{{revision}}": _COMMIT,
     f"POST {_XET}/xorbs/default/{{hash}}": _COMMIT,
     f"POST {_XET}/shards": _COMMIT,
@@ -165,7 +165,7 @@ RULES: Final[Mapping[str, Rule]] = {
     f"PUT {_MLFLOW}/artifacts/{{name:path}}": _COMMIT,
     f"DELETE {_MLFLOW}/artifacts/{{name:path}}": _CUT,
     f"GET {_MLFLOW}/presigned/{{name:path}}": _READ,
-    f"PUT {_MLFLOW}/parts/{{session}}/{{name:path}}": Rule(Scope.WRITE, TagPlace.REPOSITORY, signed=True),
+    f"PUT {_MLFLOW}/parts/{{session}}/{{name:path}}": _SEND,
     **{f"POST {_MLFLOW}/mpu/{step}/{{name:path}}": _COMMIT for step in ("create", "complete", "abort")},
     # OCI registries, whose clients send the token as the password of Basic.
     "GET /v2/": _READ,

@@ -66,16 +66,11 @@ async def begin_upload(request: Request, services: Given, body: WantedParts) -> 
     """Begin the upload of a file in parts; nothing is kept before the first part comes."""
     session = new_session()
     at = _absolute(request, f"{_PARTS}/{session}/{request.path_params['name']}")
-    signs = services.signed("PUT", at) != at
-    headers = _permission(request, signed=signs)
-
-    def url_of_part(number: int) -> str:
-        url = f"{at}?number={number}"
-        return services.signed("PUT", url) if signs else url
+    headers = _permission(request, signed=services.signed("PUT", at) != at)
 
     def planned() -> bytes:
         parts = [
-            {"url": url_of_part(number), "part_number": number, "headers": headers}
+            {"url": services.signed("PUT", f"{at}?number={number}"), "part_number": number, "headers": headers}
             for number in range(1, body.num_parts + 1)
         ]
         return encoded({"upload_id": session, "credentials": parts})
