@@ -11,7 +11,7 @@ from tests.support.repositories import in_repositories
 
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound
 from protoslice.repositories import Repositories, StagedXorb, XorbSession
-from protoslice.storage import Storage
+from protoslice.storage import ObjectContent, ObjectKey, Storage
 from protoslice.stores.layout import keys
 from protoslice.stores.uploads import Body, Uploads
 from protoslice.stores.uploads.records import UploadRecords
@@ -54,6 +54,27 @@ def test_a_xorb_is_read_once() -> None:
         async for stat in storage.iterate(keys.OBJECTS):
             await storage.delete(stat.key)
         assert await session.xorb(NAMES[0]) == found
+
+    in_repositories(work)
+
+
+def test_extents_of_two_xorbs_in_turn_read_no_record_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(repositories: Repositories, storage: Storage) -> None:
+        made = await repositories.create("m")
+        session = await made.sessions.open(await made.sessions.begin("ann"), "ann")
+        uploads, extents = made.stores.uploads, []
+        for name, data in zip(NAMES, (b"abc", b"xyz"), strict=True):
+            await kept(session, uploads, name, data)
+            extents.append((await session.xorb(name)).extent(0, 1, 3))
+        asked, get = [], type(storage).get
+
+        async def counted(self: Storage, key: ObjectKey) -> ObjectContent:
+            asked.append(key)
+            return await get(self, key)
+
+        monkeypatch.setattr(type(storage), "get", counted)
+        assert b"".join([piece async for piece in uploads.extents(extents * 20)]) == b"abcxyz" * 20
+        assert len(asked) == len(set(asked))
 
     in_repositories(work)
 

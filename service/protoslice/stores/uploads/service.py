@@ -33,7 +33,7 @@ from protoslice.stores.uploads.append import AppendContext, Appender
 from protoslice.stores.uploads.arriving import Arriving
 from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, JoinedUpload, WrongOffset
 from protoslice.stores.uploads.limits import OpenUploadLimits
-from protoslice.stores.uploads.model import NewUpload, Upload, UploadOptions
+from protoslice.stores.uploads.model import Extent, NewUpload, Upload, UploadOptions
 from protoslice.stores.uploads.parts import bytes_of, compacted, drop_parts, feed_parts, resumed_inspection, sweep
 from protoslice.stores.uploads.records import UploadRecords, VersionedUpload
 from protoslice.stores.uploads.store_maker import Ingesting, StoreMaker, Typing, digests_of
@@ -198,12 +198,20 @@ class Uploads:
             await self._note_use([held])
             self._room.give(held.upload.client)
 
-    async def content(self, upload_id: str, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes]:
-        """Bytes of a complete upload from `start` to `end`, or to its own end; it stays as it is."""
-        upload = (await self._finished(upload_id)).upload
-        async with aclosing(bytes_of(self._storage, self._worker, upload.parts, start, end)) as pieces:
+    async def content(self, upload_id: str) -> AsyncGenerator[bytes]:
+        """Bytes of a complete upload, which stays as it is."""
+        async with aclosing(self.extents([(upload_id, 0, None)])) as pieces:
             async for piece in pieces:
                 yield piece
+
+    async def extents(self, extents: Iterable[Extent]) -> AsyncGenerator[bytes]:
+        """Bytes of extents of complete uploads, one behind the other; the record of each upload is read once."""
+        held: dict[str, Upload] = {}
+        for id, start, end in extents:
+            upload = held.get(id) or held.setdefault(id, (await self._finished(id)).upload)
+            async with aclosing(bytes_of(self._storage, self._worker, upload.parts, start, end)) as pieces:
+                async for piece in pieces:
+                    yield piece
 
     def _new(self, wanted: NewUpload) -> Upload:
         return Upload(

@@ -26,13 +26,11 @@ from protoslice.server.registries.hub.failures import answering
 from protoslice.server.registries.hub.paths import Encoded, repository_of
 from protoslice.server.registries.hub.shards import ShardFile, files_of
 from protoslice.server.services import Given, Services
-from protoslice.stores.uploads import Body, Checksum, Uploads
+from protoslice.stores.uploads import Body, Checksum, Extent, Uploads
 
 router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
 
 _SESSION: Final = "/api/xet/{kind}/{name:repository}/{session}/v1"
-_Extent = tuple[str, int, int]
-"""Upload, and start and end there."""
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -123,32 +121,26 @@ async def _take(session: XorbSession, services: Services, hash: str, pieces: Asy
 
 
 async def _make(
-    file: ShardFile, extents: Sequence[_Extent], uploads: Uploads, repository: Repository, client: str
+    file: ShardFile, extents: Sequence[Extent], uploads: Uploads, repository: Repository, client: str
 ) -> None:
     """Make a file of a shard a staged one, which commits find by its SHA-256."""
     upload = await repository.staged.begin(file.sha256, file.size, client)
     if not upload.is_whole:
         checksum = Checksum(hashlib.sha256(), bytes.fromhex(file.sha256))
-        pieces = _bytes(uploads, extents)
+        pieces = uploads.extents(extents)
         upload = await uploads.append(upload.id, Body(pieces=pieces, offset=0, last=True, checksum=checksum))
     await repository.staged.keep(upload)
 
 
-async def _extents(file: ShardFile, session: XorbSession) -> list[_Extent]:
+async def _extents(file: ShardFile, session: XorbSession) -> list[Extent]:
     """Extents of uploads that a file consists of; those that follow each other are one."""
-    found: list[_Extent] = []
+    found: list[Extent] = []
     for each in file.extents:
         upload, start, end = (await session.xorb(each.xorb)).extent(each.first, each.end, each.size)
         if found and found[-1][0] == upload and found[-1][2] == start:
             start = found.pop()[1]
         found.append((upload, start, end))
     return found
-
-
-async def _bytes(uploads: Uploads, extents: Sequence[_Extent]) -> AsyncIterator[bytes]:
-    for upload, start, end in extents:
-        async for piece in uploads.content(upload, start, end):
-            yield piece
 
 
 def _client(request: Request, services: Services) -> str:
