@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from starlette.types import Message, Scope
 from tests.support.stores import onnx, upload
 
 from protoslice.server.app import create_app
+from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.settings import Settings
 
 ROUTES = [
@@ -73,3 +76,28 @@ def test_work_stops_when_its_client_has_left(
             await app.services.close()
 
     asyncio.run(work())
+
+
+def test_watched_work_leaves_no_task_to_the_garbage_collector() -> None:
+    async def receive() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def watched() -> list[weakref.ref[asyncio.Task[Any]]]:
+        before = asyncio.all_tasks() - {asyncio.current_task()}
+        async with CancelOnDisconnect(receive) as watch:
+            watch.watch()
+            return [weakref.ref(task) for task in asyncio.all_tasks() - before]
+
+    async def work() -> list[asyncio.Task[Any] | None]:
+        tasks = await asyncio.create_task(watched())
+        # Ends the cancelled watch, and the loop's own hold on either task.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return [task() for task in tasks]
+
+    gc.disable()
+    try:
+        assert asyncio.run(work()) == [None, None]
+    finally:
+        gc.enable()

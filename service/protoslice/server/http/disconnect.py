@@ -39,10 +39,12 @@ class CancelOnDisconnect:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.unwatch()
-        if not self._gone or self._task is None or not isinstance(error, asyncio.CancelledError):
+        # Either task holds this object: one that held them in turn would leave both to the garbage collector.
+        task, self._task, self._watch = self._task, None, None
+        if not self._gone or task is None or not isinstance(error, asyncio.CancelledError):
             return
         # Only if nobody but the watch asked: a shutdown that cancels as well goes on.
-        if self._task.uncancel() == 0:
+        if task.uncancel() == 0:
             raise ClientGone from None
 
     def watch(self) -> None:
