@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from tests.support.repositories import in_repositories
 
-from protoslice.errors import InvalidInput, LimitExceeded, NotFound
-from protoslice.repositories import Repositories, StagedXorb, XorbSession
-from protoslice.storage import ObjectContent, ObjectKey, Storage
+from protoslice.errors import ChecksumMismatch, InvalidInput, LimitExceeded, NotFound
+from protoslice.repositories import Author, Repositories, Repository, StagedXorb, XorbSession
+from protoslice.storage import ObjectKey, Storage
+from protoslice.stores.ingest.sharing import LEAST_SHARED
 from protoslice.stores.layout import keys
-from protoslice.stores.uploads import Body, Uploads
+from protoslice.stores.manifest import ObjectExtent, ObjectLocation
+from protoslice.stores.uploads import Upload
 from protoslice.stores.uploads.records import UploadRecords
 
 NAMES = ("0" * 64, "1" * 64)
 
 
-async def kept(session: XorbSession, uploads: Uploads, name: str, data: bytes) -> None:
+async def kept(session: XorbSession, name: str, data: bytes) -> ObjectLocation:
     """Keep a xorb of one chunk."""
+    chunks = await session.begin()
+    chunks.sum(data)
+    await chunks.write(data)
+    stored = await chunks.commit()
+    await session.keep(name, stored, [len(data)])
+    return stored
 
-    async def pieces() -> AsyncIterator[bytes]:
-        yield data
 
-    upload = await session.begin()
-    upload = await uploads.append(upload.id, Body(pieces=pieces(), offset=0, last=True))
-    await session.keep(name, upload, [len(data)])
+async def opened(repositories: Repositories) -> tuple[Repository, XorbSession]:
+    """A new repository, and a session of it."""
+    made = await repositories.create("m")
+    return made, await made.sessions.open(await made.sessions.begin(""), "")
+
+
+async def composed(made: Repository, session: XorbSession, extents: Sequence[ObjectExtent], data: bytes) -> Upload:
+    """The staged file of extents."""
+    upload = await made.staged.begin(hashlib.sha256(data).hexdigest(), len(data), "")
+    return await session.compose(upload, extents)
 
 
 def test_a_xorb_is_found_by_its_hash() -> None:
@@ -38,7 +54,7 @@ def test_a_xorb_is_found_by_its_hash() -> None:
         with pytest.raises(InvalidInput, match="has not come"):
             await session.xorb(NAMES[0])
         for name in (*NAMES, NAMES[0]):  # the last one comes twice
-            await kept(session, made.stores.uploads, name, b"abc")
+            await kept(session, name, b"abc")
         assert await session.has(NAMES[0])
         assert (await session.xorb(NAMES[1])).ends == [3]
 
@@ -49,7 +65,7 @@ def test_a_xorb_is_read_once() -> None:
     async def work(repositories: Repositories, storage: Storage) -> None:
         made = await repositories.create("m")
         session = await made.sessions.open(await made.sessions.begin("ann"), "ann")
-        await kept(session, made.stores.uploads, NAMES[0], b"abc")
+        await kept(session, NAMES[0], b"abc")
         found = await session.xorb(NAMES[0])
         async for stat in storage.iterate(keys.OBJECTS):
             await storage.delete(stat.key)
@@ -58,25 +74,119 @@ def test_a_xorb_is_read_once() -> None:
     in_repositories(work)
 
 
-def test_extents_of_two_xorbs_in_turn_read_no_record_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extents_of_two_xorbs_in_turn_are_read_by_a_call_for_each_xorb(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = [hashlib.shake_256(bytes([number])).digest(LEAST_SHARED) for number in range(8)]
+    data = b"".join(block for pair in zip(blocks[:4], blocks[4:], strict=True) for block in pair)
+
     async def work(repositories: Repositories, storage: Storage) -> None:
-        made = await repositories.create("m")
-        session = await made.sessions.open(await made.sessions.begin("ann"), "ann")
-        uploads, extents = made.stores.uploads, []
-        for name, data in zip(NAMES, (b"abc", b"xyz"), strict=True):
-            await kept(session, uploads, name, data)
-            extents.append((await session.xorb(name)).extent(0, 1, 3))
-        asked, get = [], type(storage).get
+        made, session = await opened(repositories)
+        xorbs = [await kept(session, name, b"".join(half)) for name, half in zip(NAMES, halves(blocks), strict=True)]
+        extents = [
+            ObjectExtent(xorb, at, at + LEAST_SHARED)
+            for at in range(0, 4 * LEAST_SHARED, LEAST_SHARED)
+            for xorb in xorbs
+        ]
+        reads, get_ranges = Counter[ObjectKey](), type(storage).get_ranges
 
-        async def counted(self: Storage, key: ObjectKey) -> ObjectContent:
-            asked.append(key)
-            return await get(self, key)
+        async def counted(self: Storage, key: ObjectKey, *rest: Any, **more: Any) -> Sequence[bytes]:
+            reads[key] += 1
+            return await get_ranges(self, key, *rest, **more)
 
-        monkeypatch.setattr(type(storage), "get", counted)
-        assert b"".join([piece async for piece in uploads.extents(extents * 20)]) == b"abcxyz" * 20
-        assert len(asked) == len(set(asked))
+        monkeypatch.setattr(type(storage), "get_ranges", counted)
+        upload = await composed(made, session, extents, data)
+        assert reads == {ObjectKey(xorb.key or ""): 1 for xorb in xorbs}
+        assert b"".join([piece async for piece in made.stores.uploads.content(upload.id)]) == data
+        assert [each.key async for each in storage.iterate(keys.OBJECTS / upload.id) if "part" in each.key.text] == []
 
     in_repositories(work)
+
+
+def halves(blocks: Sequence[bytes]) -> tuple[Sequence[bytes], Sequence[bytes]]:
+    """The first and the last half."""
+    return blocks[: len(blocks) // 2], blocks[len(blocks) // 2 :]
+
+
+def test_small_extents_are_copied_and_large_ones_lie_where_they_are() -> None:
+    large, small = hashlib.shake_256(b"large").digest(LEAST_SHARED), b"small"
+    data = large + small * 3 + large[:-1] + large + small
+
+    async def work(repositories: Repositories, storage: Storage) -> None:
+        made, session = await opened(repositories)
+        xorb = await kept(session, NAMES[0], large + small)
+        parts = [ObjectExtent(xorb, 0, len(large)), ObjectExtent(xorb, len(large), xorb.size)]
+        cut = ObjectExtent(xorb, 0, len(large) - 1)
+        extents = [parts[0], *[parts[1]] * 3, cut, *parts]
+        made_of = await composed(made, session, extents, data)
+        assert b"".join([piece async for piece in made.stores.uploads.content(made_of.id)]) == data
+        own = [part for part in made_of.parts[0].objects if part.key != xorb.key]
+        assert {part.size for part in own} == {len(data) - 2 * len(large)}
+        again = Upload.decode(made_of.encode())
+        assert again.parts == made_of.parts
+        assert made_of.encode().count(b"sums") == 1
+
+    in_repositories(work)
+
+
+def test_extents_of_other_bytes_leave_nothing() -> None:
+    async def work(repositories: Repositories, storage: Storage) -> None:
+        made, session = await opened(repositories)
+        xorb = await kept(session, NAMES[0], b"abc")
+        upload = await made.staged.begin(hashlib.sha256(b"abd").hexdigest(), 3, "")
+        with pytest.raises(ChecksumMismatch):
+            await session.compose(upload, [ObjectExtent(xorb, 0, 3)])
+        left = [each.key.segments[-1] async for each in storage.iterate(keys.OBJECTS / upload.id)]
+        assert left == ["claim"]
+
+    in_repositories(work)
+
+
+def test_a_file_is_kept_as_long_as_its_session() -> None:
+    async def work(repositories: Repositories, storage: Storage) -> None:
+        made = await repositories.create("m")
+        begun = await made.sessions.begin("")
+        session = await made.sessions.open(begun, "")
+        xorb = await kept(session, NAMES[0], b"abc")
+        records = UploadRecords(storage)
+        held = await records.read(begun)
+        soon = held.upload.kept(60)
+        await records.change(held, soon)
+        upload = await composed(made, session, [ObjectExtent(xorb, 0, 3)], b"abc")
+        renewed = (await records.read(begun)).upload
+        assert upload.expires == renewed.expires > soon.expires + timedelta(hours=20)
+
+    in_repositories(work)
+
+
+def test_a_committed_file_outlives_its_session() -> None:
+    data = hashlib.shake_256(b"large").digest(LEAST_SHARED)
+
+    async def work(repositories: Repositories, storage: Storage) -> None:
+        made, session = await opened(repositories)
+        xorb, other = await kept(session, NAMES[0], data), await kept(session, NAMES[1], data[1:])
+        upload = await composed(made, session, [ObjectExtent(xorb, 0, len(data))], data)
+        await made.staged.keep(upload)
+        async with await made.change("main") as change:
+            await change.take("m.bin", upload)
+            commit = await change.commit(Author("x"))
+        await expire(storage)
+        for _ in range(3):
+            await made.stores.collect_garbage(grace_seconds=0)
+        left = {item.key.text async for item in storage.iterate(keys.OBJECTS)}
+        assert xorb.key in left
+        assert other.key not in left
+        file = (await made.stores.view(commit.store or "")).file("m.bin")
+        assert b"".join([bytes(piece) async for piece in file.pieces(0, file.size)]) == data
+
+    in_repositories(work)
+
+
+async def expire(storage: Storage) -> None:
+    """Let all uploads have expired a day before they began."""
+    records = UploadRecords(storage)
+    async for stat in storage.iterate(keys.UPLOADS):
+        held = await records.read(stat.key.segments[-1])
+        past = held.upload.created - timedelta(days=1)
+        await records.change(held, replace(held.upload, expires=past))
 
 
 def test_a_session_is_seen_by_the_client_that_began_it() -> None:
@@ -95,7 +205,7 @@ def test_a_session_takes_as_many_bytes_as_an_upload() -> None:
     async def work(repositories: Repositories, storage: Storage) -> None:
         made = await repositories.create("m")
         session = await made.sessions.open(await made.sessions.begin(""), "")
-        await kept(session, made.stores.uploads, NAMES[0], b"abc")
+        await kept(session, NAMES[0], b"abc")
         made.stores.uploads.options = replace(made.stores.uploads.options, max_bytes=3)
         with pytest.raises(LimitExceeded):
             await session.has(NAMES[1])
@@ -109,14 +219,10 @@ def test_the_collector_removes_what_an_expired_session_left() -> None:
         made = await repositories.create("m")
         begun = await made.sessions.begin("")
         session = await made.sessions.open(begun, "")
-        await kept(session, made.stores.uploads, NAMES[0], b"abc" * 1000)
+        await kept(session, NAMES[0], b"abc" * 1000)
         await made.stores.collect_garbage(grace_seconds=0)
         assert (await session.xorb(NAMES[0])).ends == [3000]
-        records = UploadRecords(storage)
-        async for stat in storage.iterate(keys.UPLOADS):
-            held = await records.read(stat.key.segments[-1])
-            past = held.upload.created - timedelta(days=1)
-            await records.change(held, replace(held.upload, expires=past))
+        await expire(storage)
         for _ in range(3):  # one ends the uploads, the next removes their records, the last their objects
             await made.stores.collect_garbage(grace_seconds=0)
         assert [item.key async for item in storage.iterate(keys.OBJECTS)] == []
@@ -128,8 +234,9 @@ def test_the_collector_removes_what_an_expired_session_left() -> None:
 
 @pytest.mark.parametrize(("first", "end", "size"), [(0, 3, 10), (-1, 1, 4), (1, 1, 0), (1, 0, 4), (0, 1, 5)])
 def test_an_extent_lies_in_its_xorb(first: int, end: int, size: int) -> None:
-    xorb = StagedXorb("u", [4, 10])
-    assert xorb.extent(1, 2, 6) == ("u", 4, 10)
-    assert xorb.extent(0, 2, 10) == ("u", 0, 10)
+    chunks = ObjectLocation(10, "objects/u/chunks")
+    xorb = StagedXorb(chunks, [4, 10])
+    assert xorb.extent(1, 2, 6) == ObjectExtent(chunks, 4, 10)
+    assert xorb.extent(0, 2, 10) == ObjectExtent(chunks, 0, 10)
     with pytest.raises(InvalidInput):
         xorb.extent(first, end, size)

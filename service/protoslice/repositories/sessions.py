@@ -13,9 +13,13 @@ from protoslice.errors import Conflict, IntegrityError, InvalidInput, LimitExcee
 from protoslice.storage import ObjectKey, Storage
 from protoslice.stores import Stores
 from protoslice.stores.envelope import seal, unseal
+from protoslice.stores.ingest.writers import SummedObject
 from protoslice.stores.layout import keys
+from protoslice.stores.manifest import ObjectExtent, ObjectLocation, stored_as_dict, stored_from_dict
 from protoslice.stores.uploads import NewUpload, Upload
 
+_FIRST: Final = "xorb-"
+"""Begin of the names of records, behind those of all other objects of a session."""
 _MOST: Final = 10_000
 """Xorbs of a session."""
 _ROOM: Final = 16 << 20
@@ -24,24 +28,27 @@ _ROOM: Final = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class StagedXorb:
-    """Chunks of a xorb, one behind the other in an upload."""
+    """Chunks of a xorb, one behind the other in an object of the session."""
 
-    upload: str
+    location: ObjectLocation
     ends: Sequence[int]
-    """End of each chunk in the upload."""
+    """End of each chunk in the object."""
 
-    def extent(self, first: int, end: int, size: int) -> tuple[str, int, int]:
-        """Upload of chunks, their start and end; `InvalidInput` unless they are there and have `size` bytes."""
+    def extent(self, first: int, end: int, size: int) -> ObjectExtent:
+        """Extent of chunks; `InvalidInput` unless they are there and have `size` bytes."""
         if not 0 <= first < end <= len(self.ends):
             raise InvalidInput(f"the shard names the chunks {first} to {end} of a xorb, which has {len(self.ends)}")
         start, stop = (self.ends[first - 1] if first else 0), self.ends[end - 1]
         if stop - start != size:
             raise InvalidInput(f"the shard gives the chunks {first} to {end} of a xorb {size} bytes: {stop - start}")
-        return self.upload, start, stop
+        return ObjectExtent(self.location, start, stop)
 
 
 class XorbSession:
-    """Xorbs of one session by their hashes; their records are objects of the upload that the session is."""
+    """Xorbs of one session by their hashes; all of it are objects of the upload that the session is.
+
+    Files of commits lie in those objects: all of a session is one attempt, however many xorbs come.
+    """
 
     def __init__(self, storage: Storage, stores: Stores, upload: Upload) -> None:
         self._storage = storage
@@ -51,9 +58,11 @@ class XorbSession:
 
     async def has(self, name: str) -> bool:
         """True when a xorb is there; `LimitExceeded` when the session takes no more."""
-        found = [each async for each in self._storage.iterate(keys.OBJECTS / self._upload.id)]
-        names = [each.key.segments[-1].split("-") for each in found]
-        sizes = {each[1]: int(each[2]) for each in names if each[0] == "xorb"}
+        folder = keys.OBJECTS / self._upload.id
+        found = [
+            each.key.segments[-1].split("-") async for each in self._storage.iterate(folder, after=folder / _FIRST)
+        ]
+        sizes = {each[1]: int(each[2]) for each in found}
         if name in sizes:
             return True
         if len(sizes) >= _MOST:
@@ -61,16 +70,20 @@ class XorbSession:
         self._stores.uploads.options.check_size(sum(sizes.values()) + 1)
         return False
 
-    async def begin(self) -> Upload:
-        """A new upload for the chunks of a xorb."""
-        return await self._stores.uploads.create(NewUpload(partial=True, client=self._upload.client))
+    async def begin(self) -> SummedObject:
+        """A new object for the chunks of a xorb."""
+        return await SummedObject.open(self._storage, keys.new_object(self._upload.id, "chunks"))
 
-    async def keep(self, name: str, upload: Upload, ends: Sequence[int]) -> None:
-        """Let shards name a xorb whose upload is complete."""
-        record = json.dumps({"upload": upload.id, "ends": list(ends)}).encode()
+    async def keep(self, name: str, chunks: ObjectLocation, ends: Sequence[int]) -> None:
+        """Let shards name a xorb whose chunks are durable."""
+        record = json.dumps({"chunks": stored_as_dict(chunks), "ends": list(ends)}).encode()
         with suppress(Conflict):  # a xorb that came twice at once: either will do
-            await self._storage.put_if_absent(self._key(name, upload.offset), seal(record))
-        await self._stores.uploads.set_aside(upload.id)
+            await self._storage.put_if_absent(self._key(name, chunks.size), seal(record))
+
+    async def compose(self, upload: Upload, extents: Sequence[ObjectExtent]) -> Upload:
+        """Make a staged file of extents of xorbs, which are kept as long as it is."""
+        session = await self._stores.uploads.renew(self._upload.id)
+        return await self._stores.uploads.compose(upload.id, extents, session.expires)
 
     async def xorb(self, name: str) -> StagedXorb:
         """A xorb that has come, read once while there is room to keep it; `InvalidInput` when it has not."""
@@ -87,13 +100,13 @@ class XorbSession:
         data = (await self._storage.get(page.items[0].key)).data
         try:
             raw = json.loads(unseal(data, "the record of a xorb"))
-            return StagedXorb(raw["upload"], raw["ends"])
+            return StagedXorb(stored_from_dict(raw["chunks"]), raw["ends"])
         except (ValueError, TypeError, KeyError) as error:
             raise IntegrityError("the record of a xorb does not parse") from error
 
     def _key(self, name: str, size: int | None) -> ObjectKey:
         """Key of a record, in which the size of the xorb stands; without a size a key right before it."""
-        return keys.OBJECTS / self._upload.id / (f"xorb-{name}-{size}" if size is not None else f"xorb-{name}-")
+        return keys.OBJECTS / self._upload.id / f"{_FIRST}{name}-{'' if size is None else size}"
 
 
 class XorbSessions:

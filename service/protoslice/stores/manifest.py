@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
@@ -265,9 +265,7 @@ def _as_dict(manifest: Manifest) -> dict[str, Any]:
     data["files"] = [[file.path, file.size, file.sha256] for file in manifest.files]
     data["objects"] = [_without_sums(stored) for stored in manifest.objects]
     data["side"] = _without_sums(manifest.side) if manifest.side else None
-    # Beside the locations, since an object may hold ten thousand files, and as many extents of one.
-    if sums := {each.key: each.sums for stored in manifest.stored for each in stored.objects if each.sums is not None}:
-        data["sums"] = {key: b64encode(each).decode() for key, each in sums.items()}
+    data |= _sums_as_dict(manifest.stored)
     if not manifest.rules:
         del data["rules"]  # programs that know no rules read the stores that have none
     data["inline"] = {name: b64encode(record).decode() for name, record in manifest.inline.items()}
@@ -276,9 +274,19 @@ def _as_dict(manifest: Manifest) -> dict[str, Any]:
 
 def stored_as_dict(stored: ObjectLocation) -> dict[str, Any]:
     """Convert a location to a JSON object for `stored_from_dict`."""
+    objects = [*stored.objects]
+    if len({each.key for each in objects}) < len(objects):
+        return _without_sums(stored) | _sums_as_dict([stored])
+    # Programs that know no extents of one object read the locations of several.
     sums = {"sums": b64encode(stored.sums).decode()} if stored.sums is not None else {}
     parts = {"parts": [stored_as_dict(part) for part in stored.parts]} if stored.parts else {}
     return _without_sums(stored) | parts | sums
+
+
+def _sums_as_dict(locations: Iterable[ObjectLocation]) -> dict[str, Any]:
+    """Sums of objects by key, once for all files and extents that they may hold; no entry without sums."""
+    sums = {each.key: each.sums for stored in locations for each in stored.objects if each.sums is not None}
+    return {"sums": {key: b64encode(each).decode() for key, each in sums.items()}} if sums else {}
 
 
 def _without_sums(stored: ObjectLocation) -> dict[str, Any]:
@@ -290,13 +298,20 @@ def _without_sums(stored: ObjectLocation) -> dict[str, Any]:
 
 def stored_from_dict(raw: dict[str, Any], sums: Mapping[str, bytes] = MappingProxyType({})) -> ObjectLocation:
     """Parse the output of `stored_as_dict`; `sums` are those of objects by key, if they lie elsewhere."""
+    beside = raw.get("sums")
+    if isinstance(beside, dict):
+        sums = _decoded(beside)
     parts = tuple(stored_from_dict(part, sums) for part in raw.get("parts", ()))
-    own = b64decode(raw["sums"], validate=True) if "sums" in raw else sums.get(raw.get("key", ""))
+    own = b64decode(beside, validate=True) if isinstance(beside, str) else sums.get(raw.get("key", ""))
     return ObjectLocation(**(raw | {"parts": parts, "sums": own}))
 
 
+def _decoded(sums: Mapping[str, str]) -> dict[str, bytes]:
+    return {key: b64decode(each, validate=True) for key, each in sums.items()}
+
+
 def _from_dict(raw: dict[str, Any]) -> dict[str, Any]:
-    sums = {key: b64decode(each, validate=True) for key, each in raw.pop("sums", {}).items()}
+    sums = _decoded(raw.pop("sums", {}))
     raw["created"] = datetime.fromisoformat(raw["created"])
     raw["files"] = tuple(File(*file) for file in raw["files"])
     raw["objects"] = tuple(stored_from_dict(stored, sums) for stored in raw["objects"])

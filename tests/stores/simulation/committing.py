@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from tests.stores.simulation.contents import Content
 from tests.stores.simulation.ledger import Ledger, Violation
 from tests.stores.simulation.sending import taken_in
 
+from protoslice.errors import Conflict
 from protoslice.repositories import MAIN, Author, Commit, Repositories, Repository
 from protoslice.repositories.faults import NoRepository, RepositoryExists
 from protoslice.stores import Stores
@@ -25,17 +27,22 @@ class Push(Action):
 
     async def run(self, client: Client) -> None:
         """See `Action.run`."""
-        made: list[Commit] = []
+        await committed(client, self.content)
 
-        async def push(stores: Stores) -> tuple[str, bool]:
-            commit = await _pushed(await _repository(stores), self.content)
-            if commit.store is None:
-                raise Violation("a store is what was sent", f"the commit of {self.content.name} has no files")
-            made.append(commit)
-            return commit.store, False
 
-        if await taken_in(client, self.content, (), "push", push, shares=True):
-            client.ledger.commits += [commit.place for commit in made if commit.place is not None]
+async def committed(client: Client, content: Content, *, staged: bool = False) -> None:
+    """Commit a content, and note what comes of it; `staged` files have been sent before."""
+    made: list[Commit] = []
+
+    async def push(stores: Stores) -> tuple[str, bool]:
+        commit = await _pushed(await repository_in(stores), content, staged=staged)
+        if commit.store is None:
+            raise Violation("a store is what was sent", f"the commit of {content.name} has no files")
+        made.append(commit)
+        return commit.store, False
+
+    if await taken_in(client, content, (), "push", push, shares=True):
+        client.ledger.commits += [commit.place for commit in made if commit.place is not None]
 
 
 async def check_history(ledger: Ledger, stores: Stores) -> None:
@@ -58,7 +65,8 @@ async def check_history(ledger: Ledger, stores: Stores) -> None:
         raise Violation("a history shows what was sent", f"{strange}")
 
 
-async def _repository(stores: Stores) -> Repository:
+async def repository_in(stores: Stores) -> Repository:
+    """The repository that all clients commit to."""
     repositories = Repositories(stores.storage, stores)
     try:
         return await repositories.get(NAME)
@@ -68,12 +76,18 @@ async def _repository(stores: Stores) -> Repository:
     return await repositories.get(NAME)
 
 
-async def _pushed(repository: Repository, content: Content) -> Commit:
+async def _pushed(repository: Repository, content: Content, *, staged: bool) -> Commit:
     """The commit after the present head; `Outrun` when another comes first."""
     head = await repository.commit(MAIN)
     async with await repository.change(MAIN, parent=head.id) as change:
         for path in (await repository.files(head)).keys() - content.files.keys():
             change.delete(path)
         for path, data in content.files.items():
-            await change.put(path, pieces(data))
+            if staged and data:
+                upload = await repository.staged.find(hashlib.sha256(data).hexdigest())
+                if upload is None:
+                    raise Conflict("the file has expired")
+                await change.take(path, upload)
+            else:
+                await change.put(path, pieces(data))
         return await change.commit(Author(content.name))

@@ -20,7 +20,15 @@ from unittest.mock import patch
 
 from tests.stores.simulation.threads import SimulatedPool, run_coroutine_threadsafe
 
-SIZES = {"BATCH": 48, "HEAD": 160, "LEAST_FOUND": 30, "LEAST_SHARED": 30, "HEAVY": 200, "MOST_LIGHT": 2}
+SIZES = {
+    "BATCH": 48,
+    "HEAD": 160,
+    "LEAST_FOUND": 30,
+    "LEAST_SHARED": 30,
+    "HEAVY": 200,
+    "MOST_LIGHT": 2,
+    "READ_AT_ONCE": 50,
+}
 """Limits of the package, so small that the short files of a simulation take the ways of large ones."""
 
 

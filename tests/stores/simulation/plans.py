@@ -16,6 +16,7 @@ from tests.stores.simulation.removing import Damage, Remove, Restore
 from tests.stores.simulation.sending import Commit, Recipe, Send
 from tests.stores.simulation.tagging import DropTag, Look, SetTag
 from tests.stores.simulation.uploading import Resumable
+from tests.stores.simulation.xorbs import PushXorbs
 
 LIFETIME_SECONDS = 6000.0
 GRACES = (0.0, 5.0, 100.0, 700.0, 2000.0)
@@ -188,6 +189,10 @@ def _pusher(random: Random, contents: list[Content], grace: float) -> list[Actio
     """Commits to the branch that all others commit to, mostly at once."""
 
     def push() -> Action:
+        if random.random() < 0.4:
+            pause = random.choice((0.0, 0.0, 100.0, LIFETIME_SECONDS / 2)) * random.random()
+            content = random.choice(CONTENTS)
+            return PushXorbs(wait=_wait(random), content=content, pause=pause, lifetime=LIFETIME_SECONDS)
         return Push(wait=random.choice((0.0, random.random(), _wait(random))), content=random.choice(CONTENTS))
 
     return [push() for _ in range(random.randint(1, 4))]

@@ -68,6 +68,11 @@ class Inspection:
         self._scan: Scan | None = None
         self._scanner: _core.Scanner | None = None
 
+    @property
+    def sha256(self) -> bytes:
+        """SHA-256 of the bytes taken so far."""
+        return self._sha.digest()
+
     def take(self, piece: bytes) -> None:
         """Take the next bytes of the file."""
         self._sha.update(piece)
@@ -86,7 +91,7 @@ class Inspection:
             self._scanning(lambda scanner: scanner.feed(head))
         assert self._detection is not None
         self._scanning(self._end_scan)
-        return InspectedFile(self._sha.digest(), self._detection, self._scan)
+        return InspectedFile(self.sha256, self._detection, self._scan)
 
     def look(self, head: bytes) -> tuple[schema.Detection, Scan | None]:
         """Detection of a file by its first `HEAD` bytes alone, and the scan that it would have, not begun."""

@@ -64,23 +64,16 @@ class JoinedObject:
         )
 
     async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
-        """See `StoredFile.fetch`; several parts are read concurrently."""
+        """See `StoredFile.fetch`; several objects are read concurrently, and all extents of one by one call."""
         cut = [self._cut(*span) for span in spans]
-        wanted: dict[int, list[Span]] = {}
+        wanted: dict[StoredObject, list[Span]] = {}
         for number, start, end in (piece for pieces in cut for piece in pieces):
-            wanted.setdefault(number, []).append((start, end))
-        reads = [self._fetch(number, part) for number, part in wanted.items()]
-        # Mostly there is one part: creating a task for it would cost a third of the read.
+            wanted.setdefault(self._parts[number], []).append((start, end))
+        reads = [_fetched(part, inside) for part, inside in wanted.items()]
+        # Mostly there is one object: creating a task for it would cost a third of the read.
         fetched = [await reads[0]] if len(reads) == 1 else await asyncio.gather(*reads)
-        found = {number: iter(part) for number, part in zip(wanted, fetched, strict=True)}
-        return [_whole([next(found[number]) for number, _, _ in pieces]) for pieces in cut]
-
-    async def _fetch(self, number: int, spans: Sequence[Span]) -> Sequence[bytes]:
-        """The bytes of spans of a part, read in whole blocks because a file may begin and end within a block."""
-        part = self._parts[number]
-        wide = [part.covering(span) for span in spans]
-        blocks = await part.fetch(wide)
-        return [data[start - low : end - low] for (start, end), (low, _), data in zip(spans, wide, blocks, strict=True)]
+        found = {part: iter(data) for part, data in zip(wanted, fetched, strict=True)}
+        return [_whole([next(found[self._parts[number]]) for number, _, _ in pieces]) for pieces in cut]
 
     async def stream(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
         """See `StoredFile.stream`; the next part has begun while one is being read."""
@@ -123,6 +116,13 @@ class JoinedObject:
             pieces.append((number, start + shift, stop + shift))
             start, number = stop, number + 1
         return pieces
+
+
+async def _fetched(part: StoredObject, spans: Sequence[Span]) -> Sequence[bytes]:
+    """Bytes of spans of an object, read in whole blocks: a file may begin and end within a block."""
+    wide = [part.covering(span) for span in spans]
+    blocks = await part.fetch(wide)
+    return [data[start - low : end - low] for (start, end), (low, _), data in zip(spans, wide, blocks, strict=True)]
 
 
 def _whole(found: Sequence[bytes]) -> bytes:

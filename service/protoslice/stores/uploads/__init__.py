@@ -2,7 +2,7 @@
 
 from protoslice.stores.uploads.arriving import Arrived, ArrivingRequest
 from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, JoinedUpload, Superseded, WrongOffset
-from protoslice.stores.uploads.model import Extent, Failure, NewUpload, State, Upload, UploadOptions
+from protoslice.stores.uploads.model import Failure, NewUpload, State, Upload, UploadOptions
 from protoslice.stores.uploads.service import Body, Checksum, Hash, Uploads
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "ArrivingRequest",
     "Body",
     "Checksum",
-    "Extent",
     "Failure",
     "Hash",
     "InconsistentLength",

@@ -28,10 +28,6 @@ State = Literal["open", "complete", "stored", "failed", "gone"]
 """`complete` is a partial upload, ready to be joined; `gone` has been removed or has expired."""
 
 
-Extent = tuple[str, int, int | None]
-"""Id of an upload, and start and end there; None for its own end."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadOptions:
     """Limits and lifetimes of uploads."""

@@ -14,8 +14,7 @@ from protoslice.stores.ingest.inspection import Inspection, Types
 from protoslice.stores.ingest.writers import BATCH, SummedObject
 from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectLocation
-from protoslice.stores.objects.joined import opened_parts
-from protoslice.stores.objects.stored import open_object
+from protoslice.stores.objects.joined import open_file_object, opened_parts
 from protoslice.stores.uploads.model import Upload
 
 RUN = 16
@@ -43,7 +42,7 @@ async def feed_parts(storage: Storage, worker: Worker, inspection: Inspection, p
     for part in parts:
         end = begin + part.size
         if inspection.size < end:
-            source = await open_object(storage, part, worker, verify=True)
+            source = await open_file_object(storage, part, worker, verify=True)
             try:
                 await worker.run(lambda source=source, begin=begin: _take(inspection, source, begin))  # type: ignore[misc]
             finally:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Protocol
 
@@ -27,13 +27,15 @@ from protoslice.stores.ingest.abandoned import drop_attempt
 from protoslice.stores.ingest.ingest import Ingest
 from protoslice.stores.ingest.inspection import Inspection
 from protoslice.stores.layout import keys
+from protoslice.stores.manifest import ObjectExtent
 from protoslice.stores.names import check_file_path, check_request
 from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.uploads.append import AppendContext, Appender
 from protoslice.stores.uploads.arriving import Arriving
+from protoslice.stores.uploads.composing import Composer
 from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, JoinedUpload, WrongOffset
 from protoslice.stores.uploads.limits import OpenUploadLimits
-from protoslice.stores.uploads.model import Extent, NewUpload, Upload, UploadOptions
+from protoslice.stores.uploads.model import NewUpload, Upload, UploadOptions
 from protoslice.stores.uploads.parts import bytes_of, compacted, drop_parts, feed_parts, resumed_inspection, sweep
 from protoslice.stores.uploads.records import UploadRecords, VersionedUpload
 from protoslice.stores.uploads.store_maker import Ingesting, StoreMaker, Typing, digests_of
@@ -140,6 +142,27 @@ class Uploads:
                 held = await self._change(held, replace(held.upload, length=length))
             return (await self._completed(await self._append(held, holder, body))).upload
 
+    async def compose(self, upload_id: str, extents: Sequence[ObjectExtent], expires: datetime) -> Upload:
+        """Complete an upload of a known SHA-256 by extents of objects, which nobody removes before it expires.
+
+        Their bytes are read once, and those of small extents are written. `ChecksumMismatch` for other bytes.
+        """
+        async with self._locks.acquire(upload_id):
+            held = await self._records.read(upload_id)
+            if held.upload.state != "open":
+                return held.upload
+            inspection = await self._inspection(held.upload)
+            assert inspection is not None, "an upload that is composed has a path"
+            made = await Composer(self._storage, self._worker, held.upload, inspection, extents).compose()
+            return (await self._records.change(held, replace(made, state="complete", expires=expires))).upload
+
+    async def renew(self, upload_id: str) -> Upload:
+        """A complete upload, which is kept for half a lifetime at least, with what lies beside its parts."""
+        held = await self._finished(upload_id)
+        if held.upload.expires > now() + timedelta(seconds=self.options.lifetime_seconds / 2):
+            return held.upload
+        return (await self._change(held, held.upload)).upload
+
     async def remove(self, upload_id: str) -> None:
         """Remove an upload. Stores made of it stay."""
         async with self._locks.acquire(upload_id):
@@ -200,18 +223,10 @@ class Uploads:
 
     async def content(self, upload_id: str) -> AsyncGenerator[bytes]:
         """Bytes of a complete upload, which stays as it is."""
-        async with aclosing(self.extents([(upload_id, 0, None)])) as pieces:
+        upload = (await self._finished(upload_id)).upload
+        async with aclosing(bytes_of(self._storage, self._worker, upload.parts)) as pieces:
             async for piece in pieces:
                 yield piece
-
-    async def extents(self, extents: Iterable[Extent]) -> AsyncGenerator[bytes]:
-        """Bytes of extents of complete uploads, one behind the other; the record of each upload is read once."""
-        held: dict[str, Upload] = {}
-        for id, start, end in extents:
-            upload = held.get(id) or held.setdefault(id, (await self._finished(id)).upload)
-            async with aclosing(bytes_of(self._storage, self._worker, upload.parts, start, end)) as pieces:
-                async for piece in pieces:
-                    yield piece
 
     def _new(self, wanted: NewUpload) -> Upload:
         return Upload(

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from protoslice._core import Xorb
-from protoslice.errors import InvalidInput, ProtosliceError
+from protoslice.errors import ChecksumMismatch, InvalidInput
 from protoslice.repositories import Repository, XorbSession
 from protoslice.server.access.credentials import secret_in
 from protoslice.server.http.headers import read_fields
@@ -26,7 +25,8 @@ from protoslice.server.registries.hub.failures import answering
 from protoslice.server.registries.hub.paths import Encoded, repository_of
 from protoslice.server.registries.hub.shards import ShardFile, files_of
 from protoslice.server.services import Given, Services
-from protoslice.stores.uploads import Body, Checksum, Extent, Uploads
+from protoslice.stores.ingest.writers import Batches
+from protoslice.stores.manifest import ObjectExtent
 
 router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
 
@@ -75,71 +75,62 @@ async def send_shard(request: Request, services: Given, kind: str, name: str, se
     repository = await services.repositories.get(repository_of(kind, name))
     client = _client(request, services)
     opened = await repository.sessions.open(session, client)
-    uploads, known, size = services.stores.uploads, repository.known(), 0
+    options, known, size = services.stores.uploads.options, repository.known(), 0
     with counted(services, request):
         async for file in files_of(pieces_of(request)):
             size += file.size
-            uploads.options.check_size(size)
+            options.check_size(size)
             extents = await _extents(file, opened)
             if extents and await known.find(file.sha256) is None:  # an empty file comes within its commit
-                await _make(file, extents, uploads, repository, client)
+                await _make(file, extents, opened, repository, client)
     return JSONResponse({"result": 1})
 
 
-class _Named:
-    """Hash of a xorb, which its chunks have when they are unpacked."""
-
-    def __init__(self, xorb: Xorb) -> None:
-        self._xorb = xorb
-
-    def update(self, piece: bytes, /) -> None:
-        """Pass over bytes that the xorb has seen."""
-
-    def digest(self) -> bytes:
-        """The hash as URLs spell it."""
-        return bytes.fromhex(self._xorb.hash())
-
-
 async def _take(session: XorbSession, services: Services, hash: str, pieces: AsyncIterator[bytes]) -> None:
-    """Keep the chunks of a xorb in an upload of their own."""
-    uploads, worker, xorb = services.stores.uploads, services.stores.worker, Xorb()
+    """Keep the chunks of a xorb, unpacked, in an object of the session."""
+    worker, xorb, chunks = services.stores.worker, Xorb(), await session.begin()
 
-    async def unpacked() -> AsyncIterator[bytes]:
-        async for piece in pieces:
-            if data := await worker.run(lambda piece=piece: xorb.feed(piece)):  # type: ignore[misc]
-                yield data
+    def unpack(batch: bytes) -> bytes:
+        data = xorb.feed(batch)
+        chunks.sum(data)
+        return data
 
-    upload = await session.begin()
+    async def write(batch: bytes) -> None:
+        await chunks.write(await worker.run(lambda: unpack(batch)))
+
+    batches = Batches(write)
     try:
-        checksum = Checksum(_Named(xorb), bytes.fromhex(hash))
-        upload = await uploads.append(upload.id, Body(pieces=unpacked(), offset=0, last=True, checksum=checksum))
+        async for piece in pieces:
+            await batches.add(piece)
+        await batches.flush()
+        if await worker.run(xorb.hash) != hash:
+            raise ChecksumMismatch("the chunks are not those that the hash of the xorb was taken of: nothing was kept")
+        stored = await chunks.commit()
     except BaseException:
-        with suppress(ProtosliceError):
-            await uploads.remove(upload.id)  # else it counted as open until it expired
+        await batches.stop()
+        await chunks.abort()
         raise
-    await session.keep(hash, upload, xorb.ends())
+    await session.keep(hash, stored, xorb.ends())
 
 
 async def _make(
-    file: ShardFile, extents: Sequence[Extent], uploads: Uploads, repository: Repository, client: str
+    file: ShardFile, extents: Sequence[ObjectExtent], session: XorbSession, repository: Repository, client: str
 ) -> None:
     """Make a file of a shard a staged one, which commits find by its SHA-256."""
     upload = await repository.staged.begin(file.sha256, file.size, client)
     if not upload.is_whole:
-        checksum = Checksum(hashlib.sha256(), bytes.fromhex(file.sha256))
-        pieces = uploads.extents(extents)
-        upload = await uploads.append(upload.id, Body(pieces=pieces, offset=0, last=True, checksum=checksum))
+        upload = await session.compose(upload, extents)
     await repository.staged.keep(upload)
 
 
-async def _extents(file: ShardFile, session: XorbSession) -> list[Extent]:
-    """Extents of uploads that a file consists of; those that follow each other are one."""
-    found: list[Extent] = []
+async def _extents(file: ShardFile, session: XorbSession) -> list[ObjectExtent]:
+    """Extents of xorbs that a file consists of; those that follow each other are one."""
+    found: list[ObjectExtent] = []
     for each in file.extents:
-        upload, start, end = (await session.xorb(each.xorb)).extent(each.first, each.end, each.size)
-        if found and found[-1][0] == upload and found[-1][2] == start:
-            start = found.pop()[1]
-        found.append((upload, start, end))
+        extent = (await session.xorb(each.xorb)).extent(each.first, each.end, each.size)
+        if found and (found[-1].object, found[-1].end) == (extent.object, extent.start):
+            extent = replace(extent, start=found.pop().start)
+        found.append(extent)
     return found
 
 
