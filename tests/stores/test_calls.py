@@ -10,6 +10,7 @@ from tests.support.stores import onnx, opened, upload
 
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, Stores
+from protoslice.stores.manifest import LARGEST_HELD
 
 
 def calls(work: Callable[[Stores], Awaitable[object]], *, stores: int = 60) -> Counting:
@@ -30,15 +31,17 @@ def calls(work: Callable[[Stores], Awaitable[object]], *, stores: int = 60) -> C
 
 
 @pytest.mark.parametrize("stores", [30, 60])
-def test_an_upload_asks_for_nothing_that_it_has_written(stores: int) -> None:
+@pytest.mark.parametrize(("size", "files"), [(200, 0), (LARGEST_HELD, 1)])
+def test_an_upload_asks_for_nothing_that_it_has_written(stores: int, size: int, files: int) -> None:
     async def tagged(fresh: Stores) -> None:
-        made = await upload(fresh, onnx(200), IngestRequest(tags=("net:2",)))
+        made = await upload(fresh, onnx(size), IngestRequest(tags=("net:2",)))
         assert (made.created, made.store.tags) == (True, ("net:2",))
 
     found = calls(tagged, stores=stores)
-    # The file, the claim and the reference; three entries, the manifest, and the tag; the claim is read once.
-    assert found.requests == 9
+    # The claim and the reference; three entries, the manifest, and the tag; the claim is read once.
+    assert found.requests == 8 + files
     assert {name for name, _ in found.calls} <= {"writer", "write", "commit", "put_if_absent", "put", "get_range"}
+    assert found.calls["commit", "objects"] == files
     assert found.calls["get_range", "objects"] == 1
 
 

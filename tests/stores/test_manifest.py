@@ -55,6 +55,24 @@ def test_sums_are_kept_once_for_each_object() -> None:
     assert pack.names == {"0069000000-aa": {"file-0"}}, "no sums are beside it"
 
 
+def test_bytes_of_files_are_kept_in_their_locations() -> None:
+    held = ObjectLocation(3, held=b"abc")
+    manifest = replace(MANIFEST, files=(File("m.onnx", 3, "a" * 64),), objects=(held,), inline={"index": b"i"})
+    assert Manifest.decode(manifest.encode()) == manifest
+    assert manifest.attempts == {MANIFEST.attempt}
+    assert not any("file" in key for key in manifest.keys)
+    assert held.is_held
+    assert ObjectLocation.joined([held, held]).is_held
+    assert not MANIFEST.objects[0].is_held
+
+
+@pytest.mark.parametrize("held", ["?", "YWI="])
+def test_bytes_of_a_file_that_are_none_or_too_few_are_damage(held: str) -> None:
+    raw = json.loads(unseal(MANIFEST.encode(), "it")) | {"objects": [{"size": 3, "held": held}]}
+    with pytest.raises(IntegrityError, match="parse"):
+        Manifest.decode(seal(json.dumps(raw).encode()))
+
+
 def test_a_manifest_without_records_of_its_own_is_read() -> None:
     raw = json.loads(unseal(MANIFEST.encode(), "it"))
     del raw["inline"]

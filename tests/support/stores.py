@@ -19,7 +19,7 @@ from protoslice.facts import Store
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.stores import Created, IngestRequest, OpenStore, Representation, StoreOptions, Stores
 from protoslice.stores.collection.garbage import collect_garbage
-from protoslice.stores.ingest import persist
+from protoslice.stores.ingest import packs, persist
 from protoslice.stores.layout import fresh
 
 T = TypeVar("T")
@@ -41,12 +41,17 @@ def onnx(*sizes: int, seed: int = 0) -> bytes:
 
 
 @contextmanager
-def records_apart(largest: int = -1, *, sums: int = -1) -> Iterator[None]:
+def records_apart(largest: int = -1, *, sums: int = -1, files: int = -1) -> Iterator[None]:
     """Context or decorator: manifests hold records of at most `largest` bytes; others are objects.
 
-    Sums of at most `sums` bytes lie in the records of what is stored; others are objects.
+    Sums of at most `sums` bytes lie in the records of what is stored, and all files of at most `files` bytes together
+    in the manifest; others are objects.
     """
-    with patch.object(persist, "LARGEST_INLINE", largest), patch.object(fresh, "LARGEST_INLINE_SUMS", sums):
+    with (
+        patch.object(persist, "LARGEST_INLINE", largest),
+        patch.object(fresh, "LARGEST_INLINE_SUMS", sums),
+        patch.object(packs, "LARGEST_HELD", files),
+    ):
         yield
 
 

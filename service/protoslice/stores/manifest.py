@@ -25,13 +25,21 @@ LARGEST_INLINE_SUMS: Final = 1 << 10
 
 These are the sums of 16 MiB, which a bucket takes in one request.
 """
+LARGEST_HELD: Final = 4 << 10
+"""Bytes of all files of the largest store whose manifest holds the files themselves.
+
+A list reads manifests: a page of a hundred stores reads half a mebibyte of files at most.
+"""
 STORE: Final = "store"
 """Name in a claim, of no object: the store that the attempt was made for may be published."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectLocation:
-    """Location of bytes: one own object with block sums, several such parts, or a pinned external URI."""
+    """Location of bytes: an own object with block sums, several such parts, or a pinned external URI.
+
+    Bytes of small files may be part of the location itself.
+    """
 
     size: int
     key: str | None = None
@@ -43,6 +51,8 @@ class ObjectLocation:
     """Offset of the bytes in the first part: an object may hold others before and behind them."""
     sums: bytes | None = None
     """Block sums of an own object; None when they are an object beside it."""
+    held: bytes | None = None
+    """Bytes themselves, of a small file that lies in the manifest; None for bytes of an object."""
 
     @classmethod
     def joined(cls, parts: Sequence[ObjectLocation]) -> ObjectLocation:
@@ -70,6 +80,11 @@ class ObjectLocation:
             yield self
         for part in self.parts:
             yield from part.objects
+
+    @property
+    def is_held(self) -> bool:
+        """True when a manifest holds some of the bytes."""
+        return any(each.held is not None for each in self.objects)
 
     @property
     def keys(self) -> Iterator[str]:
@@ -192,7 +207,7 @@ class Manifest:
     def weight(self) -> int:
         """Size of the manifest's JSON form, about."""
         paths = sum(len(file.path) for file in self.files)
-        records = 2 * sum(map(len, self.inline.values()))
+        records = 2 * sum(map(len, self.inline.values())) + 2 * sum(len(each.held or b"") for each in self.objects)
         texts = len(self.why or "") + sum(map(len, self.rules))
         return _FILE_WEIGHT * (1 + len(self.files)) + paths + texts + records
 
@@ -293,6 +308,7 @@ def _without_sums(stored: ObjectLocation) -> dict[str, Any]:
     fields: dict[str, Any] = {"size": stored.size, "key": stored.key, "uri": stored.uri, "etag": stored.etag}
     fields["parts"] = [_without_sums(part) for part in stored.parts] or None
     fields["at"] = stored.at or None
+    fields["held"] = None if stored.held is None else b64encode(stored.held).decode()
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -303,7 +319,10 @@ def stored_from_dict(raw: dict[str, Any], sums: Mapping[str, bytes] = MappingPro
         sums = _decoded(beside)
     parts = tuple(stored_from_dict(part, sums) for part in raw.get("parts", ()))
     own = b64decode(beside, validate=True) if isinstance(beside, str) else sums.get(raw.get("key", ""))
-    return ObjectLocation(**(raw | {"parts": parts, "sums": own}))
+    held = b64decode(raw["held"], validate=True) if "held" in raw else None
+    if held is not None and len(held) != raw["size"]:
+        raise ValueError("a file that a manifest holds has another size")
+    return ObjectLocation(**(raw | {"parts": parts, "sums": own, "held": held}))
 
 
 def _decoded(sums: Mapping[str, str]) -> dict[str, bytes]:

@@ -12,6 +12,7 @@ from tests.support.stores import onnx, opened, upload
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.stores import IngestRequest
+from protoslice.stores.manifest import LARGEST_HELD
 
 T = TypeVar("T")
 
@@ -56,24 +57,29 @@ def _named(key: ObjectKey | None) -> str:
     return "/".join(key.segments[: 2 if folder == "indexes" else 1])
 
 
-def test_a_small_upload_waits_for_the_storage_four_times() -> None:
-    """Rounds: the claim, a file, the entries of listings, the manifest with the records of a small model."""
+ENTRIES: Final = ["indexes/time", "indexes/type", "of"]
+
+
+@pytest.mark.parametrize(
+    ("size", "rounds"),
+    [
+        (100, [["claim"], ENTRIES, ["stores"]]),
+        (LARGEST_HELD, [["claim"], ["file-0"], ENTRIES, ["stores"]]),
+    ],
+)
+def test_a_small_upload_waits_for_the_storage_three_times_or_four(size: int, rounds: list[list[str]]) -> None:
+    """Rounds: the claim, a file of more than 4 KiB, the entries of listings, the manifest."""
 
     async def run() -> list[list[str]]:
         inner = MemoryStorage()
         storage = Rounds(inner, [])
         async with opened(storage) as stores:
-            storage.sizes += [1, 1, 3, 1]
-            await upload(stores, onnx(100), IngestRequest())
+            storage.sizes += [len(each) for each in rounds]
+            await upload(stores, onnx(size), IngestRequest())
         assert not storage.sizes
         return storage.rounds
 
-    assert asyncio.run(run()) == [
-        ["claim"],
-        ["file-0"],
-        ["indexes/time", "indexes/type", "of"],
-        ["stores"],
-    ]
+    assert asyncio.run(run()) == rounds
 
 
 class CountingReplacements(InterceptedStorage):

@@ -29,6 +29,8 @@ from protoslice.stores.uploads import UploadOptions
 Setting = Callable[[Nature], None]
 _INLINE = 200
 """Bytes of a record in a manifest: plans lie there and indexes are objects, so histories have both."""
+_HELD = 40
+"""Bytes of all files of a store that lie in its manifest: files of one content do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ def play(plan: Plan, settle: Setting, *, lines: bool = False) -> Outcome:
     ids = _ids(settle)
     violation = None
     try:
-        with records_apart(_INLINE, sums=LARGEST_INLINE_SUMS if plan.seed % 2 else -1):
+        with records_apart(_INLINE, sums=LARGEST_INLINE_SUMS if plan.seed % 2 else -1, files=_HELD):
             _play(plan, settle, fates, journal, ids)
     except Violation as found:
         violation = found

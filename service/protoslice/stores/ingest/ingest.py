@@ -191,6 +191,8 @@ class Ingest:
             if found is not None:
                 return found
         await self._lease.staked()
+        if all(file.place.stored is None for file in self._files):  # not beside objects, which are read otherwise
+            self._packs.hold()
         await self._packs.commit()
         root = root or await self._root()
         draft = await drafted(self._attempt, self._request, self._files, root, worker=self._options.worker)
@@ -325,9 +327,9 @@ class Ingest:
 
 
 def _shared(files: Mapping[str, FileRef]) -> dict[str, FileRef]:
-    """The files all of whose attempts are worth sharing."""
+    """The files all of whose attempts are worth sharing, without those that a manifest holds."""
     worth = worth_sharing(ref.location for ref in files.values())
-    return {path: ref for path, ref in files.items() if ref.location.names.keys() <= worth}
+    return {path: ref for path, ref in files.items() if ref.location.names.keys() <= worth and not ref.location.is_held}
 
 
 class Sink:

@@ -10,7 +10,7 @@ from protoslice.storage import Storage
 from protoslice.stores.catalog.claims import Lease
 from protoslice.stores.ingest.writers import Batches, SummedObject, WrittenSums
 from protoslice.stores.layout import keys
-from protoslice.stores.manifest import ObjectLocation
+from protoslice.stores.manifest import LARGEST_HELD, ObjectLocation
 
 FULL_PACK = 256 << 20
 """Size at which a pack is committed, so that new objects keep showing that the upload is alive."""
@@ -74,6 +74,15 @@ class Packs:
         pack = await (await self._opened()).commit()
         places, self._first, self._pack, self._places, self._size = self._places, None, None, [], 0
         await self._worker.run(lambda: _place(places, pack))
+
+    def hold(self) -> None:
+        """Leave the bytes of small files to the manifest, where they are few; `commit` writes what is left."""
+        content = self._batches.take_all() if self._size <= LARGEST_HELD else None
+        if self._first is None or content is None:
+            return
+        for place, at, size in self._places:
+            place.stored = ObjectLocation(size, held=content[at : at + size])
+        self._first, self._places, self._size = None, [], 0
 
     async def abort(self) -> None:
         """Discard the open pack."""
