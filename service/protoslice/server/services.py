@@ -110,8 +110,8 @@ class Services:
             stack.push_async_callback(rendering.close)
             if self.peers is not None:
                 await stack.enter_async_context(self.peers.telling(self.metrics.render))
-            watch = asyncio.create_task(self.metrics.watch_loop())
-            stack.push_async_callback(_stop, watch)
+            for watch in (self.metrics.watch_loop(), self.metrics.stored.follow(metered)):
+                stack.push_async_callback(_stop, asyncio.create_task(watch))
             self.opened, self.spaces, self.rendering, self.hooks = opened, spaces, rendering, hooks
             self._at_end = stack.pop_all()
 

@@ -11,6 +11,7 @@ from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.collection.garbage import GRACE_SECONDS, GarbageReport
+from protoslice.stores.collection.tally import keep_tally
 from protoslice.stores.layout import keys
 from protoslice.stores.paging import ResultPage
 from protoslice.stores.service import Stores
@@ -87,13 +88,15 @@ class Spaces:
         return ResultPage(found, found[-1])
 
     async def collect_garbage(self, *, grace_seconds: float = GRACE_SECONDS, dry_run: bool = False) -> GarbageReport:
-        """`Stores.collect_garbage` in one space after the other; the sum of their reports."""
+        """`Stores.collect_garbage` in one space after the other; the sum of the reports, its tally kept."""
         found = await self._default.collect_garbage(grace_seconds=grace_seconds, dry_run=dry_run)
         async for folder in space_folders(self._storage):
             stores = await self._default.below(folder)
             report = await stores.collect_garbage(grace_seconds=grace_seconds, dry_run=dry_run)
             damaged = report.unreadable
             found += replace(report, unreadable=damaged and f"{folder}/{damaged}")
+        if found.there is not None:
+            await keep_tally(self._storage, found.there)
         return found
 
     async def close(self) -> None:

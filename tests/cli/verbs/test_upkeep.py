@@ -48,7 +48,7 @@ def keys(storage: Path) -> list[str]:
         async with FileStorage(str(storage)) as files:
             return await keys_in(files)
 
-    return asyncio.run(read())
+    return [key for key in asyncio.run(read()) if key != "tally/last"]
 
 
 def test_garbage_is_shown_then_removed(storage: Path) -> None:
@@ -63,6 +63,7 @@ def test_garbage_is_shown_then_removed(storage: Path) -> None:
         "leftovers": 0,
         "unreadable": None,
         "dry_run": True,
+        "there": None,
     }
     assert keys(storage) == before
     shown = call("gc", "--grace-seconds", "0", PROTOSLICE_STORAGE=uri).stdout

@@ -149,7 +149,7 @@ def test_the_callers_trace_goes_on(tmp_path: Path) -> None:
 
 def test_a_fault_is_an_error(tmp_path: Path) -> None:
     with collecting() as collector, serving(tmp_path, {"PROTOSLICE_OTEL_ENDPOINT": collector.url}) as service:
-        store = httpx.put(f"{service.url}/v1/stores", content=b"\x0a\x07damaged").json()["id"]
+        store = httpx.put(f"{service.url}/v1/stores", content=b"\x0a\x07damaged\x12\x80\x28" + bytes(5120)).json()["id"]
         (damaged,) = (path for path in tmp_path.rglob("*") if path.is_file() and b"damaged" in path.read_bytes()[:20])
         damaged.write_bytes(damaged.read_bytes().replace(b"damaged", b"Damaged"))
         assert httpx.get(f"{service.url}/v1/stores/{store}/merge").status_code == 500

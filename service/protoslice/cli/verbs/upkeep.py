@@ -166,6 +166,7 @@ def usage(
     """Count the bytes of all files of stores, those stored for them, and those that `gc` would free.
 
     Stores share files and parts of files, so the second may be far less. All objects are listed and all manifests read.
+    The first is kept for /metrics of services.
 
     Example: protoslice storage usage file:///var/lib/protoslice
     """
@@ -186,6 +187,7 @@ def usage(
 
 async def _usage(uri: str, options: dict[str, str]) -> dict[str, Usage]:
     from protoslice.storage import PrefixStorage, open_storage
+    from protoslice.stores.collection.tally import keep_logical_bytes
     from protoslice.stores.layout.version import check_layout
     from protoslice.stores.spaces import DEFAULT_SPACE, space_folders
     from protoslice.stores.usage import usage_of
@@ -195,6 +197,8 @@ async def _usage(uri: str, options: dict[str, str]) -> dict[str, Usage]:
         found = {DEFAULT_SPACE: await usage_of(storage)}
         async for folder in space_folders(storage):
             found[folder.segments[-1]] = await usage_of(PrefixStorage(storage, folder))
+        if storage.abilities.write:
+            await keep_logical_bytes(storage, sum(each.logical_bytes for each in found.values()))
         return found
 
 

@@ -19,6 +19,7 @@ from protoslice.server.observability.cache_reads import CacheReads
 from protoslice.server.observability.circuit_state import CircuitState
 from protoslice.server.observability.histogram import BOUNDS, PlainHistogram
 from protoslice.server.observability.storage_calls import StorageCalls
+from protoslice.server.observability.stored_counts import StoredCounts
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 LAG_EVERY_SECONDS: Final = 0.5
@@ -69,6 +70,8 @@ class Metrics:
         registry.register(self.circuit)
         self.cache = CacheReads()
         registry.register(self.cache)
+        self.stored = StoredCounts()
+        registry.register(self.stored)
         self._stages = Histogram(
             "protoslice_ingest_stage_seconds",
             "Time in each stage of an ingest.",

@@ -45,6 +45,10 @@ class Census:
             census.place(item.key.segments[-1])
         return census
 
+    def __len__(self) -> int:
+        """Number of stores."""
+        return len(self._ids)
+
     def add(self, manifest: ObjectStat) -> None:
         """Add a listed manifest; in key order."""
         store_id = manifest.key.segments[-1]
@@ -117,6 +121,10 @@ class TagCensus:
         census._names = array("Q", sorted(names))
         census._seen = bytearray(len(names))
         return census
+
+    def __len__(self) -> int:
+        """Number of tags."""
+        return len(self._names)
 
     def see(self, quoted: str) -> int:
         """Number of entries of a tag so far, with this one, two at most; 0 when there is no such tag."""

@@ -38,10 +38,13 @@ class StaleRecords:
         self._claims = Claims(storage)
         self._tags = Tags(storage)
         self._files = FilesByDigest(storage)
+        self.tags = 0
+        """Tags that `remove` met."""
 
     async def remove(self) -> None:
         """Delete all stale index entries, entries of tags, and removal marks."""
         tags = await TagCensus.of(self._storage)
+        self.tags = len(tags)
         await each_concurrently(self._remove_entry, self._entries())
         await each_concurrently(self._remove_entry_of_file, self._entries_of_files())
         await each_concurrently(self._remove_entry_of_tag, self._entries_of_tags(tags))

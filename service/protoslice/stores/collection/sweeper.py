@@ -60,6 +60,8 @@ class Sweeper:
         self._dry_run = dry_run
         self.objects = 0
         self.bytes = 0
+        self.listed_bytes = 0
+        """Bytes of all objects of uploads that were listed, deleted ones included."""
         self.unreadable: str | None = None
         """Key of a damaged manifest, for which the objects that it may need were left; else None."""
 
@@ -67,6 +69,7 @@ class Sweeper:
         """Go through all attempts but `uploads`, those of resumable uploads that are not over."""
         suspects: list[_Attempt] = []
         async for attempt in _attempts(self._storage):
+            self.listed_bytes += sum(item.size for item in attempt.objects if not keys.is_note(item.key))
             if self._is_suspect(attempt) and attempt.name not in uploads:
                 suspects.append(attempt)
             if len(suspects) == _BATCH:

@@ -67,6 +67,7 @@ BY_TIME = ObjectKey("indexes/time")
 BY_TYPE = ObjectKey("indexes/type")
 BY_STORE = ObjectKey("indexes/tag")
 BY_FILE = ObjectKey("indexes/file")
+TALLY = ObjectKey("tally/last")
 
 
 def new_attempt() -> str:
