@@ -70,7 +70,7 @@ def _parts() -> list[str]:
 
 async def _work(stores: Stores, seed: int) -> None:
     """A store comes, with a tag, and the sixth before it goes."""
-    await upload(stores, onnx(3000, seed=seed), IngestRequest(tags=(f"t:{seed}",)))
+    await upload(stores, onnx(5000, seed=seed), IngestRequest(tags=(f"t:{seed}",)))
     if seed > 5:
         await stores.delete((await stores.tag(f"t:{seed - 6}")).store)
 
