@@ -10,10 +10,10 @@ from tests.support.seeded import Counting
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
 from protoslice.storage import MemoryStorage, Storage, register, unregister
-from protoslice.stores.collection.tally import Tally, keep_tally
+from protoslice.stores.collection.tally import StorageTally, keep_tally
 
 
-def told_by(storage: Counting, *, tally: Tally | None) -> list[str]:
+def told_by(storage: Counting, *, tally: StorageTally | None) -> list[str]:
     """Lines of /metrics of a service that is started beside a tally and scraped twice."""
 
     def factory(uri: str, options: object) -> Storage:
@@ -44,7 +44,7 @@ def told_by(storage: Counting, *, tally: Tally | None) -> list[str]:
 
 
 def test_metrics_tell_what_was_kept() -> None:
-    lines = told_by(Counting(MemoryStorage()), tally=Tally(7, 8, 9000))
+    lines = told_by(Counting(MemoryStorage()), tally=StorageTally(7, 8, 9000))
     assert {"protoslice_stores 7.0", "protoslice_tags 8.0"} <= set(lines)
     assert "protoslice_stored_bytes 9000.0" in lines
     assert not [line for line in lines if line.startswith("protoslice_logical_bytes ")], "nobody has counted them"

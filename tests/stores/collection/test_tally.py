@@ -9,7 +9,7 @@ import pytest
 from tests.support.stores import collect_a_day_later, onnx, opened, some, upload
 
 from protoslice.storage import MemoryStorage
-from protoslice.stores.collection.tally import KeptTally, Tally, keep_logical_bytes, keep_tally, last_tally
+from protoslice.stores.collection.tally import KeptTally, StorageTally, keep_logical_bytes, keep_tally, last_tally
 from protoslice.stores.envelope import seal
 from protoslice.stores.layout import keys
 from protoslice.stores.spaces import Spaces
@@ -31,7 +31,7 @@ def test_a_collection_counts_what_is_left_in_all_spaces() -> None:
             await stores.delete(gone.id)
             await collect_a_day_later(storage)
             report = await spaces.collect_garbage()
-            assert report.there == Tally(2, 2, large.size)
+            assert report.there == StorageTally(2, 2, large.size)
             found = await last_tally(storage)
             assert (found.stores, found.tags, found.stored_bytes) == (2, 2, large.size)
             assert found.at is not None
@@ -50,7 +50,7 @@ def test_bytes_that_a_collection_removes_are_not_counted() -> None:
             await stores.delete(gone.id)
             report = await Spaces(storage, stores).collect_garbage(grace_seconds=-1)
             assert report.bytes >= gone.size
-            assert report.there == Tally(0, 0, 0)
+            assert report.there == StorageTally(0, 0, 0)
 
     asyncio.run(run())
 
@@ -70,7 +70,7 @@ def test_each_count_stays_until_it_is_counted_anew() -> None:
     async def run() -> None:
         storage = MemoryStorage()
         await keep_logical_bytes(storage, 1 << 60)
-        await keep_tally(storage, Tally(1, 2, 3))
+        await keep_tally(storage, StorageTally(1, 2, 3))
         found = await last_tally(storage)
         assert (found.stores, found.tags, found.stored_bytes, found.logical_bytes) == (1, 2, 3, 1 << 60)
         await keep_logical_bytes(storage, 5)
@@ -85,7 +85,7 @@ def test_a_tally_that_does_not_parse_is_none_and_is_made_anew(data: bytes) -> No
         storage = MemoryStorage()
         await storage.put(keys.TALLY, data)
         assert await last_tally(storage) == KeptTally()
-        await keep_tally(storage, Tally(1, 2, 3))
+        await keep_tally(storage, StorageTally(1, 2, 3))
         assert (await last_tally(storage)).stores == 1
 
     asyncio.run(run())

@@ -14,7 +14,7 @@ from protoslice.stores.collection.census import Census
 from protoslice.stores.collection.holders import Holders
 from protoslice.stores.collection.stale_records import SETTLED_SECONDS, StaleRecords
 from protoslice.stores.collection.sweeper import Sweeper
-from protoslice.stores.collection.tally import Tally
+from protoslice.stores.collection.tally import StorageTally
 from protoslice.stores.layout import keys
 from protoslice.stores.uploads.records import end_uploads
 
@@ -34,7 +34,7 @@ class GarbageReport:
     """Leftovers of interrupted writers of the storage itself, and probe objects."""
     unreadable: str | None = None
     """Key of a damaged manifest, for which the objects that it may need were left; else None."""
-    there: Tally | None = None
+    there: StorageTally | None = None
     """Counts of what is there now; None after a dry run."""
 
     def __add__(self, other: GarbageReport) -> GarbageReport:
@@ -78,7 +78,7 @@ async def collect_garbage(
         await map_concurrently(storage.delete, [item.key for item in (*underived, *expired, *probes)])
         await outdated.remove()
         leftovers += await storage.collect_garbage(grace_seconds)
-    there = None if dry_run else Tally(len(census), outdated.tags, sweeper.listed_bytes - sweeper.bytes)
+    there = None if dry_run else StorageTally(len(census), outdated.tags, sweeper.listed_bytes - sweeper.bytes)
     objects, size = sweeper.objects + len(underived), sweeper.bytes + sum(item.size for item in underived)
     return GarbageReport(objects, size, len(expired), leftovers, sweeper.unreadable, there)
 

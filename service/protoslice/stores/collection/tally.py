@@ -17,7 +17,7 @@ _WHAT: Final = "the tally of a storage"
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class StorageTally:
     """Counts of what a collection left."""
 
     stores: int = 0
@@ -25,9 +25,9 @@ class Tally:
     stored_bytes: int = 0
     """Bytes of all objects of uploads, each once."""
 
-    def __add__(self, other: Tally) -> Tally:
+    def __add__(self, other: StorageTally) -> StorageTally:
         """The counts of both, as of two spaces."""
-        return Tally(self.stores + other.stores, self.tags + other.tags, self.stored_bytes + other.stored_bytes)
+        return StorageTally(self.stores + other.stores, self.tags + other.tags, self.stored_bytes + other.stored_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ async def last_tally(storage: Storage) -> KeptTally:
         return KeptTally()
 
 
-async def keep_tally(storage: Storage, tally: Tally) -> None:
+async def keep_tally(storage: Storage, tally: StorageTally) -> None:
     """Keep the counts of a collection of all spaces; of several at once those of the last stay."""
     await _keep(storage, {**asdict(tally), "at": now().timestamp()})
 
