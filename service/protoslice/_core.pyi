@@ -23,6 +23,7 @@ __all__ = [
     "Findings",
     "Index",
     "Limits",
+    "Links",
     "Plan",
     "RecordScanner",
     "Records",
@@ -275,6 +276,30 @@ class Findings(Sequence[Finding]):
 
     def __len__(self) -> int: ...
     def __getitem__(self, number: int, /) -> Finding: ...  # type: ignore[override]
+    def links(
+        self,
+        name: Sequence[int],
+        outputs: Sequence[int],
+        inputs: Sequence[Sequence[int]],
+        *,
+        qualified: bool = False,
+        ordered: bool = False,
+        numbers: bool = False,
+    ) -> Links: ...
+
+@final
+class Links:
+    """Links between the nodes of graphs."""
+
+    @property
+    def graph_count(self) -> int: ...
+    def graphs(self, start: int, limit: int) -> list[tuple[str, int, int]]: ...
+    def graph(self, path: str) -> int | None: ...
+    def node(self, graph: int, called: str) -> int | None: ...
+    def search(self, graph: int, words: Sequence[str], limit: int) -> list[int]: ...
+    def ends(self, graph: int, taking: bool, limit: int) -> list[int]: ...
+    def makers(self, node: int, limit: int) -> tuple[list[int | None], int]: ...
+    def takers(self, node: int, limit: int) -> tuple[list[tuple[int, int]], int]: ...
 
 @final
 class Finding:

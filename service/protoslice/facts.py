@@ -355,6 +355,65 @@ class Signature:
 
 
 @dataclass(frozen=True, slots=True)
+class GraphEntry:
+    """A graph of a model: the main one, one of a function, of a branch, of a computation."""
+
+    path: str
+    """Path of the message that holds its nodes; empty for the root."""
+    name: str
+    """Name of a function, a graph or a computation; the path where it has none."""
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GraphNode:
+    """A node of a graph."""
+
+    name: str
+    """Empty for one without a name."""
+    op: str
+    path: str
+    hops: int
+    """Links between it and the node in the middle."""
+    attributes: tuple[tuple[str, str], ...]
+    """Names and values as text; long values are cut."""
+    weights: tuple[str, ...]
+    """Names of tensors that the node takes or holds."""
+    more: int
+    """Links to nodes that are not shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphEdge:
+    """A value on its way between two nodes."""
+
+    source: str
+    """Path of the node that makes it."""
+    target: str
+    """Path of the node that takes it."""
+    value: str
+    input: int
+    """Position among the inputs of the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbourhood:
+    """A part of one graph."""
+
+    graphs: tuple[GraphEntry, ...]
+    """The first graphs of the model."""
+    graph_count: int
+    graph: str
+    """Path of the graph shown."""
+    around: str | None
+    """Path of the node in the middle; None where there is none, and `nodes` are some to begin with."""
+    nodes: tuple[GraphNode, ...]
+    edges: tuple[GraphEdge, ...]
+    more: bool
+    """True when more nodes lie within the hops, or are found."""
+
+
+@dataclass(frozen=True, slots=True)
 class RecordsSummary:
     """A stream of records, as a whole."""
 

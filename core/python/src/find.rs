@@ -6,6 +6,10 @@ use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use wire::find::Found;
+use wire::links::Ports;
+
+use crate::errors::raise;
+use crate::links::Links;
 
 /// A field of a found message: number, wire type, start, end, count.
 type Place = (u32, u8, u64, u64, u64);
@@ -34,6 +38,24 @@ impl Findings {
             return Err(PyIndexError::new_err("there is no such finding"));
         }
         Ok(Finding { schema: Arc::clone(&self.schema), found: Arc::clone(&self.found), number })
+    }
+
+    /// Links between the messages, taken as nodes of graphs. `name`, `outputs` and `inputs` are numbers of fields, one
+    /// for each step down from a node.
+    #[pyo3(signature = (name, outputs, inputs, *, qualified=false, ordered=false, numbers=false))]
+    #[expect(clippy::too_many_arguments, reason = "options by name")]
+    fn links(
+        &self,
+        py: Python<'_>,
+        name: Vec<u32>,
+        outputs: Vec<u32>,
+        inputs: Vec<Vec<u32>>,
+        qualified: bool,
+        ordered: bool,
+        numbers: bool,
+    ) -> PyResult<Links> {
+        let ports = Ports { name, outputs, inputs, qualified, ordered, numbers };
+        py.detach(|| Links::new(Arc::clone(&self.found), &ports)).map_err(|error| raise(py, error))
     }
 }
 

@@ -14,6 +14,7 @@ mod errors;
 mod find;
 mod index;
 mod limits;
+mod links;
 mod records;
 mod riegeli;
 mod rope;
@@ -48,6 +49,8 @@ mod _core {
     use super::index::{Index, Scanner, index_source};
     #[pymodule_export]
     use super::limits::Limits;
+    #[pymodule_export]
+    use super::links::Links;
     #[pymodule_export]
     use super::records::{RecordScanner, Records, chunked, index_records};
     #[pymodule_export]

@@ -24,6 +24,7 @@ pub mod inflate;
 pub mod key;
 pub mod largest;
 pub mod limits;
+pub mod links;
 pub mod listing;
 pub mod mask;
 pub mod metadata;

@@ -18,6 +18,7 @@ from protoslice.cli.verbs import (
     diff,
     doctor,
     extract,
+    graph,
     inspect,
     records,
     removal,
@@ -41,6 +42,7 @@ app = typer.Typer(
 _VERBS = (
     inspect.info,
     inspect.tree,
+    graph.graph,
     inspect.chunks,
     extract.cat,
     extract.split,

@@ -1,7 +1,7 @@
 """The client of a service: `Client`, and `AsyncClient` with the same methods. See `docs/client.md`."""
 
 from protoslice.client.asynchronous import AsyncClient
-from protoslice.client.client import Client, ClientOptions
+from protoslice.client.client import Client, ClientOptions, GraphOptions
 from protoslice.client.download.cache import Cache
 from protoslice.client.download.files import Downloaded, Progress
 from protoslice.client.download.remote import Remote
@@ -11,7 +11,11 @@ from protoslice.facts import (
     ChunkEntry,
     Damage,
     File,
+    GraphEdge,
+    GraphEntry,
+    GraphNode,
     ModelReport,
+    Neighbourhood,
     Node,
     Piece,
     Removed,
@@ -33,7 +37,12 @@ __all__ = [
     "Damage",
     "Downloaded",
     "File",
+    "GraphEdge",
+    "GraphEntry",
+    "GraphNode",
+    "GraphOptions",
     "ModelReport",
+    "Neighbourhood",
     "Node",
     "Piece",
     "Progress",

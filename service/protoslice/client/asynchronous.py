@@ -125,6 +125,7 @@ class AsyncClient:
 
     tensors = _iterator(Client.tensors)
     signatures = _iterator(Client.signatures)
+    graph = _coroutine(Client.graph)
     tensor = _coroutine(Client.tensor)
     stats = _coroutine(Client.stats)
     diff = _iterator(Client.diff)

@@ -29,6 +29,7 @@ from protoslice.errors import Conflict, IntegrityError, InvalidInput, Unsupporte
 from protoslice.facts import (
     ChunkEntry,
     Difference,
+    Neighbourhood,
     Node,
     Piece,
     RecordsSummary,
@@ -73,6 +74,19 @@ class ClientOptions(TypedDict, total=False):
     """Concurrent requests of a large download; 4 by default."""
     cache: Cache | str | os.PathLike[str] | None
     """Cache of pieces, or its folder, so that another version is fetched in part; None by default."""
+
+
+class GraphOptions(TypedDict, total=False):
+    """Options of a look at a graph."""
+
+    graph: str
+    """Path of the graph; the outermost by default."""
+    hops: int
+    """Most links between the node in the middle and the others; 2 by default."""
+    search: str
+    """Words in the names or paths of nodes to begin with; by default these are the ends of the graph."""
+    limit: int
+    """Most nodes; 100 by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +272,12 @@ class Client(Administration, ClosedAtEnd):
     def signatures(self, ref: str, *, tags: Sequence[str] | None = None) -> Iterator[Signature]:
         """The signatures of a SavedModel, or of its meta graph with exactly `tags`."""
         return self._each(Signature, self._view(ref, "signatures"), given_params(tags=_comma(tags)))
+
+    def graph(self, ref: str, around: str | None = None, **options: Unpack[GraphOptions]) -> Neighbourhood:
+        """Nodes within some hops of the one with the path or name `around`; without one, some to begin with."""
+        params = given_params(around=around, **{name: str(value) for name, value in options.items()})
+        said = self._connection.call("GET", self._view(ref, "graph"), params=params)
+        return read_json(Neighbourhood, said.json())
 
     def tensor(self, ref: str, name: str, slice: Slice | None = None, *, tags: Sequence[str] | None = None) -> Any:
         """Tensor, or a slice (`"0:128,:"`, or a numpy index), as a numpy array.

@@ -11,7 +11,7 @@ from itertools import chain
 from protoslice import schema
 from protoslice.closing import ClosedAtEnd
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NoRoot, NotFound, Unsupported
-from protoslice.facts import Signature
+from protoslice.facts import Neighbourhood, Signature
 from protoslice.formats.coreml.packages import is_manifest
 from protoslice.formats.model import Model, Tensor, Tensors
 from protoslice.formats.model import RootProto as Root
@@ -21,6 +21,7 @@ from protoslice.formats.selection import each, single, wanted
 from protoslice.formats.tensorflow.meta_graphs import tensors_with_tags
 from protoslice.formats.tensorflow.signatures import signatures_of
 from protoslice.formats.tensors.reading import ReadableTensor, read
+from protoslice.graphs import Graphs, Question, neighbourhood
 from protoslice.library.opening import look_at, open_looked_at
 from protoslice.library.proto import Proto
 from protoslice.schema.detection.detect import BY_NAME
@@ -67,6 +68,23 @@ class LocalModel(ClosedAtEnd):
         `Unsupported` for a root of another type, `NotFound` if no meta graph has these tags.
         """
         return signatures_of(self.model, self._tags if tags is None else tags)
+
+    def graph(self, question: Question) -> Neighbourhood:
+        """The part of a graph that is asked for.
+
+        `Unsupported` for a model without graphs, `NotFound` for a graph or a node that it does not have.
+        """
+        return neighbourhood(self._graphs, question, self._is_tensor)
+
+    @cached_property
+    def _graphs(self) -> Graphs:
+        return Graphs(self.model)
+
+    def _is_tensor(self, name: str) -> bool:
+        try:
+            return bool(self.tensors.numbers(name))
+        except (Unsupported, NotFound, LimitExceeded):
+            return False
 
     def tensor(self, name: str) -> Tensor:
         """The tensor of this name or address; `NotFound` if there is none, `Conflict` for several."""

@@ -414,6 +414,14 @@ READING: Final = (
         for worst, given in (("16 levels", deep), ("12 000 nodes", nodes))
     ),
     _view(
+        "graph",
+        "500 of 12 000 nodes without links, searched for",
+        "?limit=500&search=n",
+        given=nodes,
+        status=200,
+        budget=Budget(calls=100, work=500 * 500, written_room=160 * KIB),
+    ),
+    _view(
         "summary",
         "20 000 empty tensors",
         "",

@@ -19,7 +19,11 @@ from protoslice.facts import (
     Difference,
     DtypeTotal,
     File,
+    GraphEdge,
+    GraphEntry,
+    GraphNode,
     ModelReport,
+    Neighbourhood,
     Node,
     Piece,
     PiecePlace,
@@ -61,6 +65,19 @@ CASES: list[tuple[object, Callable[[Any], dict[str, Any]], type[BaseModel]]] = [
         encoding.signature_json,
         models.SignatureModel,
     ),
+    (
+        Neighbourhood(
+            (GraphEntry("graph", "g", 2),),
+            7,
+            "graph",
+            "graph.node[1]",
+            (GraphNode("a", "Add", "graph.node[1]", 0, (("axis", "i: 1"),), ("w",), 3),),
+            (GraphEdge("graph.node[0]", "graph.node[1]", "x", 1),),
+            True,
+        ),
+        asdict,
+        models.NeighbourhoodModel,
+    ),
     (ChunkEntry(0, "message", "onnx.ModelProto", "", 7, SHA), encoding.chunk_json, models.ChunkModel),
     (ChunkEntry(1, "bytes", None, "graph.initializer[0].raw_data", 7, None), encoding.chunk_json, models.ChunkModel),
     (REPORT, encoding.report_json, models.ReportModel),
@@ -96,7 +113,17 @@ def test_openapi_lists_every_member(
 
 def test_every_fact_has_a_case() -> None:
     elsewhere = {"AccessToken", "Damage", "File", "RecordsSummary", "Restored", "SignatureTensor", "TensorEntry"}
-    elsewhere |= {"DtypeTotal", "EventLetter", "Histogram", "SignedUrl", "TensorStatistics", "WebhookFacts"}
+    elsewhere |= {
+        "DtypeTotal",
+        "EventLetter",
+        "GraphEdge",
+        "GraphEntry",
+        "GraphNode",
+        "Histogram",
+        "SignedUrl",
+        "TensorStatistics",
+        "WebhookFacts",
+    }
     defined = {name for name, value in vars(facts).items() if getattr(value, "__module__", "") == facts.__name__}
     assert {type(fact).__name__ for fact, _, _ in CASES} | elsewhere == defined
 

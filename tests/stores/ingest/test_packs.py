@@ -157,7 +157,7 @@ def test_a_store_is_not_opened_with_a_file_too_few() -> None:
         derived = DerivedFacts(storage, info.id, worker)
         plans: CachedFlight[Any, Any] = CachedFlight(most=1, room=1)
         with pytest.raises(ValueError, match="shorter"):
-            OpenStore(store.manifest, opened_files[:-1], None, worker, derived, plans, stores._own_type)  # type: ignore[arg-type]
+            OpenStore(store.manifest, opened_files[:-1], None, worker, derived, plans, plans, stores._own_type)  # type: ignore[arg-type]
         await worker.close()
 
     in_memory(work)

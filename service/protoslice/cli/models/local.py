@@ -16,11 +16,12 @@ from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, Tr
 from protoslice.cli.models.types import RootType
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
-from protoslice.facts import Signature, TensorEntry, TensorStatistics
+from protoslice.facts import Neighbourhood, Signature, TensorEntry, TensorStatistics
 from protoslice.formats.model import Tensor
 from protoslice.formats.outputs.listing import entry_of
 from protoslice.formats.outputs.safetensors import safetensors
 from protoslice.formats.outputs.statistics import statistics
+from protoslice.graphs import Question
 from protoslice.library.documents import FileDocument, StreamDocument, bundle_document, header_of, stream_document
 from protoslice.library.models import model_around
 from protoslice.library.opening import look_at
@@ -101,6 +102,9 @@ class LocalSubject(Subject):
             return model.signatures()
         except Unsupported:
             return iter(())
+
+    def graph(self, question: Question) -> Neighbourhood:
+        return self._model.graph(question)
 
     def _extent(self) -> Extent:
         proto = self.proto

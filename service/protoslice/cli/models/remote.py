@@ -14,8 +14,9 @@ from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, Tr
 from protoslice.cli.terminal.show import utc
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import InvalidInput, ProtosliceError, StorageDenied, Unsupported
-from protoslice.facts import Signature, TensorEntry, TensorStatistics
+from protoslice.facts import Neighbourhood, Signature, TensorEntry, TensorStatistics
 from protoslice.formats.tensorflow.signatures import META_GRAPH, SAVED_MODEL
+from protoslice.graphs import Question
 
 
 @contextmanager
@@ -113,6 +114,11 @@ class RemoteSubject(Subject):
         if self._client.store(self._ref).type not in {SAVED_MODEL, META_GRAPH}:
             return iter(())
         return iter(self._client.signatures(self._ref))
+
+    def graph(self, question: Question) -> Neighbourhood:
+        asked = {name: value for name, value in asdict(question).items() if value is not None}
+        found: Neighbourhood = self._client.graph(self._ref, **asked)
+        return found
 
     def tensors(self, name: str | None, dtype: str | None) -> Iterator[TensorEntry]:
         return iter(self._client.tensors(self._ref, name=name, dtype=dtype, tags=self._tags))

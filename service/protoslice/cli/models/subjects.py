@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from protoslice.facts import Node, Signature, TensorEntry, TensorStatistics
+from protoslice.facts import Neighbourhood, Node, Signature, TensorEntry, TensorStatistics
+from protoslice.graphs import Question
 
 
 class Content(Protocol):
@@ -79,6 +80,9 @@ class Subject(Protocol):
 
     def signatures(self) -> Iterator[Signature]:
         """Signatures of the model; none for a model that is no SavedModel."""
+
+    def graph(self, question: Question) -> Neighbourhood:
+        """A part of a graph of the model."""
 
     def tensor(self, name: str, slice_: str | None, form: str) -> Content:
         """One tensor, or a slice of it."""

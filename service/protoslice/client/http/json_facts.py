@@ -9,7 +9,19 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from protoslice.errors import IntegrityError
-from protoslice.facts import Damage, DtypeTotal, File, Histogram, ModelReport, Node, PiecePlace, SignatureTensor
+from protoslice.facts import (
+    Damage,
+    DtypeTotal,
+    File,
+    GraphEdge,
+    GraphEntry,
+    GraphNode,
+    Histogram,
+    ModelReport,
+    Node,
+    PiecePlace,
+    SignatureTensor,
+)
 
 T = TypeVar("T")
 
@@ -77,6 +89,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "datetime": lambda value: datetime.fromisoformat(_text(value)),
     "datetime | None": _perhaps(lambda value: datetime.fromisoformat(_text(value))),
     "tuple[str, ...]": _each(_text),
+    "tuple[tuple[str, str], ...]": _each(_each(_text)),
     "tuple[int, ...]": _each(_count),
     "tuple[int, ...] | None": _perhaps(_each(_count)),
     "tuple[File, ...]": _each(lambda value: read_json(File, value)),
@@ -87,6 +100,9 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "tuple[PiecePlace, ...]": _each(lambda value: read_json(PiecePlace, value)),
     "tuple[int | None, ...] | None": _perhaps(_each(_perhaps(_count))),
     "tuple[SignatureTensor, ...]": _each(lambda value: read_json(SignatureTensor, value)),
+    "tuple[GraphEntry, ...]": _each(lambda value: read_json(GraphEntry, value)),
+    "tuple[GraphNode, ...]": _each(lambda value: read_json(GraphNode, value)),
+    "tuple[GraphEdge, ...]": _each(lambda value: read_json(GraphEdge, value)),
     "tuple[Node, ...]": _each(lambda value: read_json(Node, value)),
 }
 """The reader of a member, by the annotation of its dataclass field."""

@@ -236,6 +236,47 @@ class SignatureModel(BaseModel):
     outputs: list[SignatureTensorModel]
 
 
+class GraphEntryModel(BaseModel):
+    """A graph of a model."""
+
+    path: str = Field(description="Of the message that holds its nodes.", examples=["graph"])
+    name: str = Field(description="Of a function, a graph or a computation; else the path.")
+    nodes: int = Field(ge=0)
+
+
+class GraphNodeModel(BaseModel):
+    """A node of a graph."""
+
+    name: str = Field(description="Empty for one without a name.", examples=["conv1"])
+    op: str = Field(examples=["Conv"])
+    path: str = Field(examples=["graph.node[3]"])
+    hops: int = Field(ge=0, description="Links between it and the node in the middle.")
+    attributes: list[tuple[str, str]] = Field(description="Names and values as text; long ones are cut.")
+    weights: list[str] = Field(description="Tensors that it takes or holds.", examples=[["conv1.weight"]])
+    more: int = Field(ge=0, description="Links to nodes that are not shown.")
+
+
+class GraphEdgeModel(BaseModel):
+    """A value on its way between two nodes."""
+
+    source: str = Field(description="Path of the node that makes it.", examples=["graph.node[3]"])
+    target: str = Field(description="Path of the node that takes it.", examples=["graph.node[4]"])
+    value: str = Field(examples=["conv1_out"])
+    input: int = Field(ge=0, description="Position among the inputs of the target.")
+
+
+class NeighbourhoodModel(BaseModel):
+    """A part of one graph."""
+
+    graphs: list[GraphEntryModel] = Field(description="The first graphs of the model.")
+    graph_count: int = Field(ge=0, description="Number of all its graphs.")
+    graph: str = Field(description="Path of the graph shown.", examples=["graph"])
+    around: str | None = Field(description="Path of the node in the middle; null for nodes to begin with.")
+    nodes: list[GraphNodeModel]
+    edges: list[GraphEdgeModel]
+    more: bool = Field(description="True when more nodes lie within the hops, or are found.")
+
+
 class PieceModel(BaseModel):
     """A piece of a file."""
 

@@ -35,6 +35,7 @@ from protoslice.stores.reading.archive import tar_of
 from protoslice.stores.reading.chunk_facts import ChunkFacts
 from protoslice.stores.reading.chunks import StoreChunks
 from protoslice.stores.reading.documents import ROOT, StoreDocument, StoreDocuments
+from protoslice.stores.reading.graphs import CachedGraphs, StoreGraphs
 from protoslice.stores.reading.records import FindType, RecordsRequest, StoreRecords
 from protoslice.stores.reading.root import OpenRoot
 from protoslice.stores.reading.tensors.signatures import signatures_page
@@ -66,6 +67,7 @@ class OpenStore:
         worker: Worker,
         derived: DerivedFacts,
         plans: MergePlans,
+        graphs: CachedGraphs,
         find_type: FindType,
     ) -> None:
         self.manifest = manifest
@@ -96,6 +98,8 @@ class OpenStore:
             lambda *view: self._etag(READERS, *view),
         )
         """Tensors of the store."""
+        self.graphs = StoreGraphs(model, manifest.attempt, self.tensors, graphs, worker)
+        """Graphs of the model."""
         self._tagged: LruCache[tuple[str, ...], StoreTensors] = LruCache(most=_CACHED_TAGS, room=_CACHED_TAGS)
         self.records = StoreRecords(by_path, worker, derived, find_type, self._etag)
         """Records of the store's streams."""

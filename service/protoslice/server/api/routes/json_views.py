@@ -9,11 +9,21 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from protoslice.formats.selection import tags_of
+from protoslice.graphs import Question
+from protoslice.graphs.neighbourhood import MOST_HOPS, MOST_NODES
 from protoslice.server.access.places import Ref, url_of
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import chunk_json, node_json, report_json, signature_json
 from protoslice.server.api.json_answers import VERSIONED, encoded, json_answer, large_answer, page_answer
-from protoslice.server.api.models import ChunkModel, NodeModel, PageModel, ReportModel, SignatureModel, TensorModel
+from protoslice.server.api.models import (
+    ChunkModel,
+    NeighbourhoodModel,
+    NodeModel,
+    PageModel,
+    ReportModel,
+    SignatureModel,
+    TensorModel,
+)
 from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP, TAGS_HELP
 from protoslice.server.http.answers.locations import lasting_url
 from protoslice.server.middleware.guarded_route import GuardedRoute
@@ -196,6 +206,38 @@ async def list_signatures(
         PAGE_BYTES, lambda: encoded([signature_json(signature) for signature in page.items])[1:-1]
     )
     return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Parameters that choose a part of a graph."""
+
+    around: Annotated[
+        str | None, Query(description="Path or name of the node in the middle; absent for nodes to begin with.")
+    ] = None
+    graph: Annotated[
+        str | None, Query(description="Path of the graph; absent for the outermost.", examples=["graph"])
+    ] = None
+    hops: Annotated[int, Query(ge=0, le=MOST_HOPS, description="Most links between it and the others.")] = 2
+    search: Annotated[
+        str | None, Query(description="To begin with: nodes with all of these words in their names or paths.")
+    ] = None
+    limit: Annotated[int, Query(ge=1, le=MOST_NODES, description="Most nodes.")] = 100
+
+
+@router.get(
+    "/v1/stores/{ref}/graph",
+    operation_id="get_graph",
+    response_model=NeighbourhoodModel,
+    responses={304: SEEN, **problems(404, 412, 413, 422)},
+    summary="The nodes around a node of a graph",
+)
+async def get_graph(request: Request, services: Given, ref: Ref, asked: Annotated[_Asked, Depends()]) -> Response:
+    """Nodes within some hops of one, the nearest first, with the values between them; or the graph's ends."""
+    store = await services.stores.view(ref)
+    found = await store.graphs.part(Question(**asdict(asked)))
+    body = await services.stores.worker.sized(PAGE_BYTES, lambda: encoded(asdict(found)))
+    return await large_answer(request, services.stores, body, headers=lasting_headers(request, store, ref))
 
 
 @router.get(

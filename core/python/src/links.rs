@@ -1,0 +1,116 @@
+//! `_core.Links`: links between the nodes of graphs.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use wire::find::Findings;
+use wire::links::{holder, text};
+
+use crate::errors::raise;
+
+/// Nodes of all graphs of a proto, by their numbers among the findings, and their links.
+#[pyclass(frozen, module = "protoslice._core")]
+pub(crate) struct Links {
+    found: Arc<Findings>,
+    links: wire::links::Links,
+    name: Vec<u32>,
+}
+
+impl Links {
+    pub(crate) fn new(found: Arc<Findings>, ports: &wire::links::Ports) -> wire::Result<Self> {
+        let links = wire::links::Links::of(&found, ports)?;
+        Ok(Self { found, links, name: ports.name.clone() })
+    }
+
+    fn path(&self, node: usize) -> &str {
+        self.found.get(node).map_or("", |node| node.path)
+    }
+
+    fn named(&self, node: usize) -> wire::Result<&[u8]> {
+        let Some(node) = self.found.get(node) else { return Ok(b"") };
+        Ok(text(node.skeleton, &self.name)?.unwrap_or_default())
+    }
+
+    fn nodes(&self, graph: u32) -> impl Iterator<Item = usize> {
+        let first = self.links.groups().get(graph as usize).map_or(0, |group| group.first);
+        (first as usize..self.found.len()).filter(move |node| self.links.group_of(*node) == Some(graph))
+    }
+}
+
+#[pymethods]
+impl Links {
+    /// Number of graphs.
+    #[getter]
+    fn graph_count(&self) -> usize {
+        self.links.groups().len()
+    }
+
+    /// Graphs from number `start` on, at most `limit`: path, first node, and number of nodes.
+    fn graphs(&self, start: usize, limit: usize) -> Vec<(&str, u32, u32)> {
+        let groups = self.links.groups().iter().skip(start).take(limit);
+        groups.map(|group| (holder(self.path(group.first as usize)), group.first, group.count)).collect()
+    }
+
+    /// Number of the graph at `path`; None when there is none.
+    fn graph(&self, path: &str) -> Option<usize> {
+        self.links.groups().iter().position(|group| holder(self.path(group.first as usize)) == path)
+    }
+
+    /// The first node of `graph` with this path or, if no path is so, this name; None when there is none.
+    fn node(&self, py: Python<'_>, graph: u32, called: &str) -> PyResult<Option<usize>> {
+        py.detach(|| {
+            if let Some(node) = self.nodes(graph).find(|node| self.path(*node) == called) {
+                return Ok(Some(node));
+            }
+            for node in self.nodes(graph) {
+                if !called.is_empty() && self.named(node)? == called.as_bytes() {
+                    return Ok(Some(node));
+                }
+            }
+            Ok(None)
+        })
+        .map_err(|error| raise(py, error))
+    }
+
+    /// Nodes of `graph`, at most `limit`, with all of `words` in their name or path, in any case.
+    fn search(&self, py: Python<'_>, graph: u32, words: Vec<String>, limit: usize) -> PyResult<Vec<usize>> {
+        let words: Vec<String> = words.iter().map(|word| word.to_lowercase()).collect();
+        py.detach(|| {
+            let mut found = Vec::new();
+            for node in self.nodes(graph) {
+                let called = String::from_utf8_lossy(self.named(node)?).to_lowercase();
+                let within = |word: &String| called.contains(word) || self.path(node).to_lowercase().contains(word);
+                if found.len() < limit && words.iter().all(within) {
+                    found.push(node);
+                }
+            }
+            Ok(found)
+        })
+        .map_err(|error| raise(py, error))
+    }
+
+    /// Nodes of `graph`, at most `limit`, that take nothing (`taking` False), or whose values no node takes.
+    fn ends(&self, py: Python<'_>, graph: u32, taking: bool, limit: usize) -> Vec<usize> {
+        py.detach(|| {
+            let ends = |node: &usize| {
+                if taking {
+                    self.links.takers(*node).is_empty()
+                } else {
+                    self.links.makers(*node).flatten().next().is_none()
+                }
+            };
+            self.nodes(graph).filter(ends).take(limit).collect()
+        })
+    }
+
+    /// Makers of the inputs of `node` by slot, at most `limit`, and the number of inputs; None for a value of no node.
+    fn makers(&self, node: usize, limit: usize) -> (Vec<Option<u32>>, usize) {
+        (self.links.makers(node).take(limit).collect(), self.links.makers(node).count())
+    }
+
+    /// Nodes that take values of `node`, at most `limit`, each with its slot, and the number of all.
+    fn takers(&self, node: usize, limit: usize) -> (Vec<(u32, u32)>, usize) {
+        let takers = self.links.takers(node);
+        (takers.iter().take(limit).copied().collect(), takers.len())
+    }
+}

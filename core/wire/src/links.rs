@@ -1,0 +1,240 @@
+//! Links between the nodes of graphs: which node makes the value that another takes.
+
+use std::collections::HashMap;
+
+use crate::error::{Kind, Result, WireError};
+use crate::fields::Fields;
+use crate::find::Findings;
+use crate::header::Wire;
+use crate::key::Key;
+use crate::varint::{self, Varint};
+
+/// Deepest nesting of groups in a node.
+const DEPTH: u32 = 100;
+/// Stands for a value that no node makes.
+const NOBODY: u32 = u32::MAX;
+
+/// Fields of a node that name it and its values; a number for each step down from the node.
+#[derive(Clone, Debug, Default)]
+pub struct Ports {
+    /// Field with the node's name.
+    pub name: Vec<u32>,
+    /// Fields with the names of the values that the node makes.
+    pub outputs: Vec<u32>,
+    /// Fields with the names of the values that the node takes, in the order of their slots.
+    pub inputs: Vec<Vec<u32>>,
+    /// True when inputs are written as in TensorFlow: `node`, `node:output` and `^node`.
+    pub qualified: bool,
+    /// True when values may be made again, and a node takes the one before it.
+    pub ordered: bool,
+    /// True when values are named by numbers, which may be packed.
+    pub numbers: bool,
+}
+
+/// Nodes of one graph: number, of the first node in the findings, and how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Number of the first node.
+    pub first: u32,
+    /// Number of nodes.
+    pub count: u32,
+}
+
+/// Links between the messages of a search, each taken as a node of the graph that holds it.
+#[derive(Debug, Default)]
+pub struct Links {
+    groups: Vec<Group>,
+    group_of: Vec<u32>,
+    /// Ends of the inputs of each node in `makers`.
+    input_ends: Vec<u32>,
+    /// Maker of each input; `NOBODY` where there is none.
+    makers: Vec<u32>,
+    /// Ends of the takers of each node in `takers`.
+    taker_ends: Vec<u32>,
+    /// Nodes that take a value of a node, with the slot.
+    takers: Vec<(u32, u32)>,
+}
+
+/// Path of the message that holds the node at `path`.
+pub fn holder(path: &str) -> &str {
+    path.rfind('.').and_then(|at| path.get(..at)).unwrap_or("")
+}
+
+impl Links {
+    /// Links between all of `found` by their `ports`. Fails when a node is damaged, or there are too many of them.
+    pub fn of(found: &Findings, ports: &Ports) -> Result<Self> {
+        let mut links = Self::default();
+        links.group(found);
+        links.link_inputs(found, ports)?;
+        links.link_takers();
+        Ok(links)
+    }
+
+    /// The graphs, in the order of their first nodes.
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// Number of the graph of a node.
+    pub fn group_of(&self, node: usize) -> Option<u32> {
+        self.group_of.get(node).copied()
+    }
+
+    /// Makers of the inputs of a node, slot by slot; None for a value that no node of the graph makes.
+    pub fn makers(&self, node: usize) -> impl Iterator<Item = Option<u32>> {
+        slice(&self.makers, &self.input_ends, node).iter().map(|maker| (*maker != NOBODY).then_some(*maker))
+    }
+
+    /// Nodes that take a value of a node, with the slot that takes it.
+    pub fn takers(&self, node: usize) -> &[(u32, u32)] {
+        slice(&self.takers, &self.taker_ends, node)
+    }
+
+    fn group(&mut self, found: &Findings) {
+        let mut numbers: HashMap<&str, u32> = HashMap::new();
+        for node in 0..found.len() {
+            let place = found.get(node).map_or("", |node| holder(node.path));
+            let next = self.groups.len() as u32;
+            let number = *numbers.entry(place).or_insert(next);
+            if number == next {
+                self.groups.push(Group { first: node as u32, count: 0 });
+            }
+            if let Some(group) = self.groups.get_mut(number as usize) {
+                group.count += 1;
+            }
+            self.group_of.push(number);
+        }
+    }
+
+    fn link_inputs(&mut self, found: &Findings, ports: &Ports) -> Result<()> {
+        let mut makers: HashMap<(u32, Key<'_>), u32> = HashMap::new();
+        let mut early: Vec<(usize, u32, Key<'_>)> = Vec::new();
+        for (node, group) in self.group_of.iter().enumerate() {
+            let Some(message) = found.get(node) else { continue };
+            for inputs in &ports.inputs {
+                visit(message.skeleton, inputs, ports.numbers, &mut |value| {
+                    let value = if ports.qualified { unqualified(value) } else { value };
+                    let maker = makers.get(&(*group, value)).copied();
+                    if maker.is_none() && !ports.ordered {
+                        early.push((self.makers.len(), *group, value));
+                    }
+                    self.makers.push(maker.unwrap_or(NOBODY));
+                })?;
+            }
+            if self.makers.len() >= NOBODY as usize {
+                return Err(WireError::new(Kind::Limit, "the graph has more links than are looked at"));
+            }
+            self.input_ends.push(self.makers.len() as u32);
+            visit(message.skeleton, &ports.outputs, ports.numbers, &mut |value| {
+                makers.insert((*group, value), node as u32);
+            })?;
+        }
+        for (at, group, value) in early {
+            if let (Some(place), Some(maker)) = (self.makers.get_mut(at), makers.get(&(group, value))) {
+                *place = *maker;
+            }
+        }
+        Ok(())
+    }
+
+    /// Turns the links round: counts the takers of each node, and then places each behind those before it.
+    fn link_takers(&mut self) {
+        let mut ends = vec![0u32; self.group_of.len()];
+        for maker in &self.makers {
+            if let Some(count) = ends.get_mut(*maker as usize) {
+                *count += 1;
+            }
+        }
+        let mut begin = 0;
+        for end in &mut ends {
+            (*end, begin) = (begin, begin + *end);
+        }
+        self.takers = vec![(0, 0); begin as usize];
+        for node in 0..self.group_of.len() {
+            for (slot, maker) in slice(&self.makers, &self.input_ends, node).iter().enumerate() {
+                let Some(at) = ends.get_mut(*maker as usize) else { continue };
+                if let Some(place) = self.takers.get_mut(*at as usize) {
+                    *place = (node as u32, slot as u32);
+                }
+                *at += 1;
+            }
+        }
+        self.taker_ends = ends;
+    }
+}
+
+/// The text at `fields` in a node's `skeleton`, the last one where there are several; None without any.
+pub fn text<'f>(skeleton: &'f [u8], fields: &[u32]) -> Result<Option<&'f [u8]>> {
+    let mut found = None;
+    visit(skeleton, fields, false, &mut |value| {
+        if let Key::Text(text) = value {
+            found = Some(text);
+        }
+    })?;
+    Ok(found)
+}
+
+/// The items of `node`, whose last one stands before `ends[node]`.
+fn slice<'l, T>(items: &'l [T], ends: &[u32], node: usize) -> &'l [T] {
+    let begin = node.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0);
+    let end = ends.get(node).copied().unwrap_or(begin);
+    items.get(begin as usize..end as usize).unwrap_or_default()
+}
+
+/// Name of the node in an input as TensorFlow writes it.
+fn unqualified(value: Key<'_>) -> Key<'_> {
+    let Key::Text(text) = value else { return value };
+    let text = text.strip_prefix(b"^").unwrap_or(text);
+    Key::Text(text.split(|byte| *byte == b':').next().unwrap_or_default())
+}
+
+/// Calls `each` with all values at `fields` of a message: texts, or `numbers`.
+fn visit<'f>(message: &'f [u8], fields: &[u32], numbers: bool, each: &mut dyn FnMut(Key<'f>)) -> Result<()> {
+    let Some((number, below)) = fields.split_first() else { return Ok(()) };
+    let mut fields = Fields::new(message, 0, DEPTH);
+    while let Some(field) = fields.next_but(*number)? {
+        if field.header.number != *number {
+            continue;
+        }
+        match field.header.wire {
+            Wire::Len if !below.is_empty() => visit(field.content, below, numbers, each)?,
+            Wire::Len if numbers => unpack(field.content, each),
+            Wire::Len => each(Key::Text(field.content)),
+            Wire::Varint if numbers => each(Key::Number(field.header.value)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Calls `each` with the varints in `bytes`, up to one that is damaged.
+fn unpack<'f>(mut bytes: &'f [u8], each: &mut dyn FnMut(Key<'f>)) {
+    while let Varint::Value(value, len) = varint::read_value(bytes) {
+        each(Key::Number(value));
+        bytes = bytes.get(len..).unwrap_or_default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(message: &[u8], fields: &[u32], numbers: bool) -> Vec<String> {
+        let mut found = Vec::new();
+        let _ = visit(message, fields, numbers, &mut |value| found.push(format!("{value:?}")));
+        found
+    }
+
+    #[test]
+    fn numbers_are_read_packed_and_one_by_one() {
+        let message = [0x0a, 3, 1, 0x80, 1, 0x08, 7];
+        assert_eq!(values(&message, &[1], true), ["Number(1)", "Number(128)", "Number(7)"]);
+    }
+
+    #[test]
+    fn inputs_of_tensorflow_name_the_node_alone() {
+        for input in ["^node", "node", "node:1", "node:out:0", "^node:1"] {
+            assert_eq!(unqualified(Key::Text(input.as_bytes())), Key::Text(b"node"));
+        }
+    }
+}

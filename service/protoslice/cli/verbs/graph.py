@@ -1,0 +1,64 @@
+"""The verb `graph`: the nodes around a node of a model's graph."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Final
+
+import typer
+
+from protoslice.cli.models.opening import opened_subject
+from protoslice.cli.models.schema_files import root_type
+from protoslice.cli.options import FileName, Json, TypeName
+from protoslice.cli.terminal.show import print_json, print_table, say
+from protoslice.facts import GraphNode, Neighbourhood
+from protoslice.graphs import Question
+from protoslice.graphs.neighbourhood import MOST_HOPS, MOST_NODES
+
+_MOST_OTHERS: Final = 10
+"""Graphs that are named beside the one shown."""
+
+
+def graph(
+    file: FileName,
+    around: Annotated[
+        str | None, typer.Argument(metavar="[NODE]", help="Name or path of a node; without one, nodes to begin with.")
+    ] = None,
+    hops: Annotated[int, typer.Option(metavar="N", help="Most links to the others.", min=0, max=MOST_HOPS)] = 2,
+    of: Annotated[str | None, typer.Option("--graph", metavar="PATH", help="Another graph than the outermost.")] = None,
+    search: Annotated[str | None, typer.Option(metavar="WORDS", help="Words in the names of nodes.")] = None,
+    limit: Annotated[int, typer.Option(metavar="N", help="How many nodes.", min=1, max=MOST_NODES)] = 30,
+    type_name: TypeName = None,
+    as_json: Json = False,
+) -> None:
+    """Show the nodes around a node of a graph, and their links.
+
+    Example: protoslice graph model.onnx conv1 --hops 1
+    """
+    question = Question(graph=of, around=around, hops=hops, search=search, limit=limit)
+    with opened_subject(file, root_type(type_name, None)) as subject:
+        found = subject.graph(question)
+    if as_json:
+        print_json(asdict(found))
+    else:
+        _show(found)
+
+
+def _show(found: Neighbourhood) -> None:
+    rows = [_row(found, node) for node in found.nodes]
+    print_table(["hops", "node", "op", "takes from", "weights", "path"], rows, right=(0,))
+    others = [entry for entry in found.graphs if entry.path != found.graph]
+    if found.more:
+        say()
+        say(f"… more than these {len(found.nodes)} nodes (--limit)")
+    if others and found.around is None:
+        say()
+        rows = [[str(each.nodes), each.name, each.path] for each in others[:_MOST_OTHERS]]
+        print_table(["nodes", "other graphs", "--graph"], rows, right=(0,))
+
+
+def _row(found: Neighbourhood, node: GraphNode) -> list[str]:
+    names = {each.path: each.name or each.path.rpartition(".")[2] for each in found.nodes}
+    sources = dict.fromkeys(names[edge.source] for edge in found.edges if edge.target == node.path)
+    more = f" (+{node.more})" if node.more else ""
+    return [str(node.hops), names[node.path] + more, node.op, ", ".join(sources), ", ".join(node.weights), node.path]

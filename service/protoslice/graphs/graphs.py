@@ -1,0 +1,113 @@
+"""Graphs of one model, as the core has found and linked their nodes."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from protoslice import _core, schema
+from protoslice.errors import InvalidInput, NotFound, Unsupported
+from protoslice.facts import GraphEntry
+from protoslice.formats.model import Model, RootProto
+from protoslice.graphs.dialects import Dialect, dialect_of
+from protoslice.sources.ropes import Rope
+
+MOST_GRAPHS: Final = 200
+"""Graphs that are listed."""
+_SMALL: Final = 4096
+"""Bytes of the largest fields that are kept of a node: its attributes, and the list of its operands."""
+_LARGEST_NODE: Final = 1 << 20
+"""Bytes of a node beyond which only its name is told."""
+_NODE_WEIGHT: Final = 250
+"""Bytes of memory of a node beside its own, about."""
+
+
+class Graphs:
+    """Nodes of all graphs of a model, by number."""
+
+    def __init__(self, model: Model) -> None:
+        """Finds and links the nodes of `model`, which reads all of it but its payloads. Blocks.
+
+        `Unsupported` for a model without graphs.
+        """
+        dialect = dialect_of(model.type) if model.proto is not None else None
+        if model.proto is None or dialect is None:
+            raise Unsupported(
+                f"{model.type or 'such a file'} has no graph: those of TensorFlow, ONNX, Paddle and XLA are read"
+            )
+        self.dialect: Dialect = dialect
+        self._proto: RootProto = model.proto
+        self._found = self._proto.document.find([dialect.node], small=_SMALL)
+        self.links: _core.Links = self._found.links(
+            dialect.name,
+            dialect.outputs,
+            dialect.inputs,
+            qualified=dialect.qualified,
+            ordered=dialect.ordered,
+            numbers=dialect.numbers,
+        )
+        self._message = schema.bundled().message_class(dialect.node)
+        self.entries = tuple(self._entry(*graph) for graph in self.links.graphs(0, MOST_GRAPHS))
+        """The first graphs."""
+
+    @property
+    def weight(self) -> int:
+        """Bytes of memory, about."""
+        return _NODE_WEIGHT * len(self._found)
+
+    def number(self, path: str | None) -> int:
+        """Number of the graph at `path`; without one, of the outermost, the one with the most nodes.
+
+        `NotFound` when there is none.
+        """
+        if path is not None:
+            number = self.links.graph(path)
+            if number is None:
+                raise NotFound("no node of a graph lies directly below this path", path=path)
+            return number
+        if not self.entries:
+            raise NotFound("the model has no nodes of a graph")
+        return min(
+            range(len(self.entries)),
+            key=lambda number: (self.entries[number].path.count("."), -self.entries[number].nodes),
+        )
+
+    def entry(self, graph: int) -> GraphEntry:
+        """Path, name and size of a graph."""
+        return self.entries[graph] if graph < MOST_GRAPHS else self._entry(*self.links.graphs(graph, 1)[0])
+
+    def path(self, graph: int) -> str:
+        """Path of a graph."""
+        return self.links.graphs(graph, 1)[0][0]
+
+    def node(self, graph: int, called: str) -> int:
+        """Number of the node of a graph with this path or name; `NotFound` without such a node."""
+        number = self.links.node(graph, called)
+        if number is None:
+            raise NotFound(f"the graph at {self.path(graph) or 'the root'} has no node {called[:200]!r}")
+        return number
+
+    def node_path(self, node: int) -> str:
+        """Path of a node."""
+        return self._found[node].path
+
+    def message(self, node: int) -> Any:
+        """A node without its large fields, parsed; an empty one where it is too large or damaged."""
+        skeleton = self._found[node].skeleton
+        try:
+            return self._message.FromString(skeleton if len(skeleton) <= _LARGEST_NODE else b"")
+        except DecodeError:
+            return self._message()
+
+    def _entry(self, path: str, first: int, count: int) -> GraphEntry:
+        return GraphEntry(path, self._called(path) or path, count)
+
+    def _called(self, path: str) -> str:
+        if not self.dialect.called:
+            return ""
+        try:
+            _, _, core = self._proto.document.view(f"{path}.{self.dialect.called}".removeprefix("."))
+        except (NotFound, InvalidInput):
+            return ""
+        return Rope(core, self._proto.sources).read(0, min(core.size, _SMALL)).decode("utf-8", "replace")

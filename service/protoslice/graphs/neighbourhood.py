@@ -1,0 +1,157 @@
+"""Nodes around a node of a graph, and nodes to begin with."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from protoslice.errors import InvalidInput
+from protoslice.facts import GraphEdge, GraphNode, Neighbourhood
+from protoslice.graphs.graphs import Graphs
+
+MOST_NODES: Final = 500
+MOST_HOPS: Final = 8
+_MOST_LINKS: Final = 1000
+"""Links of one node, either way, that are looked at."""
+
+IsTensor = Callable[[str], bool]
+"""Tells whether a name is that of a tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A part of a model's graphs that is asked for."""
+
+    graph: str | None = None
+    """Path of the graph; None for the one with the most nodes, or the one that holds the path `around`."""
+    around: str | None = None
+    """Path or name of the node in the middle; None for nodes to begin with."""
+    hops: int = 2
+    """Most links between it and the others."""
+    search: str | None = None
+    """Words in the names of the nodes to begin with; None for the ends of the graph."""
+    limit: int = 100
+    """Most nodes."""
+
+    def check(self) -> None:
+        """Raises `InvalidInput` for a number out of bounds."""
+        if not 0 <= self.hops <= MOST_HOPS:
+            raise InvalidInput(f"hops must be from 0 to {MOST_HOPS}")
+        if not 1 <= self.limit <= MOST_NODES:
+            raise InvalidInput(f"limit must be from 1 to {MOST_NODES}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """Names of tensors in one graph."""
+
+    graph: str
+    is_tensor: IsTensor
+
+    def tensor(self, name: str) -> str | None:
+        """The tensor that goes by `name`, or by the graph's name before it; None without one."""
+        called = (name, f"{self.graph}/{name}") if name else ()
+        return next((each for each in called if self.is_tensor(each)), None)
+
+
+def neighbourhood(graphs: Graphs, question: Question, is_tensor: IsTensor) -> Neighbourhood:
+    """The nodes within some hops of one, or nodes to begin with, and the values between them. Blocks."""
+    question.check()
+    graph = graphs.number(_graph_of(graphs, question))
+    middle = None if question.around is None else graphs.node(graph, question.around)
+    if middle is None:
+        found, more = _beginning(graphs, graph, question)
+        shown = dict.fromkeys(found, 0)
+    else:
+        shown, more = _around(graphs, middle, question)
+    messages = {node: graphs.message(node) for node in shown}
+    edges = [edge for node in shown for edge in _edges(graphs, node, messages)]
+    named = _Named(graphs.entry(graph).name, is_tensor)
+    nodes = [_node(graphs, node, hops, messages, named) for node, hops in shown.items()]
+    return Neighbourhood(
+        graphs=graphs.entries,
+        graph_count=graphs.links.graph_count,
+        graph=graphs.path(graph),
+        around=None if middle is None else graphs.node_path(middle),
+        nodes=tuple(nodes),
+        edges=tuple(edges),
+        more=more,
+    )
+
+
+def _graph_of(graphs: Graphs, question: Question) -> str | None:
+    """Path of the graph asked for; of the graph around the node in the middle, if that is given by path."""
+    if question.graph is not None or question.around is None:
+        return question.graph
+    holder = question.around.rpartition(".")[0]
+    is_path = question.around.endswith("]") and graphs.links.graph(holder) is not None
+    return holder if is_path else None
+
+
+def _beginning(graphs: Graphs, graph: int, question: Question) -> tuple[Sequence[int], bool]:
+    """Nodes whose names have the words of the search; without one, last nodes and first ones by halves."""
+    links, limit = graphs.links, question.limit
+    if question.search is not None:
+        found = links.search(graph, question.search.split(), limit + 1)
+    else:
+        last = links.ends(graph, True, (limit + 1) // 2 + 1)
+        first = links.ends(graph, False, limit + 1)
+        found = list(dict.fromkeys([*last, *first]))
+    return found[:limit], len(found) > limit
+
+
+def _around(graphs: Graphs, middle: int, question: Question) -> tuple[dict[int, int], bool]:
+    """Nodes around `middle` with their hops, the nearest first, and whether some were left out."""
+    shown, waiting, more = {middle: 0}, deque([middle]), False
+    while waiting:
+        node = waiting.popleft()
+        if shown[node] == question.hops:
+            continue
+        for other in _neighbours(graphs, node):
+            if other in shown:
+                continue
+            if len(shown) == question.limit:
+                more = True
+                break
+            shown[other] = shown[node] + 1
+            waiting.append(other)
+    return shown, more
+
+
+def _neighbours(graphs: Graphs, node: int) -> Sequence[int]:
+    makers, _ = graphs.links.makers(node, _MOST_LINKS)
+    takers, _ = graphs.links.takers(node, _MOST_LINKS)
+    return list(dict.fromkeys([*(maker for maker in makers if maker is not None), *(taker for taker, _ in takers)]))
+
+
+def _edges(graphs: Graphs, node: int, messages: dict[int, Any]) -> Sequence[GraphEdge]:
+    """Values that `node` takes from nodes that are shown."""
+    makers, _ = graphs.links.makers(node, _MOST_LINKS)
+    values = graphs.dialect.values(messages[node])
+    return [
+        GraphEdge(graphs.node_path(maker), graphs.node_path(node), values[slot] if slot < len(values) else "", slot)
+        for slot, maker in enumerate(makers)
+        if maker is not None and maker in messages
+    ]
+
+
+def _node(graphs: Graphs, node: int, hops: int, messages: dict[int, Any], named: _Named) -> GraphNode:
+    message, dialect = messages[node], graphs.dialect
+    makers, inputs = graphs.links.makers(node, _MOST_LINKS)
+    takers, outputs = graphs.links.takers(node, _MOST_LINKS)
+    values = dialect.values(message)
+    outside = [value for value, maker in zip(values, makers, strict=False) if maker is None]
+    hidden = sum(maker is not None and maker not in messages for maker in makers)
+    hidden += sum(taker not in messages for taker, _ in takers)
+    names = dict.fromkeys([*dialect.holds(message), *outside])
+    return GraphNode(
+        name=message.name if dialect.name else "",
+        op=getattr(message, dialect.op),
+        path=graphs.node_path(node),
+        hops=hops,
+        attributes=dialect.attributes(message),
+        weights=tuple(tensor for name in names if (tensor := named.tensor(name)) is not None),
+        more=hidden + max(0, inputs - _MOST_LINKS) + max(0, outputs - _MOST_LINKS),
+    )

@@ -1,0 +1,52 @@
+"""Graphs of a store's model: nodes are found and linked once, then looked at a few at a time."""
+
+from __future__ import annotations
+
+from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.singleflight import CachedFlight
+from protoslice.errors import LimitExceeded, NotFound, Unsupported
+from protoslice.facts import Neighbourhood
+from protoslice.formats.model import Model, Tensors
+from protoslice.graphs import Graphs, Question, neighbourhood
+from protoslice.stores.reading.tensors.tensors import StoreTensors
+
+MOST_GRAPHS = 8
+GRAPHS_ROOM = 128 << 20
+"""Bytes of memory for graphs of all stores."""
+
+CachedGraphs = CachedFlight[str, Graphs]
+"""Graphs of recent stores, by their attempts."""
+
+
+class StoreGraphs:
+    """Graphs of one store."""
+
+    def __init__(self, model: Model, attempt: str, tensors: StoreTensors, cached: CachedGraphs, worker: Worker) -> None:
+        self._model = model
+        self._attempt = attempt
+        self._tensors = tensors
+        self._cached = cached
+        self._worker = worker
+
+    async def part(self, question: Question) -> Neighbourhood:
+        """The part of a graph that is asked for.
+
+        `Unsupported` for a model without graphs, `NotFound` for a graph or a node that it does not have.
+        """
+        question.check()
+        graphs = await self._cached.get(self._attempt, self._found)
+        tensors = await self._named()
+        is_tensor = (lambda name: bool(tensors.numbers(name))) if tensors is not None else (lambda name: False)
+        return await self._worker.bulk(lambda: neighbourhood(graphs, question, is_tensor))
+
+    async def _found(self) -> tuple[Graphs, int]:
+        """The graphs, and their weight in bytes."""
+        graphs = await self._worker.bulk(lambda: Graphs(self._model))
+        return graphs, graphs.weight
+
+    async def _named(self) -> Tensors | None:
+        """The tensors of the store; None when they cannot be listed, since its graphs can be all the same."""
+        try:
+            return await self._tensors.all()
+        except (Unsupported, NotFound, LimitExceeded):
+            return None

@@ -1,0 +1,132 @@
+"""Neighbourhoods: the nearest nodes first, never more than asked, and all that is left out is counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.graphs.models import graph_def, graphs_of, onnx_model
+from tests.support.golden import folder
+
+from protoslice import open_model
+from protoslice.errors import InvalidInput, NotFound, Unsupported
+from protoslice.facts import GraphNode, Neighbourhood
+from protoslice.graphs import Graphs, Question, neighbourhood
+
+
+def looked(message: Any, **question: Any) -> Neighbourhood:
+    return neighbourhood(graphs_of(message), Question(**question), lambda name: False)
+
+
+def named(found: Neighbourhood) -> dict[str, int]:
+    return {node.name: node.hops for node in found.nodes}
+
+
+def chain(length: int) -> Any:
+    """A row of nodes, each of which takes the value of the one before."""
+    return graph_def([([f"n{at}"], [f"n{at - 1}"] if at else []) for at in range(length)])
+
+
+def test_the_nearest_nodes_come_first() -> None:
+    found = looked(chain(30), around="n10", hops=2)
+    assert named(found) == {"n10": 0, "n9": 1, "n11": 1, "n8": 2, "n12": 2}
+    assert {(edge.source, edge.target, edge.value) for edge in found.edges} == {
+        (f"node[{at}]", f"node[{at + 1}]", f"n{at}") for at in (8, 9, 10, 11)
+    }
+    assert found.around == "node[10]"
+    assert not found.more
+    assert {node.name: node.more for node in found.nodes} == {"n10": 0, "n9": 0, "n11": 0, "n8": 1, "n12": 1}
+
+
+def test_a_node_with_a_hundred_thousand_neighbours_shows_as_many_as_asked() -> None:
+    crowd = graph_def([(["hub"], [])] + [([f"n{at}"], ["hub"]) for at in range(100_000)])
+    found = looked(crowd, around="hub", limit=20)
+    assert len(found.nodes) == 20
+    assert found.more
+    assert found.nodes[0].more == 100_000 - 19
+
+
+def test_without_a_node_the_ends_of_the_graph_are_shown() -> None:
+    found = looked(chain(30))
+    assert [node.name for node in found.nodes] == ["n29", "n0"]
+    assert found.around is None
+
+
+def test_a_search_finds_all_words_in_any_case() -> None:
+    found = looked(graph_def([(["Encoder/Layer_3/bias"], []), (["encoder/layer_4"], [])]), search="bias LAYER")
+    assert [node.name for node in found.nodes] == ["Encoder/Layer_3/bias"]
+    assert looked(chain(30), search="n", limit=3).more
+
+
+def test_a_node_is_found_by_its_path_in_whatever_graph() -> None:
+    model = onnx_model([(["x"], []), (["y"], ["x"])])
+    body = model.graph.node[1].attribute.add(name="body").g
+    body.node.add(output=["x"])
+    body.node.add(input=["x"], name="last")
+    path = "graph.node[1].attribute[0].g.node[0]"
+    assert [node.path for node in looked(model, around=path).nodes] == [path, path.replace("node[0]", "node[1]")]
+    assert looked(model, graph="graph.node[1].attribute[0].g", around="last", hops=0).nodes[0].name == "last"
+
+
+@pytest.mark.parametrize("name", ["<script>alert(1)</script>", "\u202eabc", "x" * 2000, "a]", 'a"b'])
+def test_names_are_text(name: str) -> None:
+    assert named(looked(graph_def([([name], [name])]), around=name)) == {name: 0}
+
+
+def test_a_node_that_takes_its_own_value_is_shown_once() -> None:
+    found = looked(graph_def([(["a"], ["a", "a"])]), around="a")
+    assert [(edge.source, edge.target, edge.input) for edge in found.edges] == [
+        ("node[0]",) * 2 + (at,) for at in (0, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("question", "error"),
+    [
+        ({"around": "nobody"}, NotFound),
+        ({"graph": "library"}, NotFound),
+        ({"hops": 9}, InvalidInput),
+        ({"hops": -1}, InvalidInput),
+        ({"limit": 0}, InvalidInput),
+        ({"limit": 501}, InvalidInput),
+    ],
+)
+def test_what_is_not_there_is_said(question: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        looked(chain(3), **question)
+
+
+def test_models_without_graphs_say_so() -> None:
+    with open_model(folder("caffe_new")) as model, pytest.raises(Unsupported, match="has no graph"):
+        Graphs(model.model)
+    with pytest.raises(NotFound, match="no nodes"):
+        looked(graph_def([]))
+
+
+def node_of(name: str, around: str) -> GraphNode:
+    with open_model(folder(name)) as model:
+        return model.graph(Question(around=around, hops=0)).nodes[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "around", "op", "weights"),
+    [
+        ("tf_sm_keras", "sequential/d1/bias", "VarHandleOp", ("sequential/d1/bias",)),
+        ("tf_sm_functions", "Const", "Const", ("Const",)),
+        ("onnx_subgraphs", "graph.node[1]", "Loop", ("trip", "cond")),
+        ("paddle_combined", "blocks[0].ops[4]", "mul", ("fc_1.w_0",)),
+        ("hlo_jax_constants", "constant.14", "constant", ("main.1/constant.14",)),
+    ],
+)
+def test_weights_of_models_of_others(name: str, around: str, op: str, weights: tuple[str, ...]) -> None:
+    node = node_of(name, around)
+    assert (node.op, node.weights) == (op, weights)
+
+
+def test_attributes_are_told_shortly() -> None:
+    node = dict(node_of("tf_sm_keras", "sequential/d1/bias").attributes)
+    assert node["dtype"] == "type: DT_FLOAT"
+    model = onnx_model([(["y"], [])])
+    model.graph.node[0].attribute.add(name="pads", ints=range(1000), type=7)
+    ((name, text),) = looked(model).nodes[0].attributes
+    assert (name, text[:16], len(text)) == ("pads", "ints: 0 ints: 1 ", 200)
