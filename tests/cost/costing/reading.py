@@ -419,7 +419,7 @@ READING: Final = (
         "?limit=500&search=n",
         given=nodes,
         status=200,
-        budget=Budget(calls=100, work=500 * 500, written_room=160 * KIB),
+        budget=Budget(calls=100, work=500 * 600, written_room=160 * KIB),
     ),
     _view(
         "summary",
