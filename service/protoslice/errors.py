@@ -9,7 +9,8 @@ ProtosliceError
 ├── Conflict              the caller: somebody else was first, or a source has changed
 ├── LimitExceeded         the caller or the operator: ask for less, or raise the limit
 │   └── TooMany               for now
-│       └── ClientLimit           by one client
+│       ├── ClientLimit           by one client
+│       └── SpaceLimit            by all clients of a space
 ├── Unsupported           the caller: understood, but not possible
 │   └── UnsupportedMediaType  a body of a kind that is not taken
 ├── CorruptModel          the file: bytes that are not what they should be
@@ -22,6 +23,7 @@ ProtosliceError
     ├── StorageDenied         until somebody grants it
     │   └── SourceDenied          by the owner of an object that is registered in place
     └── StorageFull           until somebody makes room
+        └── QuotaExceeded         in a space, whose operator may also raise its quota
 """
 
 from __future__ import annotations
@@ -83,6 +85,10 @@ class ClientLimit(TooMany):
     """More at the same time than one client may have."""
 
 
+class SpaceLimit(TooMany):
+    """More at the same time than a space may have."""
+
+
 class Unsupported(ProtosliceError):
     """Understood, but not possible."""
 
@@ -132,6 +138,10 @@ class SourceDenied(StorageDenied):
 
 class StorageFull(StorageError):
     """Storage that has no room left."""
+
+
+class QuotaExceeded(StorageFull):
+    """Space that has used up its quota."""
 
 
 OF_MODELS = (InvalidInput, NotFound, LimitExceeded, Unsupported, CorruptModel)

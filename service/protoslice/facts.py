@@ -137,6 +137,22 @@ class AccessToken:
 
 
 @dataclass(frozen=True, slots=True)
+class Space:
+    """A space of a service, with what it holds and its quota; a limit of 0 is none."""
+
+    name: str
+    stored_bytes: int = 0
+    """Bytes of the objects of uploads; of removed stores until they are collected."""
+    stores: int = 0
+    counted: datetime | None = None
+    """Time of the last collection, which counts anew; None before the first."""
+    quota_bytes: int = 0
+    quota_stores: int = 0
+    quota_open_uploads: int = 0
+    quota_requests: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Schema:
     """An uploaded descriptor set."""
 

@@ -125,7 +125,7 @@ def test_garbage_is_collected_in_every_space() -> None:
         assert report.stores == 2
         report = await spaces.collect_garbage(grace_seconds=0)
         assert report.stores == 2
-        marks = ["spaces/a/protoslice.json", "spaces/b/protoslice.json"]
+        marks = ["spaces/a/protoslice.json", "spaces/b/protoslice.json", "tally/last"]
         assert sorted(await keys_in(storage)) == sorted([*before, *marks])
 
     with_spaces(work)

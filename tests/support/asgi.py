@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from starlette.types import Message
+from starlette.types import Message, Receive
 
 from protoslice.server.app import Application
 
@@ -26,11 +26,21 @@ class Asked(NamedTuple):
 
 
 async def ask(
-    app: Application, method: str, target: str, body: bytes = b"", headers: Mapping[str, str] | None = None
+    app: Application,
+    method: str,
+    target: str,
+    body: bytes = b"",
+    headers: Mapping[str, str] | None = None,
+    *,
+    sized: bool = True,
+    receiving: Callable[[Receive], Receive] = lambda receive: receive,
 ) -> Asked:
-    """The answer to a request; the services of `app` have been opened."""
+    """The answer to a request; the services of `app` have been opened.
+
+    `receiving` makes the way in which the body comes; unless it is `sized`, no length is told.
+    """
     path, _, query = target.partition("?")
-    given = {"host": "localhost", "content-length": str(len(body)), **(headers or {})}
+    given = {"host": "localhost", **({"content-length": str(len(body))} if sized else {}), **(headers or {})}
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
         "path": unquote(path), "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
@@ -48,6 +58,6 @@ async def ask(
     async def send(message: Message) -> None:
         sent.append(message)
 
-    await app(scope, receive, send)
+    await app(scope, receiving(receive), send)
     said = {name.decode(): value.decode("latin-1") for name, value in sent[0]["headers"]}
     return Asked(sent[0]["status"], said, b"".join(message.get("body", b"") for message in sent[1:]))

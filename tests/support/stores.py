@@ -20,7 +20,7 @@ from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.stores import Created, IngestRequest, OpenStore, Representation, StoreOptions, Stores
 from protoslice.stores.collection.garbage import collect_garbage
 from protoslice.stores.ingest import packs, persist
-from protoslice.stores.layout import fresh
+from protoslice.stores.layout import fresh, keys
 
 T = TypeVar("T")
 
@@ -182,5 +182,6 @@ async def objects_in(storage: Storage, attempt: str | None = None) -> list[str]:
 
 
 async def keys_in(storage: Storage, folder: str | None = None) -> list[str]:
-    """The keys of all objects in a storage, or below a folder of it."""
-    return [item.key.text async for item in storage.iterate(ObjectKey(folder) if folder else None)]
+    """The keys of all objects in a storage but its ledgers, or below a folder of it."""
+    found = [item.key async for item in storage.iterate(ObjectKey(folder) if folder else None)]
+    return [key.text for key in found if key.segments[-1] != keys.LEDGER.text]

@@ -78,7 +78,11 @@ _WEBHOOK_VERBS: dict[str, Callable[..., None]] = {
     "redeliver": webhooks.redeliver,
     "rm": webhooks.rm,
 }
-_SPACE_VERBS: dict[str, Callable[..., None]] = {"create": access.create_space, "ls": access.ls_spaces}
+_SPACE_VERBS: dict[str, Callable[..., None]] = {
+    "create": access.create_space,
+    "set": access.set_space,
+    "ls": access.ls_spaces,
+}
 
 
 def _ending_well(verb: Callable[..., None]) -> Callable[..., None]:

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from protoslice.client.http.connection import Connection, Params, given_params, url_path
 from protoslice.client.http.json_facts import read_json
 from protoslice.client.http.pages import paginated
-from protoslice.facts import AccessToken, EventLetter, WebhookFacts
+from protoslice.facts import AccessToken, EventLetter, Space, WebhookFacts
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class _Space:
-    """Name of a space."""
-
-    name: str
 
 
 class Administration:
@@ -28,11 +20,29 @@ class Administration:
 
     def spaces(self) -> Iterator[str]:
         """Names of all spaces of the service, the default one first."""
-        return (space.name for space in self._each(_Space, "/v1/spaces"))
+        return (space.name for space in self.space_usage())
+
+    def space_usage(self) -> Iterator[Space]:
+        """All spaces of the service with what they hold and their quotas, the default one first."""
+        return self._each(Space, "/v1/spaces")
 
     def create_space(self, name: str) -> None:
         """Create a space, unless it exists; its URL is that of the service, `/spaces/` and the name."""
         self._connection.call("PUT", url_path("v1", "spaces", name))
+
+    def set_quota(
+        self,
+        space: str,
+        *,
+        stored_bytes: int | None = None,
+        stores: int | None = None,
+        open_uploads: int | None = None,
+        requests: int | None = None,
+    ) -> Space:
+        """Set the quota of a space, created unless it exists; 0 is no limit, None that of the service."""
+        said = {"quota_bytes": stored_bytes, "quota_stores": stores}
+        said |= {"quota_open_uploads": open_uploads, "quota_requests": requests}
+        return read_json(Space, self._connection.call("PUT", url_path("v1", "spaces", space), json=said).json())
 
     def create_token(
         self,

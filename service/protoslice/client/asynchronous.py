@@ -161,6 +161,8 @@ class AsyncClient:
     tag = _coroutine(Client.tag)
     untag = _coroutine(Client.untag)
     spaces = _iterator(Client.spaces)
+    space_usage = _iterator(Client.space_usage)
+    set_quota = _coroutine(Client.set_quota)
     create_space = _coroutine(Client.create_space)
     tokens = _iterator(Client.tokens)
     sign = _coroutine(Client.sign)

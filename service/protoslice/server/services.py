@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -16,7 +17,7 @@ from fastapi import Depends, Request
 from starlette.types import Scope
 
 from protoslice.concurrency.windows import Windows
-from protoslice.errors import InvalidInput, NotFound, Unsupported
+from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.repositories import Repositories
 from protoslice.server.access.decision import Need
 from protoslice.server.access.decision import Scope as AccessScope
@@ -39,12 +40,15 @@ from protoslice.storage.prefixes import check_apart
 from protoslice.storage.wrappers.circuit import CircuitBreaker
 from protoslice.stores import StoreOptions, Stores
 from protoslice.stores.cache import CacheOptions
+from protoslice.stores.quotas import SHARED_SECONDS
 from protoslice.stores.spaces import Spaces
 from protoslice.stores.uploads import UploadOptions
 
 if TYPE_CHECKING:
     from protoslice.server.access.oidc.verification import Verifier
     from protoslice.webhooks.service import Webhooks
+
+_log = logging.getLogger(__name__)
 
 SERVICES: Final = "protoslice.services"
 """Key in the scope of the services of a request, whose stores are those of its space."""
@@ -99,8 +103,11 @@ class Services:
             if self.gate.closed:
                 verifier = None if settings.issuers is None else await _verifier(settings.issuers, stack)
                 self.first_token = await self.gate.start(Tokens(metered), verifier)
+            await opened.room.share()
             spaces = Spaces(metered, opened)
             stack.push_async_callback(spaces.close)
+            stack.push_async_callback(_stop, asyncio.create_task(_sharing_usage(spaces)))
+            self.metrics.spaces.watch(spaces)
             self.metrics.cache.watch(opened.cache)
             rendering = Renderer(
                 processes=settings.render_processes,
@@ -155,6 +162,9 @@ class Services:
         except (HttpProblem, NotFound):
             context.refused = True
             raise
+        if admission is not None:
+            context.key = f"principal {admission.principal.id}"
+            context.hold(self.clients.principals.one(context.key))
         stores = self.opened
         if self.spaces is not None and (rule.scope is not None or not self.gate.closed):
             stores = await self.spaces.get(space)
@@ -162,8 +172,8 @@ class Services:
         if admission is not None or stores is not self.opened:
             found = copy.copy(self)
             found.admission, found.opened = admission, stores
-        if admission is not None:
-            context.key = f"principal {admission.principal.id}"
+        if rule.scope is not None and stores is not None:
+            context.hold(stores.room.request())
         scope[SERVICES] = found
         return found
 
@@ -215,6 +225,7 @@ def _store_options(settings: Settings) -> StoreOptions:
         register_options={settings.storage.partition(":")[0].lower(): settings.plain_storage_options()},
         rules=settings.split_rules,
         space_watermark_bytes=settings.space_watermark_bytes,
+        quota=settings.space_quota(),
         trust_seconds=settings.trust_seconds,
         cache=CacheOptions(
             directory=settings.cache_directory,
@@ -250,6 +261,16 @@ async def _verifier(file: Path, stack: AsyncExitStack) -> Verifier:
     stack.push_async_callback(verifier.close)
     verifier.start()
     return verifier
+
+
+async def _sharing_usage(spaces: Spaces) -> None:
+    """Tell other replicas for ever what spaces hold; a failure is tried again."""
+    while True:
+        await asyncio.sleep(SHARED_SECONDS)
+        try:
+            await spaces.share_usage()
+        except ProtosliceError as error:
+            _log.warning("the usage of spaces was not told: %s", type(error).__name__)
 
 
 async def _stop(task: asyncio.Task[None]) -> None:

@@ -26,6 +26,7 @@ from protoslice.errors import InvalidInput
 from protoslice.server.environment import PREFIX, refuse_unknown
 from protoslice.sizes import parse_size
 from protoslice.storage.web.address_policy import Networks
+from protoslice.stores.quotas.model import Quota
 
 UNIX = "unix"
 """Names, among trusted proxies, those that ask over a socket of this machine."""
@@ -212,6 +213,36 @@ class Settings(BaseSettings):
         description="Requests of one client that are under way; more are answered 429, and 0 is no limit. When empty: "
         "an eighth of `PROTOSLICE_MAX_CONNECTIONS`, at least 64.",
     )
+    max_requests_per_principal: int | None = Field(
+        default=None,
+        ge=0,
+        description="Requests under way that come with one token or of one name, from any address; more are answered "
+        "429, and 0 is no limit. When empty: as many as of one client.",
+    )
+    space_quota_bytes: Size = Field(
+        default=0,
+        description="Stored bytes of a space that has no quota of its own; more are answered 507, and 0 is no limit.",
+    )
+    space_quota_stores: int = Field(
+        default=0,
+        ge=0,
+        lt=1 << 63,
+        description="Stores of a space that has no quota of its own; more are answered 507, and 0 is no limit.",
+    )
+    space_quota_open_uploads: int = Field(
+        default=0,
+        ge=0,
+        lt=1 << 63,
+        description="Resumable uploads kept in a space that has no quota of its own; more are answered 429, and 0 is "
+        "no limit.",
+    )
+    space_quota_requests: int = Field(
+        default=0,
+        ge=0,
+        lt=1 << 63,
+        description="Requests under way in a space that has no quota of its own, at each replica; more are answered "
+        "429, and 0 is no limit.",
+    )
     max_ranges: int = Field(
         default=64, ge=1, le=64, description="Ranges in one request; a Range header with more is ignored."
     )
@@ -287,6 +318,21 @@ class Settings(BaseSettings):
     def requests_per_client(self) -> int:
         """Limit of requests under way of one client; 0 is no limit."""
         return _share(self.max_requests_per_client, self.max_connections // 8, 64)
+
+    def requests_per_principal(self) -> int:
+        """Limit of requests under way of one principal; 0 is no limit."""
+        return (
+            self.requests_per_client() if self.max_requests_per_principal is None else self.max_requests_per_principal
+        )
+
+    def space_quota(self) -> Quota:
+        """Quota of spaces that have none of their own."""
+        return Quota(
+            stored_bytes=self.space_quota_bytes,
+            stores=self.space_quota_stores,
+            open_uploads=self.space_quota_open_uploads,
+            requests=self.space_quota_requests,
+        )
 
     def uploads_per_client(self) -> int:
         """Limit of uploads under way of one client; 0 is no limit."""

@@ -9,6 +9,7 @@ from protoslice.defaults import MAX_UPLOAD_BYTES, OPEN_STORES, SPACE_WATERMARK_B
 from protoslice.stores.cache import CacheOptions
 from protoslice.stores.catalog.claims import RENEW_SECONDS
 from protoslice.stores.ingest.root.rules import RulesByType
+from protoslice.stores.quotas.model import NO_QUOTA, Quota
 from protoslice.stores.uploads import UploadOptions
 
 
@@ -29,6 +30,8 @@ class StoreOptions:
     space_watermark_bytes: int = SPACE_WATERMARK_BYTES
     cache: CacheOptions = field(default_factory=CacheOptions)
     uploads: UploadOptions = field(default_factory=UploadOptions)
+    quota: Quota = NO_QUOTA
+    """Quota of a space, where its ledger does not say otherwise."""
     renew_seconds: float = RENEW_SECONDS
     """Interval at which an upload under way renews its claim."""
     trust_seconds: float = 0

@@ -44,6 +44,7 @@ from protoslice.stores.names import check_request, check_tag, is_id, is_id_prefi
 from protoslice.stores.open_stores import OpeningTerms, OpenStores
 from protoslice.stores.options import StoreOptions
 from protoslice.stores.paging import ResultPage
+from protoslice.stores.quotas import CountedStorage, SpaceRoom
 from protoslice.stores.reading.comparisons import Comparisons, StoreComparison
 from protoslice.stores.reading.opened import OpenStore
 from protoslice.stores.reading.pieces import Pieces
@@ -76,7 +77,10 @@ class Stores:
         names: Names | None = None,
         beside: Stores | None = None,
     ) -> None:
-        self._storage = storage
+        self._inner = storage
+        self.room = SpaceRoom(storage, options.quota)
+        """Quota of these stores, and what is left of it."""
+        storage = self._storage = CountedStorage(storage, self.room)
         self._options = options
         self._refused = refused
         self._names: Names | None = beside._names if beside else names
@@ -95,7 +99,9 @@ class Stores:
         self._claims = Claims(storage)
         self._manifests = Manifests(storage, self._claims, self._worker, self._is_sound)
         self._store_pages = StorePages(storage, self._manifests, self._tags)
-        self._uploads = Uploads(storage, self._worker, self._claims, self.ingest, self._types, options.uploads)
+        self._uploads = Uploads(
+            storage, self._worker, self._claims, self.ingest, self._types, options.uploads, self.room
+        )
         self._pieces = Pieces(storage, self._worker)
         self._search = PieceSearch(self._pieces, FilesByDigest(storage), self._manifests, self.view, self._newest)
         self._comparisons = Comparisons(self._worker)
@@ -152,7 +158,7 @@ class Stores:
         """
         if create:
             self._check_writable()
-        storage = PrefixStorage(self._storage, folder)
+        storage = PrefixStorage(self._inner, folder)
         await check_layout(storage, mark=create)
         return Stores(storage, self._options, refused=self._refused, beside=self)
 
@@ -196,8 +202,9 @@ class Stores:
                 raise StorageFull("the storage is nearly full")
 
     async def ingest(self, request: IngestRequest) -> Ingest:
-        """A new ingest, to be used as an async context manager."""
+        """A new ingest, to be used as an async context manager; `QuotaExceeded` where no store may be added."""
         self._check_writable()
+        await self.room.check(stores=1)
         types = await self._types(request.type)
         options = IntakeOptions(
             self._storage,
@@ -221,6 +228,7 @@ class Stores:
         """Create a store over external objects in allowed places; `files` maps paths to URIs."""
         self._check_writable()
         check_request(request)
+        await self.room.check(stores=1)
         types = await self._types(request.type)
         draft = await self._places.index(files, request, types, self._worker, self._claims)
         return await self._publisher.publish(draft, request)
@@ -422,7 +430,8 @@ class Stores:
     async def collect_garbage(self, *, grace_seconds: float = GRACE_SECONDS, dry_run: bool = False) -> GarbageReport:
         """Delete what no store needs any more; a dry run only reports."""
         self._check_writable()
-        return await collect_garbage(self._storage, grace_seconds=grace_seconds, dry_run=dry_run)
+        # Beside the counts of this replica: the collection counts anew.
+        return await collect_garbage(self._inner, grace_seconds=grace_seconds, dry_run=dry_run)
 
     async def _is_sound(self, manifest: Manifest) -> bool:
         return await is_sound(self._storage, manifest, self._worker, verify=self._options.verify_reads)

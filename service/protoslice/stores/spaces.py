@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
-from dataclasses import replace
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Final
 
+from protoslice.concurrency.gather import map_concurrently
 from protoslice.concurrency.singleflight import SingleFlight
-from protoslice.errors import InvalidInput, NotFound
-from protoslice.storage import ObjectKey, Storage
+from protoslice.errors import InvalidInput, NotFound, ProtosliceError
+from protoslice.storage import ObjectKey, PrefixStorage, Storage
 from protoslice.stores.collection.garbage import GRACE_SECONDS, GarbageReport
 from protoslice.stores.collection.tally import keep_tally
 from protoslice.stores.layout import keys
 from protoslice.stores.paging import ResultPage
+from protoslice.stores.quotas import Ledgers, Quota, SpaceLedger, SpaceRoom
 from protoslice.stores.service import Stores
 
 DEFAULT_SPACE: Final = "default"
@@ -46,6 +49,15 @@ async def _following(storage: Storage, name: str | None) -> str | None:
     return page.items[0].key.segments[1] if page.items else None
 
 
+@dataclass(frozen=True, slots=True)
+class SpaceUsage:
+    """Holdings of a space, and its quota with the limits of the service where it has none of its own."""
+
+    name: str
+    used: SpaceLedger
+    quota: Quota
+
+
 class Spaces:
     """Spaces of a storage whose own stores are those of the default space."""
 
@@ -74,6 +86,32 @@ class Spaces:
             return True
         return False
 
+    async def usage(self, names: Sequence[str]) -> Sequence[SpaceUsage]:
+        """Holdings and quota of each of these spaces."""
+        return await map_concurrently(self._usage_of, names)
+
+    async def set_quota(self, name: str, quota: Quota) -> None:
+        """Set the quota of a space; other replicas know within seconds. `InvalidInput` for impossible limits."""
+        await (await self.get(name)).room.set_quota(quota)
+
+    async def _usage_of(self, name: str) -> SpaceUsage:
+        opened = self._opened.get(name)
+        if opened is None:
+            ledger = await Ledgers(PrefixStorage(self._storage, keys.space(name))).read()
+            return SpaceUsage(name, ledger, ledger.quota.over(self._default.room.defaults))
+        await opened.room.share()
+        return SpaceUsage(name, opened.room.used, opened.room.quota)
+
+    async def share_usage(self) -> None:
+        """Tell and learn what the spaces in memory hold, of those that were asked for something since."""
+        for stores in [*self._opened.values()]:
+            if stores.room.is_touched:
+                await stores.room.share()
+
+    def rooms(self) -> Iterator[tuple[str, SpaceRoom]]:
+        """Names and rooms of the spaces in memory."""
+        return ((name, stores.room) for name, stores in [*self._opened.items()])
+
     async def page(self, *, limit: int, cursor: str | None = None) -> ResultPage[str]:
         """A page of names, the default space first; the cursor is the last name of the page before."""
         if cursor is not None and not is_space(cursor):
@@ -100,8 +138,10 @@ class Spaces:
         return found
 
     async def close(self) -> None:
-        """Close the stores of all spaces."""
+        """Close the stores of all spaces, once they have told what they took in."""
         await self._opening.idle()
+        with suppress(ProtosliceError):  # until the next collection the numbers are too small then
+            await self.share_usage()
         for stores in reversed([*self._opened.values()]):
             await stores.close()
 
@@ -112,6 +152,7 @@ class Spaces:
             stores = await self._default.below(keys.space(name))
         except NotFound:
             raise NotFound(f"there is no space {name!r}") from None
+        await stores.room.share()  # from the first upload on its quota is known
         self._opened[name] = stores
         while len(self._opened) > _OPENED:
             # The oldest but the default one. Not closed: requests may be using it, and it holds nothing of its own.

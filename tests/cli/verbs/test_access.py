@@ -47,7 +47,8 @@ def space(call: Any, site: Site) -> None:
 
 
 def test_a_team_gets_a_space_and_a_robot_a_token(call: Any, site: Site, tmp_path: Path) -> None:
-    assert call("space", "ls", url=site.url, PROTOSLICE_TOKEN=site.admin).stdout == "default\nteam\n"
+    listed = call("space", "ls", url=site.url, PROTOSLICE_TOKEN=site.admin).stdout.splitlines()
+    assert [line.split()[0] for line in listed] == ["space", "default", "team"]
     made = call("token", "create", "ci", "--scope", "read", "--scope", "write", "--tag", "ci-*", **site.team)
     token = made.stdout.strip()
     assert token.startswith("psl_")
@@ -119,3 +120,25 @@ def test_a_signed_url_needs_no_token_and_opens_nothing_else(call: Any, site: Sit
     with Client(f"{site.url}/spaces/team", token=site.admin) as client:
         part = client.sign("signed:1", "merge", [("path", "graph.initializer[0].name")])
         assert httpx.get(part).content == b"weight-0"
+
+
+def test_a_quota_is_set_and_shown(call: Any, site: Site, tmp_path: Path) -> None:
+    admin = {"url": site.url, "PROTOSLICE_TOKEN": site.admin}
+    call("space", "set", "bounded", "--bytes", "5MB", "--stores", "1", **admin)
+    inside = {"PROTOSLICE_URL": f"{site.url}/spaces/bounded", "PROTOSLICE_TOKEN": site.admin}
+    for name, size, code in (("small", 50_000, 0), ("other", 50_000, 6), ("large", 6_000_000, 6)):
+        file = tmp_path / name
+        file.write_bytes(name.encode() * (size // 5))
+        told = call("push", str(file), code=code, **inside)
+        assert code == 0 or "of its quota" in told.stderr
+    rows = {each["name"]: each for each in json.loads(call("space", "ls", "--json", **admin).stdout)}
+    bounded = rows["bounded"]
+    assert (bounded["stores"], bounded["quota_stores"], bounded["quota_bytes"]) == (1, 1, 5_000_000)
+    assert 50_000 <= bounded["stored_bytes"] < 100_000
+    assert rows["default"]["quota_bytes"] == 0
+    (line,) = [each for each in call("space", "ls", **admin).stdout.splitlines() if each.startswith("bounded")]
+    assert " of 4.77 MiB" in line
+    assert "1 of 1" in line
+    call("space", "set", "bounded", **admin)
+    call("push", str(tmp_path / "other"), **inside)
+    assert "not a size" in call("space", "set", "bounded", "--bytes", "much", code=2, **admin).stderr

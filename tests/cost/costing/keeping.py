@@ -216,11 +216,11 @@ KEEPING: Final = (
     ),
     Row(
         route="GET /v1/spaces",
-        worst="a hundred, each found by a listing",
+        worst="a hundred, each found by a listing, and its ledger read",
         ask=get("/v1/spaces?limit=1000"),
         given=_hundred_spaces,
         status=200,
-        budget=Budget(calls=110),
+        budget=Budget(calls=220, work=150_000),
     ),
     Row(route="PUT /v1/spaces/{space}", worst="a new one", ask=request("PUT", "/v1/spaces/new"), status=201),
     Row(

@@ -121,6 +121,7 @@ def test_every_fact_has_a_case() -> None:
         "GraphNode",
         "Histogram",
         "SignedUrl",
+        "Space",
         "TensorStatistics",
         "WebhookFacts",
     }

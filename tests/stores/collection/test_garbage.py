@@ -161,7 +161,8 @@ def test_a_collection_with_nothing_to_collect_only_lists() -> None:
         counting = Counting(storage)
         report = await collect_garbage(counting, grace_seconds=HOUR, clock=lambda: time.time() + 2 * HOUR)
         assert (report.objects, report.stores, report.leftovers) == (0, 0, 0)
-        assert {name for name, _ in counting.calls} == {"list", "collect_garbage"}
+        others = {name for name, folder in counting.calls if folder != "usage"}  # the ledger takes the count
+        assert others == {"list", "collect_garbage"}
         listed = {folder: count for (name, folder), count in counting.calls.items() if name == "list"}
         assert listed == {
             "uploads": 1, "removed": 1, "stores": 2, "objects": 4, "derived": 1, "probe": 1, "tags": 2, "schemas": 1,

@@ -1,4 +1,4 @@
-"""The verbs about who may do what: `token create`, `ls`, `revoke`; `space create`, `ls`; `sign`."""
+"""Verbs about who may do what: `token create`, `ls`, `revoke`; `space create`, `set`, `ls`; `sign`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from protoslice.cli.options import Json
 from protoslice.cli.service import service_settings
 from protoslice.cli.terminal.show import note, print_json, print_table, say, utc
 from protoslice.errors import InvalidInput
+from protoslice.sizes import format_size, parse_size
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -123,17 +124,48 @@ def create_space(
 
 
 def ls_spaces(url: Service = None, as_json: Json = False) -> None:
-    """List the spaces of a service.
+    """List the spaces of a service, with what they hold and their quotas.
 
     Example: protoslice space ls --url http://models.example
     """
     with client_of(service_url(url)) as client:
-        names = list(client.spaces())
+        found = list(client.space_usage())
     if as_json:
-        print_json(names)
+        print_json([asdict(each) | {"counted": each.counted and utc(each.counted)} for each in found])
         return
-    for name in names:
-        say(name)
+    rows = [
+        [
+            each.name,
+            _of(format_size(each.stored_bytes), each.quota_bytes and format_size(each.quota_bytes)),
+            _of(str(each.stores), each.quota_stores),
+            "never" if each.counted is None else each.counted.strftime("%Y-%m-%d %H:%M"),
+        ]
+        for each in found
+    ]
+    print_table(["space", "stored", "stores", "counted"], rows)
+
+
+def set_space(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The space; `default` is that of /v1.")],
+    stored_bytes: Annotated[
+        str | None, typer.Option("--bytes", metavar="SIZE", help="The most stored bytes, as 500GB; 0 is no limit.")
+    ] = None,
+    stores: Annotated[int | None, typer.Option(min=0, help="The most stores; 0 is no limit.")] = None,
+    open_uploads: Annotated[
+        int | None, typer.Option(min=0, help="The most resumable uploads that are kept; 0 is no limit.")
+    ] = None,
+    requests: Annotated[
+        int | None, typer.Option(min=0, help="The most requests under way, at each replica; 0 is no limit.")
+    ] = None,
+    url: Service = None,
+) -> None:
+    """Set the quota of a space. A limit that is left out is that of the service.
+
+    Example: protoslice space set team --bytes 500GB --stores 1000 --url http://models.example
+    """
+    most = None if stored_bytes is None else parse_size(stored_bytes)
+    with client_of(service_url(url)) as client:
+        client.set_quota(name, stored_bytes=most, stores=stores, open_uploads=open_uploads, requests=requests)
 
 
 async def _made_in(uri: str, name: str, scopes: list[str], tags: list[str], seconds: int | None) -> str:
@@ -150,6 +182,11 @@ async def _made_in(uri: str, name: str, scopes: list[str], tags: list[str], seco
         until = None if seconds is None else time.time() + seconds
         token, _ = await Tokens(storage).create(NewToken(name, grant, until))
     return token.text
+
+
+def _of(used: str, most: str | int) -> str:
+    """Used amount, and its limit unless that is 0."""
+    return f"{used} of {most}" if most else used
 
 
 def _seconds(text: str) -> int:

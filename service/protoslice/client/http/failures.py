@@ -58,8 +58,10 @@ BY_PROBLEM: Final[Mapping[str, type[errors.ProtosliceError]]] = {
     "source-denied": errors.SourceDenied,
     "too-busy": errors.TooMany,
     "client-limit": errors.ClientLimit,
+    "space-limit": errors.SpaceLimit,
     "not-ready": errors.StorageUnavailable,
     "out-of-space": errors.StorageFull,
+    "quota-exceeded": errors.QuotaExceeded,
 }
 """Class of each problem in `docs/problems.md`, by the last part of its type."""
 

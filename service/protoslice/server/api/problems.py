@@ -155,6 +155,12 @@ SHARE = Problem(
     "The client has too much under way",
     "Let some of it end, and try again after `Retry-After` seconds.",
 )
+SPACE = Problem(
+    429,
+    "space-limit",
+    "The space has too much under way",
+    "Let some of it end, and try again after `Retry-After` seconds, or have the operator raise its quota.",
+)
 HEADERS = Problem(431, "header-too-large", "The request's headers are too long", "Send fewer or shorter headers.")
 INTERNAL = Problem(500, "internal", "The service failed", "Report `request_id` to the operator.")
 DAMAGED = Problem(
@@ -180,6 +186,12 @@ SOURCE_DENIED = Problem(
 BUSY = Problem(503, "too-busy", "The service is busy", "Try again after `Retry-After` seconds.")
 DRAINING = Problem(503, "not-ready", "The service is not ready", "Try another replica, or again later.")
 FULL = Problem(507, "out-of-space", "There is no room left", "The operator has to make room.")
+QUOTA = Problem(
+    507,
+    "quota-exceeded",
+    "The space has used up its quota",
+    "Remove stores that are not needed, or have the operator raise the quota that `detail` names.",
+)
 
 READING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
     errors.InvalidInput: INVALID,
@@ -191,6 +203,7 @@ READING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
     errors.LimitExceeded: LIMIT,
     errors.TooMany: BUSY,
     errors.ClientLimit: SHARE,
+    errors.SpaceLimit: SPACE,
     errors.Unsupported: UNSUPPORTED,
     errors.UnsupportedMediaType: MEDIA,
     errors.CorruptModel: CORRUPT,
@@ -203,6 +216,7 @@ READING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
     errors.StorageDenied: DENIED,
     errors.SourceDenied: SOURCE_DENIED,
     errors.StorageFull: FULL,
+    errors.QuotaExceeded: QUOTA,
     uploads.WrongOffset: OFFSET,
     uploads.AlreadyComplete: COMPLETE,
     uploads.InconsistentLength: LENGTH,
@@ -274,13 +288,17 @@ class HttpProblem(HTTPException):
 
 
 def problem_of_error(error: errors.ProtosliceError, *, uploading: bool = False) -> HttpProblem:
-    """Problem for an error of the library; a 5xx hides the error's message, which may hold secrets."""
+    """Problem for an error of the library; a 5xx hides the error's message, which may hold secrets.
+
+    That of a quota is ours, and is told.
+    """
     table = UPLOADING if uploading else READING
     problem = next((table[kind] for kind in type(error).__mro__ if kind in table), INTERNAL)
     headers = {"retry-after": str(RETRY_AFTER_SECONDS)} if problem.status in FOR_NOW else {}
     members = {"path": error.path, "offset": error.offset, "object": getattr(error, "object", None)}
     known = {name: value for name, value in members.items() if value is not None}
-    return HttpProblem(problem, problem.advice if problem.status >= 500 else error.message, headers=headers, **known)
+    hidden = problem.status >= 500 and not isinstance(error, errors.QuotaExceeded)
+    return HttpProblem(problem, problem.advice if hidden else error.message, headers=headers, **known)
 
 
 def problem_response(failure: HttpProblem, *, request_id: str, instance: str | None = None) -> Response:

@@ -55,6 +55,20 @@ class CreateToken(RequestBody):
     every_space: bool = Field(default=False, description="True for a token that holds in all spaces.")
 
 
+Limit = Annotated[StrictInt, Field(ge=0, lt=1 << 63)]
+
+
+class PutSpace(RequestBody):
+    """Quota of a space; 0 is no limit, and what is left out is as the service has it."""
+
+    quota_bytes: Limit | None = Field(
+        default=None, description="Stored bytes, those of removed stores too, until they are collected."
+    )
+    quota_stores: Limit | None = Field(default=None, description="Stores.")
+    quota_open_uploads: Limit | None = Field(default=None, description="Resumable uploads that are not whole.")
+    quota_requests: Limit | None = Field(default=None, description="Requests under way, at each replica.")
+
+
 class PutWebhook(RequestBody):
     """Terms of a webhook."""
 

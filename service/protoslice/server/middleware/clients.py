@@ -78,6 +78,7 @@ class Clients:
         self.requests = ClientQuota(settings.requests_per_client(), "requests under way")
         self.uploads = ClientQuota(settings.uploads_per_client(), "uploads under way")
         self.all_uploads = ClientQuota(settings.max_uploads, "uploads under way")
+        self.principals = ClientQuota(settings.requests_per_principal(), "requests under way")
         self._principal = principal
         self._trusts_unix = UNIX in settings.trusted_proxies
         self._networks = [ip_network(name) for name in settings.trusted_proxies if name != UNIX]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
 from random import Random
 from time import perf_counter
 from typing import cast
@@ -26,7 +27,7 @@ class RequestContext:
     """One request: its id, what it asked for, where it went, what it moved."""
 
     __slots__ = (
-        "bytes_in", "bytes_out", "cause", "changes", "client", "id", "key", "method", "path", "principal",
+        "bytes_in", "bytes_out", "cause", "changes", "client", "held", "id", "key", "method", "path", "principal",
         "principal_id", "refused", "route", "space", "started", "status", "store", "tags", "trace",
     )  # fmt: skip
 
@@ -60,8 +61,16 @@ class RequestContext:
         self.bytes_out = 0
         self.store: str | None = None
         self.cause: BaseException | None = None
+        self.held: ExitStack | None = None
+        """Shares that end with the request; None where it has none."""
         self.trace: tuple[str, str] | None = None
         """The ids of its trace and span, when there are spans."""
+
+    def hold(self, share: AbstractContextManager[object]) -> None:
+        """Enter a context until the request ends."""
+        if self.held is None:
+            self.held = ExitStack()
+        self.held.enter_context(share)
 
 
 def given_id(headers: Headers) -> bytes | None:

@@ -18,16 +18,20 @@ class GuardedRoute(APIRoute):
     """A route that is reached through the gate, and whose body keeps within the terms of its handler."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Ask the gate; refuse a body that is declared too long, unread; guard any other."""
+        """Ask the gate; refuse a body that is declared too long, or for a full space, unread; guard any other."""
+        found = None
         if scope["method"] in (self.methods or ()):  # of any other, the framework tells which there are
             row = f"{scope['method']} {self.path}"
-            await scope["app"].state.services.admit(scope, read_fields(scope), row, scope["path_params"])
+            found = await scope["app"].state.services.admit(scope, read_fields(scope), row, scope["path_params"])
         terms = terms_of(self.endpoint)
         settings: Settings = scope["app"].state.services.settings
         fields = read_fields(scope)
         limit = terms.longest(media_type_of(fields), settings)
-        if int(fields.get(b"content-length", "0")) > limit:
+        size = int(fields.get(b"content-length", "0"))
+        if size > limit:
             raise too_long(limit)
+        if size and terms.kept and found is not None:
+            await found.stores.room.check(stored_bytes=size)
         digest = BodyDigest(fields) if terms.digest_checked else None
         await super().handle(scope, GuardedBody(receive, limit, settings, digest), send)
 

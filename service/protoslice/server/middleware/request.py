@@ -47,6 +47,8 @@ class RequestMiddleware:
         try:
             await self._run(scope, watched)
         finally:
+            if context.held is not None:
+                context.held.close()
             self._metrics.under_way -= 1
             self._metrics.streams -= watched.streaming
             self._recorder.record(context)

@@ -18,6 +18,7 @@ from protoslice.server.middleware.context import RequestContext
 from protoslice.server.observability.cache_reads import CacheReads
 from protoslice.server.observability.circuit_state import CircuitState
 from protoslice.server.observability.histogram import BOUNDS, PlainHistogram
+from protoslice.server.observability.space_gauges import SpaceGauges
 from protoslice.server.observability.storage_calls import StorageCalls
 from protoslice.server.observability.stored_counts import StoredCounts
 
@@ -72,6 +73,8 @@ class Metrics:
         registry.register(self.cache)
         self.stored = StoredCounts()
         registry.register(self.stored)
+        self.spaces = SpaceGauges()
+        registry.register(self.spaces)
         self._stages = Histogram(
             "protoslice_ingest_stage_seconds",
             "Time in each stage of an ingest.",

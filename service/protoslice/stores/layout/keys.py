@@ -31,6 +31,7 @@ histories/<id>/commits/<place>      a commit; a place is its number in the histo
 histories/<id>/ids/<commit>         the place of a commit by its id
 histories/<id>/staged/<digest>      the upload of a file that a commit is to name
 drafts/…  sealed/…                  files of MLflow's artifacts by path, and the stores of folders (drafts/records.py)
+usage                               the quota of the space, and what it holds (quotas/)
 access/tokens/<id>                  a token of the service: its hash, name and grant
 access/admin                        the id of the first token, which one replica made
 webhooks/…                          webhooks, and events on their way (webhooks/records.py)
@@ -61,6 +62,7 @@ UPLOADS = ObjectKey("uploads")
 SPACES = ObjectKey("spaces")
 REPOSITORIES = ObjectKey("repositories")
 HISTORIES = ObjectKey("histories")
+LEDGER = ObjectKey("usage")
 TOKENS = ObjectKey("access/tokens")
 ADMIN = ObjectKey("access/admin")
 BY_TIME = ObjectKey("indexes/time")

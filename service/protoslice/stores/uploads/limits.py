@@ -8,10 +8,11 @@ from contextlib import suppress
 from typing import Final
 
 from protoslice.concurrency.gather import each_concurrently
-from protoslice.errors import ClientLimit, ProtosliceError, TooMany
+from protoslice.errors import ClientLimit, ProtosliceError, SpaceLimit, TooMany
 from protoslice.storage import ObjectStat, Storage
 from protoslice.stores.clock import now
 from protoslice.stores.layout import keys
+from protoslice.stores.quotas.room import SpaceRoom
 from protoslice.stores.uploads.model import UploadOptions
 from protoslice.stores.uploads.records import UploadRecords, end_upload, load_record
 
@@ -25,15 +26,16 @@ SHARE: Final = 20
 class OpenUploadLimits:
     """Number of open uploads in one storage and its limits. A limit per client of 0 is none."""
 
-    def __init__(self, storage: Storage, options: UploadOptions) -> None:
+    def __init__(self, storage: Storage, options: UploadOptions, room: SpaceRoom) -> None:
         self._storage = storage
+        self._space = room
         self._options = options
         self._open: Counter[str] = Counter()
         self._counted_at = float("-inf")
         self._took = 0.0
 
     async def check(self, client: str) -> None:
-        """Raise `TooMany` or `ClientLimit` when `client` may begin no upload.
+        """Raise `TooMany`, `ClientLimit` or `SpaceLimit` when `client` may begin no upload.
 
         Counts again when the count is old.
         """
@@ -61,6 +63,10 @@ class OpenUploadLimits:
             return TooMany(f"{most} uploads are open already: end some, or wait until they expire")
         if each and client and self._open[client] >= each:
             return ClientLimit(f"{each} uploads of this client are open already: end some, or wait until they expire")
+        try:
+            self._space.check_open_uploads(self._open.total())
+        except SpaceLimit as error:
+            return error
         return None
 
     async def _count(self) -> Counter[str]:

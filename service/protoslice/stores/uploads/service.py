@@ -29,6 +29,7 @@ from protoslice.stores.ingest.inspection import Inspection
 from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectExtent
 from protoslice.stores.names import check_file_path, check_request
+from protoslice.stores.quotas.room import SpaceRoom
 from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.uploads.append import AppendContext, Appender
 from protoslice.stores.uploads.arriving import Arriving
@@ -94,6 +95,7 @@ class Uploads:
         ingest: Ingesting,
         types: Typing,
         options: UploadOptions,
+        room: SpaceRoom,
     ) -> None:
         self.options = options
         self._storage = storage
@@ -106,7 +108,8 @@ class Uploads:
         """Records of uploads, also of those under way."""
         self._locks = UploadLocks()
         self._context = AppendContext(storage, worker, options.part_bytes, self._change, self._compacted)
-        self._room = OpenUploadLimits(storage, options)
+        self._space = room
+        self._room = OpenUploadLimits(storage, options, room)
 
     async def create(self, wanted: NewUpload) -> Upload:
         """Create an upload; one of length 0 is completed at once."""
@@ -250,6 +253,7 @@ class Uploads:
         if not wanted.partial:
             await self._types(wanted.request.type)
         self.options.check_size(wanted.length or 0)
+        await self._space.check(stored_bytes=wanted.length or 0, stores=0 if wanted.partial else 1)
 
     def _check_place(self, upload: Upload, body: Body) -> int | None:
         """Total length as far as known with this body, or None; raises unless the body fits the upload."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -10,11 +11,14 @@ from starlette.responses import Response
 
 from protoslice.errors import NotFound
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
+from protoslice.server.api.encoding import format_time
 from protoslice.server.api.json_answers import json_answer, page_answer
 from protoslice.server.api.models import PageModel
+from protoslice.server.api.request_bodies import PutSpace
 from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.services import Given, Services
-from protoslice.stores.spaces import Spaces
+from protoslice.stores.quotas import Quota
+from protoslice.stores.spaces import Spaces, SpaceUsage
 
 router = APIRouter(tags=["spaces"], route_class=GuardedRoute)
 
@@ -23,6 +27,15 @@ class SpaceModel(BaseModel):
     """Stores, tags and schemas behind a wall."""
 
     name: str = Field(description="a-z, 0-9 and -, 63 at most; its calls are those below `/spaces/{name}`.")
+    stored_bytes: int = Field(
+        description="Bytes of the objects of uploads; of removed stores until they are collected."
+    )
+    stores: int
+    counted: str | None = Field(description="Time of the last collection, which counts anew; null before the first.")
+    quota_bytes: int = Field(description="The most stored bytes; 0 is no limit.")
+    quota_stores: int = Field(description="The most stores; 0 is no limit.")
+    quota_open_uploads: int = Field(description="The most resumable uploads that are kept; 0 is no limit.")
+    quota_requests: int = Field(description="The most requests under way, at each replica; 0 is no limit.")
 
 
 @router.get(
@@ -38,9 +51,10 @@ async def list_spaces(
     limit: Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")] = 100,
     cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
 ) -> Response:
-    """List spaces, the default one first."""
-    page = await _spaces(services).page(limit=min(limit, _MOST), cursor=cursor)
-    return page_answer(request, page, [{"name": name} for name in page.items])
+    """List spaces with what they hold and their quotas, the default one first."""
+    spaces = _spaces(services)
+    page = await spaces.page(limit=min(limit, _MOST), cursor=cursor)
+    return page_answer(request, page, [as_json(each) for each in await spaces.usage(page.items)])
 
 
 @router.put(
@@ -50,18 +64,46 @@ async def list_spaces(
     responses={
         200: {"description": "The space existed already."},
         201: {"description": "The space is new.", "model": SpaceModel},
-        **problems(422, 507),
+        **problems(403, 413, 422, 507),
     },
-    summary="Create a space",
+    summary="Create a space, or set its quota",
 )
-async def create_space(request: Request, services: Given, space: str) -> Response:
-    """Create a space: stores, tags and schemas of its own, which no other space knows of."""
-    created = await _spaces(services).create(space)
-    return json_answer(request, {"name": space}, status=201 if created else 200)
+async def create_space(request: Request, services: Given, space: str, body: PutSpace | None = None) -> Response:
+    """Create a space: stores, tags and schemas of its own, which no other space knows of.
+
+    A body sets its quota, of one that is there too; without a body that stays as it is.
+    """
+    spaces = _spaces(services)
+    created = await spaces.create(space)
+    if body is not None:
+        quota = Quota(
+            stored_bytes=body.quota_bytes,
+            stores=body.quota_stores,
+            open_uploads=body.quota_open_uploads,
+            requests=body.quota_requests,
+        )
+        await spaces.set_quota(space, quota)
+    (usage,) = await spaces.usage([space])
+    return json_answer(request, as_json(usage), status=201 if created else 200)
 
 
 _MOST = 100
-"""Spaces of a page, each of which costs a listing."""
+"""Spaces of a page, each of which costs a listing and a read."""
+
+
+def as_json(usage: SpaceUsage) -> dict[str, object]:
+    """JSON of a space."""
+    quota, used = usage.quota, usage.used
+    return {
+        "name": usage.name,
+        "stored_bytes": used.stored_bytes,
+        "stores": used.stores,
+        "counted": None if used.counted is None else format_time(datetime.fromtimestamp(used.counted, UTC)),
+        "quota_bytes": quota.stored_bytes,
+        "quota_stores": quota.stores,
+        "quota_open_uploads": quota.open_uploads,
+        "quota_requests": quota.requests,
+    }
 
 
 def _spaces(services: Services) -> Spaces:

@@ -1,0 +1,42 @@
+"""Usage and quotas of the spaces that this process has in memory, for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from protoslice.stores.spaces import Spaces
+
+
+class SpaceGauges(Collector):
+    """Gauges of what spaces hold and may hold; nothing before the service has opened its storage."""
+
+    def __init__(self) -> None:
+        self._spaces: Spaces | None = None
+
+    def watch(self, spaces: Spaces) -> None:
+        """Tell of `spaces` from now on."""
+        self._spaces = spaces
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics; any thread may call this."""
+        labels = ["space"]
+        stored = GaugeMetricFamily("protoslice_space_stored_bytes", "Stored bytes of a space.", labels=labels)
+        stores = GaugeMetricFamily("protoslice_space_stores", "Stores of a space.", labels=labels)
+        requests = GaugeMetricFamily("protoslice_space_requests", "Requests under way in a space.", labels=labels)
+        bytes_quota = GaugeMetricFamily(
+            "protoslice_space_quota_bytes", "Quota of stored bytes of a space; 0 is no limit.", labels=labels
+        )
+        stores_quota = GaugeMetricFamily(
+            "protoslice_space_quota_stores", "Quota of stores of a space; 0 is no limit.", labels=labels
+        )
+        for name, room in self._spaces.rooms() if self._spaces is not None else ():
+            used, quota = room.used, room.quota
+            stored.add_metric([name], used.stored_bytes)
+            stores.add_metric([name], used.stores)
+            requests.add_metric([name], room.requests)
+            bytes_quota.add_metric([name], quota.stored_bytes or 0)
+            stores_quota.add_metric([name], quota.stores or 0)
+        yield from (stored, stores, requests, bytes_quota, stores_quota)

@@ -1,0 +1,44 @@
+"""Model of quotas: limits on what a space holds and on what is under way in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
+
+from protoslice.errors import InvalidInput
+
+_MOST: Final = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """Limits of a space; 0 is no limit, None that of the service."""
+
+    stored_bytes: int | None = None
+    """Bytes of the objects of uploads, each once: those of removed stores too, until they are collected."""
+    stores: int | None = None
+    open_uploads: int | None = None
+    """Resumable uploads that are kept until they are whole."""
+    requests: int | None = None
+    """Requests under way, at each replica."""
+
+    def check(self) -> None:
+        """Raise `InvalidInput` for a limit below 0 or of more than 63 bits."""
+        for name, value in asdict(self).items():
+            if value is not None and not 0 <= value <= _MOST:
+                raise InvalidInput(f"the quota {name} is a number from 0, which is no limit, to {_MOST}")
+
+    def over(self, defaults: Quota) -> Quota:
+        """Limits of this quota, and those of `defaults` where it has none."""
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        return Quota(**(asdict(defaults) | given))
+
+    @classmethod
+    def parse(cls, said: Mapping[str, Any]) -> Quota:
+        """The quota of a record; members that this version does not know are passed over."""
+        return cls(**{each.name: said.get(each.name) for each in fields(cls)})
+
+
+NO_QUOTA: Final = Quota(stored_bytes=0, stores=0, open_uploads=0, requests=0)
+"""Quota without a limit."""

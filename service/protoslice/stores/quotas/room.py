@@ -1,0 +1,143 @@
+"""Room of a space: how much of its quota is left, as far as this replica knows.
+
+A replica counts what it takes in itself at once, and tells the others through the ledger at most every
+`SHARED_SECONDS`. A quota may therefore be exceeded by what the other replicas have taken in since they last told, and
+is put right by each collection, which counts anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from protoslice.errors import QuotaExceeded, SpaceLimit
+from protoslice.sizes import format_size
+from protoslice.storage import Storage
+from protoslice.stores.quotas.ledger import Ledgers, SpaceLedger
+from protoslice.stores.quotas.model import Quota
+
+SHARED_SECONDS: Final = 10.0
+"""Time between two looks at the ledger while something is written."""
+
+
+class SpaceRoom:
+    """Counts of one space in this process, and its quota over the defaults of the service."""
+
+    def __init__(self, storage: Storage, defaults: Quota) -> None:
+        self._ledgers = Ledgers(storage)
+        self.defaults = defaults
+        self._known = SpaceLedger()
+        self._quota = Quota().over(defaults)
+        self._bytes = 0
+        self._stores = 0
+        self.requests = 0
+        """Requests under way at this replica."""
+        self._shared_at = float("-inf")
+        self._sharing = asyncio.Lock()
+        self.is_touched = False
+        """True when something was asked of the space since the ledger was last looked at."""
+
+    @property
+    def quota(self) -> Quota:
+        """Limits of the space, those of the service included; 0 is no limit."""
+        return self._quota
+
+    @property
+    def used(self) -> SpaceLedger:
+        """The ledger with what this replica has not told yet, never below zero."""
+        now = self._known.plus(self._bytes, self._stores)
+        return SpaceLedger(now.quota, max(0, now.stored_bytes), max(0, now.stores), now.counted)
+
+    async def share(self, *, after_seconds: float = 0.0) -> None:
+        """Tell other replicas what was taken in, and learn what they did, unless that was done just now."""
+        if self._is_fresh(after_seconds):
+            return
+        async with self._sharing:
+            if not self._is_fresh(after_seconds):
+                await self._share()
+
+    async def set_quota(self, quota: Quota) -> None:
+        """Set the limits of the space; `InvalidInput` for impossible ones. Other replicas know within seconds."""
+        quota.check()
+        async with self._sharing:
+            await self._tell(lambda ledger: SpaceLedger(quota, ledger.stored_bytes, ledger.stores, ledger.counted))
+
+    async def check(self, *, stored_bytes: int = 0, stores: int = 0) -> None:
+        """Raise `QuotaExceeded` when the space has no room for so much more."""
+        if self._quota.stored_bytes or self._quota.stores:
+            await self.share(after_seconds=SHARED_SECONDS)
+            self._check(stored_bytes, stores)
+
+    async def take(self, *, stored_bytes: int = 0, stores: int = 0) -> None:
+        """Count so much more; `QuotaExceeded`, with nothing counted, when there is no room for it."""
+        if self._quota.stored_bytes or self._quota.stores:
+            await self.share(after_seconds=SHARED_SECONDS)
+            self._check(stored_bytes, stores)
+        self._bytes += stored_bytes
+        self._stores += stores
+        self.is_touched = True
+
+    def give(self, *, stored_bytes: int = 0, stores: int = 0) -> None:
+        """Count so much less."""
+        self._bytes -= stored_bytes
+        self._stores -= stores
+        self.is_touched = True
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """Count a request under way while the context lasts; `SpaceLimit` when there are too many."""
+        self.is_touched = True
+        most = self._quota.requests
+        if most and self.requests >= most:
+            raise SpaceLimit(f"{self.requests} requests are under way in this space, whose quota is {most}")
+        self.requests += 1
+        try:
+            yield
+        finally:
+            self.requests -= 1
+
+    def check_open_uploads(self, count: int) -> None:
+        """Raise `SpaceLimit` when `count` open uploads are as many as the space may have."""
+        most = self._quota.open_uploads
+        if most and count >= most:
+            raise SpaceLimit(f"{count} uploads are open in this space, whose quota is {most}: end some")
+
+    def _check(self, stored_bytes: int, stores: int) -> None:
+        quota, used = self._quota, self.used
+        if stored_bytes and quota.stored_bytes and used.stored_bytes + stored_bytes > quota.stored_bytes:
+            raise QuotaExceeded(
+                f"the space holds {_size(used.stored_bytes)} of the {_size(quota.stored_bytes)} of its quota of stored "
+                f"bytes: no room for {_size(stored_bytes)} more. Bytes of removed stores count until they are collected"
+            )
+        if stores and quota.stores and used.stores + stores > quota.stores:
+            raise QuotaExceeded(f"the space has {used.stores} stores, of the {quota.stores} of its quota: remove some")
+
+    def _is_fresh(self, seconds: float) -> bool:
+        return asyncio.get_running_loop().time() < self._shared_at + seconds
+
+    async def _share(self) -> None:
+        if self._bytes or self._stores:
+            await self._tell(lambda ledger: ledger)
+        else:
+            self._learn(await self._ledgers.read())
+
+    async def _tell(self, changed: Callable[[SpaceLedger], SpaceLedger]) -> None:
+        """Add what is untold to the ledger as `changed` makes it."""
+        told_bytes, told_stores = self._bytes, self._stores
+        ledger = await self._ledgers.change(lambda there: changed(there.plus(told_bytes, told_stores)))
+        # Bytes counted while the storage answered are still to be told.
+        self._bytes -= told_bytes
+        self._stores -= told_stores
+        self._learn(ledger)
+
+    def _learn(self, ledger: SpaceLedger) -> None:
+        self._known = ledger
+        self._quota = ledger.quota.over(self.defaults)
+        self._shared_at = asyncio.get_running_loop().time()
+        self.is_touched = bool(self._bytes or self._stores)
+
+
+def _size(size: int) -> str:
+    return f"{format_size(size)} ({size} B)"

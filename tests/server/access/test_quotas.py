@@ -1,0 +1,233 @@
+"""Quotas over HTTP: every way in is refused when a space is full, before a declared body is read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from hashlib import sha256
+from typing import Any, Final
+
+import pytest
+from starlette.types import Message, Receive
+from tests.server.access.closed import bearer, closed_service, token_for
+from tests.support.asgi import Asked, ask
+from tests.support.hub import header, inline
+from tests.support.stores import onnx
+
+from protoslice.server.access.decision import Scope
+from protoslice.server.app import Application
+from protoslice.stores.quotas import Quota
+
+MODEL: Final = onnx(30_000)
+OID: Final = sha256(MODEL).hexdigest()
+ROOM: Final = 10_000
+JSON: Final = {"content-type": "application/json"}
+EVERYTHING: Final = tuple(Scope)
+
+
+def problem(answer: Asked) -> dict[str, Any]:
+    """The problem of a refusal."""
+    return dict(json.loads(answer.body))
+
+
+def commit(*operations: Any) -> bytes:
+    """The body of a commit of the hub."""
+    return "\n".join(json.dumps({"key": key, "value": value}) for key, value in operations).encode()
+
+
+async def bounded(app: Application, **limits: int) -> dict[str, str]:
+    """The header of a token that may do everything in the space `own`, which has a quota."""
+    assert app.services.spaces is not None
+    await app.services.spaces.set_quota("own", Quota(**limits))
+    return bearer(await token_for(app, *EVERYTHING))
+
+
+async def unread(app: Application, method: str, target: str, headers: dict[str, str]) -> Asked:
+    """The answer to a request whose body of `MODEL`'s length never comes."""
+
+    async def never() -> Message:
+        raise AssertionError("the body was asked for")
+
+    def without_body(_: Receive) -> Receive:
+        return never
+
+    return await ask(app, method, target, headers=headers | {"content-length": str(len(MODEL))}, receiving=without_body)
+
+
+WAYS: Final = {
+    "PUT /v1/stores": ("PUT", "/v1/stores?filename=m.onnx", {}),
+    "POST a form": ("POST", "/v1/stores", {"content-type": "multipart/form-data; boundary=b"}),
+    "an archive": ("PUT", "/v1/stores", {"content-type": "application/x-tar"}),
+    "tus, with bytes": ("POST", "/v1/uploads", {"tus-resumable": "1.0.0", "upload-length": str(len(MODEL))}),
+    "MLflow": ("PUT", "/api/2.0/mlflow-artifacts/artifacts/e/r/artifacts/m.bin", {}),
+    "the hub's commits": ("POST", "/api/models/me/m/commit/main", {"content-type": "application/x-ndjson"}),
+    "OCI": ("POST", f"/v2/m/blobs/uploads/?digest=sha256:{OID}", {"content-type": "application/octet-stream"}),
+}
+"""Ways in whose bodies have a length: method, target and headers."""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_declared_body_is_refused_unread(way: str) -> None:
+    async def work(app: Application) -> None:
+        inside = await bounded(app, stored_bytes=ROOM)
+        await ask(app, "POST", "/spaces/own/api/repos/create", b'{"name":"me/m"}', inside | JSON)
+        method, target, headers = WAYS[way]
+        refused = await unread(app, method, f"/spaces/own{target}", headers | inside)
+        assert refused.status == 507, refused.text
+        assert "of its quota of stored bytes" in refused.text
+
+    closed_service(work)
+
+
+def test_a_length_that_comes_later_is_refused_as_well() -> None:
+    async def work(app: Application) -> None:
+        inside = await bounded(app, stored_bytes=ROOM)
+        tus = inside | {"tus-resumable": "1.0.0"}
+        told = await ask(app, "POST", "/spaces/own/v1/uploads", b"", tus | {"upload-length": str(len(MODEL))})
+        assert (told.status, problem(told)["type"]) == (507, "/problems/quota-exceeded")
+        begun = await ask(app, "POST", "/spaces/own/v1/uploads", b"", tus | {"upload-defer-length": "1"})
+        more = tus | {"upload-offset": "0", "content-type": "application/offset+octet-stream"}
+        place = begun.headers["location"].removeprefix("http://localhost")
+        assert (await ask(app, "PATCH", place, MODEL, more)).status == 507
+
+    closed_service(work)
+
+
+def test_bytes_without_a_length_are_counted_as_they_come() -> None:
+    async def work(app: Application) -> None:
+        inside = await bounded(app, stored_bytes=ROOM)
+        chunked = inside | {"transfer-encoding": "chunked"}
+        for target in ("/v1/stores?filename=m.onnx", "/api/2.0/mlflow-artifacts/artifacts/e/r/artifacts/m.bin"):
+            refused = await ask(app, "PUT", f"/spaces/own{target}", MODEL, chunked, sized=False)
+            assert refused.status == 507, refused.text
+        assert app.services.spaces is not None
+        assert (await app.services.spaces.get("own")).room.used.stored_bytes <= ROOM
+
+    closed_service(work)
+
+
+def test_a_commit_with_its_bytes_in_words_is_refused() -> None:
+    async def work(app: Application) -> None:
+        inside = await bounded(app, stored_bytes=ROOM)
+        await ask(app, "POST", "/spaces/own/api/repos/create", b'{"name":"me/m"}', inside | JSON)
+        body = commit(header(), inline("m.onnx", MODEL))
+        kind = inside | {"content-type": "application/x-ndjson", "transfer-encoding": "chunked"}
+        refused = await ask(app, "POST", "/spaces/own/api/models/me/m/commit/main", body, kind, sized=False)
+        assert refused.status == 507, refused.text
+
+    closed_service(work)
+
+
+def test_stores_have_a_limit_by_every_way_that_makes_one() -> None:
+    async def work(app: Application) -> None:
+        inside = await bounded(app, stores=1)
+        first = await ask(app, "PUT", "/spaces/own/v1/stores?filename=m.onnx", MODEL, inside)
+        assert first.status == 201
+        id, base = json.loads(first.body)["id"], "/spaces/own"
+        form = b'--b\r\ncontent-disposition: form-data; name="f"; filename="a"\r\n\r\nx\r\n--b--\r\n'
+        tus = inside | {"tus-resumable": "1.0.0", "upload-length": "1", "upload-concat": "partial"}
+        tus |= {"content-type": "application/offset+octet-stream"}
+        whole = (await ask(app, "POST", "/spaces/own/v1/uploads", b"x", tus)).headers["location"]
+        copied = json.dumps({"uploads": {"copy": whole}}).encode()
+        await ask(app, "POST", f"{base}/api/repos/create", b'{"name":"me/m"}', inside | JSON)
+        for method, path, body, kind in (
+            ("PUT", "/v1/stores?filename=n.onnx", b"other", "application/octet-stream"),
+            ("POST", "/v1/stores", form, "multipart/form-data; boundary=b"),
+            ("POST", "/v1/stores/assemble", copied, "application/json"),
+            ("POST", "/api/models/me/m/commit/main", commit(header(), inline("a", b"x")), "application/x-ndjson"),
+        ):
+            refused = await ask(app, method, base + path, body, inside | {"content-type": kind})
+            assert refused.status == 507, (path, refused.text)
+            assert "1 stores, of the 1 of its quota" in refused.text
+        assert (await ask(app, "DELETE", f"{base}/v1/stores/{id}", b"", inside)).status == 200
+        assert (await ask(app, "PUT", f"{base}/v1/stores?filename=n.onnx", b"other", inside)).status == 201
+
+    closed_service(work)
+
+
+def test_another_space_has_room() -> None:
+    async def work(app: Application) -> None:
+        await bounded(app, stored_bytes=1)
+        outside = bearer(await token_for(app, *EVERYTHING, space="other"))
+        assert (await ask(app, "PUT", "/spaces/other/v1/stores?filename=m", MODEL, outside)).status == 201
+
+    closed_service(work)
+
+
+def test_open_uploads_of_a_space_are_refused_for_now() -> None:
+    async def work(app: Application) -> None:
+        inside = await bounded(app, open_uploads=1) | {"tus-resumable": "1.0.0", "upload-length": "9"}
+        assert (await ask(app, "POST", "/spaces/own/v1/uploads", b"", inside)).status == 201
+        refused = await ask(app, "POST", "/spaces/own/v1/uploads", b"", inside)
+        assert (refused.status, refused.headers["retry-after"]) == (429, "5")
+        assert "1 uploads are open in this space, whose quota is 1" in refused.text
+
+    closed_service(work)
+
+
+@pytest.mark.parametrize(("given", "word"), [({"space_quota_requests": 1}, "space"), ({}, "client")])
+def test_requests_under_way_have_limits_of_their_space_and_of_their_principal(given: Any, word: str) -> None:
+    async def work(app: Application) -> None:
+        inside = bearer(await token_for(app, *EVERYTHING))
+        waiting, going = asyncio.Event(), asyncio.Event()
+
+        def held(receive: Receive) -> Receive:
+            async def slow() -> Message:
+                waiting.set()
+                await going.wait()
+                return await receive()
+
+            return slow
+
+        target = "/spaces/own/v1/stores?filename=m"
+        first = asyncio.create_task(ask(app, "PUT", target, b"model", inside, receiving=held))
+        await waiting.wait()
+        refused = await ask(app, "GET", "/spaces/own/v1/stores", b"", inside)
+        assert (refused.status, problem(refused)["type"]) == (429, f"/problems/{word}-limit")
+        assert refused.headers["retry-after"] == "5"
+        other = bearer(await token_for(app, Scope.READ, space="other"))
+        assert (await ask(app, "GET", "/spaces/other/v1/stores", b"", other)).status == 200
+        going.set()
+        assert (await first).status == 201
+        assert (await ask(app, "GET", "/spaces/own/v1/stores", b"", inside)).status == 200
+
+    closed_service(work, **(given or {"max_requests_per_principal": 1}))
+
+
+def test_quotas_are_set_and_usage_is_told_to_admins_and_in_metrics() -> None:
+    async def work(app: Application) -> None:
+        assert app.services.first_token is not None
+        admin, local = bearer(app.services.first_token.text), bearer(await token_for(app, Scope.ADMIN))
+        body = b'{"quota_bytes": 1000000, "quota_stores": 3}'
+        assert (await ask(app, "PUT", "/v1/spaces/own", body, local | JSON)).status == 404, (
+            "an admin of the space alone"
+        )
+        said = json.loads((await ask(app, "PUT", "/v1/spaces/own", body, admin | JSON)).body)
+        assert (said["quota_bytes"], said["quota_stores"], said["quota_requests"]) == (1_000_000, 3, 9)
+        await ask(app, "PUT", "/spaces/own/v1/stores?filename=m.onnx", MODEL, admin)
+        again = json.loads((await ask(app, "PUT", "/v1/spaces/own", b"", admin)).body)
+        assert (again["stores"], again["quota_bytes"]) == (1, 1_000_000), "no body, no change"
+        listed = json.loads((await ask(app, "GET", "/v1/spaces", b"", admin)).body)["items"]
+        assert [each for each in listed if each["name"] == "own"] == [again]
+        assert again["stored_bytes"] >= len(MODEL)
+        metrics = (await ask(app, "GET", "/metrics", b"", admin)).text
+        assert 'protoslice_space_stores{space="own"} 1.0' in metrics
+        assert 'protoslice_space_quota_bytes{space="own"} 1e+06' in metrics
+        for wrong in (b'{"quota_bytes": -1}', b'{"quota": 1}', b'{"quota_stores": 9223372036854775808}', b"[]"):
+            assert (await ask(app, "PUT", "/v1/spaces/own", wrong, admin | JSON)).status == 400, wrong
+
+    closed_service(work, space_quota_requests=9)
+
+
+def test_files_that_the_hub_is_told_of_are_refused_before_one_is_sent() -> None:
+    async def work(app: Application) -> None:
+        inside = await bounded(app, stored_bytes=ROOM)
+        await ask(app, "POST", "/spaces/own/api/repos/create", b'{"name":"me/m"}', inside | JSON)
+        wanted = {"operation": "upload", "transfers": ["basic"], "objects": [{"oid": OID, "size": len(MODEL)}]}
+        batch = await ask(
+            app, "POST", "/spaces/own/me/m.git/info/lfs/objects/batch", json.dumps(wanted).encode(),
+            inside | {"content-type": "application/vnd.git-lfs+json", "accept": "application/vnd.git-lfs+json"},
+        )  # fmt: skip
+        assert batch.status == 507, batch.text
+
+    closed_service(work)
