@@ -27,6 +27,7 @@ def test_chunks_are_cut_alike_at_every_door() -> None:
         ("verify_reads", "verify_reads"),
         ("threads", "worker_threads"),
         ("open_stores", "open_stores"),
+        ("open_stores_bytes", "open_stores_bytes"),
         ("space_watermark_bytes", "space_watermark_bytes"),
     ],
 )

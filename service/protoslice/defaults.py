@@ -26,6 +26,8 @@ WORKER_THREADS: Final = 4
 """Threads for work that computes."""
 OPEN_STORES: Final = 256
 """Opened stores kept in memory."""
+OPEN_STORES_BYTES: Final = 256 << 20
+"""Bytes of opened stores in memory, about: indexes, checksums, lists of files and of tensors."""
 SPACE_WATERMARK_BYTES: Final = 1 << 30
 """Free bytes of storage below which a service is not ready."""
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+import pytest
 from tests.support.counted import CountedBucket
-from tests.support.stores import onnx, opened, read, records_apart, upload
+from tests.support.stores import in_memory, onnx, opened, read, records_apart, upload
 
-from protoslice.storage import ObjectKey
+from protoslice.storage import MemoryStorage, ObjectKey
+from protoslice.stores import StoreOptions, Stores
 
 COUNT = 9
 FILES: Mapping[str, bytes] = {
@@ -60,3 +62,64 @@ def test_objects_and_records_are_read_side_by_side() -> None:
                 assert await read(store.file(path)) == data
 
     asyncio.run(work())
+
+
+async def uploaded(stores: Stores, count: int) -> list[str]:
+    """Ids of stores of many files, which weigh the same."""
+    files = [{f"f{name}": b"%d" % number for name in range(200)} for number in range(count)]
+    return [(await upload(stores, each)).store.id for each in files]
+
+
+def test_opened_stores_are_kept_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("protoslice.stores.open_stores._WEIGH_SECONDS", 0)
+
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        ids = await uploaded(stores, 6)
+        weight = (await stores.view(ids[0])).weight
+        async with opened(storage, StoreOptions(open_stores_bytes=3 * weight, trust_seconds=60)) as others:
+            for store in ids:
+                await others.view(store)
+            assert [others.view_if_open(store) is not None for store in ids] == [False] * 3 + [True] * 3
+            await others.view(ids[3])
+
+        async with opened(storage, StoreOptions(open_stores_bytes=1, trust_seconds=60)) as others:
+            kept = await others.view(ids[0])
+            assert others.view_if_open(ids[0]) is kept, "the one that is used stays, however large"
+            await others.view(ids[1])
+            assert others.view_if_open(ids[0]) is None
+
+    in_memory(work)
+
+
+def test_stores_that_grow_as_they_are_used_push_out_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("protoslice.stores.open_stores._WEIGH_SECONDS", 0)
+
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        ids = [(await upload(stores, onnx(*[8] * 300, seed=seed))).store.id for seed in range(3)]
+        view = await stores.view(ids[0])
+        before = view.weight
+        assert len(await view.tensors.all()) == 300
+        grown = view.weight - before
+        assert grown >= 300 * 100
+        room = 3 * before + grown // 2
+        async with opened(storage, StoreOptions(open_stores_bytes=room, trust_seconds=60)) as others:
+            first, _ = [await others.view(store) for store in ids[:2]]
+            await first.tensors.all()
+            await others.view(ids[2])
+            assert [others.view_if_open(store) is not None for store in ids] == [False, True, True]
+
+    in_memory(work)
+
+
+def test_weights_are_looked_at_now_and_then_and_not_with_each_store() -> None:
+    """Of 256 stores that costs a tenth of a millisecond and more."""
+
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        ids = await uploaded(stores, 3)
+        async with opened(storage, StoreOptions(open_stores_bytes=1, trust_seconds=60)) as others:
+            others._open_stores._weighed_at = others.worker.loop.time() + 3600
+            for store in ids:
+                await others.view(store)
+            assert all(others.view_if_open(store) for store in ids)
+
+    in_memory(work)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
@@ -19,6 +20,15 @@ class LruCache(Generic[K, V]):
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    @property
+    def weight(self) -> int:
+        """Weight of all entries in bytes."""
+        return self._weight
+
+    def values(self) -> Iterator[V]:
+        """All values, the most recently used last."""
+        return (value for value, _ in self._kept.values())
 
     def get(self, key: K) -> V | None:
         """Value under `key`, marked as most recently used; None when absent."""

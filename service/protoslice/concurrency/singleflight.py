@@ -67,6 +67,11 @@ class CachedFlight(Generic[K, V]):
         self._recent: LruCache[K, V] = LruCache(most=most, room=room)
         self._once: SingleFlight[K, V] = SingleFlight(stops=stops)
 
+    @property
+    def weight(self) -> int:
+        """Weight of the cached results in bytes."""
+        return self._recent.weight
+
     async def get(self, key: K, make: Callable[[], Coroutine[Any, Any, tuple[V, int]]]) -> V:
         """Cached value of `key`, or else the value that `make` returns with its approximate size in bytes."""
         found = self._recent.get(key)

@@ -220,6 +220,7 @@ def _store_options(settings: Settings) -> StoreOptions:
         verify_reads=settings.verify_reads,
         threads=settings.worker_threads,
         open_stores=settings.open_stores,
+        open_stores_bytes=settings.open_stores_bytes,
         register_prefixes=settings.register_allow,
         register_networks=settings.register_networks,
         register_options={settings.storage.partition(":")[0].lower(): settings.plain_storage_options()},

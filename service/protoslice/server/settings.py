@@ -274,6 +274,11 @@ class Settings(BaseSettings):
     )
     render_processes: int = Field(default=1, ge=1, le=64, description="Processes that render messages.")
     open_stores: int = Field(default=defaults.OPEN_STORES, ge=1, description="Opened stores kept in memory.")
+    open_stores_bytes: Size = Field(
+        default=defaults.OPEN_STORES_BYTES,
+        description="Memory that opened stores may take, about: their indexes, checksums, and lists of files and "
+        "tensors. The one that is used stays, however large.",
+    )
     trust_seconds: float = Field(
         default=0.5,
         ge=0,

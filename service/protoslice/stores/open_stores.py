@@ -24,13 +24,16 @@ from protoslice.stores.reading.root import open_root, records_of
 _MERGE_PLANS: Final = 1024
 _MERGE_ROOM: Final = 32 << 20
 """Bytes of the plans of merges in memory."""
+_WEIGH_SECONDS: Final = 0.25
+"""Seconds between two looks at what opened stores weigh, which grow as they are used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpeningTerms:
-    """Number of stores held open, seconds for which one is used unchecked, and whether reads are verified."""
+    """Number and bytes of stores held open, seconds of trust in one, and whether reads are verified."""
 
     most: int
+    room: int
     trust_seconds: float
     verify: bool
     cache: BlockCache | None = None
@@ -62,6 +65,7 @@ class OpenStores:
         self._graphs: CachedGraphs = beside._graphs if beside else CachedFlight(most=MOST_GRAPHS, room=GRAPHS_ROOM)
         self._opened: dict[tuple[Storage, str], OpenStore] = beside._opened if beside else {}
         self._opening: SingleFlight[str, OpenStore] = SingleFlight()
+        self._weighed_at = float("-inf")
 
     def get_fresh(self, store_id: str) -> OpenStore | None:
         """The opened store, if its manifest was read at most `trust_seconds` ago; else None."""
@@ -76,6 +80,7 @@ class OpenStores:
         if opened is not None and opened.manifest.attempt == manifest.attempt:
             opened.seen_at = self._worker.loop.time()
             self._opened[place] = opened  # moved to the end, as the most recently used
+            self._make_room()
             return opened
         return await self._opening.get(manifest.id, lambda: self._open(manifest))
 
@@ -122,10 +127,23 @@ class OpenStores:
         store = await self.assemble(manifest)
         store.seen_at = self._worker.loop.time()
         self._opened[self._storage, manifest.id] = store
-        while len(self._opened) > self._terms.most:
+        self._make_room()
+        return store
+
+    def _make_room(self) -> None:
+        """Drop the stores that were used longest ago, until number and bytes of the others are within bounds."""
+        dropped, time = len(self._opened) - self._terms.most, self._worker.loop.time()
+        if time - self._weighed_at >= _WEIGH_SECONDS:
+            self._weighed_at = time
+            weights = [store.weight for store in self._opened.values()]
+            over = sum(weights) - self._terms.room
+            for number, weight in enumerate(weights[:-1], 1):  # the last is in use
+                if over <= 0:
+                    break
+                over, dropped = over - weight, max(dropped, number)
+        for _ in range(dropped):
             # Not closed, as a reader may hold it: files are closed with the last reference.
             self._opened.pop(next(iter(self._opened)))
-        return store
 
     async def _open_object(self, stored: ObjectLocation) -> StoredObject:
         if stored.uri is not None:

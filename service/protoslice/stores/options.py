@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from protoslice.defaults import MAX_UPLOAD_BYTES, OPEN_STORES, SPACE_WATERMARK_BYTES, WORKER_THREADS
+from protoslice.defaults import MAX_UPLOAD_BYTES, OPEN_STORES, OPEN_STORES_BYTES, SPACE_WATERMARK_BYTES, WORKER_THREADS
 from protoslice.stores.cache import CacheOptions
 from protoslice.stores.catalog.claims import RENEW_SECONDS
 from protoslice.stores.ingest.root.rules import RulesByType
@@ -21,6 +21,7 @@ class StoreOptions:
     verify_reads: bool = True
     threads: int = WORKER_THREADS
     open_stores: int = OPEN_STORES
+    open_stores_bytes: int = OPEN_STORES_BYTES
     register_prefixes: tuple[str, ...] = ()
     register_networks: tuple[str, ...] = ()
     register_options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

@@ -111,6 +111,7 @@ class Stores:
         self._cache: BlockCache | None = cache or (BlockCache(options.cache) if distant else None)
         terms = OpeningTerms(
             most=options.open_stores,
+            room=options.open_stores_bytes,
             trust_seconds=options.trust_seconds,
             verify=options.verify_reads,
             cache=self._cache,

@@ -119,6 +119,11 @@ class StoredObject:
         return self._handle is not None
 
     @property
+    def weight(self) -> int:
+        """Bytes in memory: those of the sums."""
+        return len(self._sums or b"")
+
+    @property
     def _is_unsteady(self) -> bool:
         """True for a local file outside the storage: it may change while it is read."""
         return self._in_place and self._storage.abilities.open_file
@@ -345,6 +350,11 @@ class HeldObject(StoredObject):
     def is_near(self) -> bool:
         """See `StoredObject.is_near`."""
         return True
+
+    @property
+    def weight(self) -> int:
+        """See `StoredObject.weight`."""
+        return len(self._held)
 
     async def stream(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
         """See `StoredObject.stream`."""

@@ -20,6 +20,8 @@ _HASHES: Final = "hashes-2"
 _GROUP: Final = 512
 """Chunks whose digests are one derived fact: a page writes what it changed, of however many chunks."""
 _DIGEST_SIZE: Final = 32
+_HASH_WEIGHT: Final = 40
+"""Bytes of a hash in a list, about."""
 _UNKNOWN: Final = bytes(_DIGEST_SIZE)
 _ROWS: Final = struct.Struct(f"{_DIGEST_SIZE}s")
 
@@ -48,6 +50,11 @@ class ChunkFacts:
     def known(self) -> int:
         """Number of digests in memory."""
         return self._known
+
+    @property
+    def weight(self) -> int:
+        """Bytes in memory, about."""
+        return _GROUP * _DIGEST_SIZE * len(self._groups) + _HASH_WEIGHT * len(self._hashes or self._begun)
 
     def known_digest(self, n: int) -> bytes | None:
         """The SHA-256 of chunk `n`; None when it is not in memory."""

@@ -54,6 +54,11 @@ class StoreDocuments:
         self._worker = worker
         self._bundles: CachedFlight[str, StoreDocument] = CachedFlight(most=1, room=_BUNDLES, stops=True)
 
+    @property
+    def weight(self) -> int:
+        """Bytes of the indexes of bundles in memory."""
+        return self._bundles.weight
+
     async def of(self, request: RecordsRequest) -> StoreDocument:
         """The document in the file of `request`; without one, in the root or in the store's only file.
 

@@ -49,6 +49,12 @@ _CACHED_TAGS = 2
 """Meta graphs whose tensors are kept apart."""
 _PIECE_WEIGHT = 32
 """Bytes of memory per piece of a rope, about."""
+_WEIGHT = 20 << 10
+"""Bytes of an opened store beside what is counted, about."""
+_FILE_WEIGHT = 1500
+"""Bytes of memory per file, about."""
+_RECORD_WEIGHT = 2
+"""Bytes of memory per byte of a record, about: as it is kept, and in the core."""
 
 MergePlan = tuple[str, str | None, _core.Rope]
 """Kind, message type and rope of a merge."""
@@ -105,6 +111,21 @@ class OpenStore:
         """Records of the store's streams."""
         self.documents = StoreDocuments(manifest.root, by_path, self._root_document, self.records, worker)
         """Documents of the store: the root, the indexes of bundles, streams."""
+
+    @property
+    def weight(self) -> int:
+        """Bytes that the store holds in memory, about: its records, and what was made of them until now."""
+        found = sum(tensors.weight for tensors in (self.tensors, *self._tagged.values()))
+        facts = sum(chunks.facts.weight for chunks in (self._chunks, self._of_policy) if chunks is not None)
+        shown = self.records.weight + self.documents.weight + self._treemaps.weight + self._reports.weight
+        return self._least_weight + found + facts + shown
+
+    @cached_property
+    def _least_weight(self) -> int:
+        objects = {part for stored in self._objects for part in stored.parts}
+        records = self._proto.weight if self._proto is not None else 0
+        sums = sum(part.weight for part in objects)
+        return _WEIGHT + _FILE_WEIGHT * len(self._files) + _RECORD_WEIGHT * records + sums
 
     def file(self, path: str) -> Representation:
         """The file at `path`, unchanged; `NotFound` when the store has none."""

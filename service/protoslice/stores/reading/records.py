@@ -77,6 +77,11 @@ class StoreRecords:
         self._passes = asyncio.Semaphore(1)
         self._opened: CachedFlight[tuple[str, str | None], _Stream] = CachedFlight(most=_CACHED, room=_ROOM, stops=True)
 
+    @property
+    def weight(self) -> int:
+        """Bytes of the indexes in memory."""
+        return self._keys.weight + self._opened.weight
+
     async def one(self, number: int, request: RecordsRequest) -> Representation:
         """Record `number`, as it is; `NotFound` when there is none."""
         stream = await self._stream(request)

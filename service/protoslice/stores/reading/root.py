@@ -31,6 +31,8 @@ class OpenRoot:
     """True when the root file is a chunked proto or a text, which an image presents as one proto."""
     read_by: TypeSchema | None = None
     """Schema that the root is read by; None when its type is unknown."""
+    weight: int = 0
+    """Bytes of the records."""
 
     @property
     def decoded(self) -> Sequence[StoredFile]:
@@ -86,4 +88,5 @@ def _proto(
     """Decode the records of a root into core objects. Blocks."""
     rope = _core.Rope.decode(image) if image is not None else None
     document = _core.Document(_core.Index(index), read_by.flat if read_by else None, sources, rope)
-    return OpenRoot(document, _core.Plan.decode(plan), sources, rope is not None, read_by)
+    weight = sum(map(len, (index, plan, image or b"")))
+    return OpenRoot(document, _core.Plan.decode(plan), sources, rope is not None, read_by, weight)

@@ -32,6 +32,11 @@ class TensorOrder:
         self._worker = worker
         self._sorted: CachedFlight[str, Sequence[int]] = CachedFlight(most=_CACHED, room=_ROOM, stops=True)
 
+    @property
+    def weight(self) -> int:
+        """Bytes of the orders in memory."""
+        return self._sorted.weight
+
     async def by(self, found: Tensors, sort: str | None) -> Sequence[int]:
         """Numbers of the tensors `found` in the order of `sort`: a column, descending with `-` before it.
 

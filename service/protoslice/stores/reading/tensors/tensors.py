@@ -45,6 +45,8 @@ _CACHED_STATISTICS: Final = 1024
 _ROOM: Final = 16 << 20
 """Bytes cached of each kind: mostly headers of safetensors files, and facts looked up of tensors."""
 _EXTENT_WEIGHT: Final = 32
+_TENSOR_WEIGHT: Final = 400
+"""Bytes of memory per tensor that was found, about."""
 _AT_ONCE: Final = 256
 """Tensors per slice of long work."""
 _MOST_REFERENCES: Final = 64 << 20
@@ -72,6 +74,12 @@ class StoreTensors:
         self._files: CachedFlight[tuple[str, ...], Representation] = CachedFlight(
             most=_CACHED_READINGS, room=_ROOM, stops=True
         )
+
+    @property
+    def weight(self) -> int:
+        """Bytes in memory, about: the tensors, once they were found, and what was made of them."""
+        caches = (self._ready, self._order, self._statistics, self._files)
+        return _TENSOR_WEIGHT * len(self._found or ()) + sum(each.weight for each in caches)
 
     async def page(
         self,
