@@ -5,13 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import pytest
+from tests.stores.simulation.loop import SimulatedLoop
 
 from protoslice.errors import CircuitOpen, NotFound, StorageDenied, StorageUnavailable
 from protoslice.storage import MemoryStorage, ObjectKey, Storage
-from protoslice.storage.wrappers.circuit import FAILURES, CircuitBreaker
+from protoslice.storage.wrappers.circuit import (
+    FAILURES,
+    LONGEST_PAUSE_SECONDS,
+    PROBE_SECONDS,
+    SILENCE_SECONDS,
+    CircuitBreaker,
+)
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.testing import Raw, RawThroughStorage, StorageConformance, assert_forwards
 
@@ -164,3 +171,84 @@ def test_closing_ends_the_probes() -> None:
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(work())
+
+
+SLOW: Final = 14.0
+"""Seconds to each answer of a slow storage: less than any deadline of a read."""
+
+
+class Slow(InterceptedStorage):
+    """Storage that answers each call after some seconds."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStorage())
+        self.seconds = 0.0
+
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        await asyncio.sleep(self.seconds)
+        return await call()
+
+
+def in_virtual_time(work: Callable[[Slow, CircuitBreaker], Awaitable[None]]) -> None:
+    """Do `work` with a storage that becomes slow, by a clock that waits for nobody."""
+
+    async def run() -> None:
+        slow = Slow()
+        async with CircuitBreaker(slow) as storage:
+            await storage.put(KEY, b"there")
+            slow.seconds = SLOW
+            await work(slow, storage)
+
+    SimulatedLoop().run_until_complete(run())  # type: ignore[abstract]  # no signals, no processes, no sockets
+
+
+async def _look(storage: Storage) -> tuple[bool, float]:
+    """True when a call was answered, False when it was refused; and the seconds that it took."""
+    time = asyncio.get_running_loop().time
+    begun = time()
+    try:
+        await storage.stat(KEY)
+    except CircuitOpen:
+        return False, time() - begun
+    return True, time() - begun
+
+
+def test_a_storage_of_slow_answers_costs_callers_one_answer_or_nothing() -> None:
+    async def work(slow: Slow, storage: CircuitBreaker) -> None:
+        async def at(second: int) -> tuple[bool, float]:
+            await asyncio.sleep(second)
+            return await _look(storage)
+
+        found = await asyncio.gather(*map(at, range(60)))
+        answered = [second for second, (was, _) in enumerate(found) if was]
+        noticed = SILENCE_SECONDS + 1 + PROBE_SECONDS  # by the first call after the silence, and a probe
+        assert answered == list(range(len(answered)))
+        assert noticed <= len(answered) <= noticed + 1
+        assert {took for was, took in found if was} == {SLOW}
+        assert {took for was, took in found if not was} == {0}, "refused at once"
+        assert storage.openings == 1, "slow answers to probes close nothing"
+        slow.seconds = 0
+        await asyncio.sleep(LONGEST_PAUSE_SECONDS + PROBE_SECONDS)
+        assert await _look(storage) == (True, 0)
+
+    in_virtual_time(work)
+
+
+def test_one_caller_in_turn_waits_for_two_slow_answers_and_not_for_all() -> None:
+    async def work(_: Slow, storage: CircuitBreaker) -> None:
+        found = [await _look(storage) for _ in range(6)]
+        assert found == [(True, SLOW)] * 2 + [(False, 0)] * 4
+
+    in_virtual_time(work)
+
+
+def test_a_slow_call_of_a_storage_that_answers_others_opens_nothing() -> None:
+    async def work(slow: Slow, storage: CircuitBreaker) -> None:
+        waiting = asyncio.create_task(_look(storage))
+        await asyncio.sleep(1)
+        slow.seconds = 0.1
+        assert await waiting == (True, SLOW)
+        assert [was for was, _ in [await _look(storage) for _ in range(60)]] == [True] * 60
+        assert storage.openings == 0
+
+    in_virtual_time(work)

@@ -22,7 +22,10 @@ T = TypeVar("T")
 FAILURES: Final = 5
 """Calls in succession that find the storage unavailable, after which it is suspected."""
 SILENCE_SECONDS: Final = 3.0
-"""Time without any answer, while calls wait, after which the next call makes the storage suspected."""
+"""Time without any answer, while calls wait, after which the next call makes the storage suspected.
+
+So does a call that took longer, when it is answered.
+"""
 PROBE_SECONDS: Final = 2.0
 LONGEST_PAUSE_SECONDS: Final = 5.0
 _UNDER_WAY: Final = frozenset({"stream", "write", "commit", "abort"})
@@ -52,8 +55,9 @@ class CircuitBreaker(InterceptedStorage):
     async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
         if name not in _UNDER_WAY:
             self._admit()
+        begun = asyncio.get_running_loop().time()
         if not self._waiting:
-            self._answered_at = asyncio.get_running_loop().time()
+            self._answered_at = begun
         self._waiting += 1
         try:
             result = await call()
@@ -68,6 +72,8 @@ class CircuitBreaker(InterceptedStorage):
         finally:
             self._waiting -= 1
         self._answered()
+        if name not in _UNDER_WAY and self._answered_at - begun > self._silence_seconds:
+            self._suspect()  # a caller that asks one thing after the other leaves no silence for others to notice
         return result
 
     async def stream(
