@@ -125,8 +125,21 @@ def test_weights_of_models_of_others(name: str, around: str, op: str, weights: t
 
 def test_attributes_are_told_shortly() -> None:
     node = dict(node_of("tf_sm_keras", "sequential/d1/bias").attributes)
-    assert node["dtype"] == "type: DT_FLOAT"
+    assert node["dtype"] == "DT_FLOAT"
     model = onnx_model([(["y"], [])])
     model.graph.node[0].attribute.add(name="pads", ints=range(1000), type=7)
     ((name, text),) = looked(model).nodes[0].attributes
     assert (name, text[:16], len(text)) == ("pads", "ints: 0 ints: 1 ", 200)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "path"),
+    [
+        ("onnx_subgraphs", "trip", "graph.node[1]"),
+        ("paddle_combined", "fc_1.w_0", "blocks[0].ops[4]"),
+        ("hlo_jax_constants", "main.1/constant.14", "computations[0].instructions[0]"),
+        ("tf_sm_keras", "sequential/d1/bias", "meta_graphs[0].graph_def.node[6]"),
+    ],
+)
+def test_a_tensor_leads_to_the_node_that_takes_or_holds_it(name: str, tensor: str, path: str) -> None:
+    assert node_of(name, tensor).path == path

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -27,6 +28,7 @@ VIEWS = {
     "library": "/",
     "bytes": "/m/bert:1",
     "tensors": "/m/bert:1/tensors?tensor=path:graph.initializer[3]",
+    "graph": "/m/bert:1/graph?around=layer.3/attention/softmax&node=graph.node[60]",
     "message": "/m/bert:1/message?path=graph.node[3]",
     "files": "/m/bert:1/files",
     "records": "/m/events/records?from=2990&record=2992",
@@ -56,10 +58,35 @@ def _model(version: int = 1) -> bytes:
             )
     tensors.append(numpy_helper.from_array(np.full((300, 300), np.nan, "<f4"), MARKUP))
     tensors += [numpy_helper.from_array(np.zeros(1, "<f4"), f"größe.שלום.{n}") for n in range(3000)]
-    nodes = [helper.make_node("MatMul", [f"x{n}", "w"], [f"x{n + 1}"], name=f"matmul_{n}") for n in range(200)]
+    nodes = [helper.make_node("MatMul", [f"x{n}", "w"], [f"x{n + 1}"], name=f"matmul_{n}") for n in range(20)]
+    nodes += [node for layer in range(6) for node in _layer(layer)]
     if version == 2:
         nodes[7].op_type = "Gemm"
     return helper.make_model(helper.make_graph(nodes, MARKUP, [], [], tensors)).SerializeToString()
+
+
+def _layer(number: int) -> Iterator[onnx.NodeProto]:
+    """Nodes of a layer of an encoder, in their order."""
+    place, weight = f"layer.{number}", f"encoder.layer.{number}"
+    steps = [
+        ("attention/query", "MatMul", "", [f"{weight}.attention.query.weight"]),
+        ("attention/key", "MatMul", "", [f"{weight}.attention.key.weight"]),
+        ("attention/value", "MatMul", "", [f"{weight}.attention.value.weight"]),
+        ("attention/scores", "MatMul", "attention/query attention/key", []),
+        ("attention/softmax", "Softmax", "attention/scores", []),
+        ("attention/context", "MatMul", "attention/softmax attention/value", []),
+        ("attention/output", "MatMul", "attention/context", [f"{weight}.attention.output.weight"]),
+        ("attention/add", "Add", "attention/output in", []),
+        ("ffn/in", "MatMul", "attention/add", [f"{weight}.ffn.in.weight"]),
+        ("ffn/gelu", "Gelu", "ffn/in", []),
+        ("ffn/out", "MatMul", "ffn/gelu", [f"{weight}.ffn.out.weight"]),
+        ("add", "Add", "ffn/out attention/add", []),
+    ]
+    before = f"layer.{number - 1}/add" if number else "x20"
+    for name, op, takes, weights in steps:
+        inputs = [before if each == "in" else f"{place}/{each}" for each in (takes or "in").split()]
+        more: dict[str, Any] = {"axis": -1} if op == "Softmax" else {}
+        yield helper.make_node(op, [*inputs, *weights], [f"{place}/{name}"], name=f"{place}/{name}", **more)
 
 
 @pytest.fixture(scope="module")
@@ -197,6 +224,36 @@ def test_a_record_is_found_by_its_number_and_read_by_keys(context: BrowserContex
     expect(drawer).to_have_count(0)
     page.get_by_role("button", name="Earlier").click()
     expect(rows.nth(1)).to_contain_text("2,796")
+
+
+def test_a_graph_is_walked_by_keys_and_leads_to_weights(context: BrowserContext) -> None:
+    page = opened(context, "/m/bert:1/graph?around=layer.3/attention/scores&hops=1")
+    node = page.get_by_role("button", name="layer.3/attention/scores")
+    expect(page.get_by_role("status").first).to_have_text("4 nodes around")
+    node.focus()
+    page.keyboard.press("ArrowUp")
+    expect(page.get_by_role("complementary", name="Node")).to_contain_text("layer.3/attention/query")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Shift+Enter")
+    expect(page).to_have_url(re.compile(r"around=graph\.node%5B60%5D"))
+    expect(page.get_by_role("status").first).to_have_text("3 nodes around")
+    page.goto("/m/bert:1/graph?around=layer.3/attention/query&node=graph.node[56]")
+    page.get_by_role("link", name="encoder.layer.3.attention.query.weight").click()
+    expect(page.get_by_role("complementary", name="Tensor")).to_contain_text("F32")
+    page.get_by_role("link", name="in the graph").click()
+    expect(page.get_by_role("button", name="MatMul layer.3/attention/query", exact=False).first).to_be_visible()
+
+
+def test_a_node_is_searched_for_and_the_same_stands_in_a_table(context: BrowserContext) -> None:
+    page = opened(context, "/m/bert:1/graph")
+    expect(page.get_by_role("button", name="Add layer.5/add", exact=False).first).to_be_visible()
+    page.get_by_role("searchbox").fill("softmax LAYER.2")
+    table = page.get_by_role("region", name="Nodes found")
+    expect(table.get_by_role("button")).to_have_text(["layer.2/attention/softmax"])
+    table.get_by_role("button").click()
+    page.get_by_text("The same as a table").click()
+    expect(page.get_by_role("region", name="Nodes around").get_by_role("row")).to_have_count(8)
 
 
 def test_changes_are_shown_with_their_distances(context: BrowserContext) -> None:

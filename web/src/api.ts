@@ -32,6 +32,21 @@ export interface Summary {
   complete: boolean;
 }
 
+export interface GraphNode {
+  name: string; op: string; path: string; hops: number; attributes: [string, string][]; weights: string[]; more: number;
+}
+
+export interface GraphEdge { source: string; target: string; value: string; input: number }
+
+/** True for models whose type may have graphs. */
+export const hasGraph = (store: Store): boolean => /^(onnx|tensorflow|paddle\.framework\.proto|xla)\./.test(store.type ?? "");
+
+/** A part of a graph: the nodes around one, or some to begin with. */
+export interface Neighbourhood {
+  graphs: { path: string; name: string; nodes: number }[]; graph_count: number; graph: string; around: string | null;
+  nodes: GraphNode[]; edges: GraphEdge[]; more: boolean;
+}
+
 /** A stream of records as a whole. */
 export interface Records { file: string; framing: string; type: string | null; count: number; size: number; fault: string | null }
 

@@ -55,7 +55,7 @@ impl Findings {
         numbers: bool,
     ) -> PyResult<Links> {
         let ports = Ports { name, outputs, inputs, qualified, ordered, numbers };
-        py.detach(|| Links::new(Arc::clone(&self.found), &ports)).map_err(|error| raise(py, error))
+        py.detach(|| Links::new(Arc::clone(&self.found), ports)).map_err(|error| raise(py, error))
     }
 }
 

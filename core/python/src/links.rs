@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use wire::find::Findings;
-use wire::links::{holder, text};
+use wire::links::{holder, takes, text};
 
 use crate::errors::raise;
 
@@ -13,13 +13,13 @@ use crate::errors::raise;
 pub(crate) struct Links {
     found: Arc<Findings>,
     links: wire::links::Links,
-    name: Vec<u32>,
+    ports: wire::links::Ports,
 }
 
 impl Links {
-    pub(crate) fn new(found: Arc<Findings>, ports: &wire::links::Ports) -> wire::Result<Self> {
-        let links = wire::links::Links::of(&found, ports)?;
-        Ok(Self { found, links, name: ports.name.clone() })
+    pub(crate) fn new(found: Arc<Findings>, ports: wire::links::Ports) -> wire::Result<Self> {
+        let links = wire::links::Links::of(&found, &ports)?;
+        Ok(Self { found, links, ports })
     }
 
     fn path(&self, node: usize) -> &str {
@@ -28,7 +28,7 @@ impl Links {
 
     fn named(&self, node: usize) -> wire::Result<&[u8]> {
         let Some(node) = self.found.get(node) else { return Ok(b"") };
-        Ok(text(node.skeleton, &self.name)?.unwrap_or_default())
+        Ok(text(node.skeleton, &self.ports.name)?.unwrap_or_default())
     }
 
     fn nodes(&self, graph: u32) -> impl Iterator<Item = usize> {
@@ -56,18 +56,23 @@ impl Links {
         self.links.groups().iter().position(|group| holder(self.path(group.first as usize)) == path)
     }
 
-    /// The first node of `graph` with this path or, if no path is so, this name; None when there is none.
+    /// The first node of `graph` with this path; or else with this name; or else that takes a value of this name.
     fn node(&self, py: Python<'_>, graph: u32, called: &str) -> PyResult<Option<usize>> {
         py.detach(|| {
             if let Some(node) = self.nodes(graph).find(|node| self.path(*node) == called) {
                 return Ok(Some(node));
             }
-            for node in self.nodes(graph) {
-                if !called.is_empty() && self.named(node)? == called.as_bytes() {
+            let mut taking = None;
+            for node in self.nodes(graph).filter(|_| !called.is_empty()) {
+                let skeleton = self.found.get(node).map_or(&[][..], |node| node.skeleton);
+                if text(skeleton, &self.ports.name)? == Some(called.as_bytes()) {
                     return Ok(Some(node));
                 }
+                if taking.is_none() && takes(skeleton, &self.ports, called.as_bytes())? {
+                    taking = Some(node);
+                }
             }
-            Ok(None)
+            Ok(taking)
         })
         .map_err(|error| raise(py, error))
     }

@@ -174,6 +174,15 @@ pub fn text<'f>(skeleton: &'f [u8], fields: &[u32]) -> Result<Option<&'f [u8]>> 
     Ok(found)
 }
 
+/// True if a node takes a value that is called `value`.
+pub fn takes(skeleton: &[u8], ports: &Ports, value: &[u8]) -> Result<bool> {
+    let mut found = false;
+    for inputs in &ports.inputs {
+        visit(skeleton, inputs, ports.numbers, &mut |each| found |= each == Key::Text(value))?;
+    }
+    Ok(found)
+}
+
 /// The items of `node`, whose last one stands before `ends[node]`.
 fn slice<'l, T>(items: &'l [T], ends: &[u32], node: usize) -> &'l [T] {
     let begin = node.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0);

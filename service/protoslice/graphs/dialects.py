@@ -64,14 +64,17 @@ class Dialect:
 
 
 def _text(message: Message, without: Sequence[str] = ()) -> str:
-    """`message` on one line, but for the fields `without`."""
+    """`message` on one line, but for the fields `without`; of a single number or text the value alone."""
     if without:
         copy = type(message)()
         copy.CopyFrom(message)
         for name in without:
             copy.ClearField(name)
         message = copy
-    return text_format.MessageToString(message, as_one_line=True, as_utf8=True)
+    text = text_format.MessageToString(message, as_one_line=True, as_utf8=True)
+    alone = [field for field, _ in message.ListFields()]
+    is_plain = len(alone) == 1 and alone[0].message_type is None and not alone[0].is_repeated
+    return text.partition(": ")[2] if is_plain else text
 
 
 def _held_by_tensorflow(node: Message) -> Sequence[str]:

@@ -82,10 +82,14 @@ class Graphs:
         return self.links.graphs(graph, 1)[0][0]
 
     def node(self, graph: int, called: str) -> int:
-        """Number of the node of a graph with this path or name; `NotFound` without such a node."""
+        """Number of the node of a graph with this path or name, or one that takes a value of this name.
+
+        `NotFound` without such a node.
+        """
         number = self.links.node(graph, called)
         if number is None:
-            raise NotFound(f"the graph at {self.path(graph) or 'the root'} has no node {called[:200]!r}")
+            place = self.path(graph) or "the root"
+            raise NotFound(f"the graph at {place} has no node {called[:200]!r}, and none that takes such a value")
         return number
 
     def node_path(self, node: int) -> str:

@@ -25,9 +25,9 @@ class Question:
     """A part of a model's graphs that is asked for."""
 
     graph: str | None = None
-    """Path of the graph; None for the one with the most nodes, or the one that holds the path `around`."""
+    """Path of the graph; None for the one that `around` tells, or the outermost."""
     around: str | None = None
-    """Path or name of the node in the middle; None for nodes to begin with."""
+    """Path or name of the node in the middle, or of a value that it takes; None for nodes to begin with."""
     hops: int = 2
     """Most links between it and the others."""
     search: str | None = None
@@ -59,8 +59,7 @@ class _Named:
 def neighbourhood(graphs: Graphs, question: Question, is_tensor: IsTensor) -> Neighbourhood:
     """The nodes within some hops of one, or nodes to begin with, and the values between them. Blocks."""
     question.check()
-    graph = graphs.number(_graph_of(graphs, question))
-    middle = None if question.around is None else graphs.node(graph, question.around)
+    graph, middle = _middle(graphs, question)
     if middle is None:
         found, more = _beginning(graphs, graph, question)
         shown = dict.fromkeys(found, 0)
@@ -81,13 +80,26 @@ def neighbourhood(graphs: Graphs, question: Question, is_tensor: IsTensor) -> Ne
     )
 
 
-def _graph_of(graphs: Graphs, question: Question) -> str | None:
-    """Path of the graph asked for; of the graph around the node in the middle, if that is given by path."""
-    if question.graph is not None or question.around is None:
-        return question.graph
-    holder = question.around.rpartition(".")[0]
-    is_path = question.around.endswith("]") and graphs.links.graph(holder) is not None
-    return holder if is_path else None
+def _middle(graphs: Graphs, question: Question) -> tuple[int, int | None]:
+    """Numbers of the graph asked for and of the node in the middle, or None without one.
+
+    Without a path of the graph, the node's own path tells it, or the graph's name before that of the node, as names of
+    tensors have it; otherwise the node is looked for in the outermost graph.
+    """
+    around = question.around
+    if around is None or question.graph is not None:
+        graph = graphs.number(question.graph)
+        return graph, None if around is None else graphs.node(graph, around)
+    inner = graphs.links.graph(around.rpartition(".")[0]) if around.endswith("]") else None
+    if inner is not None:
+        return inner, graphs.node(inner, around)
+    for graph, entry in enumerate(graphs.entries):
+        if entry.name and around.startswith(f"{entry.name}/"):
+            node = graphs.links.node(graph, around.removeprefix(f"{entry.name}/"))
+            if node is not None:
+                return graph, node
+    graph = graphs.number(None)
+    return graph, graphs.node(graph, around)
 
 
 def _beginning(graphs: Graphs, graph: int, question: Question) -> tuple[Sequence[int], bool]:

@@ -1,6 +1,6 @@
 /** A model: its head, and one of the ways to look at it. */
 
-import { getJson, url, view, type Page, type Store, type Summary } from "../api";
+import { getJson, hasGraph, url, view, type Page, type Store, type Summary } from "../api";
 import { ago, bytes, count, many, percent } from "../format";
 import { lazily } from "../lazily";
 import { Await, useJson, useLoaded } from "../loading";
@@ -10,9 +10,10 @@ import { Files } from "./files";
 import { Message } from "./message";
 import { Tensors } from "./tensors";
 
+const Graph = lazily(async () => (await import("./graph")).Graph);
 const Records = lazily(async () => (await import("./records")).Records);
 
-const TABS = { bytes: "Bytes", tensors: "Tensors", message: "Message", records: "Records", files: "Files" } as const;
+const TABS = { bytes: "Bytes", tensors: "Tensors", graph: "Graph", message: "Message", records: "Records", files: "Files" } as const;
 type Tab = keyof typeof TABS;
 
 export function Model({ store: ref, tab }: { store: string; tab: string }) {
@@ -22,7 +23,7 @@ export function Model({ store: ref, tab }: { store: string; tab: string }) {
 
 function Shown({ store, name, tab }: { store: Store; name: string; tab: string }) {
   const tabs = (Object.keys(TABS) as Tab[]).filter((each) =>
-    each === "files" || (each === "records" ? !store.chunks || tab === "records" : store.root !== null));
+    each === "files" || (each === "records" ? !store.chunks || tab === "records" : store.root !== null && (each !== "graph" || hasGraph(store))));
   const chosen = tabs.find((each) => each === tab) ?? (store.chunks ? "bytes" : store.root ? "tensors" : "files");
   const place = (each: Tab) => `/m/${encodeURIComponent(name)}/${each}`;
   const key = (event: KeyboardEvent) => {
@@ -44,6 +45,7 @@ function Shown({ store, name, tab }: { store: Store; name: string; tab: string }
       <section id="panel" role="tabpanel" aria-labelledby={`tab-${chosen}`}>
         {chosen === "bytes" && <Bytes store={store} />}
         {chosen === "tensors" && <Tensors store={store} />}
+        {chosen === "graph" && <Graph store={store} name={name} />}
         {chosen === "message" && <Message store={store} />}
         {chosen === "records" && <Records store={store} />}
         {chosen === "files" && <Files store={store} />}

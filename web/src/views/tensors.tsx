@@ -1,7 +1,7 @@
 /** The tensors: a table of any number of them, and a drawer with the numbers of one. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { getJson, view, type Page, type Statistics, type Store, type Tensor } from "../api";
+import { getJson, hasGraph, view, type Page, type Statistics, type Store, type Tensor } from "../api";
 import { drawable } from "../elements";
 import { bytes, figure, percent, shape, whole } from "../format";
 import { Await, Trouble, useJson } from "../loading";
@@ -92,7 +92,7 @@ function Drawer({ store, address, onClose }: { store: Store; address: string; on
             )}
             {numeric && <Await of={stats}>{(found) => <Figures found={found} onAll={() => setAll(true)} />}</Await>}
             {numeric && drawable(value.dtype) && value.shape !== null && (value.size ?? 0) > 0 && <Heatmap store={store.id} tensor={value} />}
-            <p class="soft"><code dir="auto">{value.address}</code></p>
+            <p class="soft"><code dir="auto">{value.address}</code>{hasGraph(store) && <> · <a href={`/m/${store.id}/graph?around=${encodeURIComponent(value.name)}`}>in the graph</a></>}</p>
           </>
         )}
       </Await>

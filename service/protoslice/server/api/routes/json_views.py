@@ -213,7 +213,10 @@ class _Asked:
     """Parameters that choose a part of a graph."""
 
     around: Annotated[
-        str | None, Query(description="Path or name of the node in the middle; absent for nodes to begin with.")
+        str | None,
+        Query(
+            description="Path or name of the node in the middle, or of a value it takes; absent: nodes to begin with."
+        ),
     ] = None
     graph: Annotated[
         str | None, Query(description="Path of the graph; absent for the outermost.", examples=["graph"])
