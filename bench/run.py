@@ -14,7 +14,20 @@ from pathlib import Path
 
 from bench.timing import Row
 
-from bench import bucket, client, distance, engine, formats, loading, records, service, streams, tensors, workers
+from bench import (
+    access,
+    bucket,
+    client,
+    distance,
+    engine,
+    formats,
+    loading,
+    records,
+    service,
+    streams,
+    tensors,
+    workers,
+)
 
 RESULTS = Path(__file__).parent / "results"
 SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
@@ -34,8 +47,9 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
     "bucket": bucket.bucket,
     "distance": distance.distance,
     "workers": workers.workers,
+    "access": access.access,
 }
-APART = ("loading", "tensors", "service", "client", "bucket", "distance", "workers")
+APART = ("loading", "tensors", "service", "client", "bucket", "distance", "workers", "access")
 ENGINE = [name for name in SUBJECTS if name not in APART]
 
 

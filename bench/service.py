@@ -160,9 +160,9 @@ def _pair(runs: int, ours: Callable[[], float], peer: Callable[[], float]) -> tu
     return statistics.median(a for a, _ in values), statistics.median(b for _, b in values)
 
 
-def requests_a_second(seconds: int, url: str, byte_range: str, connections: int) -> float:
-    """Requests a second that `wrk` gets answered."""
-    found = re.search(r"Requests/sec:\s+([\d.]+)", _run_wrk(url, byte_range, connections, seconds))
+def requests_a_second(seconds: int, url: str, byte_range: str, connections: int, *more: str) -> float:
+    """Requests a second that `wrk` gets answered; `more` are options of it."""
+    found = re.search(r"Requests/sec:\s+([\d.]+)", _run_wrk(url, byte_range, connections, seconds, *more))
     return float(found[1]) if found else 0.0
 
 

@@ -62,10 +62,10 @@ def workers(folder: Path, scale: float) -> Iterator[Row]:
 
 
 def _load(url: str, process: int, duration: int) -> Load:
-    spent, client, begin = _spent(process), _client(), time.perf_counter()
+    before, client, begin = spent(process), _client(), time.perf_counter()
     rate = requests_a_second(duration, url, RANGE, CONNECTIONS)
     took = time.perf_counter() - begin
-    return Load(rate, (_spent(process) - spent) / max(1.0, rate * duration), (_client() - client) / took)
+    return Load(rate, (spent(process) - before) / max(1.0, rate * duration), (_client() - client) / took)
 
 
 def _median(runs: list[Load]) -> Load:
@@ -80,12 +80,12 @@ def _client() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _spent(process: int) -> float:
+def spent(process: int) -> float:
     """Processor seconds of a process and those that it has started."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     own = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     started = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    return own + sum(map(_spent, map(int, started)))
+    return own + sum(map(spent, map(int, started)))
 
 
 @contextmanager

@@ -87,6 +87,37 @@ def test_known_tokens_are_let_in_while_the_request_is_parsed(closed: Closed, htt
     assert http.get(other, headers=bearer(reader) | part).status_code == 404
 
 
+def test_known_signatures_are_let_in_while_the_request_is_parsed(closed: Closed, http: httpx.Client) -> None:
+    inside = bearer(closed.admin)
+    sent = http.put("/spaces/team/v1/stores?filename=m.onnx&tag=signed", content=MODEL, headers=inside)
+    path = f"/v1/stores/{sent.json()['id']}/files/m.onnx"
+    terms = {"path": path, "expires_seconds": 60}
+    target = http.post("/spaces/team/v1/sign", json=terms, headers=inside).json()["url"]
+    part = {"range": "bytes=0-9"}
+    slow = http.get(target, headers=part)
+    quick = http.get(target, headers=part)
+    assert closed.at_once[-2:] == [False, True]
+    own = {"date", "x-request-id"}
+    same = [[header for header in each.headers.raw if header[0].decode() not in own] for each in (slow, quick)]
+    assert same[0] == same[1]
+    assert (slow.status_code, slow.content, quick.status_code, quick.content) == (206, MODEL[:10]) * 2
+    assert (quick.headers["referrer-policy"], "private" in quick.headers["cache-control"]) == ("no-referrer", True)
+    end = int(target.partition("psl-expires=")[2].partition("&")[0])
+    for bent, status in (
+        (target[:-1] + ("0" if target[-1] != "0" else "1"), 401),
+        (target.replace(f"psl-expires={end}", f"psl-expires={end + 1}"), 401),
+        (target.replace("/files/m.onnx", "/metadata"), 401),
+        (target.replace("/spaces/team", "/spaces/default"), 401),
+        (target.replace("?", "?a=1&"), 401),
+        (target + "&a=1", 401),
+    ):
+        for _ in range(2):
+            assert http.get(bent, headers=part).status_code == status, bent
+            assert not closed.at_once[-1]
+    both = http.get(target, headers=part | bearer("psl_none"))
+    assert (both.status_code, closed.at_once[-1]) == (401, False)
+
+
 def test_tokens_are_made_listed_and_revoked(closed: Closed, http: httpx.Client) -> None:
     ci = made(http, closed.admin, "read", "write", tags=["ci-*"], expires_seconds=60)
     assert (ci["space"], ci["scopes"], ci["tags"]) == ("team", ["read", "write"], ["ci-*"])

@@ -117,7 +117,7 @@ def test_spaces_are_created_and_listed(client: httpx.Client) -> None:
     assert names[0] == "default"
     assert "listed" in names
     page = client.get("/v1/spaces?limit=1").json()
-    assert (page["items"], page["next"]) == ([{"name": "default"}], "default")
+    assert ([each["name"] for each in page["items"]], page["next"]) == (["default"], "default")
 
 
 def test_clients_take_a_space_for_a_service(service: LiveServer, store: str, tmp_path: Path) -> None:

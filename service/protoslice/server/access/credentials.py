@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from protoslice.concurrency.lru import LruCache
 from protoslice.concurrency.singleflight import SingleFlight
-from protoslice.server.access.decision import Decision, Need, Principal, decide
+from protoslice.server.access.decision import Decision, Need, Principal, Scope, decide
 from protoslice.server.access.records import TokenRecord, Tokens
 from protoslice.server.access.signatures import UrlSignature
 from protoslice.server.access.tokens import Token, parse_token
@@ -23,6 +23,11 @@ KNOWN_BY_JWT_SECONDS: Final = 300.0
 """Time for which a verified JWT is not verified again: its key may be withdrawn meanwhile."""
 _CALLERS: Final = 4096
 _ROOM: Final = 8 << 20
+_PROVEN: Final = 256
+"""Signatures of one caller that are kept as proven."""
+_TAIL: Final = 64
+"""Characters at the end of a credential that it is looked up by: a whole JWT takes long to hash."""
+_READ: Final = Need(Scope.READ)
 _LONGEST: Final = 24 << 10
 """Characters of a credential; a longer one is none."""
 
@@ -30,7 +35,7 @@ _LONGEST: Final = 24 << 10
 class KnownCaller:
     """A principal, and what was decided about it, until `until` on the monotonic clock."""
 
-    __slots__ = ("_decided", "principal", "signing_key", "until")
+    __slots__ = ("_decided", "_proven", "_readable", "principal", "signing_key", "until")
 
     def __init__(self, principal: Principal, until: float, signing_key: bytes | None = None) -> None:
         self.principal = principal
@@ -38,6 +43,28 @@ class KnownCaller:
         self.signing_key = signing_key
         """Key of the URLs that the caller signs; None for one without a token of this service."""
         self._decided: dict[tuple[str, Need], Decision] = {}
+        self._readable: dict[str, bool] = {}
+        self._proven: set[UrlSignature] = set()
+
+    def may_read(self, space: str) -> bool:
+        """True when the caller may read in a space; decided once."""
+        found = self._readable.get(space)
+        if found is None:
+            if len(self._readable) >= _CALLERS:
+                self._readable.clear()
+            found = self._readable[space] = self.verdict(space, _READ) is Decision.ALLOWED
+        return found
+
+    def signed(self, signature: UrlSignature) -> bool:
+        """True when the caller's token made a signature whose end is ahead; proved once."""
+        if signature in self._proven:
+            return signature.is_valid
+        if self.signing_key is None or not signature.proves(self.signing_key):
+            return False
+        if len(self._proven) >= _PROVEN:
+            self._proven.clear()
+        self._proven.add(signature)
+        return True
 
     def verdict(self, space: str, need: Need) -> Decision:
         """The decision, made once for needs without tags."""
@@ -57,15 +84,22 @@ class Callers:
     def __init__(self, tokens: Tokens, verifier: Verifier | None = None) -> None:
         self._tokens = tokens
         self._verifier = verifier
-        self._known: LruCache[str, KnownCaller] = LruCache(most=_CALLERS, room=_ROOM)
+        self._known: LruCache[str, tuple[str, KnownCaller]] = LruCache(most=_CALLERS, room=_ROOM)
         self._signers: LruCache[str, KnownCaller] = LruCache(most=_CALLERS, room=_ROOM)
         self._asking: SingleFlight[Token, KnownCaller | None] = SingleFlight()
         self._asking_signers: SingleFlight[str, KnownCaller | None] = SingleFlight()
 
     def known(self, authorization: str) -> KnownCaller | None:
         """The caller of a credential that was looked up some seconds ago; None for any other."""
-        found = self._known.get(authorization)
-        return found if found is not None and found.until > time.monotonic() else None
+        kept = self._known.get(authorization[-_TAIL:])
+        if kept is None or kept[0] != authorization:
+            return None
+        return kept[1] if kept[1].until > time.monotonic() else None
+
+    def known_signer(self, signature: UrlSignature) -> KnownCaller | None:
+        """The caller whose token signed a request, if it was looked up some seconds ago; None for any other."""
+        found = self._signers.get(signature.token)
+        return found if found is not None and found.until > time.monotonic() and found.signed(signature) else None
 
     async def find(self, authorization: str) -> KnownCaller | None:
         """The caller of a credential; None when it is not valid."""
@@ -76,9 +110,9 @@ class Callers:
         token = parse_token(text)
         found = await self._verify(text) if token is None else await self._asking.get(token, lambda: self._ask(token))
         if found is None:
-            self._known.drop(authorization)
+            self._known.drop(authorization[-_TAIL:])
         else:
-            self._known.put(authorization, found, len(authorization) + 1000)
+            self._known.put(authorization[-_TAIL:], (authorization, found), len(authorization) + 1000)
         return found
 
     async def find_signer(self, signature: UrlSignature) -> KnownCaller | None:
@@ -89,8 +123,7 @@ class Callers:
             found = await self._asking_signers.get(id, lambda: self._ask_signer(id))
             if found is not None:
                 self._signers.put(id, found, 1000)
-        key = None if found is None else found.signing_key
-        return found if key is not None and signature.proves(key) else None
+        return found if found is not None and found.signed(signature) else None
 
     async def _ask(self, token: Token) -> KnownCaller | None:
         asked = time.monotonic()  # before the read: what was revoked during it counts as valid for no longer

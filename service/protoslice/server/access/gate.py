@@ -12,7 +12,7 @@ from protoslice.server.access.credentials import Callers, KnownCaller
 from protoslice.server.access.decision import EVERY_SPACE, Decision, Need, Principal, Scope
 from protoslice.server.access.records import Tokens
 from protoslice.server.access.rules import Rule, TagPlace
-from protoslice.server.access.signatures import sign, take_signature
+from protoslice.server.access.signatures import UrlSignature, sign, take_signature
 from protoslice.server.access.tags import tags_of
 from protoslice.server.access.tokens import Token
 from protoslice.server.api.problems import FORBIDDEN, UNAUTHORIZED, HttpProblem
@@ -107,12 +107,15 @@ class Gate:
             raise Unsupported("this service asks nobody for a token: start it with PROTOSLICE_AUTH=tokens")
         return self._tokens
 
-    def reader(self, authorization: str | None, space: str) -> Principal | None:
-        """The caller of a credential, if it was looked up some seconds ago and may read in `space`; else None."""
-        if authorization is None or self._callers is None:
+    def reader(self, authorization: str | None, signature: UrlSignature | None, space: str) -> Principal | None:
+        """The caller of one credential, looked up some seconds ago, who may read in `space`; else None."""
+        if self._callers is None:
             return None
-        caller = self._callers.known(authorization)
-        return caller.principal if caller is not None and caller.verdict(space, _READ) is Decision.ALLOWED else None
+        if authorization is not None:
+            caller = self._callers.known(authorization) if signature is None else None
+        else:
+            caller = None if signature is None else self._callers.known_signer(signature)
+        return caller.principal if caller is not None and caller.may_read(space) else None
 
     async def admit(
         self, scope: AsgiScope, fields: Fields, space: str, rule: Rule, parameters: Mapping[str, Any]

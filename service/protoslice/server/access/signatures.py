@@ -14,6 +14,10 @@ _SIGNED: Final = re.compile(
     rb"(?:(.*)&)?psl-expires=([0-9]{1,12})&psl-token=([0-9A-Za-z]{10})&psl-signature=([0-9a-f]{64})", re.DOTALL
 )
 """Query of a signed URL; the signature stands last, and covers every byte before it as it was sent."""
+_ALONE: Final = re.compile(
+    rb"(/[^?#]*)\?psl-expires=([0-9]{1,12})&psl-token=([0-9A-Za-z]{10})&psl-signature=([0-9a-f]{64})"
+)
+"""Target whose query is a signature alone."""
 _PROOF: Final = 64 + len("&psl-signature=")
 
 
@@ -31,7 +35,12 @@ class UrlSignature(NamedTuple):
 
     def proves(self, key: bytes) -> bool:
         """True when `key` made the proof and its end is ahead; takes equally long for every wrong proof."""
-        return hmac.compare_digest(_proof(key, self.signed), self.proof) and time.time() < self.expires
+        return hmac.compare_digest(_proof(key, self.signed), self.proof) and self.is_valid
+
+    @property
+    def is_valid(self) -> bool:
+        """True while its end is ahead."""
+        return time.time() < self.expires
 
 
 def signing_key(kept: str) -> bytes:
@@ -43,6 +52,15 @@ def sign(key: bytes, token: str, method: str, target: str, expires: int) -> str:
     """`target`, a path with its query as clients will send them, signed for `method` until `expires`."""
     said = f"{target}{'&' if '?' in target else '?'}psl-expires={expires}&psl-token={token}"
     return f"{said}&psl-signature={_proof(key, f'{method} {said}'.encode())}"
+
+
+def signed_alone(target: bytes) -> tuple[bytes, UrlSignature] | None:
+    """Path and signature of a GET's target whose query is a signature alone; None for any other."""
+    found = _ALONE.fullmatch(target)
+    if found is None:
+        return None
+    signature = UrlSignature(found[3].decode(), int(found[2]), b"GET " + target[:-_PROOF], found[4].decode())
+    return found[1], signature
 
 
 def is_signed(scope: Scope) -> bool:

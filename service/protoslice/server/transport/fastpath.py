@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from protoslice.errors import ProtosliceError
 from protoslice.server.access.places import place_of
+from protoslice.server.access.signatures import UrlSignature, signed_alone
 from protoslice.server.api.problems import HttpProblem
 from protoslice.server.api.view_router import FoundView, ViewRouter, rendered_form
 from protoslice.server.api.views import StoreView
@@ -41,6 +42,8 @@ _WITHOUT_EFFECT: Final = frozenset(
     {b"user-agent", b"accept-encoding", b"accept-language", b"cache-control", b"pragma", b"referer", b"connection"}
     | {b"forwarded", b"x-forwarded-for", b"x-forwarded-proto"}  # the client's address is for the log alone
 )
+_UNTOLD: Final = b"referrer-policy: no-referrer\r\n"
+"""Header of answers to signed URLs, as on the ordinary way."""
 _KNOWN: Final = _PLANNED | _WITHOUT_EFFECT
 
 
@@ -61,6 +64,7 @@ class FastPath:
 
     def __init__(self, router: ViewRouter, policy: OriginPolicy, recorder: Recorder, services: Services) -> None:
         self._find = lru_cache(maxsize=1024)(lambda target: _find(router, target))
+        self._signed = lru_cache(maxsize=1024)(signed_alone)
         self._policy = policy
         self._recorder = recorder
         self._services = services
@@ -74,12 +78,15 @@ class FastPath:
         fields = join_fields(headers)
         if not fields.keys() <= _KNOWN or len(target) > _LONGEST_TARGET:
             return None
+        # A signature is taken off first: it belongs neither into the log nor into the key of a planner.
+        signed = self._signed(target) if b"?" in target else None
+        target, signature = (target, None) if signed is None else signed
         context = RequestContext(given_id(headers) if b"x-request-id" in fields else None, method="GET")
         context.client = self._services.clients.address(client, headers)
         try:
             self._policy.check("GET", fields, "1.1")
             found = self._find(target)
-            if found is None or not self._lets_in(found, fields, context):
+            if found is None or not self._lets_in(found, fields, signature, context):
                 return None
             planned = self._plan(found, target)
             if planned is None or rendered_form(planned.view, fields, planned.rope) is not None:
@@ -95,16 +102,16 @@ class FastPath:
         self._recorder.record(context)
         if defaults is not self._defaults:
             self._defaults, self._default_lines = defaults, header_lines(defaults)
-        own = header_lines(answer.own) + b"x-request-id: " + context.id
+        own = header_lines(answer.own) + (_UNTOLD if signature is not None else b"") + b"x-request-id: " + context.id
         head = STATUS_LINE[answer.status]
         return b"".join((head, self._default_lines, answer.shared.lines, own, b"\r\n\r\n", body))
 
-    def _lets_in(self, found: _Found, fields: Fields, context: RequestContext) -> bool:
-        """True where nobody is asked for a token, and for a token that is known and may read in the space."""
+    def _lets_in(self, found: _Found, fields: Fields, signature: UrlSignature | None, context: RequestContext) -> bool:
+        """True where nobody is asked, and for a token, or the signature of one, that may read in the space."""
         gate = self._services.gate
         if not gate.closed:
-            return True
-        principal = gate.reader(fields.get(b"authorization"), found.space)
+            return signature is None
+        principal = gate.reader(fields.get(b"authorization"), signature, found.space)
         context.principal = None if principal is None else principal.name
         return principal is not None
 

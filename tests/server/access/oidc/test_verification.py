@@ -175,9 +175,9 @@ def test_a_verified_jwt_is_not_verified_again_and_ends_with_its_time(
     async def work(app: Application, issuer: FakeIssuer) -> None:
         token, now = issuer.token(), time.monotonic()
         assert (await listed(app, token)).status == 200
-        assert app.services.gate.reader(f"Bearer {token}", "own") is not None
+        assert app.services.gate.reader(f"Bearer {token}", None, "own") is not None
         monkeypatch.setattr(time, "monotonic", lambda: now + 61)
-        assert app.services.gate.reader(f"Bearer {token}", "own") is None
+        assert app.services.gate.reader(f"Bearer {token}", None, "own") is None
 
     trusted(tmp_path, work)
 
@@ -186,7 +186,7 @@ def test_a_hidden_claim_cannot_make_the_log_lie(tmp_path: Path) -> None:
     async def work(app: Application, issuer: FakeIssuer) -> None:
         token = issuer.token(sub="robot", repository="a\nb" + "c" * 500)
         assert (await listed(app, token)).status == 200
-        principal = app.services.gate.reader(f"Bearer {token}", "own")
+        principal = app.services.gate.reader(f"Bearer {token}", None, "own")
         assert principal is not None
         assert principal.name == "ab" + "c" * 125
 
