@@ -51,3 +51,32 @@ def test_names_may_be_those_of_the_environment() -> None:
     assert sort_options("az", {"AZURE_STORAGE_ACCOUNT_NAME": "n"}) == ({"account_name": "n"}, {})
     with pytest.raises(InvalidInput, match="'region' is given twice"):
         sort_options("s3", {"AWS_REGION": "a", "region": "b"})
+
+
+@pytest.mark.parametrize(
+    ("uri", "options", "unsigned"),
+    [
+        ("s3://bucket", {}, "true"),
+        ("s3://bucket", {"endpoint": "https://example.com"}, "true"),
+        ("s3://bucket", {"endpoint": "http://127.0.0.1:9"}, None),
+        ("s3://bucket", {"allow_http": "true"}, None),
+        ("s3://bucket", {"allow_invalid_certificates": "true"}, None),
+        ("s3://bucket", {"unsigned_payload": "false"}, "false"),
+        ("s3://bucket", {"AWS_UNSIGNED_PAYLOAD": "false"}, "false"),
+        ("s3://bucket", {"endpoint": "http://127.0.0.1:9", "unsigned_payload": "true"}, "true"),
+        ("gs://bucket", {}, None),
+        ("az://container", {"account_name": "name"}, None),
+    ],
+)
+def test_bodies_that_tls_guards_are_not_digested_for_signatures(
+    uri: str, options: dict[str, str], unsigned: str | None
+) -> None:
+    store = CloudStorage.from_uri(uri, {"region": "r"} | options if uri.startswith("s3") else options)._store
+    found = getattr(store, "config", {}).get("unsigned_payload")
+    assert (None if found is None else str(found).lower()) == unsigned
+
+
+def test_a_variable_of_the_operators_decides_about_digests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_UNSIGNED_PAYLOAD", "false")
+    found = CloudStorage.from_uri("s3://bucket", {"region": "r"})._store.config  # type: ignore[union-attr]
+    assert str(found.get("unsigned_payload", False)).lower() == "false"

@@ -26,7 +26,7 @@ from protoslice.errors import (
 )
 from protoslice.storage.cloud.errors import explained
 from protoslice.storage.cloud.multiparts import Multiparts
-from protoslice.storage.cloud.options import sort_options
+from protoslice.storage.cloud.options import sort_options, spared
 from protoslice.storage.cloud.writer import CloudWriter
 from protoslice.storage.interface import PAGE, Abilities, Buffer, ObjectContent, ObjectStat, Page, Writer
 from protoslice.storage.keys import ObjectKey
@@ -60,6 +60,8 @@ _CLIENT: ClientConfig = {
 }
 _ENDPOINTS: Final = ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AZURE_STORAGE_ENDPOINT")
 _PREFIXES: Final = ("AWS_", "AZURE_", "GOOGLE_")
+_WEAKENING: Final = ("allow_http", "allow_invalid_certificates")
+"""Options of connections with which TLS does not guard what is sent."""
 _RETRY: RetryConfig = {
     "max_retries": 5,
     "retry_timeout": timedelta(seconds=45),
@@ -112,12 +114,14 @@ class CloudStorage(RemoteStorage):
         Plain HTTP needs an endpoint that begins with `http://` or the option `allow_http`. `InvalidInput` when obstore
         rejects the URI or an option.
         """
-        config, connection = sort_options(uri.partition("://")[0].lower(), options)
+        scheme = uri.partition("://")[0].lower()
+        config, connection = sort_options(scheme, options)
         client: dict[str, Any] = {**_CLIENT}
         endpoints = [*options.values(), *(os.environ.get(name, "") for name in _ENDPOINTS)]
         if any(value.startswith("http://") for value in endpoints):
             client["allow_http"] = True
         client |= connection
+        config = spared(scheme, config, encrypted=client.keys().isdisjoint(_WEAKENING))
         try:
             store, bare = (
                 from_url(uri, config=_any(config), client_options=_any(client), retry_config=retries)

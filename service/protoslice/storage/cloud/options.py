@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Final
 
@@ -36,6 +37,8 @@ CONNECTION: Final = frozenset(_CONNECTION.split())
 STORES: Final = {name: frozenset(text.split()) for name, text in {"s3": _S3, "gs": _GS, "az": _AZ}.items()}
 """Options of the stores of a scheme."""
 
+_UNSIGNED: Final = "unsigned_payload"
+_UNSIGNED_VARIABLE: Final = "AWS_UNSIGNED_PAYLOAD"
 _PREFIXES: Final = {"s3": ("aws_",), "gs": ("google_",), "az": ("azure_storage_", "azure_")}
 
 
@@ -58,6 +61,15 @@ def sort_options(scheme: str, options: Mapping[str, str]) -> tuple[dict[str, str
             raise InvalidInput(f"the storage option {name!r} is given twice")
         place[name] = value
     return store, connection
+
+
+def spared(scheme: str, store: Mapping[str, str], *, encrypted: bool) -> dict[str, str]:
+    """Options of a store by which bodies that TLS guards are not digested to sign their requests.
+
+    An option or a variable of the operator's decides instead. The digest is a second one of all that is uploaded.
+    """
+    told = _UNSIGNED in store or _UNSIGNED_VARIABLE in os.environ
+    return dict(store) if scheme != "s3" or told or not encrypted else {**store, _UNSIGNED: "true"}
 
 
 def _plain(scheme: str, name: str) -> str:
