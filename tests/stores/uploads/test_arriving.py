@@ -19,6 +19,7 @@ from protoslice.errors import Conflict, Gone, InvalidInput, StorageUnavailable, 
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.stores import RecordsRequest, StoreOptions, Stores
+from protoslice.stores.ingest import writers
 from protoslice.stores.uploads import ArrivingRequest, Body, NewUpload, UploadOptions, arriving, parts
 from protoslice.stores.uploads import append as appending
 from protoslice.streams import open_records
@@ -179,6 +180,42 @@ async def test_a_checkpoint_that_fails_ends_the_request_and_what_was_recorded_st
         with pytest.raises(StorageUnavailable, match="away"):
             await stores.uploads.append(upload_id, Body(pieces=pieces(), offset=0, last=True))
         assert await given(stores, upload_id) == (EXAMPLES[:1], 1)
+
+
+class StuckOnce(InterceptedStorage):
+    """A storage whose first write of a batch never ends."""
+
+    stuck = False
+
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        """See `InterceptedStorage.intercept`."""
+        if name == "write" and not self.stuck:
+            self.stuck = True
+            await asyncio.Event().wait()
+        return await call()
+
+
+@run
+async def test_a_checkpoint_that_waited_records_nothing_behind_a_batch_that_was_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(appending, "CHECKPOINT_SECONDS", 0.01)
+    data = random.Random(1).randbytes(3 * writers.BATCH)
+    async with opened(StuckOnce(MemoryStorage()), OPTIONS) as stores:
+        upload_id = await begun(stores, "model.bin")
+
+        async def pieces() -> AsyncIterator[bytes]:
+            for at in range(0, len(data), writers.BATCH):
+                yield data[at : at + writers.BATCH]
+
+        leaving = asyncio.create_task(stores.uploads.append(upload_id, Body(pieces=pieces(), offset=0, last=True)))
+        await asyncio.sleep(0.1)
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        assert (await stores.uploads.get(upload_id)).offset == 0
+        done = await stores.uploads.append(upload_id, Body(pieces=pieces(), offset=0, last=True))
+        assert done.offset == len(data)
 
 
 @run

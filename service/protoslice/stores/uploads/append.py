@@ -137,6 +137,9 @@ class Appender:
         while True:
             await asyncio.sleep(CHECKPOINT_SECONDS)
             async with self._turn:
+                # A batch may have failed while the turn was waited for: later ones would be recorded in its place.
+                if self._failed:
+                    return
                 await self._checkpoint()
 
     async def _checkpoint(self) -> None:
