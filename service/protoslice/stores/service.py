@@ -269,7 +269,7 @@ class Stores:
         return await self._store_pages.page(tag=tag, type=type, limit=limit, cursor=cursor)
 
     async def _newest(self) -> Sequence[str]:
-        return [store.id for store in (await self.list(limit=NEWEST)).items]
+        return await self._store_pages.newest(NEWEST)
 
     async def delete(self, ref: str) -> Removed:
         """Remove a store, named by its id or a prefix of it, and the tags that point at it.

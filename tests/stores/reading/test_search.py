@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 
 import pytest
-from tests.support.stores import in_memory, onnx, some, upload
+from tests.support.seeded import Counting, seed
+from tests.support.stores import in_memory, onnx, opened, some, upload
 
 from protoslice.facts import PiecePlace
-from protoslice.storage import Storage
+from protoslice.storage import MemoryStorage, Storage
 from protoslice.stores import Stores
 from protoslice.stores.reading import search
 
@@ -50,5 +52,32 @@ def test_the_largest_of_many_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> N
         await upload(stores, {"one": LARGE, "two": larger})
         wanted = {SHA256: len(LARGE), hashlib.sha256(larger).hexdigest(): len(larger)}
         assert [place.file for place in await stores.locate(wanted, None)] == ["two"]
+
+    in_memory(work)
+
+
+@pytest.mark.parametrize("stores", [20, 60])
+def test_pieces_that_nobody_has_cost_a_listing_and_a_look_at_each_of_the_newest(stores: int) -> None:
+    async def run() -> Counting:
+        counting = Counting(MemoryStorage())
+        await seed(counting, stores)
+        async with opened(counting) as fresh:
+            counting.calls.clear()
+            assert await fresh.locate({"5" * 64: 100}, None) == []
+        return counting
+
+    assert asyncio.run(run()).calls == {("list", "indexes"): 1, ("stat", "derived"): 16}
+
+
+def test_pieces_are_found_in_the_newest_stores_whose_tables_are_there_and_not_in_one_that_is_gone() -> None:
+    async def work(stores: Stores, _: Storage) -> None:
+        content = onnx(300_000)
+        old, new = [(await upload(stores, {"a": content, "b": bytes([number])})).store for number in (1, 2)]
+        for each in (old, new):
+            pieces = (await stores.pieces(each.id, limit=10, cursor=None)).items
+        wanted = {pieces[0].sha256: pieces[0].size}
+        assert [place.store for place in await stores.locate(wanted, None)] == [new.id]
+        await stores.delete(new.id)
+        assert [place.store for place in await stores.locate(wanted, None)] == [old.id], "its entry is there still"
 
     in_memory(work)
