@@ -58,8 +58,7 @@ def test_options_of_the_storage_come_from_a_file(monkeypatch: pytest.MonkeyPatch
     settings = read_settings({})
     assert settings.plain_storage_options() == {"secret_access_key": "hush"}
     assert "hush" not in str(settings.shown())
-    with pytest.raises(InvalidInput, match="both set"):
-        read_settings({"storage_options": {"key": "x"}})
+    assert read_settings({"storage_options": {"key": "x"}}).plain_storage_options() == {"key": "x"}
 
 
 @pytest.mark.parametrize("content", ["hush", '["hush"]', '{"key": {"hush": 1}}', None])
@@ -71,6 +70,61 @@ def test_a_file_of_options_that_is_wrong_is_named_without_its_content(
         secret.write_text(content)
     monkeypatch.setenv("PROTOSLICE_STORAGE_OPTIONS_FILE", str(secret))
     with pytest.raises(InvalidInput, match=r"options\.json") as raised:
+        read_settings({})
+    assert "hush" not in str(raised.value)
+
+
+SECRETS = {
+    "STORAGE": ("https://me:hush@example.com/x", "storage"),
+    "STORAGE_OPTIONS": ('{"secret_access_key": "hush"}', "storage_options"),
+    "OTEL_ENDPOINT": ("http://me:hush@collector:4318", "otel_endpoint"),
+}
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_comes_from_its_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, end: str) -> None:
+    value, field = SECRETS[name]
+    (tmp_path / "secret").write_bytes((value + end).encode())
+    monkeypatch.setenv(f"PROTOSLICE_{name}_FILE", str(tmp_path / "secret"))
+    settings = read_settings({})
+    monkeypatch.delenv(f"PROTOSLICE_{name}_FILE")
+    monkeypatch.setenv(f"PROTOSLICE_{name}", value)
+    assert getattr(settings, field) == getattr(read_settings({}), field)
+    assert "hush" not in str(settings.shown())
+    assert settings.shown()[f"{field}_file"] == str(tmp_path / "secret")
+
+
+@pytest.mark.parametrize("name", SECRETS)
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "No such file"),
+        (b"", "is empty"),
+        (b"\n", "is empty"),
+        (b"\xff\xfehush", "is no text"),
+        (b"hush\0hush", "control characters|no JSON"),
+        (b"file:///hush\nhush", "more than one line|no JSON"),
+    ],
+)
+def test_a_file_of_a_secret_that_is_wrong_is_named_without_its_content(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, content: bytes | None, told: str
+) -> None:
+    if content is not None:
+        (tmp_path / "secret").write_bytes(content)
+    monkeypatch.setenv(f"PROTOSLICE_{name}_FILE", str(tmp_path / "secret"))
+    with pytest.raises(InvalidInput, match=told) as raised:
+        read_settings({})
+    assert str(raised.value).startswith(f"PROTOSLICE_{name}_FILE: {tmp_path / 'secret'}")
+    assert "hush" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_and_its_file_are_not_both_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+    (tmp_path / "secret").write_text(SECRETS[name][0])
+    monkeypatch.setenv(f"PROTOSLICE_{name}_FILE", str(tmp_path / "secret"))
+    monkeypatch.setenv(f"PROTOSLICE_{name}", SECRETS[name][0])
+    with pytest.raises(InvalidInput, match="both set") as raised:
         read_settings({})
     assert "hush" not in str(raised.value)
 

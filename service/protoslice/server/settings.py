@@ -33,6 +33,8 @@ UNIX = "unix"
 _SEPARATORS = re.compile(r"[,\s]+")
 _USER_INFO = re.compile(r"(?<=://)[^/@]*@")
 _OPTIONS = TypeAdapter(dict[str, SecretStr])
+_SECRETS = ("storage", "storage_options", "otel_endpoint")
+"""Settings that may hold a secret: each may come from the file that its name and `_FILE` give."""
 
 
 def _size(value: object) -> object:
@@ -98,6 +100,10 @@ class Settings(BaseSettings):
         default=None,
         description="A file with the JSON object of `PROTOSLICE_STORAGE_OPTIONS`, such as a secret of Docker or "
         "Kubernetes; only one of the two may be set.",
+    )
+    storage_file: Path | None = Field(
+        default=None,
+        description="A file that holds `PROTOSLICE_STORAGE`, where the URI has a secret in it; only one of the two.",
     )
     host: str = Field(default="127.0.0.1", description="The address to listen on.")
     auth: Literal["open", "tokens"] | None = Field(
@@ -312,6 +318,11 @@ class Settings(BaseSettings):
         default=None, description="Where to send OpenTelemetry spans over OTLP/HTTP; needs the extra `otel`."
     )
 
+    otel_endpoint_file: Path | None = Field(
+        default=None,
+        description="A file that holds `PROTOSLICE_OTEL_ENDPOINT`, where its URL has a secret; only one of the two.",
+    )
+
     def asks_for_tokens(self) -> bool:
         """True when requests need a token."""
         return self.auth == "tokens" or (self.auth is None and not is_loopback(self.host))
@@ -375,7 +386,12 @@ def read_settings(given: Mapping[str, Any]) -> Settings:
     """Settings of the environment, overridden by `given`; `InvalidInput` names mistakes without values."""
     check_environment()
     try:
-        return _with_secrets(Settings(**given))
+        settings = Settings(**given)
+        # An option of the command line goes before the file as it does before the variable.
+        filed = [name for name in _SECRETS if name not in given and getattr(settings, f"{name}_file") is not None]
+        secrets = {name: _secret_of(settings, name) for name in filed}
+        # Validated like all others; the paths stay, as `protoslice config` shows them.
+        return Settings(**{**given, **secrets}) if secrets else settings
     except ValidationError as error:
         mistakes = (f"{environment_name(str(each['loc'][0]))}: {each['msg']}" for each in error.errors())
         raise InvalidInput("; ".join(mistakes)) from None
@@ -383,20 +399,30 @@ def read_settings(given: Mapping[str, Any]) -> Settings:
         raise InvalidInput(str(error)) from None
 
 
-def _with_secrets(settings: Settings) -> Settings:
-    """`settings` with the storage options of their file; `InvalidInput` names the file, no content."""
-    file = settings.storage_options_file
-    if file is None:
-        return settings
-    if settings.storage_options:
-        raise InvalidInput("PROTOSLICE_STORAGE_OPTIONS and PROTOSLICE_STORAGE_OPTIONS_FILE are both set: keep one")
+def _secret_of(settings: Settings, name: str) -> object:
+    """Value of a secret setting from its file; `InvalidInput` names the file and no content."""
+    variable = environment_name(name)
+    file: Path = getattr(settings, f"{name}_file")
+    if name in settings.model_fields_set:
+        raise InvalidInput(f"{variable} and {variable}_FILE are both set: keep one")
+    told = f"{variable}_FILE: {file}"
     try:
-        options = _OPTIONS.validate_json(file.read_bytes())
+        # Editors and `echo` put a line end behind it, which is no part of any secret.
+        text = file.read_text(encoding="utf-8").rstrip("\r\n")
     except OSError as error:
-        raise InvalidInput(f"PROTOSLICE_STORAGE_OPTIONS_FILE: {file}: {error.strerror}") from None
+        raise InvalidInput(f"{told}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{told} is no text") from None
+    if not text.strip():
+        raise InvalidInput(f"{told} is empty")
+    if name != "storage_options":
+        if any(letter.isspace() or not letter.isprintable() for letter in text):
+            raise InvalidInput(f"{told} holds more than one line, blanks or control characters")
+        return text
+    try:
+        return _OPTIONS.validate_json(text)
     except ValidationError:
-        raise InvalidInput(f"PROTOSLICE_STORAGE_OPTIONS_FILE: {file} is no JSON object of strings") from None
-    return settings.model_copy(update={"storage_options": options, "storage_options_file": None})
+        raise InvalidInput(f"{told} is no JSON object of strings") from None
 
 
 def check_environment() -> None:
