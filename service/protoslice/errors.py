@@ -132,6 +132,10 @@ class StorageDenied(StorageError):
     """Storage that refuses."""
 
 
+class UnknownCaller(StorageDenied):
+    """Service that asks for credentials, or does not know those that it was given."""
+
+
 class SourceDenied(StorageDenied):
     """Source of an object registered in place that refuses."""
 

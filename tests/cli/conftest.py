@@ -45,12 +45,16 @@ def service(storage: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def call(service: str) -> Call:
-    """Runs a verb, PROTOSLICE_URL and more set; asserts how it ends: by a code, and a line for an error."""
+def call(service: str, tmp_path_factory: pytest.TempPathFactory) -> Call:
+    """Runs a verb, PROTOSLICE_URL and more set; asserts how it ends: by a code, and a line for an error.
 
-    def call(*args: object, code: int = 0, url: str | None = None, **more: str) -> Result:
-        environment = {"PROTOSLICE_URL": service if url is None else url, **more}
-        done = CliRunner().invoke(program.app, [str(arg) for arg in args], env=environment)
+    `given` is its standard input. No configuration of the machine's user is read.
+    """
+    home = {"XDG_CONFIG_HOME": str(tmp_path_factory.mktemp("config"))}
+
+    def call(*args: object, code: int = 0, url: str | None = None, given: str | None = None, **more: str) -> Result:
+        environment = {"PROTOSLICE_URL": service if url is None else url, **home, **more}
+        done = CliRunner().invoke(program.app, [str(arg) for arg in args], input=given, env=environment)
         assert done.exit_code == code, (done.stdout, done.stderr, done.exception)
         if code not in {0, 2}:
             assert done.stderr.startswith("protoslice: ") or done.stdout, done.stderr

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
+from protoslice.cli.models.credentials import kept_token
 from protoslice.errors import InvalidInput
 
 _STORE = re.compile(r"(?P<service>https?://[^/?#]+(?:/[^?#]*?)?)/v1/stores/(?P<ref>[^/?#]+)/?", re.IGNORECASE)
@@ -86,6 +87,12 @@ def same_origin(one: str, other: str) -> bool:
     return _origin(one) == _origin(other)
 
 
+def origin_of(service: str) -> str:
+    """Scheme, host and port of a URL as one text, the port always told."""
+    scheme, host, port = _origin(service)
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
 def _origin(url: str) -> tuple[str, str, int]:
     try:
         parts = urlsplit(url)
@@ -95,18 +102,32 @@ def _origin(url: str) -> tuple[str, str, int]:
 
 
 def authorization(service: str) -> dict[str, str]:
-    """Authorization header of requests to `service`, as the environment says; empty where it says nothing.
+    """Authorization header of requests to `service`; empty where no credentials are known.
 
     PROTOSLICE_AUTHORIZATION is the whole value, PROTOSLICE_TOKEN a token, PROTOSLICE_TOKEN_FILE a file that holds one.
-    All are for the service of PROTOSLICE_URL alone, if that is set.
+    All are for the service of PROTOSLICE_URL alone, if that is set. Otherwise it is the token that `login` has kept
+    for the origin of `service`.
     """
     # A name comes from anywhere, and must not carry the token to a service that somebody else keeps.
-    if not is_trusted(service):
-        return {}
+    value = _of_environment() if is_trusted(service) else ""
+    if not value and (token := kept_token(origin_of(service))):
+        value = f"Bearer {token}"
+    return header_of(value)
+
+
+def _of_environment() -> str:
     # no argument of the command line: every user of the machine could read it in the list of processes
     value = os.environ.get("PROTOSLICE_AUTHORIZATION", "")
     if not value and (token := _token()):
         value = f"Bearer {token}"
+    return value
+
+
+def header_of(value: str) -> dict[str, str]:
+    """The header Authorization with this value; none for an empty one.
+
+    `InvalidInput` for a value that is no line of printable characters.
+    """
     if not value:
         return {}
     if not (value.isascii() and value.isprintable()):

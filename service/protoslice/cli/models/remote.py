@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import islice
@@ -13,34 +13,41 @@ from protoslice.cli.models.addresses import Address, address_of, authorization, 
 from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, TreeListing
 from protoslice.cli.terminal.show import utc
 from protoslice.defaults import CONNECTIONS
-from protoslice.errors import InvalidInput, ProtosliceError, StorageDenied, Unsupported
+from protoslice.errors import InvalidInput, ProtosliceError, UnknownCaller, Unsupported
 from protoslice.facts import Neighbourhood, Signature, TensorEntry, TensorStatistics
 from protoslice.formats.tensorflow.signatures import META_GRAPH, SAVED_MODEL
 from protoslice.graphs import Question
 
 
 @contextmanager
-def client_of(service: str, cache: Path | None = None, parallel: int = CONNECTIONS) -> Iterator[Any]:
-    """A client of the service with at most `parallel` requests under way, closed in the end."""
+def client_of(
+    service: str,
+    cache: Path | None = None,
+    parallel: int = CONNECTIONS,
+    *,
+    header: Mapping[str, str] | None = None,
+) -> Iterator[Any]:
+    """A client of the service with at most `parallel` requests under way, closed in the end.
+
+    `header` is the header Authorization; None takes the credentials that are known.
+    """
     try:
         from protoslice.client import Client
     except ImportError as error:
         raise Unsupported(f"services need the extra: pip install 'protoslice[client]' ({error.name})") from error
-    with Client(service, cache=cache, parallel=parallel, headers=authorization(service)) as client:
+    with Client(
+        service, cache=cache, parallel=parallel, headers=authorization(service) if header is None else header
+    ) as client:
         try:
             yield client
         except ProtosliceError as error:
             if client.url not in error.message:
                 error.message = f"{client.url}: {error.message}"
-            if isinstance(error, StorageDenied) and _wants_credentials(error):
-                error.message += ": set PROTOSLICE_TOKEN, or PROTOSLICE_AUTHORIZATION"
+            if isinstance(error, UnknownCaller):
+                error.message += ": run protoslice login, or set PROTOSLICE_TOKEN or PROTOSLICE_AUTHORIZATION"
                 if not is_trusted(service):
                     error.message += ", with PROTOSLICE_URL of this service: they are sent to no other"
             raise
-
-
-def _wants_credentials(error: StorageDenied) -> bool:
-    return "401" in error.message or "Authorization" in error.message
 
 
 def store_facts(store: Any) -> dict[str, object]:

@@ -28,7 +28,7 @@ BY_PROBLEM: Final[Mapping[str, type[errors.ProtosliceError]]] = {
     "gone": errors.Gone,
     "conflict": errors.Conflict,
     "cross-site": errors.StorageDenied,
-    "unauthorized": errors.StorageDenied,
+    "unauthorized": errors.UnknownCaller,
     "forbidden": errors.StorageDenied,
     "joined-upload": errors.Conflict,
     "mismatching-upload-offset": errors.Conflict,
@@ -66,7 +66,7 @@ BY_PROBLEM: Final[Mapping[str, type[errors.ProtosliceError]]] = {
 """Class of each problem in `docs/problems.md`, by the last part of its type."""
 
 BY_STATUS: Final[Mapping[int, type[errors.ProtosliceError]]] = {
-    401: errors.StorageDenied,
+    401: errors.UnknownCaller,
     403: errors.StorageDenied,
     404: errors.NotFound,
     408: errors.StorageUnavailable,
