@@ -165,12 +165,12 @@ def test_what_is_set_exists(name: str) -> None:
 
 def test_replicas_are_those_nginx_knows() -> None:
     replicas = {service for service in services("compose.s3.yaml") if service.startswith("protoslice")}
-    for name in ("nginx.conf", "nginx-cache.conf"):
+    for name in ("nginx.conf", "nginx-cache.conf", "nginx-private-cache.conf"):
         assert set(re.findall(r"server (\S+):8000", (DOCKER / name).read_text())) == replicas
 
 
 def test_nginx_hangs_up_before_the_service_does() -> None:
-    for name in ("nginx.conf", "nginx-cache.conf"):
+    for name in ("nginx.conf", "nginx-cache.conf", "nginx-private-cache.conf"):
         match = re.search(r"keepalive_timeout (\d+)s", (DOCKER / name).read_text())
         assert match
         assert int(match[1]) < Settings.model_fields["keep_alive_seconds"].default
@@ -181,6 +181,13 @@ def test_the_two_nginx_files_differ_by_the_cache_only() -> None:
     code = [line for line in plain if line.strip() and not line.lstrip().startswith("#")]
     rest = iter(cache)
     assert [line for line in code if line not in rest] == []
+
+
+def test_the_two_caches_differ_by_who_is_asked_alone() -> None:
+    names = ("nginx-cache.conf", "nginx-private-cache.conf")
+    cache, private = ((DOCKER / name).read_text().splitlines() for name in names)
+    code = [line for line in cache if line.strip() and not line.lstrip().startswith("#")]
+    assert [line.split()[0] for line in code if line not in private] == ["proxy_cache_key", "proxy_ignore_headers"]
 
 
 def test_artifacts_of_mlflow_have_one_address_within_and_without() -> None:
