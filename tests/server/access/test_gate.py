@@ -330,3 +330,18 @@ def test_memory_without_a_name_is_beside_everything() -> None:
 
 async def _nothing(app: Application) -> None:
     """Start and end."""
+
+
+def test_a_handler_that_forgets_the_tags_of_its_body_gets_no_stores() -> None:
+    async def work(app: Application) -> None:
+        limited = await token_for(app, WRITE, tags=("ci-*",))
+        scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": []}
+        scope["protoslice.space"] = "own"
+        fields = {b"authorization": f"Bearer {limited}"}
+        services = await app.services.admit(scope, fields, "POST /v1/stores/assemble")
+        with pytest.raises(RuntimeError, match="allow_tags"):
+            assert services.stores
+        services.allow_tags(["ci-1"])
+        assert services.stores
+
+    closed_service(work)

@@ -112,7 +112,7 @@ class Gate:
         if self._callers is None:
             return None
         if authorization is not None:
-            caller = self._callers.known(authorization) if signature is None else None
+            caller = self._callers.known(authorization)
         else:
             caller = None if signature is None else self._callers.known_signer(signature)
         return caller.principal if caller is not None and caller.may_read(space) else None
