@@ -19,7 +19,7 @@ _SMALL: Final = 4096
 """Bytes of the largest fields that are kept of a node: its attributes, and the list of its operands."""
 _LARGEST_NODE: Final = 1 << 20
 """Bytes of a node beyond which only its name is told."""
-_NODE_WEIGHT: Final = 250
+_NODE_WEIGHT: Final = 290
 """Bytes of memory of a node beside its own, about."""
 
 

@@ -16,7 +16,7 @@ from protoslice.stores.ingest.external import ExternalObjects
 from protoslice.stores.manifest import Manifest, ObjectLocation
 from protoslice.stores.objects.joined import open_file_objects
 from protoslice.stores.objects.stored import StoredFile, StoredObject, open_object
-from protoslice.stores.reading.graphs import GRAPHS_ROOM, MOST_GRAPHS, CachedGraphs
+from protoslice.stores.reading.graphs import CachedGraphs
 from protoslice.stores.reading.opened import MergePlans, OpenStore
 from protoslice.stores.reading.records import FindType
 from protoslice.stores.reading.root import open_root, records_of
@@ -62,7 +62,7 @@ class OpenStores:
         self._terms = terms
         self._shares = beside is not None
         self._plans: MergePlans = beside._plans if beside else CachedFlight(most=_MERGE_PLANS, room=_MERGE_ROOM)
-        self._graphs: CachedGraphs = beside._graphs if beside else CachedFlight(most=MOST_GRAPHS, room=GRAPHS_ROOM)
+        self._graphs: CachedGraphs = beside._graphs if beside else CachedGraphs()
         self._opened: dict[tuple[Storage, str], OpenStore] = beside._opened if beside else {}
         self._opening: SingleFlight[str, OpenStore] = SingleFlight()
         self._weighed_at = float("-inf")

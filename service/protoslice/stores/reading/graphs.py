@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import LimitExceeded, NotFound, Unsupported
@@ -10,12 +14,26 @@ from protoslice.formats.model import Model, Tensors
 from protoslice.graphs import Graphs, Question, neighbourhood
 from protoslice.stores.reading.tensors.tensors import StoreTensors
 
-MOST_GRAPHS = 8
-GRAPHS_ROOM = 128 << 20
-"""Bytes of memory for graphs of all stores."""
+_MOST: Final = 8
+_ROOM: Final = 320 << 20
+"""Bytes of memory for graphs of all stores: one of a million nodes has room."""
 
-CachedGraphs = CachedFlight[str, Graphs]
-"""Graphs of recent stores, by their attempts."""
+
+class CachedGraphs:
+    """Graphs of recent stores, by their attempts; those of one store are found at a time."""
+
+    def __init__(self) -> None:
+        self._flight: CachedFlight[str, Graphs] = CachedFlight(most=_MOST, room=_ROOM)
+        # To find a million nodes takes half a gigabyte: several at once, asked for by anybody, would be the end.
+        self._turn = asyncio.Lock()
+
+    async def get(self, attempt: str, make: Callable[[], Coroutine[Any, Any, tuple[Graphs, int]]]) -> Graphs:
+        """Cached graphs of an attempt, or else those that `make` gives with their size in bytes."""
+        return await self._flight.get(attempt, lambda: self._made(make))
+
+    async def _made(self, make: Callable[[], Coroutine[Any, Any, tuple[Graphs, int]]]) -> tuple[Graphs, int]:
+        async with self._turn:
+            return await make()
 
 
 class StoreGraphs:
