@@ -14,8 +14,9 @@ from tests.server.access.closed import bearer, closed_service, token_for
 from tests.support.asgi import Asked, ask
 from tests.support.stores import onnx
 
+from protoslice.server.access.credentials import KNOWN_SECONDS
 from protoslice.server.access.decision import Scope
-from protoslice.server.access.signatures import UrlSignature, sign
+from protoslice.server.access.signatures import UrlSignature, sign, signed_alone
 from protoslice.server.app import Application
 
 DATA = onnx(300)
@@ -197,5 +198,19 @@ def test_lfs_uploads_go_to_urls_that_need_no_token() -> None:
         assert (await ask(it.app, "PUT", target, DATA)).status == 200
         again = await ask(it.app, "POST", "/spaces/own/a/x.git/info/lfs/objects/batch", wanted, headers)
         assert "actions" not in json.loads(again.body)["objects"][0]
+
+    with_signed(work)
+
+
+def test_a_signer_is_known_for_seconds_on_the_early_path_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(it: Signed) -> None:
+        assert (await it.get(it.target)).status == 200
+        found = signed_alone(it.target.encode())
+        assert found is not None
+        gate, now = it.app.services.gate, time.monotonic()
+        assert gate.reader(None, found[1], "own") is not None
+        assert gate.reader(None, found[1], "other") is None
+        monkeypatch.setattr(time, "monotonic", lambda: now + KNOWN_SECONDS + 1)
+        assert gate.reader(None, found[1], "own") is None
 
     with_signed(work)
