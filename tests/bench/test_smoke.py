@@ -14,8 +14,18 @@ from bench.run import APART, ENGINE, SUBJECTS
 from tests.support.environments import is_made
 
 ROOT = Path(__file__).resolve().parents[2]
-ROWS = {"engine": 16, "client": 8, "service": 9, "tensors": 4, "bucket": 14, "distance": 15, "workers": 3, "loading": 3}
-PEERS = {"service": ("wrk", "nginx"), "workers": ("wrk",)}
+ROWS = {
+    "engine": 16,
+    "client": 8,
+    "service": 9,
+    "tensors": 4,
+    "bucket": 14,
+    "distance": 15,
+    "workers": 3,
+    "loading": 3,
+    "access": 6,
+}
+PEERS = {"service": ("wrk", "nginx"), "workers": ("wrk",), "access": ("wrk",)}
 """Programs that a service is measured with; a benchmark names those that are missing."""
 
 
