@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -69,8 +70,8 @@ class FakeIssuer:
 
 
 @contextmanager
-def running_issuer() -> Iterator[FakeIssuer]:
-    """An issuer that answers until the end."""
+def running_issuer(tls: ssl.SSLContext | None = None) -> Iterator[FakeIssuer]:
+    """An issuer that answers until the end; with `tls` at https://localhost."""
     issuer = FakeIssuer()
 
     class Handler(BaseHTTPRequestHandler):
@@ -90,8 +91,10 @@ def running_issuer() -> Iterator[FakeIssuer]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     with in_a_thread(server) as place:
-        issuer.url = f"http://{place}"
+        issuer.url = f"http://{place}" if tls is None else f"https://localhost:{place.rpartition(':')[2]}"
         try:
             yield issuer
         finally:

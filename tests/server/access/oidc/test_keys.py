@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.server.access.oidc.trusting import trust_file
+from tests.support.certificates import certificate
 from tests.support.issuer import FakeIssuer, curve, rsa, running_issuer
 
 from protoslice.errors import StorageDenied
@@ -128,6 +129,27 @@ def test_keys_come_from_a_file_where_it_is_named(tmp_path: Path) -> None:
         assert issuer.fetches == []
 
     with_keys(tmp_path, work, f"keys_file = '{file}'")
+
+
+@pytest.mark.parametrize(("trusted", "found"), [("its", True), ("another", False), (None, False)])
+def test_an_issuer_with_a_private_certificate_needs_its_ca_file(
+    tmp_path: Path, trusted: str | None, found: bool
+) -> None:
+    files: dict[str, Path] = {}
+    for each in ("another", "its"):
+        (tmp_path / each).mkdir()
+        tls, files[each] = certificate(tmp_path / each, "localhost")
+
+    async def run(issuer: FakeIssuer) -> None:
+        more = "" if trusted is None else f"ca_file = '{files[trusted]}'"
+        keys = IssuerKeys(read_trust(trust_file(tmp_path, issuer, more=more))[0])
+        assert (await keys.find("first") is not None) is found
+        await keys.close()
+
+    with running_issuer(tls) as issuer:
+        asyncio.run(run(issuer))
+    # Nothing is asked of an issuer before its certificate is good.
+    assert issuer.fetches == (["/.well-known/openid-configuration", "/keys"] if found else [])
 
 
 MODULUS = base64.urlsafe_b64encode(b"\xff" * 192).decode()
