@@ -14,7 +14,7 @@ from tests.server.access.oidc.trusting import trust_file
 from tests.support.certificates import certificate
 from tests.support.issuer import FakeIssuer, curve, rsa, running_issuer
 
-from protoslice.errors import StorageDenied
+from protoslice.errors import InvalidInput, StorageDenied
 from protoslice.server.access.oidc import keys as module
 from protoslice.server.access.oidc.keys import IssuerKeys, public_keys
 from protoslice.server.access.oidc.trust import read_trust
@@ -129,6 +129,19 @@ def test_keys_come_from_a_file_where_it_is_named(tmp_path: Path) -> None:
         assert issuer.fetches == []
 
     with_keys(tmp_path, work, f"keys_file = '{file}'")
+
+
+@pytest.mark.parametrize("content", [None, "no certificate at all"])
+def test_a_ca_file_without_certificates_is_named(tmp_path: Path, content: str | None) -> None:
+    file = tmp_path / "ca.pem"
+    if content is not None:
+        file.write_text(content)
+
+    async def work(keys: IssuerKeys, issuer: FakeIssuer) -> None:
+        raise AssertionError("keys were made")
+
+    with pytest.raises(InvalidInput, match=r"ca_file .*ca\.pem has no certificates"):
+        with_keys(tmp_path, work, f"ca_file = '{file}'")
 
 
 @pytest.mark.parametrize(("trusted", "found"), [("its", True), ("another", False), (None, False)])

@@ -17,7 +17,7 @@ from joserfc.errors import JoseError, SecurityWarning
 from joserfc.jwk import ECKey, JWKRegistry, Key, OKPKey, RSAKey
 
 from protoslice.concurrency.singleflight import SingleFlight
-from protoslice.errors import ProtosliceError, StorageDenied, StorageUnavailable
+from protoslice.errors import InvalidInput, ProtosliceError, StorageDenied, StorageUnavailable
 from protoslice.server.access.oidc.documents import Documents, parse_object
 from protoslice.server.access.oidc.trust import Issuer
 
@@ -120,4 +120,8 @@ def _bits(key: RSAKey) -> int:
 
 
 def _trusting(issuer: Issuer) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=issuer.ca_file)
+    """TLS context that trusts the certificates in `ca_file` alone; `InvalidInput` for a file without any."""
+    try:
+        return ssl.create_default_context(cafile=issuer.ca_file)
+    except OSError as error:  # an SSLError is one
+        raise InvalidInput(f"issuer {issuer.url}: ca_file {issuer.ca_file} has no certificates: {error}") from error

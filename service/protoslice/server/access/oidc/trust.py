@@ -24,9 +24,7 @@ ALGORITHMS: Final = (
 _LARGEST: Final = 1 << 20
 _MOST: Final = 1000
 _TOP: Final = frozenset({"issuer"})
-_ISSUER: Final = frozenset(
-    {"url", "audience", "algorithms", "networks", "keys_file", "ca_file", "name", "login_client", "allow"}
-)
+_ISSUER: Final = frozenset({"url", "audience", "algorithms", "networks", "keys_file", "ca_file", "name", "allow"})
 _RULE: Final = frozenset({"claims", "space", "scopes", "tags"})
 
 
@@ -65,8 +63,6 @@ class Issuer:
     ca_file: Path | None
     name: str
     """Claim that names the caller in the log; a pointer as in rules."""
-    login_client: str | None
-    """Client id by which people log in from the command line."""
     rules: tuple[ClaimRule, ...]
 
     def told(self) -> list[str]:
@@ -124,7 +120,6 @@ def _issuer(data: Mapping[str, Any], where: str) -> Issuer:
         keys_file=_optional(data.get("keys_file"), f"{where}.keys_file", Path),
         ca_file=_optional(data.get("ca_file"), f"{where}.ca_file", Path),
         name=_text(data.get("name", "sub"), f"{where}.name"),
-        login_client=_optional(data.get("login_client"), f"{where}.login_client", str),
         rules=_each(data.get("allow"), f"{where}.allow", _rule),
     )
 
