@@ -11,6 +11,7 @@ from typing import Final
 from protoslice.comparing.equality import Equality, Verdict
 from protoslice.comparing.parts import parts_that_differ
 from protoslice.comparing.sides import ComparedModel
+from protoslice.comparing.streams import records_that_differ
 from protoslice.errors import ProtosliceError
 from protoslice.facts import Change, Difference
 from protoslice.formats.bytes import Bytes
@@ -44,6 +45,8 @@ class _Models:
         self._equality = equality
         self._covered: set[str] = set()
         """Paths of tensors that differ, on either side."""
+        self._changed_files: list[tuple[str, str]] = []
+        """Names of files that differ, before and after."""
 
     def differences(self) -> Found:
         """All of them: files first, then tensors, then other parts."""
@@ -72,6 +75,7 @@ class _Models:
             roots = before.root, after.root
             if not (yield from self._same_roots(*roots)):
                 sizes = before.files[before.root].size, after.files[after.root].size
+                self._changed_files.append(roots)
                 found.append(Difference("file", after.root, "changed", *sizes))
         ours, theirs = ({*side.files} - {root} for side, root in zip(self._sides, roots, strict=True))
         for name in dict.fromkeys(name for side in self._sides for name in side.files):
@@ -80,6 +84,7 @@ class _Models:
             elif name in theirs and name not in ours:
                 found.append(Difference("file", name, "added", None, after.files[name].size))
             elif name in ours and not (yield from self._same_file(name, name)):
+                self._changed_files.append((name, name))
                 found.append(Difference("file", name, "changed", before.files[name].size, after.files[name].size))
         return found
 
@@ -166,6 +171,10 @@ class _Models:
         before, after = (side.model.proto for side in self._sides)
         if before is not None and after is not None:
             yield from parts_that_differ(before, after, self._equality, self._covered)
+        elif before is None and after is None:
+            for one, other in self._changed_files:
+                ours, theirs = self._sides
+                yield from records_that_differ(ours.files[one], theirs.files[other], self._equality)
 
 
 class _Keyed:

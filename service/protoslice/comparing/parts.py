@@ -11,6 +11,7 @@ from protoslice.comparing.equality import Equality
 from protoslice.facts import Difference, Node
 from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import RootProto
+from protoslice.library.documents import FileDocument
 from protoslice.library.proto import node_at
 from protoslice.sources.ropes import Rope
 
@@ -27,11 +28,17 @@ Found = Generator[Difference | None, None, None]
 
 def parts_that_differ(before: RootProto, after: RootProto, equality: Equality, covered: Set[str]) -> Found:
     """Outermost parts on one side alone, and innermost changed parts; paths in `covered` are left out."""
-    yield from _Walk(before, after, equality, covered).below("", "", elements=False)
+    one, other = (FileDocument(proto.document, proto.sources) for proto in (before, after))
+    yield from _Walk(one, other, equality, covered).below("", "", elements=False)
+
+
+def parts_below(before: FileDocument, after: FileDocument, path: str, equality: Equality) -> Found:
+    """Parts that differ below one path of two documents."""
+    yield from _Walk(before, after, equality, set()).below(path, path, elements=False)
 
 
 class _Walk:
-    def __init__(self, before: RootProto, after: RootProto, equality: Equality, covered: Set[str]) -> None:
+    def __init__(self, before: FileDocument, after: FileDocument, equality: Equality, covered: Set[str]) -> None:
         self._before = before
         self._after = after
         self._equality = equality
@@ -91,7 +98,7 @@ def _without(nodes: Sequence[Node], others: Sequence[Node]) -> list[Node]:
     return [node for node in nodes if node.path not in paths]
 
 
-def _children(proto: RootProto, path: str, elements: bool) -> Generator[None, None, dict[str, Node]]:
+def _children(proto: FileDocument, path: str, elements: bool) -> Generator[None, None, dict[str, Node]]:
     """Nodes directly below `path`, by name; those without a unique name by step, elements by content."""
     nodes = [node_at(path, row) for row in proto.document.children(path, 0, 1 << 40)[0]]
     names = Counter(_name(node) for node in nodes)
@@ -114,14 +121,14 @@ def _children(proto: RootProto, path: str, elements: bool) -> Generator[None, No
     return found
 
 
-def _bytes(proto: RootProto, node: Node) -> Bytes:
+def _bytes(proto: FileDocument, node: Node) -> Bytes:
     if node.count is None:
         return _merged(proto, node.path)
     step = node.name or str(node.number)  # elements of a repeated field are not contiguous
     return _merged(proto, node.path.removesuffix(step).removesuffix("."), [step])
 
 
-def _merged(proto: RootProto, path: str, fields: Sequence[str] | None = None) -> Bytes:
+def _merged(proto: FileDocument, path: str, fields: Sequence[str] | None = None) -> Bytes:
     *_, rope = proto.document.view(path, fields, None)
     return Bytes(rope, proto.sources)
 
