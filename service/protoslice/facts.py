@@ -426,7 +426,7 @@ class Neighbourhood:
     nodes: tuple[GraphNode, ...]
     edges: tuple[GraphEdge, ...]
     more: bool
-    """True when more nodes lie within the hops, or are found."""
+    """True when more nodes lie within the hops, or are found, or more values go between those shown."""
 
 
 @dataclass(frozen=True, slots=True)

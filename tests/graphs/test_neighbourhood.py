@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from tests.graphs.models import graph_def, graphs_of, onnx_model
@@ -11,7 +12,7 @@ from tests.support.golden import folder
 from protoslice import open_model
 from protoslice.errors import InvalidInput, NotFound, Unsupported
 from protoslice.facts import GraphNode, Neighbourhood
-from protoslice.graphs import Graphs, Question, neighbourhood
+from protoslice.graphs import Graphs, Question, dialects, neighbourhood
 
 
 def looked(message: Any, **question: Any) -> Neighbourhood:
@@ -44,6 +45,47 @@ def test_a_node_with_a_hundred_thousand_neighbours_shows_as_many_as_asked() -> N
     assert len(found.nodes) == 20
     assert found.more
     assert found.nodes[0].more == 100_000 - 19
+
+
+def test_an_answer_has_four_mib_of_edges() -> None:
+    names = [f"v{at}" for at in range(400)]
+    found = looked(graph_def([([name], names) for name in names]), search="v", limit=400)
+    assert len(found.nodes) == 400
+    assert (3 << 20) < sum(64 + len(edge.source + edge.target + edge.value) for edge in found.edges) <= 4 << 20
+    assert found.more
+
+
+def test_an_answer_looks_into_four_mib_of_nodes() -> None:
+    full = [f"nobody's {at}".ljust(1000, "x") for at in range(900)]
+    found = looked(graph_def([([f"n{at}"], full) for at in range(9)]), search="n")
+    assert [node.name for node in found.nodes] == ["n0", "n1", "n2", "n3"]
+    assert found.more
+    assert not looked(graph_def([([f"n{at}"], full) for at in range(4)]), search="n").more
+
+
+def test_a_node_beyond_a_mib_has_its_name() -> None:
+    found = looked(graph_def([(["n0"], []), (["hub"], ["n0"] * 600_000)]), around="n0")
+    assert [(node.name, node.op, node.more) for node in found.nodes] == [("n0", "Op", 599_000), ("hub", "", 599_000)]
+
+
+def test_attributes_beyond_those_told_are_not_written() -> None:
+    node = onnx_model([(["y"], [])]).graph.node[0]
+    for at in range(100):
+        node.attribute.add(name=f"a{at}", i=at)
+    with patch.object(dialects, "_text", return_value="text") as written:
+        assert len(dialects.DIALECTS[1].attributes(node)) == 64
+    assert written.call_count == 64
+
+
+def test_a_graph_that_is_all_cycles_begins_with_its_first_nodes() -> None:
+    ring = graph_def([([f"n{at}"], [f"n{(at - 1) % 30}"]) for at in range(30)])
+    assert [node.name for node in looked(ring, limit=3).nodes] == ["n0", "n1", "n2"]
+
+
+def test_graphs_weigh_what_their_nodes_and_links_hold() -> None:
+    names = [f"n{at}".ljust(4000, "x") for at in range(100)]
+    assert 100 * 4000 * 11 < graphs_of(graph_def([([name], names[:10]) for name in names])).weight < 5_000_000
+    assert graphs_of(graph_def([(["n"], [""] * 100_000)])).weight > 100_000 * 6
 
 
 def test_without_a_node_the_ends_of_the_graph_are_shown() -> None:

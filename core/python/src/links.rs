@@ -39,6 +39,17 @@ impl Links {
 
 #[pymethods]
 impl Links {
+    /// Bytes of memory of the nodes and of their links.
+    #[getter]
+    fn held(&self) -> u64 {
+        self.found.held() + self.links.held()
+    }
+
+    /// Name of `node`, as its bytes are; empty without one.
+    fn name(&self, py: Python<'_>, node: usize) -> PyResult<&[u8]> {
+        self.named(node).map_err(|error| raise(py, error))
+    }
+
     /// Number of graphs.
     #[getter]
     fn graph_count(&self) -> usize {

@@ -70,6 +70,17 @@ impl Links {
         Ok(links)
     }
 
+    /// Bytes of memory that the links take.
+    pub fn held(&self) -> u64 {
+        let held = size_of_val(self.groups.as_slice())
+            + size_of_val(self.group_of.as_slice())
+            + size_of_val(self.input_ends.as_slice())
+            + size_of_val(self.makers.as_slice())
+            + size_of_val(self.taker_ends.as_slice())
+            + size_of_val(self.takers.as_slice());
+        held as u64
+    }
+
     /// The graphs, in the order of their first nodes.
     pub fn groups(&self) -> &[Group] {
         &self.groups

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from google.protobuf import text_format
@@ -47,8 +48,8 @@ class Dialect:
 
     def attributes(self, node: Message) -> tuple[tuple[str, str], ...]:
         """Names and values of all that is set in `node` beside its name, its operation and its links."""
-        named = [each for field, value in node.ListFields() for each in self._named(field, value)]
-        return tuple((name, text[:LONGEST_TEXT]) for name, text in named[:MOST_ATTRIBUTES])
+        named = (each for field, value in node.ListFields() for each in self._named(field, value))
+        return tuple((name, text[:LONGEST_TEXT]) for name, text in islice(named, MOST_ATTRIBUTES))
 
     def _named(self, field: Any, value: Any) -> Iterator[tuple[str, str]]:
         if field.name in self.hidden:

@@ -19,8 +19,6 @@ _SMALL: Final = 4096
 """Bytes of the largest fields that are kept of a node: its attributes, and the list of its operands."""
 _LARGEST_NODE: Final = 1 << 20
 """Bytes of a node beyond which only its name is told."""
-_NODE_WEIGHT: Final = 290
-"""Bytes of memory of a node beside its own, about."""
 
 
 class Graphs:
@@ -53,8 +51,8 @@ class Graphs:
 
     @property
     def weight(self) -> int:
-        """Bytes of memory, about."""
-        return _NODE_WEIGHT * len(self._found)
+        """Bytes of memory of the nodes and of their links."""
+        return self.links.held
 
     def number(self, path: str | None) -> int:
         """Number of the graph at `path`; without one, of the outermost, the one with the most nodes.
@@ -96,13 +94,19 @@ class Graphs:
         """Path of a node."""
         return self._found[node].path
 
-    def message(self, node: int) -> Any:
-        """A node without its large fields, parsed; an empty one where it is too large or damaged."""
+    def called(self, node: int) -> str:
+        """Name of a node, however large it is; empty without one."""
+        return self.links.name(node).decode("utf-8", "replace")
+
+    def message(self, node: int) -> tuple[Any, int]:
+        """A node without its large fields, parsed, and its size; empty where it is too large or damaged."""
         skeleton = self._found[node].skeleton
+        if len(skeleton) > _LARGEST_NODE:
+            return self._message(), 0
         try:
-            return self._message.FromString(skeleton if len(skeleton) <= _LARGEST_NODE else b"")
+            return self._message.FromString(skeleton), len(skeleton)
         except DecodeError:
-            return self._message()
+            return self._message(), len(skeleton)
 
     def _entry(self, path: str, first: int, count: int) -> GraphEntry:
         return GraphEntry(path, self._called(path) or path, count)

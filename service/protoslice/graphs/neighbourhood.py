@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,6 +15,11 @@ MOST_NODES: Final = 500
 MOST_HOPS: Final = 8
 _MOST_LINKS: Final = 1000
 """Links of one node, either way, that are looked at."""
+# Nodes of a stranger may be full of attributes, and each may take the values of all others.
+_ROOM: Final = 4 << 20
+"""Bytes of nodes that an answer looks into, and likewise of its edges."""
+_EDGE: Final = 64
+"""Bytes of an edge beside its texts, about."""
 
 IsTensor = Callable[[str], bool]
 """Tells whether a name is that of a tensor."""
@@ -65,18 +70,18 @@ def neighbourhood(graphs: Graphs, question: Question, is_tensor: IsTensor) -> Ne
         shown = dict.fromkeys(found, 0)
     else:
         shown, more = _around(graphs, middle, question)
-    messages = {node: graphs.message(node) for node in shown}
-    edges = [edge for node in shown for edge in _edges(graphs, node, messages)]
+    messages = _messages(graphs, shown)
+    edges, are_all = _edges(graphs, messages)
     named = _Named(graphs.entry(graph).name, is_tensor)
-    nodes = [_node(graphs, node, hops, messages, named) for node, hops in shown.items()]
+    nodes = [_node(graphs, node, shown[node], messages, named) for node in messages]
     return Neighbourhood(
         graphs=graphs.entries,
         graph_count=graphs.links.graph_count,
         graph=graphs.path(graph),
         around=None if middle is None else graphs.node_path(middle),
         nodes=tuple(nodes),
-        edges=tuple(edges),
-        more=more,
+        edges=edges,
+        more=more or not are_all or len(messages) < len(shown),
     )
 
 
@@ -103,14 +108,17 @@ def _middle(graphs: Graphs, question: Question) -> tuple[int, int | None]:
 
 
 def _beginning(graphs: Graphs, graph: int, question: Question) -> tuple[Sequence[int], bool]:
-    """Nodes whose names have the words of the search; without one, last nodes and first ones by halves."""
+    """Nodes whose names have the words of the search; without one, last nodes and first ones by halves.
+
+    A graph that is all cycles has neither: then come the first in order.
+    """
     links, limit = graphs.links, question.limit
     if question.search is not None:
         found = links.search(graph, question.search.split(), limit + 1)
     else:
         last = links.ends(graph, True, (limit + 1) // 2 + 1)
         first = links.ends(graph, False, limit + 1)
-        found = list(dict.fromkeys([*last, *first]))
+        found = list(dict.fromkeys([*last, *first])) or links.search(graph, [], limit + 1)
     return found[:limit], len(found) > limit
 
 
@@ -138,15 +146,38 @@ def _neighbours(graphs: Graphs, node: int) -> Sequence[int]:
     return list(dict.fromkeys([*(maker for maker in makers if maker is not None), *(taker for taker, _ in takers)]))
 
 
-def _edges(graphs: Graphs, node: int, messages: dict[int, Any]) -> Sequence[GraphEdge]:
+def _messages(graphs: Graphs, shown: Iterable[int]) -> dict[int, Any]:
+    """The first nodes of `shown` that have room together, parsed; at least one."""
+    messages, room = dict[int, Any](), _ROOM
+    for node in shown:
+        message, size = graphs.message(node)
+        room -= size
+        if room < 0 and messages:
+            break
+        messages[node] = message
+    return messages
+
+
+def _edges(graphs: Graphs, messages: dict[int, Any]) -> tuple[tuple[GraphEdge, ...], bool]:
+    """Values that go from one of the nodes to another, as many as have room, and whether they are all."""
+    edges, room = list[GraphEdge](), _ROOM
+    for edge in (edge for node in messages for edge in _inputs(graphs, node, messages)):
+        room -= _EDGE + len(edge.source) + len(edge.target) + len(edge.value)
+        if room < 0:
+            return tuple(edges), False
+        edges.append(edge)
+    return tuple(edges), True
+
+
+def _inputs(graphs: Graphs, node: int, messages: dict[int, Any]) -> Iterator[GraphEdge]:
     """Values that `node` takes from nodes that are shown."""
     makers, _ = graphs.links.makers(node, _MOST_LINKS)
     values = graphs.dialect.values(messages[node])
-    return [
-        GraphEdge(graphs.node_path(maker), graphs.node_path(node), values[slot] if slot < len(values) else "", slot)
-        for slot, maker in enumerate(makers)
-        if maker is not None and maker in messages
-    ]
+    target = graphs.node_path(node)
+    for slot, maker in enumerate(makers):
+        if maker is not None and maker in messages:
+            value = values[slot] if slot < len(values) else ""
+            yield GraphEdge(graphs.node_path(maker), target, value, slot)
 
 
 def _node(graphs: Graphs, node: int, hops: int, messages: dict[int, Any], named: _Named) -> GraphNode:
@@ -159,7 +190,7 @@ def _node(graphs: Graphs, node: int, hops: int, messages: dict[int, Any], named:
     hidden += sum(taker not in messages for taker, _ in takers)
     names = dict.fromkeys([*dialect.holds(message), *outside])
     return GraphNode(
-        name=message.name if dialect.name else "",
+        name=graphs.called(node),
         op=getattr(message, dialect.op),
         path=graphs.node_path(node),
         hops=hops,

@@ -82,13 +82,18 @@ impl Findings {
         (0..self.len()).filter_map(|number| self.get(number))
     }
 
-    /// Fails when the buffers are full.
-    pub(super) fn check_room(&self) -> Result<()> {
+    /// Bytes of memory that the messages take.
+    pub fn held(&self) -> u64 {
         let held = self.text.len()
             + size_of_val(self.names.as_slice())
             + size_of_val(self.places.as_slice())
             + size_of_val(self.ends.as_slice());
-        if held as u64 <= self.most {
+        held as u64
+    }
+
+    /// Fails when the buffers are full.
+    pub(super) fn check_room(&self) -> Result<()> {
+        if self.held() <= self.most {
             return Ok(());
         }
         let message = format!(
