@@ -214,7 +214,7 @@ READING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
     errors.StorageUnavailable: UNAVAILABLE,
     errors.CircuitOpen: CIRCUIT,
     errors.StorageDenied: DENIED,
-    errors.UnknownCaller: DENIED,
+    errors.UnknownCaller: UNAUTHORIZED,
     errors.SourceDenied: SOURCE_DENIED,
     errors.StorageFull: FULL,
     errors.QuotaExceeded: QUOTA,
