@@ -16,13 +16,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, expect
+from tests.support.browser import SCREENS, chromium, opened, violations, window
 from tests.support.process import ServiceProcess, service_process
 from tests.support.streams import FRAMED, example
 
 from protoslice.server.pages.built import assets
 
-AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
 MARKUP = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 VIEWS = {
     "library": "/",
@@ -36,7 +36,6 @@ VIEWS = {
     "diff": "/diff/bert:1...bert:2",
     "operations": "/operations",
 }
-SCREENS = {"wide": (1360, 860, "light"), "phone": (390, 844, "dark")}
 SHOTS = os.environ.get("PROTOSLICE_SCREENSHOTS")
 
 
@@ -105,47 +104,15 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium", args=["--no-sandbox", "--no-proxy-server", "--disable-dev-shm-usage"]
-        )
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(params=SCREENS)
 def context(browser: Browser, service: ServiceProcess, request: pytest.FixtureRequest) -> Iterator[BrowserContext]:
-    """A window of each size, whose pages may say nothing on the console and break no policy."""
-    width, height, scheme = SCREENS[request.param]
-    context = browser.new_context(
-        base_url=service.url,
-        viewport={"width": width, "height": height},
-        color_scheme="dark" if scheme == "dark" else "light",
-    )
-    said: list[str] = []
-    context.on("console", lambda message: said.append(message.text))
-    context.on("weberror", lambda error: said.append(str(error.error)))
-    context.on("dialog", lambda dialog: said.append(dialog.message))
-    yield context
-    context.close()
-    assert said == []
-
-
-def opened(context: BrowserContext, place: str) -> Page:
-    page = context.new_page()
-    page.goto(place)
-    page.wait_for_load_state("networkidle")
-    return page
-
-
-def violations(context: BrowserContext, page: Page) -> object:
-    """Violations that axe-core finds."""
-    # Brought in by the debugger: the policy of the page forbids other scripts.
-    session = context.new_cdp_session(page)
-    session.send("Runtime.evaluate", {"expression": f"{AXE.read_text()};0"})
-    told = "axe.run().then(found => JSON.stringify(found.violations.map(each => [each.id, each.nodes[0].html])))"
-    asked = {"expression": told, "awaitPromise": True, "returnByValue": True}
-    return session.send("Runtime.evaluate", asked)["result"].get("value")
+    """A window of each size."""
+    with window(browser, service.url, request.param) as context:
+        yield context
 
 
 @pytest.mark.parametrize("view", VIEWS)

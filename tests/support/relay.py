@@ -21,8 +21,7 @@ class Relay:
     """
 
     def __init__(self, url: str, *, up: float = math.inf, down: float = math.inf, holds: bool = False) -> None:
-        host, _, port = url.removeprefix("http://").partition(":")
-        self._service = host, int(port)
+        self.lead_to(url)
         self._lock = threading.Lock()
         self._alive: list[socket.socket] = []
         self._over = threading.Event()
@@ -34,6 +33,11 @@ class Relay:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def lead_to(self, url: str) -> None:
+        """Lead connections to come to the service at `url`."""
+        host, _, port = url.removeprefix("http://").partition(":")
+        self._service = host, int(port)
 
     def begin(self, *, up: float = math.inf, down: float = math.inf, holds: bool = False) -> None:
         """Break all connections there are, and count anew."""

@@ -3,8 +3,8 @@
 import { render } from "preact";
 import { lazily } from "./lazily";
 import { followLinks, steps, usePlace } from "./place";
-import { Library } from "./views/library";
 
+const Library = lazily(() => import("./views/library").then((module) => module.Library));
 const Model = lazily(() => import("./views/model").then((module) => module.Model));
 const DiffView = lazily(() => import("./views/diff").then((module) => module.DiffView));
 const Operations = lazily(() => import("./views/operations").then((module) => module.Operations));

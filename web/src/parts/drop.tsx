@@ -1,148 +1,125 @@
-/** Uploads: files and folders dropped anywhere, resumable (tus), with rate, time left and a pause. */
+/** Uploads: files and folders dropped anywhere, with rate, time left and a pause; those of a closed page go on. */
 
-import { useEffect, useRef, useState } from "preact/hooks";
-import type { Upload } from "tus-js-client";
-import { Failure, getJson, type Store } from "../api";
+import { useEffect, useReducer, useRef, useState } from "preact/hooks";
 import { bytes } from "../format";
 import { Trouble } from "../loading";
 import { go } from "../place";
+import { again, dropped, picked, type Chosen } from "../uploads/dropped";
+import { MOST, remembered, sendingOf, type Sending, type State } from "../uploads/sending";
 
-interface Sending { name: string; sent: number; size: number; since: number; from: number; paused: boolean; error: Error | null }
-
-/** A file with its path below what was dropped. */
-interface Dropped { path: string; file: File }
+/** All that is on its way, also while another view is shown. */
+let sendings: Sending[] | null = null;
+let shown: () => void = () => undefined;
+const change = (): void => shown();
 
 export function Drop() {
   const [over, setOver] = useState(false);
-  const [sending, setSending] = useState<Sending | null>(null);
-  const upload = useRef<Upload | null>(null);
-  const chosen = useRef<HTMLInputElement>(null);
-
-  const start = async (files: Dropped[]) => {
-    if (!files.length) return;
-    setSending({ name: files.length === 1 ? files[0]!.path : `${files.length} files`, sent: 0, size: sum(files), since: Date.now(), from: 0, paused: false, error: null });
-    try {
-      if (files.length === 1) upload.current = await resumable(files[0]!.file, setSending);
-      else go(`/m/${(await together(files)).id}`);
-    } catch (error) {
-      setSending((before) => before && { ...before, error: error as Error });
-    }
-  };
-  const pause = () => setSending((before) => {
-    if (!before) return before;
-    if (before.paused) upload.current?.start();
-    else void upload.current?.abort();
-    return { ...before, paused: !before.paused, since: Date.now(), from: before.sent };
-  });
-
+  const [, refresh] = useReducer((number: number) => number + 1, 0);
+  const [trouble, setTrouble] = useState<Error | null>(null);
+  const start = (chosen: Promise<Chosen>) => void chosen.then(begin).then(() => setTrouble(null), setTrouble);
+  useEffect(() => {
+    shown = () => refresh(0);
+    void known();
+    return () => { shown = () => undefined; };
+  }, []);
   useEffect(() => {
     const drag = (event: DragEvent) => {
       if (!event.dataTransfer?.types.includes("Files")) return;
       event.preventDefault();
       setOver(event.type !== "dragleave" || event.relatedTarget !== null);
     };
-    const drop = async (event: DragEvent) => {
+    const drop = (event: DragEvent) => {
       event.preventDefault();
       setOver(false);
-      void start(await dropped(event.dataTransfer));
+      start(dropped(event.dataTransfer));
     };
-    addEventListener("dragover", drag);
-    addEventListener("dragleave", drag);
-    addEventListener("drop", drop);
-    return () => {
-      removeEventListener("dragover", drag);
-      removeEventListener("dragleave", drag);
-      removeEventListener("drop", drop);
-    };
+    const events = { dragover: drag, dragleave: drag, drop };
+    for (const [name, listen] of Object.entries(events)) addEventListener(name, listen as EventListener);
+    return () => { for (const [name, listen] of Object.entries(events)) removeEventListener(name, listen as EventListener); };
   }, []);
-
   return (
     <section class={over ? "drop over" : "drop"} aria-label="Upload">
       <p>
-        <strong>Drop a model here</strong>, or{" "}
-        <button type="button" onClick={() => chosen.current?.click()}>choose files</button>
-        <input ref={chosen} type="file" multiple hidden aria-label="Files to upload"
-          onChange={(event) => void start([...(event.currentTarget.files ?? [])].map((file) => ({ path: file.name, file })))} />
-        <span class="soft"> Any size, any format. An upload that breaks off goes on where it was.</span>
+        <strong>Drop a model here</strong>, a file or a folder, or{" "}
+        <Choose title="choose files" label="Files to upload" onChosen={start} />{" "}
+        <Choose title="choose a folder" label="Folder to upload" folder onChosen={start} />
+        <span class="soft"> Any size, any format. An upload that breaks off goes on where it was, also after the page was closed.</span>
       </p>
-      {sending && <Progress sending={sending} onPause={upload.current ? pause : null} />}
+      {trouble && <Trouble error={trouble} />}
+      {(sendings ?? []).map((sending) => <Progress key={sending.batch.id} sending={sending} onGo={() => start(again(sending.batch.handles))} />)}
     </section>
   );
 }
 
-function Progress({ sending, onPause }: { sending: Sending; onPause: (() => void) | null }) {
-  const { name, sent, size, since, from, paused, error } = sending;
-  const rate = (sent - from) / Math.max(1, (Date.now() - since) / 1000);
-  const left = rate > 0 ? Math.ceil((size - sent) / rate) : null;
+function Choose({ title, label, folder = false, onChosen }: { title: string; label: string; folder?: boolean; onChosen: (chosen: Promise<Chosen>) => void }) {
+  const input = useRef<HTMLInputElement>(null);
+  useEffect(() => { if (folder) input.current!.webkitdirectory = true; }, []);
   return (
-    <div class="sending" role="status">
-      <span dir="auto">{name}</span>
+    <>
+      <button type="button" onClick={() => input.current?.click()}>{title}</button>
+      <input ref={input} type="file" multiple hidden aria-label={label}
+        onChange={(event) => { onChosen(Promise.resolve(picked(event.currentTarget.files))); event.currentTarget.value = ""; }} />
+    </>
+  );
+}
+
+/** The sendings, with those that a page before has left. */
+async function known(): Promise<Sending[]> {
+  if (sendings === null) {
+    const found = await remembered(change);
+    sendings ??= found;
+    for (const sending of found) void sending.look();
+    change();
+  }
+  return sendings;
+}
+
+async function begin(chosen: Chosen): Promise<void> {
+  if (!chosen.files.length) return;
+  const before = await known();
+  const sending = await sendingOf(chosen, before, change);
+  if (busy(sending)) return;
+  if (!before.includes(sending)) before.push(sending);
+  await follow(sending, chosen.files);
+}
+
+/** Sends, then shows the model, if the person is still in the library. */
+async function follow(sending: Sending, files?: Chosen["files"]): Promise<void> {
+  const store = await sending.send(files);
+  if (store === null) return;
+  sendings = sendings!.filter((each) => each !== sending);
+  change();
+  if (location.pathname === "/") go(`/m/${store}`);
+}
+
+const busy = ({ state }: Sending): boolean => state === "sending" || state === "waiting" || state === "making";
+
+const SAYS: Record<State, string> = {
+  left: "not finished", elsewhere: "being sent by another window", sending: "", waiting: "waiting for the service",
+  paused: "paused", making: "being indexed", failed: "not finished",
+};
+
+function Progress({ sending, onGo }: { sending: Sending; onGo: () => void }) {
+  const { batch: { name, size, count, handles }, state, sent, error } = sending;
+  const remove = () => void sending.drop().then(() => { sendings = sendings!.filter((each) => each !== sending); change(); });
+  return (
+    <div class="sending">
+      <strong dir="auto">{name}</strong>
       <progress max={size || 1} value={sent} aria-label={`Upload of ${name}`} />
-      <span class="soft">
-        {bytes(sent)} of {bytes(size)}
-        {paused ? " · paused" : sent === size ? " · being indexed" : rate > 0 && ` · ${bytes(rate)}/s · ${left} s left`}
-      </span>
-      {onPause && !error && sent < size && <button type="button" onClick={onPause}>{paused ? "Go on" : "Pause"}</button>}
+      <span class="soft">{bytes(sent)} of {bytes(size)}{state === "sending" && rateOf(sending)}</span>
+      <span role="status">{SAYS[state]}</span>
+      {(state === "sending" || state === "waiting") && count <= MOST && <button type="button" onClick={() => sending.pause()}>Pause</button>}
+      {(state === "paused" || state === "failed") && <button type="button" onClick={() => void follow(sending)}>Go on</button>}
+      {state === "left" && handles.length > 0 && <button type="button" onClick={onGo}>Go on</button>}
+      {!busy(sending) && state !== "elsewhere" && <button type="button" class="plain" onClick={remove}>Forget</button>}
+      {state === "left" && <span class="soft">{handles.length ? "" : `Drop or choose the same ${count > 1 ? "files" : "file"} again to go on.`}</span>}
+      {count > MOST && <span class="soft">More than {MOST} files go in one request, which does not go on after a break.</span>}
       {error && <Trouble error={error} />}
     </div>
   );
 }
 
-const sum = (files: readonly Dropped[]): number => files.reduce((size, { file }) => size + file.size, 0);
-
-type Set = (change: (before: Sending | null) => Sending | null) => void;
-
-/** Sends a file in a resumable upload; one that began before, even before the page was loaded, goes on. */
-async function resumable(file: File, set: Set): Promise<Upload> {
-  const { Upload } = await import("tus-js-client");
-  const upload = new Upload(file, {
-    endpoint: "/v1/uploads",
-    metadata: { filename: file.name },
-    retryDelays: [0, 500, 1000, 2000, 4000, 8000, 8000, 8000],
-    removeFingerprintOnSuccess: true,
-    onProgress: (sent) => set((before) => before && { ...before, sent, ...(before.from || before.sent ? {} : { from: sent, since: Date.now() }) }),
-    onError: (error) => set((before) => before && { ...before, error }),
-    onSuccess: () => void store(upload.url).then((id) => go(`/m/${id}`), (error: Error) => set((before) => before && { ...before, error })),
-  });
-  const [earlier] = await upload.findPreviousUploads();
-  if (earlier) upload.resumeFromPreviousUpload(earlier);
-  upload.start();
-  return upload;
-}
-
-/** The store that a finished upload became. */
-async function store(upload: string | null): Promise<string> {
-  const { pathname } = new URL(upload ?? "", location.href);
-  const { store } = await getJson<{ store: string | null }>(pathname);
-  if (store === null) throw new Failure(0, "the upload is whole, but no store was made of it");
-  return store;
-}
-
-/** Sends several files in one form. */
-async function together(files: readonly Dropped[]): Promise<Store> {
-  const form = new FormData();
-  for (const { path, file } of files) form.append("file", file, path);
-  const answer = await fetch("/v1/stores", { method: "POST", body: form });
-  const told = await answer.json() as Store & { detail?: string };
-  if (!answer.ok) throw new Failure(answer.status, told.detail ?? `the service answered ${answer.status}`);
-  return told;
-}
-
-async function dropped(data: DataTransfer | null): Promise<Dropped[]> {
-  const entries = [...(data?.items ?? [])].map((item) => item.webkitGetAsEntry()).filter((entry) => entry !== null);
-  return (await Promise.all(entries.map((entry) => below(entry, "")))).flat();
-}
-
-async function below(entry: FileSystemEntry, above: string): Promise<Dropped[]> {
-  if (entry.isFile) {
-    const file = await new Promise<File>((take, fail) => (entry as FileSystemFileEntry).file(take, fail));
-    return [{ path: above + entry.name, file }];
-  }
-  const reader = (entry as FileSystemDirectoryEntry).createReader();
-  const found: Dropped[] = [];
-  for (;;) {
-    const some = await new Promise<FileSystemEntry[]>((take, fail) => reader.readEntries(take, fail));
-    if (!some.length) return found;
-    found.push(...(await Promise.all(some.map((each) => below(each, `${above}${entry.name}/`)))).flat());
-  }
+function rateOf({ sent, since, from, batch: { size } }: Sending): string {
+  const rate = since ? (sent - from) / Math.max(1, (Date.now() - since) / 1000) : 0;
+  return rate > 0 ? ` · ${bytes(rate)}/s · ${Math.ceil((size - sent) / rate)} s left` : "";
 }

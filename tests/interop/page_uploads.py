@@ -1,0 +1,236 @@
+"""Uploads by the page in a real browser that breaks off, is closed and goes on: `make browser`.
+
+`PROTOSLICE_UPLOAD_BYTES` sets the size of the file, which is 12 MiB otherwise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+from tests.support.browser import chromium, opened, violations, window
+from tests.support.process import ServiceProcess, service_process
+from tests.support.relay import Relay
+
+SIZE = int(os.environ.get("PROTOSLICE_UPLOAD_BYTES", 12 << 20))
+MIB = 1 << 20
+PATIENCE = 30_000 + SIZE // 20_000
+"""Milliseconds for an upload: 20 MB/s, and half a minute."""
+LOST = "Failed to load resource: "
+# A file that a window still has when it was closed: the browser's own, so that no person is asked.
+DROPS = """async ([name, size]) => {
+  const folder = await navigator.storage.getDirectory();
+  const handle = await folder.getFileHandle(name, {create: true});
+  const writer = await handle.createWritable();
+  await writer.write(new Uint8Array(size).fill(7));
+  await writer.close();
+  const entry = {isFile: true, name, file: take => void handle.getFile().then(take)};
+  const item = {kind: "file", webkitGetAsEntry: () => entry, getAsFileSystemHandle: async () => handle};
+  const event = new Event("drop");
+  event.dataTransfer = {types: ["Files"], items: [item]};
+  dispatchEvent(event);
+}"""
+
+
+class Services:
+    """Services over one storage, one after the other, behind a line that can break."""
+
+    def __init__(self, storage: Path) -> None:
+        self._storage = storage.as_uri()
+        self._stack = ExitStack()
+        self.running = self._started()
+        self.line = self._stack.enter_context(Relay(self.running.url))
+
+    def _started(self) -> ServiceProcess:
+        settings = {"PROTOSLICE_SPACE_WATERMARK_BYTES": "0", "PROTOSLICE_MAX_UPLOAD": "8GiB"}
+        return self._stack.enter_context(service_process("--storage", self._storage, settings=settings))
+
+    def kill(self) -> None:
+        """Kill the service as a power cut does."""
+        self.running.running.kill()
+        self.running.running.wait()
+
+    def start(self) -> None:
+        """Start another one, to which the line leads."""
+        self.running = self._started()
+        self.line.lead_to(self.running.url)
+
+    def close(self) -> None:
+        """End all."""
+        self._stack.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Iterator[Services]:
+    services = Services(tmp_path / "storage")
+    yield services
+    services.close()
+
+
+@pytest.fixture
+def context(browser: Browser, services: Services) -> Iterator[BrowserContext]:
+    with window(browser, services.line.url, may_say=LOST) as context:
+        yield context
+
+
+def noise(path: Path, size: int) -> str:
+    """Write `size` random bytes; their SHA-256."""
+    digest, source = hashlib.sha256(), random.Random(str(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        for at in range(0, size, MIB):
+            piece = source.randbytes(min(MIB, size - at))
+            digest.update(piece)
+            file.write(piece)
+    return digest.hexdigest()
+
+
+def stored(page: Page, services: Services) -> dict[str, str]:
+    """SHA-256 by path of the store that the page came to, of the bytes that it gives."""
+    page.wait_for_url("**/m/*", timeout=PATIENCE)
+    store = page.url.rpartition("/")[2]
+    found = {}
+    files = httpx.get(f"{services.running.url}/v1/stores/{store}").json()["files"]
+    for path in (each["path"] for each in files):
+        digest = hashlib.sha256()
+        with httpx.stream("GET", f"{services.running.url}/v1/stores/{store}/files/{path}", timeout=60) as answer:
+            for piece in answer.iter_raw():
+                digest.update(piece)
+        found[path] = digest.hexdigest()
+    return found
+
+
+def test_a_file_goes_on_after_the_tab_was_closed_and_the_service_killed(
+    context: BrowserContext, services: Services, tmp_path: Path
+) -> None:
+    path = tmp_path / "größe שלום <img src=x>.bin"
+    digest = noise(path, SIZE)
+    page = opened(context, "/")
+    services.line.begin(up=SIZE * 0.6, holds=True)
+    page.get_by_label("Files to upload").set_input_files(path)
+    assert services.line.reached.wait(PATIENCE / 1000)
+    page.close()
+    services.line.begin()
+
+    page = opened(context, "/")
+    row = page.get_by_label("Upload", exact=True)
+    expect(row).to_contain_text(path.name)
+    expect(row).to_contain_text("Drop or choose the same file again to go on.")
+    expect(row.get_by_role("status")).to_have_text("not finished")
+    assert float(page.get_by_role("progressbar").get_attribute("value") or 0) > SIZE * 0.5
+    assert violations(context, page) == "[]"
+    services.line.begin(up=SIZE * 0.2, holds=True)
+    page.get_by_label("Files to upload").set_input_files(path)
+    assert services.line.reached.wait(PATIENCE / 1000)
+    services.kill()
+    services.line.begin()
+    expect(row.get_by_role("status")).to_have_text("waiting for the service", timeout=PATIENCE)
+    services.start()
+    assert stored(page, services) == {path.name: digest}
+    assert services.line.passed["up"] < SIZE * 0.5, "what the service had is not sent again"
+    page.goto("/")
+    expect(page.get_by_role("progressbar")).to_have_count(0)
+
+
+def test_a_folder_goes_on_and_its_finished_files_are_not_sent_again(
+    context: BrowserContext, services: Services, tmp_path: Path
+) -> None:
+    folder = tmp_path / "checkpoint"
+    digests = {f"part-{n:02}/data": noise(folder / f"part-{n:02}" / "data", 2 * MIB) for n in range(8)}
+    digests |= {"README.md": noise(folder / "README.md", 20), "empty": noise(folder / "empty", 0)}
+    page = opened(context, "/")
+    services.line.begin(up=11 * MIB, holds=True)
+    drop(context, page, folder)
+    assert services.line.reached.wait(30)
+    page.close()
+    services.line.begin()
+
+    page = opened(context, "/")
+    expect(page.get_by_label("Upload", exact=True)).to_contain_text("checkpoint")
+    page.get_by_label("Folder to upload").set_input_files(folder)
+    assert stored(page, services) == digests
+    assert services.line.passed["up"] < 6.5 * MIB
+
+
+def drop(context: BrowserContext, page: Page, path: Path) -> None:
+    """Drop a file or a folder on the page as a person does."""
+    session = context.new_cdp_session(page)
+    for kind in ("dragEnter", "dragOver", "drop"):
+        data = {"items": [], "files": [str(path)], "dragOperationsMask": 1}
+        session.send("Input.dispatchDragEvent", {"type": kind, "x": 300, "y": 300, "data": data})
+
+
+def test_a_file_that_the_browser_still_has_goes_on_by_a_click(context: BrowserContext, services: Services) -> None:
+    page = opened(context, "/")
+    services.line.begin(up=3 * MIB, holds=True)
+    page.evaluate(DROPS, ["kept.bin", 5 * MIB])
+    assert services.line.reached.wait(30)
+    page.close()
+    services.line.begin()
+
+    page = opened(context, "/")
+    page.get_by_role("button", name="Go on").click()
+    assert stored(page, services) == {"kept.bin": hashlib.sha256(b"\7" * 5 * MIB).hexdigest()}
+    assert services.line.passed["up"] < 2.5 * MIB
+
+
+def test_another_file_of_the_same_name_is_sent_anew(
+    context: BrowserContext, services: Services, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.bin"
+    noise(path, 4 * MIB)
+    page = opened(context, "/")
+    services.line.begin(up=2 * MIB, holds=True)
+    page.get_by_label("Files to upload").set_input_files(path)
+    assert services.line.reached.wait(30)
+    page.close()
+    services.line.begin()
+    path.write_bytes(b"changed" * MIB)
+
+    page = opened(context, "/")
+    page.get_by_label("Files to upload").set_input_files(path)
+    assert stored(page, services) == {"model.bin": hashlib.sha256(path.read_bytes()).hexdigest()}
+    page.goto("/")
+    page.get_by_role("button", name="Forget").click()
+    page.reload()
+    page.wait_for_load_state("networkidle")
+    expect(page.get_by_role("progressbar")).to_have_count(0)
+
+
+def test_an_upload_is_paused_and_goes_on_by_keys(context: BrowserContext, services: Services, tmp_path: Path) -> None:
+    path = tmp_path / "model.bin"
+    digest = noise(path, 4 * MIB)
+    page = opened(context, "/")
+    services.line.begin(up=2 * MIB, holds=True)
+    page.get_by_label("Files to upload").set_input_files(path)
+    assert services.line.reached.wait(30)
+    page.get_by_role("button", name="Pause").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Upload", exact=True).get_by_role("status")).to_have_text("paused")
+    services.line.begin()
+    page.get_by_role("button", name="Go on").focus()
+    page.keyboard.press("Enter")
+    assert stored(page, services) == {"model.bin": digest}
+    assert services.line.passed["up"] < 2.5 * MIB
+
+
+def test_a_folder_of_many_files_goes_in_one_request(
+    context: BrowserContext, services: Services, tmp_path: Path
+) -> None:
+    digests = {f"{n:03}": noise(tmp_path / "many" / f"{n:03}", n) for n in range(201)}
+    page = opened(context, "/")
+    page.get_by_label("Folder to upload").set_input_files(tmp_path / "many")
+    assert stored(page, services) == digests

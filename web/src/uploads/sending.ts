@@ -1,0 +1,198 @@
+/** Sending of batches: each file in a resumable upload of its own (tus), then one store of them all. */
+
+import { Failure, getJson, type Store } from "../api";
+import type { Chosen, Dropped } from "./dropped";
+import { batchOf, forget, isSame, note, partsOf, unfinished, type Batch, type Part } from "./journal";
+
+/** `left` is an upload of a page that was closed; `waiting` one whose service does not answer. */
+export type State = "left" | "elsewhere" | "sending" | "waiting" | "paused" | "making" | "failed";
+
+const AT_ONCE = 3;
+/** Files up to this many bytes go with the request that begins their upload. */
+const SMALL = 1 << 20;
+/** Files that are uploaded one by one: the service keeps a limited number of open uploads of a client. */
+export const MOST = 200;
+const ATTEMPTS = [0, 500, 1000, 2000, 4000, ...Array<number>(80).fill(8000)];
+const PASSING = new Set([408, 409, 423, 429, 500, 502, 503, 504]);
+
+class Stopped extends Error {}
+
+/** A batch on its way. `change` is called whenever there is something new to show. */
+export class Sending {
+  state: State = "left";
+  sent = 0;
+  error: Error | null = null;
+  /** When the bytes `from` were there. */
+  since = 0;
+  from = 0;
+  private files: Dropped[] = [];
+  private readonly at = new Map<string, number>();
+  private readonly stops = new Set<(reason: Error) => void>();
+  private halted: Error | null = null;
+
+  constructor(readonly batch: Batch, private readonly change: () => void) {}
+
+  /** Send what is not there yet; the id of the store, or null when it was stopped or failed. */
+  async send(files: Dropped[] = this.files): Promise<string | null> {
+    Object.assign(this, { files, halted: null });
+    this.show("sending", null);
+    try {
+      return await alone(this.batch.id, () => this.whole());
+    } catch (error) {
+      if (!(error instanceof Stopped)) this.show("failed", error as Error);
+      return null;
+    }
+  }
+
+  /** Stop; a part that is under way stays with the service, as far as it has come. */
+  pause(): void {
+    this.halt(new Stopped());
+    this.show("paused", null);
+  }
+
+  /** Stop for good, and have the service forget what it has. */
+  async drop(): Promise<void> {
+    this.pause();
+    const parts = await partsOf(this.batch.id);
+    await forget(this.batch.id);
+    for (const { url } of parts) fetch(url, { method: "DELETE", headers: { "tus-resumable": "1.0.0" }, keepalive: true }).catch(() => null);
+  }
+
+  /** Ask the service how far an upload of a page before has come. */
+  async look(): Promise<void> {
+    const parts = await partsOf(this.batch.id);
+    const asked = await alone(this.batch.id, () => Promise.all(parts.map(async ({ whole, size, url }) =>
+      (whole ? size : (await getJson<{ offset: number }>(url).catch(() => ({ offset: 0 }))).offset)))).catch(() => null);
+    if (asked === null) return this.show("elsewhere", null);
+    this.sent = asked.reduce((sum, size) => sum + size, 0);
+    this.change();
+  }
+
+  private halt(reason: Error): void {
+    this.halted = reason;
+    for (const stop of [...this.stops]) stop(reason);
+  }
+
+  private show(state: State, error: Error | null): void {
+    Object.assign(this, { state, error, since: 0 });
+    this.change();
+  }
+
+  private progress(path: string, sent: number): void {
+    this.at.set(path, sent);
+    this.sent = [...this.at.values()].reduce((sum, size) => sum + size, 0);
+    if (this.state === "waiting") this.state = "sending";
+    if (!this.since) Object.assign(this, { since: Date.now(), from: this.sent });
+    this.change();
+  }
+
+  private async whole(): Promise<string> {
+    const known = new Map((await partsOf(this.batch.id)).map((part) => [part.path, part]));
+    const uploads: Record<string, string> = {};
+    const left = (this.files.length > MOST ? [] : this.files).values();
+    this.at.clear();
+    const sendSome = async () => {
+      for (const each of left) uploads[each.path] = await this.part(each, known.get(each.path));
+    };
+    // One that fails stops the others.
+    await Promise.all(Array.from({ length: AT_ONCE }, () => sendSome().catch((error: Error) => {
+      this.halt(error);
+      throw error;
+    })));
+    this.show("making", null);
+    const store = this.files.length > MOST ? await asForm(this.files) : await assembled(uploads);
+    await forget(this.batch.id);
+    return store;
+  }
+
+  /** The URL of the upload that has the whole file, once it has. */
+  private async part(each: Dropped, known: Part | undefined): Promise<string> {
+    const { Upload } = await import("tus-js-client");
+    const { path, file } = each;
+    const noted = (url: string | null, whole: boolean) =>
+      note({ batch: this.batch.id, path, size: file.size, modified: file.lastModified, url: pathOf(url), whole });
+    if (this.halted) throw this.halted;
+    return new Promise<string>((take, fail) => {
+      const upload = new Upload(file, {
+        endpoint: "/v1/uploads",
+        uploadUrl: isSame(known, each) ? known!.url : null,
+        headers: { "upload-concat": "partial" },
+        metadata: { filename: path },
+        uploadDataDuringCreation: file.size <= SMALL,
+        retryDelays: ATTEMPTS,
+        storeFingerprintForResuming: false,
+        onUploadUrlAvailable: () => void noted(upload.url, false),
+        onProgress: (sent) => this.progress(path, sent),
+        onShouldRetry: (error) => this.retried(error.originalResponse?.getStatus() ?? 0, file, stop),
+        // An upload that cannot be asked about now is not begun anew, as one that is gone is.
+        onAfterResponse: (request, answer) => { if (request.getMethod() === "HEAD" && PASSING.has(answer.getStatus())) throw new Error(`the service answered ${answer.getStatus()}`); },
+        onError: (error) => stop(problemOf(error)),
+        onSuccess: () => { this.stops.delete(stop); this.progress(path, file.size); void noted(upload.url, true).then(() => take(pathOf(upload.url))); },
+      });
+      const stop = (reason: Error) => { this.stops.delete(stop); void upload.abort(); fail(reason); };
+      this.stops.add(stop);
+      upload.start();
+    });
+  }
+
+  /** True when a request is to be made again; a file that changed on the disk is told instead. */
+  private retried(status: number, file: File, stop: (reason: Error) => void): boolean {
+    if (status && !PASSING.has(status)) return false;
+    file.slice(0, 1).arrayBuffer().catch(() => stop(new Error(`${file.name} was changed or moved on the disk: drop it here again`)));
+    this.show("waiting", null);
+    return true;
+  }
+}
+
+/** Uploads that the browser knows of from pages before. */
+export const remembered = async (change: () => void): Promise<Sending[]> => (await unfinished()).map((batch) => new Sending(batch, change));
+
+/** A new sending, or the one before of the same files. */
+export async function sendingOf(chosen: Chosen, before: readonly Sending[], change: () => void): Promise<Sending> {
+  const batch = await batchOf(chosen);
+  return before.find((each) => each.batch.id === batch.id) ?? new Sending(batch, change);
+}
+
+/** The result of `work` while no other window sends the same; browsers without locks do not look. */
+function alone<T>(id: string, work: () => Promise<T>): Promise<T> {
+  if (!navigator.locks) return work();
+  return navigator.locks.request(`upload ${id}`, { ifAvailable: true }, (lock) => {
+    if (lock === null) throw new Error("another window is sending this");
+    return work();
+  }) as Promise<T>;
+}
+
+const assembled = (uploads: Record<string, string>): Promise<string> =>
+  made("/v1/stores/assemble", JSON.stringify({ uploads }), { "content-type": "application/json" });
+
+/** A store of several files in one form, which does not go on after a break. */
+function asForm(files: readonly Dropped[]): Promise<string> {
+  const form = new FormData();
+  for (const { path, file } of files) form.append("file", file, path);
+  return made("/v1/stores", form, {});
+}
+
+/** The id of the store that a request makes; one that makes the same again is told the same. */
+async function made(place: string, body: BodyInit, headers: Record<string, string>): Promise<string> {
+  for (const wait of [...ATTEMPTS.slice(1), -1]) {
+    const answer = await fetch(place, { method: "POST", headers, body }).catch(() => null);
+    const told = await answer?.json().catch(() => null) as Partial<Store> & { detail?: string } | null | undefined;
+    if (answer?.ok && told?.id) return told.id;
+    if (wait < 0 || (answer && !PASSING.has(answer.status))) throw new Failure(answer?.status ?? 0, told?.detail ?? "the service does not answer");
+    await new Promise((done) => setTimeout(done, wait));
+  }
+  throw new Failure(0, "the service does not answer");
+}
+
+const pathOf = (url: string | null): string => new URL(url ?? "", location.href).pathname;
+
+/** What the service says of a failure, which tus-js-client wraps. */
+function problemOf(error: Error & { originalResponse?: { getBody(): string; getStatus(): number } | null }): Error {
+  const answer = error.originalResponse;
+  if (!answer) return error;
+  try {
+    return new Failure(answer.getStatus(), (JSON.parse(answer.getBody()) as { detail: string }).detail);
+  } catch {
+    return new Failure(answer.getStatus(), `the service answered ${answer.getStatus()}`);
+  }
+}
