@@ -1,13 +1,14 @@
 /** What changed between two versions: a treemap of where, and a table of what. */
 
-import { useMemo } from "preact/hooks";
-import { getJson, view, type Delta, type Diff, type Difference, type Node, type Store } from "../api";
+import { useEffect, useMemo } from "preact/hooks";
+import { getJson, url, view, type Delta, type Diff, type Difference, type Node, type Page, type Store } from "../api";
 import { bytes, figure, many, percent, rough, whole } from "../format";
 import { cellOf } from "../groups";
 import { Await, Trouble, useJson, useLoaded, type Loaded } from "../loading";
 import { Rows, type Column } from "../parts/rows";
 import { Treemap, type Cell, type Mark } from "../parts/treemap";
-import { diffPlace, useParameter } from "../place";
+import { diffPlace, go, useParameter } from "../place";
+import { byAge, familyOf } from "../versions";
 
 const SIGNS: Record<Difference["change"], string> = { added: "+", removed: "−", changed: "±", renamed: "→", reordered: "⇅" };
 const MOST = 10_000;
@@ -15,6 +16,22 @@ const SAMPLE = 1 << 20;
 
 export function DiffView({ names }: { names: string }) {
   const [before = "", after = ""] = names.split("...");
+  return before ? <Between names={names} before={before} after={after} /> : <SinceBefore after={after} />;
+}
+
+/** Goes on to the difference from the version before `after`: of the stores of its name, the newest that is older. */
+function SinceBefore({ after }: { after: string }) {
+  const found = useLoaded<string>(after, async (signal) => {
+    const name = `${familyOf(after)}:`;
+    const [store, page] = await Promise.all([getJson<Store>(view(after, []), signal), getJson<Page<Store>>(url(["v1", "stores"], { tag: name, limit: 1000 }), signal)]);
+    const [older] = page.items.filter((each) => each.id !== store.id && byAge(each, store) > 0).sort(byAge);
+    return older?.tags.find((tag) => tag.startsWith(name)) ?? older?.id ?? "";
+  });
+  useEffect(() => { if (found.value) go(diffPlace(found.value, after), true); }, [found.value]);
+  return <Await of={found}>{(older) => older ? null : <p class="empty"><Named name={after} /> is the first version of its name: there is nothing before it.</p>}</Await>;
+}
+
+function Between({ names, before, after }: { names: string; before: string; after: string }) {
   const found = useLoaded<Diff>(names, (signal) => allOf(before, after, signal));
   return (
     <>

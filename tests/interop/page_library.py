@@ -1,0 +1,86 @@
+"""The library of the page in a browser: versions, differences, search and pages: `make browser`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from onnx import helper
+from playwright.sync_api import Browser, BrowserContext, expect
+from tests.support.browser import SCREENS, chromium, opened, violations, window
+from tests.support.process import ServiceProcess, service_process
+
+NUMBER = 55
+"""Stores beside those with versions: more than a page has."""
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """A service with three versions of a model, two of which are of one type, and many other stores."""
+    settings = {"PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
+    with service_process("--storage", tmp_path_factory.mktemp("storage").as_uri(), settings=settings) as running:
+        graph = [helper.make_graph([], f"version {n}", [], []) for n in (2, 3)]
+        models = [helper.make_model(each).SerializeToString() for each in graph]
+        for number in range(NUMBER):
+            _put(running, f"n.txt&tag=notes-{number:02}", f"{number}".encode())
+        _put(running, "m.bin&tag=model:1", b"first version")
+        _put(running, "m.onnx&tag=model:2&tag=proven", models[0])
+        _put(running, "m.onnx&tag=model:3", models[1])
+        yield running
+
+
+def _put(service: ServiceProcess, query: str, content: bytes) -> None:
+    httpx.put(f"{service.url}/v1/stores?filename={query}", content=content, timeout=60).raise_for_status()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(params=SCREENS)
+def context(browser: Browser, service: ServiceProcess, request: pytest.FixtureRequest) -> Iterator[BrowserContext]:
+    """A window of each size."""
+    with window(browser, service.url, request.param) as context:
+        yield context
+
+
+def test_versions_stand_together_and_a_click_tells_what_changed(context: BrowserContext) -> None:
+    page = opened(context, "/")
+    card = page.locator(".cards li").first
+    expect(card.get_by_role("link").first).to_contain_text("model3onnx.ModelProto")
+    expect(card.get_by_role("link")).to_have_text([re.compile("^model3"), "what changed since 2", "2", "proven", "1"])
+    card.get_by_role("link", name="what changed").click()
+    expect(page).to_have_url(re.compile(r"/diff/model%3A2\.\.\.model%3A3$"))
+    expect(page.get_by_role("list", name="Numbers of changes")).to_contain_text("part")
+
+
+def test_a_version_before_that_the_list_does_not_show_is_found(context: BrowserContext) -> None:
+    page = opened(context, "/?tag=model:2")
+    page.get_by_role("link", name="what changed before it?").click()
+    expect(page).to_have_url(re.compile(r"/diff/model%3A1\.\.\.model%3A2$"))
+    page.goto("/diff/...model%3A1")
+    expect(page.locator("main")).to_have_text("model:1 is the first version of its name: there is nothing before it.")
+
+
+def test_stores_are_searched_filtered_and_paged(context: BrowserContext) -> None:
+    page = opened(context, "/")
+    cards = page.locator(".cards li")
+    expect(cards).to_have_count(48)  # a page of 50, of which three are one name
+    page.get_by_role("button", name="More").click()
+    expect(cards).to_have_count(NUMBER + 1)
+    expect(page.get_by_role("button", name="More")).to_have_count(0)
+    page.get_by_role("combobox", name="Type").select_option("onnx.ModelProto")
+    expect(cards).to_have_count(1)
+    expect(cards.first).not_to_contain_text("what changed since 1")
+    page.get_by_role("combobox", name="Type").select_option("")
+    page.get_by_role("searchbox").press_sequentially("notes-5")
+    expect(page).to_have_url(re.compile(r"\?tag=notes-5$"))
+    expect(cards).to_have_count(NUMBER - 50)
+    expect(cards.first).to_contain_text("1 file")
+    assert violations(context, page) == "[]"
+    page.get_by_role("searchbox").fill("nothing")
+    expect(page.locator("main")).to_contain_text("Nothing here with these filters")
