@@ -41,6 +41,14 @@ export interface GraphEdge { source: string; target: string; value: string; inpu
 /** True for models whose type may have graphs. */
 export const hasGraph = (store: Store): boolean => /^(onnx|tensorflow|paddle\.framework\.proto|xla)\./.test(store.type ?? "");
 
+/** Names under which streams of records are known, shards of them too. */
+const STREAM = /\.(tfrecords?|riegeli|array_?record|delimited)(\.gz|\.zlib)?(-\d+-of-\d+)?$/i;
+export const isStream = (path: string): boolean => STREAM.test(path);
+
+/** True for stores with a stream of records: found by its bytes, as `why` tells then, or known by its name. */
+export const hasRecords = ({ why, files }: Store): boolean =>
+  why?.includes(" are read at /records") || files.some(({ path }) => isStream(path));
+
 /** A part of a graph: the nodes around one, or some to begin with. */
 export interface Neighbourhood {
   graphs: { path: string; name: string; nodes: number }[]; graph_count: number; graph: string; around: string | null;

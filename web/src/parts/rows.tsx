@@ -14,6 +14,9 @@ interface Given<T> {
   onEnd?: () => void;
 }
 
+/** Gives the table the focus, which a drawer beside it had. */
+export const focusRows = (): void => document.querySelector<HTMLElement>(".rows")?.focus();
+
 const HEIGHT = 33;
 const SPARE = 8;
 

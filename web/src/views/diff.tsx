@@ -5,10 +5,11 @@ import { getJson, url, view, type Delta, type Diff, type Difference, type Node, 
 import { bytes, figure, many, percent, rough, whole } from "../format";
 import { cellOf } from "../groups";
 import { Await, Trouble, useJson, useLoaded, type Loaded } from "../loading";
-import { Rows, type Column } from "../parts/rows";
+import { focusRows, Rows, type Column } from "../parts/rows";
 import { Treemap, type Cell, type Mark } from "../parts/treemap";
 import { diffPlace, go, useParameter } from "../place";
 import { byAge, familyOf } from "../versions";
+import { Part } from "./part";
 
 const SIGNS: Record<Difference["change"], string> = { added: "+", removed: "−", changed: "±", renamed: "→", reordered: "⇅" };
 const MOST = 10_000;
@@ -69,6 +70,7 @@ function Shown({ diff }: { diff: Diff }) {
   const rows = diff.items;
   const columns = useMemo(() => columnsOf(diff), [diff]);
   const row = rows.find((each) => keyOf(each) === chosen);
+  const close = () => { setChosen(""); focusRows(); };
   if (diff.equal) return <p class="empty">Nothing: both are the same, byte for byte.</p>;
   return (
     <div class="changes">
@@ -79,17 +81,22 @@ function Shown({ diff }: { diff: Diff }) {
       </ul>
       <p class="soft">{diff.read ? `${bytes(diff.read)} were read to compare them` : "Nothing was read to compare them"}; digests told the rest.</p>
       {store.value?.root && <Where diff={diff} chosen={row ?? null} onChoose={setChosen} />}
+      {row?.what === "part" && <Part key={chosen} diff={diff} row={row} onClose={close} />}
       <div class={row?.what === "tensor" ? "both drawn" : ""}>
         <Rows rows={rows} columns={columns} label="Changes" keyOf={keyOf} chosen={chosen} sort="" onSort={() => undefined}
           onChoose={(each) => setChosen(keyOf(each), true)} />
-        {row?.what === "tensor" && <Drawer key={chosen} diff={diff} row={row} onClose={() => setChosen("")} />}
+        {row?.what === "tensor" && <Drawer key={chosen} diff={diff} row={row} onClose={close} />}
       </div>
     </div>
   );
 }
 
 const keyOf = (each: Difference): string => `${each.what} ${each.path}`;
-const placeOf = (each: Difference): string => (each.what === "file" ? "" : each.address.replace(/^path:/, ""));
+/** The path in the second version; empty for what is not in it. */
+const placeOf = (each: Difference): string => (each.what === "file" || each.change === "removed" ? "" : each.address.replace(/^path:/, ""));
+/** Of what a row tells beyond its place: its own words, and the place before where that was another. */
+const toldOf = (each: Difference): string =>
+  [each.detail, each.what === "part" && each.was && each.was !== each.address ? `was ${each.was}` : ""].filter(Boolean).join("; ");
 const comparable = (each: Difference): boolean =>
   each.what === "tensor" && (each.change === "renamed" || (each.change === "changed" && !each.detail));
 
@@ -100,7 +107,7 @@ function columnsOf(diff: Diff): Column<Difference>[] {
   return [
     { name: "change", title: "Change", show: (each) => <span class={`is-${each.change}`}><b aria-hidden="true">{SIGNS[each.change]}</b> {each.change}</span> },
     { name: "what", title: "What", show: (each) => each.what },
-    { name: "name", title: "Where", show: (each) => <span title={each.path}>{each.path || "(the root)"}{each.detail && <span class="soft"> {each.detail}</span>}</span> },
+    { name: "name", title: "Where", show: (each) => <span title={each.path}>{each.path || "(the root)"}<span class="soft"> {toldOf(each)}</span></span> },
     { name: "before", title: "Before", right: true, show: (each) => size(each.before) },
     { name: "after", title: "After", right: true, show: (each) => size(each.after) },
     { name: "max", title: "max |Δ|", right: true, show: (each) => delta(each, (found) => rough(found.max)) },

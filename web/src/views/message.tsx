@@ -1,12 +1,13 @@
 /** A message as text or JSON, without its large fields. */
 
 import { useState } from "preact/hooks";
-import { Failure, get, view, type Store } from "../api";
+import { view, type Store } from "../api";
 import { Await, useLoaded } from "../loading";
 import { useParameter } from "../place";
+import { readable } from "../texts";
 
 const FORMS = { "text/plain": "Text", "application/json": "JSON" } as const;
-/** Characters that are shown: more would make the page slow, and are a download away. */
+/** Bytes that are shown: more would make the page slow, and are a download away. */
 const SHOWN = 200_000;
 
 export function Message({ store }: { store: Store }) {
@@ -14,15 +15,7 @@ export function Message({ store }: { store: Store }) {
   const [typed, setTyped] = useState(path);
   const [form, setForm] = useState<keyof typeof FORMS>("text/plain");
   const place = view(store.id, ["merge"], { path, omit_larger_than: "1KiB" });
-  const text = useLoaded(`${form} ${place}`, async (signal) => {
-    try {
-      const shown = await (await get(place, signal, form)).text();
-      return form === "application/json" ? JSON.stringify(JSON.parse(shown), null, 2) : shown;
-    } catch (error) {
-      if (!(error instanceof Failure) || error.status !== 406) throw error;
-      return await (await get(place, signal, "*/*")).text();
-    }
-  });
+  const text = useLoaded(`${form} ${place}`, (signal) => readable(place, view(store.id, ["merge"], { path }), form, SHOWN, signal));
   return (
     <>
       <form class="path" onSubmit={(event) => { event.preventDefault(); setPath(typed.trim(), true); }}>
@@ -36,8 +29,8 @@ export function Message({ store }: { store: Store }) {
       <Await of={text}>
         {(shown) => (
           <>
-            <pre class="message" tabIndex={0} dir="auto" aria-label="The message">{shown.slice(0, SHOWN)}</pre>
-            {shown.length > SHOWN && <p class="soft">The first {SHOWN} characters; <a href={place} download>download</a> for all.</p>}
+            <pre class="message" tabIndex={0} dir="auto" aria-label="The message">{shown.text}</pre>
+            {!shown.whole && <p class="soft">This is the beginning; <a href={place} download>download</a> for all.</p>}
           </>
         )}
       </Await>

@@ -1,6 +1,6 @@
 /** A model: its head, and one of the ways to look at it. */
 
-import { getJson, hasGraph, url, view, type Page, type Store, type Summary } from "../api";
+import { getJson, hasGraph, hasRecords, url, view, type Page, type Store, type Summary } from "../api";
 import { ago, bytes, count, many, percent } from "../format";
 import { lazily } from "../lazily";
 import { Await, useJson, useLoaded } from "../loading";
@@ -23,7 +23,7 @@ export function Model({ store: ref, tab }: { store: string; tab: string }) {
 
 function Shown({ store, name, tab }: { store: Store; name: string; tab: string }) {
   const tabs = (Object.keys(TABS) as Tab[]).filter((each) =>
-    each === "files" || (each === "records" ? !store.chunks || tab === "records" : store.root !== null && (each !== "graph" || hasGraph(store))));
+    each === "files" || (each === "records" ? hasRecords(store) || tab === "records" : store.root !== null && (each !== "graph" || hasGraph(store))));
   const chosen = tabs.find((each) => each === tab) ?? (store.chunks ? "bytes" : store.root ? "tensors" : "files");
   const place = (each: Tab) => `/m/${encodeURIComponent(name)}/${each}`;
   const key = (event: KeyboardEvent) => {

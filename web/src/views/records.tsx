@@ -1,15 +1,18 @@
 /** The records of a stream: a table of their numbers and sizes, and one of them as text or JSON. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Failure, get, view, type Node, type Page, type Records as Summary, type Store } from "../api";
+import { view, type Node, type Page, type Records as Summary, type Store } from "../api";
 import { bytes, whole } from "../format";
 import { Await, useJson, useLoaded } from "../loading";
-import { Rows, type Column } from "../parts/rows";
+import { focusRows, Rows, type Column } from "../parts/rows";
 import { useParameter } from "../place";
+import { hexOf, lengthOf, readable, type Text } from "../texts";
 
 const PAGE = 200;
-/** Bytes shown of a record whose type is unknown. */
-const RAW = 1024;
+/** Bytes of text shown of a record: more would make the page slow, and are a download away. */
+const MOST = 200_000;
+/** Bytes of a record without its large fields above which no text is asked for: the service takes seconds to make it. */
+const LARGE = 4 << 20;
 const FORMS = { "text/plain": "Text", "application/json": "JSON" } as const;
 type Form = keyof typeof FORMS;
 
@@ -65,7 +68,7 @@ function Shown({ store, stream }: { store: Store; stream: Summary }) {
               sort="" onSort={() => undefined} onChoose={(row) => setChosen(numberOf(row), true)} />
           )}
         </Await>
-        {chosen && <Drawer key={chosen} store={store} stream={stream} number={chosen} onClose={() => setChosen("")} />}
+        {chosen && page.value && <Drawer key={chosen} store={store} stream={stream} number={chosen} size={page.value.items.find((row) => numberOf(row) === chosen)?.size ?? LARGE + 1} onClose={() => { setChosen(""); focusRows(); }} />}
       </div>
     </>
   );
@@ -82,13 +85,16 @@ function columnsOf(items: readonly Node[]): Column<Node>[] {
   ];
 }
 
-function Drawer({ store, stream, number, onClose }: { store: Store; stream: Summary; number: string; onClose: () => void }) {
+function Drawer({ store, stream, number, size, onClose }: { store: Store; stream: Summary; number: string; size: number; onClose: () => void }) {
   const [form, setForm] = useState<Form>("text/plain");
   const box = useRef<HTMLElement>(null);
   useEffect(() => box.current?.focus(), []);
   const raw = view(store.id, ["records", number], { file: stream.file });
   const short = view(store.id, ["merge"], { file: stream.file, path: `records[${number}]`, omit_larger_than: "1KiB" });
-  const shown = useLoaded(`${form} ${short}`, (signal) => (stream.type === null ? hexOf(raw, signal) : textOf(short, form, raw, signal)));
+  const shown = useLoaded<Text>(`${form} ${short}`, async (signal) => {
+    const plain = stream.type === null || (size > LARGE && (await lengthOf(short, signal)) > LARGE);
+    return plain ? hexOf(raw, signal) : readable(short, raw, form, MOST, signal);
+  });
   return (
     <aside class="drawer" ref={box} tabIndex={-1} aria-label="Record" onKeyDown={(event) => { if (event.key === "Escape") onClose(); }}>
       <button type="button" class="plain close" aria-label="Close" onClick={onClose}>✕</button>
@@ -101,30 +107,15 @@ function Drawer({ store, stream, number, onClose }: { store: Store; stream: Summ
         )}
         <a class="tag" href={raw} download>as it is</a>
       </p>
-      <Await of={shown}>{(text) => <pre class="message" tabIndex={0} dir="auto" aria-label="The record">{text}</pre>}</Await>
-      <p class="soft">{stream.type === null ? `The first ${RAW} bytes at most.` : "Fields of more than 1 KiB are left out."}</p>
+      <Await of={shown}>
+        {({ text, whole }) => (
+          <>
+            <pre class="message" tabIndex={0} dir="auto" aria-label="The record">{text}</pre>
+            {!whole && <p class="warn">This is the beginning: the rest is not shown, "as it is" has all.</p>}
+          </>
+        )}
+      </Await>
+      {stream.type !== null && <p class="soft">Fields of more than 1 KiB are left out.</p>}
     </aside>
   );
-}
-
-async function textOf(place: string, form: Form, raw: string, signal: AbortSignal): Promise<string> {
-  try {
-    const text = await (await get(place, signal, form)).text();
-    return form === "application/json" ? JSON.stringify(JSON.parse(text), null, 2) : text;
-  } catch (error) {
-    // A type that a stream declares may be unknown to the service.
-    if (!(error instanceof Failure) || error.status !== 406) throw error;
-    return hexOf(raw, signal);
-  }
-}
-
-/** The first bytes of a record in rows of sixteen, read as a range. */
-async function hexOf(place: string, signal: AbortSignal): Promise<string> {
-  const answer = await get(place, signal, "*/*", { range: `bytes=0-${RAW - 1}` }).catch((error: unknown) => {
-    if (error instanceof Failure && error.status === 416) return null; // an empty record
-    throw error;
-  });
-  const found = answer ? new Uint8Array(await answer.arrayBuffer()) : new Uint8Array();
-  const rows = Array.from({ length: Math.ceil(found.length / 16) }, (_, n) => [...found.subarray(16 * n, 16 * n + 16)]);
-  return rows.map((row, n) => `${(16 * n).toString(16).padStart(4, "0")}  ${row.map((each) => each.toString(16).padStart(2, "0")).join(" ")}`).join("\n");
 }
