@@ -7,7 +7,8 @@ artifacts/<name>/tags/<tag>                      the digest that a tag points to
 artifacts/<name>/tagged/<digest>/<tag>           the tag pointed to this digest once; written before the tag
 artifacts/<name>/referrers/<digest>/<digest>     descriptor of a manifest whose subject is the first digest
 
-Nothing but tags is ever given another content, so that writers need no conditions; a tag goes to its last writer.
+Manifests and referrers are never given another content, and a tag goes to its last writer, so that these are written
+without conditions. A tag is removed, and the place of a blob moved, as they were read: what came meanwhile stays.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from protoslice.artifacts.faults import BlobUnknown, ManifestUnknown
 from protoslice.artifacts.manifests import StoredManifest
 from protoslice.artifacts.names import Digest, RepositoryName, check_tag
 from protoslice.concurrency.gather import each_concurrently, map_concurrently
-from protoslice.errors import IntegrityError, NotFound
+from protoslice.errors import Conflict, IntegrityError, NotFound
 from protoslice.repositories.model import COMMIT_DIGITS
 from protoslice.storage import ObjectKey, ObjectStat, Storage, quote, unquote
+from protoslice.stores.catalog.named_records import NamedRecords, is_removal_mark, is_removed
 from protoslice.stores.envelope import seal, unseal
 
 _ROOT = ObjectKey("artifacts")
@@ -48,18 +50,31 @@ class ArtifactRecords:
 
     async def blob(self, digest: Digest) -> StoredBlob:
         """The record of a blob; `BlobUnknown` when there is none."""
+        return (await self.blob_version(digest))[0]
+
+    async def blob_version(self, digest: Digest) -> tuple[StoredBlob, str]:
+        """The record of a blob and its entity tag; `BlobUnknown` when there is none."""
         try:
-            data = await self._read(self._key("blobs", digest.text), f"the record of the blob {digest.text}")
+            found = await self._storage.get(self._key("blobs", digest.text))
         except NotFound:
             raise BlobUnknown(f"the repository has no blob {digest.text}") from None
+        data = unseal(found.data, f"the record of the blob {digest.text}")
         try:
-            return StoredBlob(**json.loads(data))
+            return StoredBlob(**json.loads(data)), found.stat.etag
         except (ValueError, TypeError) as error:
             raise IntegrityError(f"the record of the blob {digest.text} does not parse") from error
 
     async def put_blob(self, digest: Digest, blob: StoredBlob) -> None:
         """Create or replace the record of a blob."""
-        await self._put(self._key("blobs", digest.text), asdict(blob))
+        await self._storage.put(self._key("blobs", digest.text), _sealed(asdict(blob)))
+
+    async def change_blob(self, digest: Digest, blob: StoredBlob, etag: str | None) -> None:
+        """Replace the record of a blob whose entity tag is `etag`, create it for None; `Conflict` for another."""
+        key, data = self._key("blobs", digest.text), _sealed(asdict(blob))
+        if etag is None:
+            await self._storage.put_if_absent(key, data)
+        else:
+            await self._storage.put(key, data, if_etag=etag)
 
     async def delete_blob(self, digest: Digest) -> None:
         """Remove the record of a blob; `BlobUnknown` when there is none."""
@@ -104,26 +119,39 @@ class ArtifactRecords:
 
     async def tag(self, tag: str) -> Digest:
         """The digest that a tag points to; `ManifestUnknown` when there is no such tag."""
+        return (await self._tag_version(tag))[0]
+
+    async def _tag_version(self, tag: str) -> tuple[Digest, str]:
+        """The digest that a tag points to, and the entity tag of its record."""
         try:
-            data = await self._read(self._key("tags", check_tag(tag)), f"the tag {tag}")
+            found = await self._storage.get(self._key("tags", check_tag(tag)))
         except NotFound:
-            raise ManifestUnknown(f"the repository has no tag {tag!r}") from None
-        return Digest(data.decode())
+            raise _no_tag(tag) from None
+        if is_removed(found.data):
+            raise _no_tag(tag)
+        return Digest(unseal(found.data, f"the tag {tag}").decode()), found.stat.etag
 
     async def put_tag(self, tag: str, digest: Digest) -> None:
         """Point a tag to a manifest."""
         await self._storage.put(self._key("tagged", digest.text, check_tag(tag)), b"")
         await self._storage.put(self._key("tags", tag), seal(digest.text.encode()))
 
-    async def delete_tag(self, tag: str) -> None:
-        """Remove a tag; no error when there is none."""
-        await self._storage.delete(self._key("tags", check_tag(tag)))
+    async def delete_tag(self, tag: str, etag: str | None = None) -> None:
+        """Remove a tag, with an `etag` only as it was; `ManifestUnknown` for none, or one that moved."""
+        key = self._key("tags", check_tag(tag))
+        try:
+            await NamedRecords(self._storage, self._folder / "tags", "tag").remove(key, etag)
+        except NotFound:
+            raise _no_tag(tag) from None
+        except Conflict:
+            raise ManifestUnknown(f"the tag {tag!r} points elsewhere by now") from None
 
     async def tags(self, *, limit: int, after: str | None) -> tuple[list[str], bool]:
         """A page of tags by name, and True when there are more."""
         folder = self._folder / "tags"
         page = await self._storage.list(folder, after=folder / quote(after) if after else None, limit=limit)
-        return [unquote(stat.key.segments[-1]) for stat in page.items], page.after is not None
+        there = [stat for stat in page.items if not is_removal_mark(stat)]
+        return [unquote(stat.key.segments[-1]) for stat in there], page.after is not None
 
     async def untag(self, digest: Digest) -> None:
         """Remove all tags that point to a manifest."""
@@ -131,15 +159,16 @@ class ArtifactRecords:
         async def remove(stat: ObjectStat) -> None:
             with suppress(ManifestUnknown):
                 tag = unquote(stat.key.segments[-1])
-                if await self.tag(tag) == digest:
-                    await self.delete_tag(tag)
+                points_to, etag = await self._tag_version(tag)
+                if points_to == digest:
+                    await self.delete_tag(tag, etag)  # another may have moved it meanwhile: that tag stays
             await self._storage.delete(stat.key)
 
         await each_concurrently(remove, self._storage.iterate(self._key("tagged", digest.text)))
 
     async def put_referrer(self, subject: Digest, digest: Digest, descriptor: dict[str, Any]) -> None:
         """Note that a manifest refers to `subject`."""
-        await self._put(self._key("referrers", subject.text, digest.text), descriptor)
+        await self._storage.put(self._key("referrers", subject.text, digest.text), _sealed(descriptor))
 
     async def delete_referrer(self, subject: Digest, digest: Digest) -> None:
         """Forget that a manifest refers to `subject`; no error when nothing was noted."""
@@ -172,11 +201,16 @@ class ArtifactRecords:
             key /= quote(name)
         return key
 
-    async def _put(self, key: ObjectKey, data: dict[str, Any]) -> None:
-        await self._storage.put(key, seal(json.dumps(data, separators=(",", ":")).encode()))
-
     async def _read(self, key: ObjectKey, what: str) -> bytes:
         return unseal((await self._storage.get(key)).data, what)
+
+
+def _no_tag(tag: str) -> ManifestUnknown:
+    return ManifestUnknown(f"the repository has no tag {tag!r}")
+
+
+def _sealed(data: dict[str, Any]) -> bytes:
+    return seal(json.dumps(data, separators=(",", ":")).encode())
 
 
 async def repository_names(storage: Storage, *, limit: int, after: str | None) -> tuple[list[str], bool]:

@@ -17,6 +17,7 @@ from protoslice.artifacts.faults import (
 from protoslice.artifacts.files import blob_path, paths_of
 from protoslice.artifacts.manifests import Descriptor, ManifestContent, StoredManifest, parse
 from protoslice.artifacts.names import Digest, RepositoryName, check_tag
+from protoslice.artifacts.places import BlobPlaces
 from protoslice.artifacts.records import ArtifactRecords, StoredBlob, repository_names
 from protoslice.concurrency.gather import in_turns
 from protoslice.errors import ChecksumMismatch, LimitExceeded, NotFound
@@ -35,6 +36,7 @@ class ArtifactRepository:
         self.name = name
         self._stores = stores
         self._records = ArtifactRecords(stores.storage, name)
+        self._places = BlobPlaces(stores, self._records)
 
     async def begin_upload(self, client: str = "") -> Upload:
         """Begin the upload of a blob, which counts for `client`."""
@@ -81,15 +83,13 @@ class ArtifactRepository:
         except ChecksumMismatch:
             await self._stores.uploads.remove(upload_id)
             raise DigestInvalid(f"the bytes sent do not have the digest {digest.text}: nothing was kept") from None
-        blob = StoredBlob(done.offset, upload=upload_id)
-        await self._records.put_blob(digest, blob)
-        return blob
+        return await self._places.keep(digest, StoredBlob(done.offset, upload=upload_id), fresh=True)
 
     async def _finished(self, upload_id: str, digest: Digest) -> StoredBlob:
         """The blob that an upload became, for a client that asks again since it got no answer."""
         with suppress(BlobUnknown):
             found = await self._records.blob(digest)
-            if found.upload == upload_id:
+            if found.upload in {upload_id, None}:  # bytes of a store have no upload (None)
                 return found
         raise UploadUnknown(f"the upload {upload_id} has ended")
 
@@ -99,19 +99,15 @@ class ArtifactRepository:
             found = await ArtifactRepository(self._stores, other).blob(digest)
         except BlobUnknown:
             return False
-        await self._records.put_blob(digest, found)
+        await self._places.keep(digest, found, fresh=False)
         return True
 
     async def blob(self, digest: Digest) -> StoredBlob:
         """The record of a blob; `BlobUnknown` when there is none, or nothing has its bytes any more."""
         found = await self._records.blob(digest)
-        with suppress(NotFound):
-            if found.store is not None:
-                await self._stores.files(found.store)
-                return found
-            if (await self._stores.uploads.get(found.upload or "")).is_whole:
-                return found
-        raise _gone(digest)
+        if not await self._places.is_there(found):
+            raise _gone(digest)
+        return found
 
     async def open_blob(self, digest: Digest) -> tuple[OpenStore, str]:
         """The store that holds a blob, opened, and the path there; made for a blob without one."""
@@ -161,7 +157,6 @@ class ArtifactRepository:
     async def delete_manifest(self, ref: str) -> None:
         """Remove a tag, or by its digest a manifest and all its tags; `ManifestUnknown` when there is none."""
         if ":" not in ref:
-            await self._records.tag(ref)
             await self._records.delete_tag(ref)
             return
         stored = await self._records.manifest(Digest(ref))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from tests.stores.simulation.artifacts import check_artifacts
 from tests.stores.simulation.clients import TAGS
 from tests.stores.simulation.cluster import Cluster, Machine
 from tests.stores.simulation.committing import check_history
@@ -33,6 +34,8 @@ async def check(cluster: Cluster, ledger: Ledger, *, grace: float, lifetime: flo
     await _at(cluster, fresh, lambda stores: check_history(ledger, stores))
     _check_creators(ledger)
     await _collect(cluster, fresh, grace, lifetime)
+    # All uploads have expired by now: what was pushed needs none.
+    await _at(cluster, fresh, lambda stores: check_artifacts(ledger, stores))
     await _check_leftovers(cluster, ledger)
 
 
@@ -195,7 +198,13 @@ def _unaccounted(
         last = key.rpartition("/")[2]
         if folder == "objects" and (last == "claim" or last.startswith("of-")):
             return rest.split("/")[0] in attempts | own and (last == "claim" or last[3:].split("-")[1] in stores)
-        if folder in {"drafts", "sealed", "repositories", "histories"}:  # no collection removes what clients wrote
+        if folder in {
+            "drafts",
+            "sealed",
+            "repositories",
+            "histories",
+            "artifacts",
+        }:  # no collection removes what clients wrote
             return True
         if key.startswith(("indexes/time/", "indexes/type/")):
             return last.partition("-")[2] in stores

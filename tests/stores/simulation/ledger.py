@@ -47,6 +47,11 @@ class Ledger:
         self.tags: dict[str, list[Deed]] = {}
         self.commits: list[str] = []
         """Places of commits that clients were told of."""
+        self.artifacts: dict[str, list[Entry]] = {}
+        """Manifests that were pushed, by repository; digests stand for stores."""
+        self.artifacts_deleted: dict[str, list[Entry]] = {}
+        """Manifests whose deletion began, by repository; none of them ends."""
+        self.artifact_tags: dict[tuple[str, str], list[Deed]] = {}
         self._moments = count(1)
 
     def moment(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
+from tests.stores.simulation.artifacts import REPOSITORIES, DropArtifact, PushArtifact, manifest_of
 from tests.stores.simulation.clients import TAGS, Action
 from tests.stores.simulation.committing import Push
 from tests.stores.simulation.contents import CONTENTS, FAMILY, Content
@@ -17,6 +18,8 @@ from tests.stores.simulation.sending import Commit, Recipe, Send
 from tests.stores.simulation.tagging import DropTag, Look, SetTag
 from tests.stores.simulation.uploading import Resumable
 from tests.stores.simulation.xorbs import PushXorbs
+
+from protoslice.artifacts import Digest
 
 LIFETIME_SECONDS = 6000.0
 GRACES = (0.0, 5.0, 100.0, 700.0, 2000.0)
@@ -198,6 +201,30 @@ def _pusher(random: Random, contents: list[Content], grace: float) -> list[Actio
     return [push() for _ in range(random.randint(1, 4))]
 
 
+def _registrar(random: Random, contents: list[Content], grace: float) -> list[Action]:
+    """Pushes artifacts to repositories that others push to, and deletes tags and manifests."""
+
+    def push() -> Action:
+        repository, tag = random.choice(REPOSITORIES), random.choice(TAGS)
+        wait = random.choice((0.0, random.random() / 5, _wait(random)))
+        if random.random() < 0.4:
+            ref = random.choice((tag, Digest.of(manifest_of(random.choice(contents))).text))
+            return DropArtifact(wait=wait, repository=repository, ref=ref)
+        return PushArtifact(
+            wait=wait,
+            repository=repository,
+            content=random.choice(contents),
+            tag=tag,
+            looks=random.random() < 0.5,
+            mounts=random.random() < 0.4,
+            streams=random.choice((0, 0, 1, 3)),
+            pause=random.choice((0.0, 0.0, 100.0, 2 * LIFETIME_SECONDS)) * random.random(),
+            lifetime=LIFETIME_SECONDS,
+        )
+
+    return [push() for _ in range(random.randint(2, 6))]
+
+
 def _collector(random: Random, contents: list[Content], grace: float) -> list[Action]:
     times, every = random.choice(((3, 1000.0), (6, 600.0), (20, 50.0)))
     return [Collect(wait=_wait(random), grace=grace, times=times, every=every * (0.5 + random.random()))]
@@ -211,6 +238,7 @@ PROFILES = {
     "told": (_teller, _teller, _teller, _collector, _remover),
     "drafts": (_drafter, _drafter, _drafter, _collector, _remover),
     "repositories": (_pusher, _pusher, _pusher, _collector),
+    "artifacts": (_registrar, _registrar, _registrar, _collector),
     "garbage": (_collector, _senders, _uploader, _copier),
 }
 """Kinds of clients that a history may be of."""

@@ -1,0 +1,53 @@
+"""Places of blobs: which of several that have the bytes of one a repository goes by."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from protoslice.artifacts.faults import BlobUnknown
+from protoslice.artifacts.names import Digest
+from protoslice.artifacts.records import ArtifactRecords, StoredBlob
+from protoslice.errors import Conflict, IntegrityError, NotFound, StorageUnavailable
+from protoslice.stores import Stores
+from protoslice.stores.catalog.named_records import TRIES
+
+
+class BlobPlaces:
+    """Places of the blobs of one repository."""
+
+    def __init__(self, stores: Stores, records: ArtifactRecords) -> None:
+        self._stores = stores
+        self._records = records
+
+    async def is_there(self, blob: StoredBlob) -> bool:
+        """True if the bytes of a blob are where its record says."""
+        with suppress(NotFound):
+            if blob.store is not None:
+                await self._stores.files(blob.store)
+                return True
+            return (await self._stores.uploads.get(blob.upload or "")).is_whole
+        return False
+
+    async def keep(self, digest: Digest, blob: StoredBlob, *, fresh: bool) -> StoredBlob:
+        """Note the place of a blob, and return the one that holds.
+
+        A place whose bytes are there stays if it is in a store, since uploads expire and manifests may name it
+        already; any such place stays unless `blob` is `fresh`. `StorageUnavailable` when others keep changing it.
+        """
+        for _ in range(TRIES):
+            try:
+                found, etag = await self._known(digest)
+            except IntegrityError:  # bytes that came again mend a damaged record
+                await self._records.put_blob(digest, blob)
+                return blob
+            if found is not None and (found.store is not None or not fresh) and await self.is_there(found):
+                return found
+            with suppress(Conflict, NotFound):
+                await self._records.change_blob(digest, blob, etag)
+                return blob
+        raise StorageUnavailable(f"the place of the blob {digest.text} keeps changing: send the blob again")
+
+    async def _known(self, digest: Digest) -> tuple[StoredBlob | None, str | None]:
+        with suppress(BlobUnknown):
+            return await self._records.blob_version(digest)
+        return None, None
