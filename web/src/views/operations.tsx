@@ -1,80 +1,139 @@
-/** For operators: what the service has been doing since it began, from its own metrics. */
+/** For operators: what the service does now, and has done since it began, from its own metrics. */
 
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../api";
-import { bytes, count } from "../format";
+import { ago, bytes, count, figure, percent, rough } from "../format";
 import { Trouble } from "../loading";
-
-interface Sample { name: string; labels: Record<string, string>; value: number }
+import { isError, isRefused, mean, parsed, rate, share, sum, type Keep, type Told } from "../metrics";
+import { Line } from "../parts/line";
 
 const EVERY = 5000;
+/** The second look comes soon: rates need two. */
+const SOON = 1000;
+/** Looks that are kept, five minutes. */
+const KEPT = 61;
 
 export function Operations() {
-  const [samples, set] = useState<Sample[] | null>(null);
+  const [told, set] = useState<readonly Told[]>([]);
   const [error, setError] = useState<Error | null>(null);
   useEffect(() => {
     const leaving = new AbortController();
-    const look = () => get("/metrics", leaving.signal, "text/plain").then(async (answer) => { set(parsed(await answer.text())); setError(null); })
-      .catch((problem: Error) => { if (!leaving.signal.aborted) setError(problem); });
-    void look();
-    const timer = setInterval(() => { if (!document.hidden) void look(); }, EVERY);
-    return () => { leaving.abort(); clearInterval(timer); };
+    let timer = 0;
+    const look = async (wait: number) => {
+      try {
+        if (!document.hidden) {
+          const samples = parsed(await (await get("/metrics", leaving.signal, "text/plain")).text());
+          set((before) => [...before, { at: Date.now(), samples }].slice(-KEPT));
+          setError(null);
+        }
+      } catch (problem) {
+        if (!leaving.signal.aborted) setError(problem as Error);
+      }
+      if (!leaving.signal.aborted) timer = setTimeout(() => void look(EVERY), wait);
+    };
+    void look(SOON);
+    return () => { leaving.abort(); clearTimeout(timer); };
   }, []);
   return (
     <>
       <h1>Operations</h1>
       {error && <Trouble error={error} />}
-      {samples && <Shown samples={samples} />}
+      {told.length > 0 && <Shown told={told} />}
     </>
   );
 }
 
-function Shown({ samples }: { samples: readonly Sample[] }) {
-  const sum = (name: string, keep: (sample: Sample) => boolean = () => true) =>
-    samples.filter((sample) => sample.name === name && keep(sample)).reduce((total, sample) => total + sample.value, 0);
-  const routes = new Map<string, { requests: number; errors: number; sent: number }>();
-  for (const { name, labels, value } of samples) {
-    const route = `${labels["method"] ?? ""} ${labels["route"] ?? ""}`;
-    const row = routes.get(route) ?? { requests: 0, errors: 0, sent: 0 };
-    if (name === "protoslice_requests_total") {
-      row.requests += value;
-      if ((labels["status"] ?? "") >= "500") row.errors += value;
-    } else if (name === "protoslice_sent_bytes_total") row.sent += value;
-    else continue;
-    routes.set(route, row);
-  }
-  const tiles: [string, string][] = [
-    ["requests", count(sum("protoslice_requests_total"))],
-    ["errors of ours", count(sum("protoslice_requests_total", ({ labels }) => (labels["status"] ?? "") >= "500"))],
-    ["sent", bytes(sum("protoslice_sent_bytes_total"))],
-    ["received", bytes(sum("protoslice_received_bytes_total"))],
-  ];
-  const rows = [...routes].sort(([, a], [, b]) => b.requests - a.requests);
+function Shown({ told }: { told: readonly Told[] }) {
+  const now = told.at(-1)!;
   return (
     <>
-      <dl class="figures tiles">{tiles.map(([what, value]) => <div key={what}><dt>{what}</dt><dd>{value}</dd></div>)}</dl>
-      <div class="scroll" tabIndex={0} role="region" aria-label="Requests by route">
-        <table>
-          <thead><tr><th scope="col">Route</th><th scope="col" class="n">Requests</th><th scope="col" class="n">5xx</th><th scope="col" class="n">Sent</th></tr></thead>
-          <tbody>
-            {rows.map(([route, row]) => (
-              <tr key={route}><td><code>{route}</code></td><td class="n">{count(row.requests)}</td><td class="n">{count(row.errors)}</td><td class="n">{bytes(row.sent)}</td></tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Traffic told={told} />
+      <div class="groups">{groupsOf(now, told.at(-2)).map(([title, rows]) => <Group key={title} title={title} rows={rows} />)}</div>
+      <Routes now={now} />
     </>
   );
 }
 
-/** The samples of Prometheus' text format. */
-export function parsed(text: string): Sample[] {
-  const found: Sample[] = [];
-  for (const line of text.split("\n")) {
-    const [, name, labels = "", value] = /^([a-z_:][\w:]*)(?:\{(.*)\})? (\S+)/i.exec(line) ?? [];
-    if (!name) continue;
-    const pairs = [...labels.matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)].map(([, key, text]) => [key, text]);
-    found.push({ name, labels: Object.fromEntries(pairs), value: Number(value) });
+const perSecond = (value: number | null, show: (value: number) => string): string => (value === null ? "…" : `${show(value)}/s`);
+const orNone = (value: number | null, show: (value: number) => string): string => (value === null ? "–" : show(value));
+const seconds = (value: number): string => (value < 1 ? `${rough(1000 * value)} ms` : `${rough(value)} s`);
+
+/** What goes on now, with the last five minutes as a line. */
+function Traffic({ told }: { told: readonly Told[] }) {
+  const rates = (name: string, keep?: Keep) => told.map((each, n) => rate(told[n - 1], each, name, keep)).slice(1);
+  const tiles: [string, (number | null)[], (value: number) => string][] = [
+    ["requests", rates("requests_total"), rough],
+    ["errors of ours", rates("requests_total", isError), rough],
+    ["sent", rates("sent_bytes_total"), bytes],
+    ["received", rates("received_bytes_total"), bytes],
+  ];
+  return (
+    <dl class="figures tiles">
+      {tiles.map(([what, values, show]) => (
+        <div key={what}><dt>{what}</dt><dd>{perSecond(values.at(-1) ?? null, show)}<Line values={values} label={`${what} a second, the last five minutes`} /></dd></div>
+      ))}
+    </dl>
+  );
+}
+
+type Row = [what: string, value: string];
+
+function groupsOf(now: Told, before: Told | undefined): [string, Row[]][] {
+  // A metric whose labels have not occurred yet is not told.
+  const total = (name: string, keep?: Keep) => count(sum(now, name, keep) ?? 0);
+  const resumable = (wanted: string) => total("resumable_uploads_total", ({ event }) => event === wanted);
+  const tallied = sum(now, "tally_timestamp_seconds");
+  return [
+    ["Requests", [
+      ["answered", total("requests_total")], ["refused (4xx)", total("requests_total", isRefused)], ["errors of ours (5xx)", total("requests_total", isError)],
+      ["under way", total("open_requests")], ["mean time", orNone(mean(now, "request_seconds"), seconds)], ["cut after their head", total("broken_answers_total")],
+    ]],
+    ["Uploads", [
+      ["under way", total("open_uploads")], ["resumable, begun", resumable("begun")], ["of them stored", resumable("stored")],
+      ["of them failed", resumable("failed")], ["received", bytes(sum(now, "received_bytes_total") ?? 0)],
+    ]],
+    ["Cache", [
+      ["reads from it", orNone(share(now, "cache_reads_total", ({ result }) => result === "hit"), percent)], ["bytes from it", orNone(sum(now, "cache_read_bytes_total", ({ result }) => result === "hit"), bytes)],
+      ["files removed for room", total("cache_evictions_total")], ["writes that failed", total("cache_write_failures_total")],
+    ]],
+    ["Storage", [
+      ["stored", orNone(sum(now, "space_stored_bytes") ?? sum(now, "stored_bytes"), bytes)], ["stores", orNone(sum(now, "space_stores") ?? sum(now, "stores"), count)],
+      ["calls", perSecond(rate(before, now, "storage_call_seconds_count"), rough)], ["mean time of a call", orNone(mean(now, "storage_call_seconds"), seconds)],
+      ["calls that failed", total("storage_errors_total")], ["answers", sum(now, "storage_circuit_open") ? "no: its calls are refused" : "yes"],
+      ["reads that failed their checksum", total("damaged_reads_total")], ["collected last", tallied ? ago(new Date(1000 * tallied).toISOString()) : "–"],
+    ]],
+  ];
+}
+
+function Group({ title, rows }: { title: string; rows: readonly Row[] }) {
+  return (
+    <section class="group" aria-label={title}>
+      <h2>{title}</h2>
+      <dl>{rows.map(([what, value]) => <div key={what}><dt>{what}</dt><dd>{value}</dd></div>)}</dl>
+    </section>
+  );
+}
+
+function Routes({ now }: { now: Told }) {
+  const routes = new Map<string, Keep>();
+  for (const { name, labels } of now.samples) {
+    const { method = "", route = "" } = labels;
+    if (name === "requests_total") routes.set(`${method} ${route}`, (each) => each["method"] === method && each["route"] === route);
   }
-  return found;
+  const rows = [...routes].map(([route, keep]) => ({
+    route, requests: sum(now, "requests_total", keep) ?? 0, time: mean(now, "request_seconds", keep), sent: sum(now, "sent_bytes_total", keep) ?? 0,
+    errors: sum(now, "requests_total", (labels) => keep(labels) && isError(labels)) ?? 0,
+  })).sort((a, b) => b.requests - a.requests);
+  return (
+    <div class="scroll" tabIndex={0} role="region" aria-label="Requests by route">
+      <table>
+        <thead><tr><th scope="col">Route</th>{["Requests", "5xx", "Mean time", "Sent"].map((title) => <th key={title} scope="col" class="n">{title}</th>)}</tr></thead>
+        <tbody>
+          {rows.map(({ route, requests, errors, time, sent }) => (
+            <tr key={route}><td><code>{route}</code></td><td class="n">{count(requests)}</td><td class="n">{figure(errors)}</td><td class="n">{orNone(time, seconds)}</td><td class="n">{bytes(sent)}</td></tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
 }

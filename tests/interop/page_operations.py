@@ -1,0 +1,76 @@
+"""The operators' page in a browser: rates, errors, uploads, cache and storage: `make browser`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+from tests.support.browser import SCREENS, chromium, opened, violations, window
+from tests.support.process import ServiceProcess, service_process
+
+STORED = 3 << 20
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """A service that has stored, refused, and begun an upload that it waits for."""
+    settings = {"PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
+    with service_process("--storage", tmp_path_factory.mktemp("storage").as_uri(), settings=settings) as running:
+        content = os.urandom(STORED)
+        httpx.put(f"{running.url}/v1/stores?filename=a.bin&tag=a", content=content).raise_for_status()
+        headers = {"tus-resumable": "1.0.0", "upload-length": "10"}
+        httpx.post(f"{running.url}/v1/uploads?filename=b", headers=headers).raise_for_status()
+        assert httpx.get(f"{running.url}/v1/stores/nothing").status_code == 404
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(params=SCREENS)
+def context(browser: Browser, service: ServiceProcess, request: pytest.FixtureRequest) -> Iterator[BrowserContext]:
+    """A window of each size."""
+    with window(browser, service.url, request.param) as context:
+        yield context
+
+
+def told(page: Page, group: str, what: str) -> str:
+    """The value of a row of a group."""
+    rows = page.get_by_role("region", name=group, exact=True).locator("dl > div")
+    return rows.filter(has=page.get_by_text(what, exact=True)).locator("dd").inner_text()
+
+
+def test_totals_are_those_of_the_metrics(context: BrowserContext, service: ServiceProcess) -> None:
+    page = opened(context, "/operations")
+    assert told(page, "Uploads", "resumable, begun") == "1"
+    assert told(page, "Uploads", "under way") == "0"
+    assert told(page, "Uploads", "received") == "3.0 MiB"
+    assert told(page, "Storage", "stored") == "3.0 MiB"
+    assert told(page, "Storage", "stores") == "1"
+    assert told(page, "Storage", "answers") == "yes"
+    assert told(page, "Requests", "errors of ours (5xx)") == "0"
+    assert int(told(page, "Requests", "refused (4xx)")) >= 1
+    assert re.fullmatch(r"[\d.]+ (ms|s)", told(page, "Storage", "mean time of a call"))
+    assert told(page, "Cache", "files removed for room") == "0"
+    routes = page.get_by_role("region", name="Requests by route")
+    expect(routes.get_by_role("row").filter(has_text="PUT /v1/stores")).to_contain_text("1")
+
+
+def test_rates_come_with_the_second_look_and_follow_what_is_sent(
+    context: BrowserContext, service: ServiceProcess
+) -> None:
+    page = opened(context, "/operations")
+    sent = page.locator(".tiles > div").filter(has=page.get_by_text("sent", exact=True))
+    expect(sent.locator("dd")).to_contain_text("B/s")
+    for _ in range(10):
+        httpx.get(f"{service.url}/v1/stores/a/files/a.bin").raise_for_status()
+    expect(sent.locator("dd")).to_contain_text("MiB/s", timeout=15_000)
+    expect(sent.get_by_role("img")).to_have_attribute("aria-label", "sent a second, the last five minutes")
+    assert violations(context, page) == "[]"
