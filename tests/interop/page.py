@@ -34,6 +34,7 @@ VIEWS = {
     "records": "/m/events/records?from=2990&record=2992",
     "rootless": "/m/notes",
     "diff": "/diff/bert:1...bert:2",
+    "part": "/diff/bert:1...bert:2?at=part graph.node[7].op_type",
     "operations": "/operations",
 }
 SHOTS = os.environ.get("PROTOSLICE_SCREENSHOTS")
