@@ -122,6 +122,7 @@ def test_every_view_is_whole_and_can_be_used_by_everybody(
 ) -> None:
     page = opened(context, VIEWS[view])
     expect(page.locator("main")).not_to_contain_text("Loading")
+    expect(page.locator(".tiles")).not_to_contain_text("…") if view == "operations" else None
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the window"
     assert violations(context, page) == "[]"
     if SHOTS is not None:
