@@ -26,7 +26,7 @@ from protoslice.stores import Representation
 router = APIRouter(route_class=MlflowRoute, include_in_schema=False)
 
 
-def _drafts(services: Given) -> Drafts:
+async def _drafts(services: Given) -> Drafts:
     return Drafts(services.stores)
 
 
