@@ -44,7 +44,8 @@ def context(browser: Browser, service: ServiceProcess, request: pytest.FixtureRe
 def told(page: Page, group: str, what: str) -> str:
     """The value of a row of a group."""
     rows = page.get_by_role("region", name=group, exact=True).locator("dl > div")
-    return rows.filter(has=page.get_by_text(what, exact=True)).locator("dd").inner_text()
+    value: str = rows.filter(has=page.get_by_text(what, exact=True)).locator("dd").inner_text()
+    return value
 
 
 def test_totals_are_those_of_the_metrics(context: BrowserContext, service: ServiceProcess) -> None:
