@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -111,3 +112,39 @@ def test_curl_brings_a_token_out_of_netrc(sites: list[Site], tmp_path: Path) -> 
     command = ["curl", "--silent", "--fail", "--netrc-file", str(netrc), f"{sites[0].url}/v1/stores"]
     assert json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["items"] == []
     assert subprocess.run([*command[:-1], f"{sites[1].url}/v1/stores"], check=False).returncode == 22
+
+
+def _jwt(claims: str) -> str:
+    """A JWT that nobody signed, with these claims as JSON."""
+    return f"e30.{urlsafe_b64encode(claims.encode()).decode().rstrip('=')}.AA"
+
+
+def test_the_end_of_a_jwt_is_told_when_it_is_kept(at_home: Callable[..., Result], service: str) -> None:
+    told = at_home("login", service, given=_jwt('{"exp": 32503680000}')).stderr
+    assert told.endswith(", and ends at 3000-01-01T00:00:00Z\n")
+    assert "ends at" not in at_home("login", service, given="psl_opaque").stderr
+
+
+def test_a_kept_jwt_that_ended_is_named_as_the_reason(
+    at_home: Callable[..., Result], sites: list[Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    credentials.keep_token(sites[0].url, _jwt('{"exp": 1000000000.5}'))
+    told = at_home("ls", "--url", sites[0].url, code=6).stderr
+    assert "; the JWT that was sent ended at 2001-09-09T01:46:40" in told
+    assert "; run protoslice login, or set PROTOSLICE_TOKEN" in told
+    assert ".:" not in told
+    assert ".;" not in told
+    credentials.keep_token(sites[0].url, _jwt('{"exp": 32503680000}'))
+    told = at_home("ls", "--url", sites[0].url, code=6).stderr
+    assert "ended at" not in told
+    assert "; run protoslice login" in told
+
+
+@pytest.mark.parametrize(
+    "token",
+    ["", "psl_abc", "a.b", "a..b", "a.%.b", "a.ä.b", *map(_jwt, ("", "[]", "{}", "1", "[" * 12000, '{"exp": "1"}')),
+     *map(_jwt, ('{"exp": null}', '{"exp": 1e400}', '{"exp": NaN}', '{"exp": 1' + "0" * 5000 + "}"))],
+)  # fmt: skip
+def test_a_token_whose_end_cannot_be_read_has_none(token: str) -> None:
+    assert credentials.end_of(token) is None

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from protoslice.cli.models.addresses import Address, address_of, authorization, is_trusted
+from protoslice.cli.models.credentials import end_of
 from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, TreeListing
 from protoslice.cli.terminal.show import utc
 from protoslice.defaults import CONNECTIONS
@@ -35,19 +37,28 @@ def client_of(
         from protoslice.client import Client
     except ImportError as error:
         raise Unsupported(f"services need the extra: pip install 'protoslice[client]' ({error.name})") from error
-    with Client(
-        service, cache=cache, parallel=parallel, headers=authorization(service) if header is None else header
-    ) as client:
+    sent = authorization(service) if header is None else header
+    with Client(service, cache=cache, parallel=parallel, headers=sent) as client:
         try:
             yield client
         except ProtosliceError as error:
             if client.url not in error.message:
                 error.message = f"{client.url}: {error.message}"
             if isinstance(error, UnknownCaller):
-                error.message += ": run protoslice login, or set PROTOSLICE_TOKEN or PROTOSLICE_AUTHORIZATION"
-                if not is_trusted(service):
-                    error.message += ", with PROTOSLICE_URL of this service: they are sent to no other"
+                error.message = f"{error.message.rstrip('.')}; {_ended(sent)}{_way_in(service)}"
             raise
+
+
+def _ended(sent: Mapping[str, str]) -> str:
+    """Words about the JWT that was sent, if its end is past; empty for any other credential."""
+    end = end_of(sent.get("authorization", "").removeprefix("Bearer "))
+    return f"the JWT that was sent ended at {utc(end)}; " if end is not None and end <= datetime.now(UTC) else ""
+
+
+def _way_in(service: str) -> str:
+    """Words about the ways to give the service a token."""
+    ways = "run protoslice login, or set PROTOSLICE_TOKEN or PROTOSLICE_AUTHORIZATION"
+    return ways if is_trusted(service) else f"{ways}, with PROTOSLICE_URL of this service: they are sent to no other"
 
 
 def store_facts(store: Any) -> dict[str, object]:

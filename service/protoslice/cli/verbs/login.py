@@ -9,9 +9,9 @@ from typing import Annotated, Final
 import typer
 
 from protoslice.cli.models.addresses import header_of, origin_of, service_url
-from protoslice.cli.models.credentials import credentials_file, forget_token, keep_token
+from protoslice.cli.models.credentials import credentials_file, end_of, forget_token, keep_token
 from protoslice.cli.models.remote import client_of
-from protoslice.cli.terminal.show import note
+from protoslice.cli.terminal.show import note, utc
 from protoslice.errors import InvalidInput, NotFound, StorageDenied, UnknownCaller
 
 _LONGEST: Final = 1 << 14
@@ -41,7 +41,9 @@ def login(url: Of = None) -> None:
         except (StorageDenied, NotFound):
             pass  # the service knows whom the token names, who may do something else there
     keep_token(origin_of(service), token)
-    note(f"the token for {origin_of(service)} is kept in {credentials_file()}")
+    end = end_of(token)
+    until = "" if end is None else f", and ends at {utc(end)}"
+    note(f"the token for {origin_of(service)} is kept in {credentials_file()}{until}")
 
 
 def logout(url: Of = None) -> None:
