@@ -133,12 +133,15 @@ def test_a_kept_jwt_that_ended_is_named_as_the_reason(
     told = at_home("ls", "--url", sites[0].url, code=6).stderr
     assert "; the JWT that was sent ended at 2001-09-09T01:46:40" in told
     assert "; run protoslice login, or set PROTOSLICE_TOKEN" in told
-    assert ".:" not in told
-    assert ".;" not in told
     credentials.keep_token(sites[0].url, _jwt('{"exp": 32503680000}'))
     told = at_home("ls", "--url", sites[0].url, code=6).stderr
     assert "ended at" not in told
     assert "; run protoslice login" in told
+
+
+def test_the_way_in_follows_the_words_of_the_service(at_home: Callable[..., Result], sites: list[Site]) -> None:
+    told = at_home("ls", "--url", sites[0].url, code=6).stderr
+    assert "as the password of Basic; run protoslice login" in told
 
 
 @pytest.mark.parametrize(
