@@ -22,6 +22,10 @@ _FIRST: Final = "xorb-"
 """Begin of the names of records, behind those of all other objects of a session."""
 _MOST: Final = 10_000
 """Xorbs of a session."""
+_NAMED_FREE: Final = 16 << 30
+"""Bytes that a shard's files may have, whatever the xorbs of its session have."""
+_NAMED_TIMES: Final = 16
+"""Times that a shard may name each byte of its session's xorbs, beyond those: all are hashed."""
 _ROOM: Final = 16 << 20
 """Bytes of memory for the chunk ends of xorbs that one request reads."""
 
@@ -58,17 +62,17 @@ class XorbSession:
 
     async def has(self, name: str) -> bool:
         """True when a xorb is there; `LimitExceeded` when the session takes no more."""
-        folder = keys.OBJECTS / self._upload.id
-        found = [
-            each.key.segments[-1].split("-") async for each in self._storage.iterate(folder, after=folder / _FIRST)
-        ]
-        sizes = {each[1]: int(each[2]) for each in found}
+        sizes = await self._sizes()
         if name in sizes:
             return True
         if len(sizes) >= _MOST:
             raise LimitExceeded(f"a session has at most {_MOST} xorbs: ask for another token")
         self._stores.uploads.options.check_size(sum(sizes.values()) + 1)
         return False
+
+    async def most_named(self) -> int:
+        """The most bytes that the files of a shard may have together: a chunk may come again and again in them."""
+        return _NAMED_FREE + _NAMED_TIMES * sum((await self._sizes()).values())
 
     async def begin(self) -> SummedObject:
         """A new object for the chunks of a xorb."""
@@ -103,6 +107,14 @@ class XorbSession:
             return StagedXorb(stored_from_dict(raw["chunks"]), raw["ends"])
         except (ValueError, TypeError, KeyError) as error:
             raise IntegrityError("the record of a xorb does not parse") from error
+
+    async def _sizes(self) -> dict[str, int]:
+        """Bytes of the xorbs that have come, by their hashes."""
+        folder = keys.OBJECTS / self._upload.id
+        found = [
+            each.key.segments[-1].split("-") async for each in self._storage.iterate(folder, after=folder / _FIRST)
+        ]
+        return {each[1]: int(each[2]) for each in found}
 
     def _key(self, name: str, size: int | None) -> ObjectKey:
         """Key of a record, in which the size of the xorb stands; without a size a key right before it."""

@@ -6,14 +6,19 @@ import asyncio
 import gc
 import weakref
 from typing import Any
+from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from starlette.types import Message, Scope
 from tests.support.stores import onnx, upload
+from tests.support.xet import shard_of, xorb_of
 
+from protoslice.server.api.problems import TIMEOUT, HttpProblem
 from protoslice.server.app import create_app
-from protoslice.server.http.disconnect import CancelOnDisconnect
+from protoslice.server.http.disconnect import BodyAhead, CancelOnDisconnect
 from protoslice.server.settings import Settings
+from protoslice.stores.uploads.composing import Composer
 
 ROUTES = [
     ("GET", "/v1/stores/{id}/cpb", b""),
@@ -74,6 +79,79 @@ def test_work_stops_when_its_client_has_left(
             assert sent == []
         finally:
             await app.services.close()
+
+    asyncio.run(work())
+
+
+def test_the_files_of_a_shard_are_not_made_for_a_client_that_left_within_its_body(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def work() -> None:
+        app = create_app(Settings(storage="memory://"))
+        await app.services.open()
+        try:
+            transport = httpx.ASGITransport(app, client=("127.0.0.1", 2))
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:1") as client:
+                path, shard = await _session_and_shard(client)
+            begun, ended = asyncio.Event(), asyncio.Event()
+
+            async def forever(_: Composer) -> None:
+                begun.set()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    ended.set()
+
+            monkeypatch.setattr(Composer, "_read", forever)
+            given: list[Message] = [{"type": "http.request", "body": shard, "more_body": True}]
+
+            async def receive() -> Message:
+                if given:
+                    return given.pop()
+                await begun.wait()
+                return {"type": "http.disconnect"}
+
+            async def send(_: Message) -> None:
+                raise AssertionError("nobody is there to be answered")
+
+            await asyncio.wait_for(app(scope_of("POST", path), receive, send), 10)
+            assert ended.is_set()
+        finally:
+            await app.services.close()
+
+    asyncio.run(work())
+
+
+async def _session_and_shard(client: httpx.AsyncClient) -> tuple[str, bytes]:
+    """Path of the shards of a new session that has a xorb, and a shard of a file in it."""
+    made = await client.post("/api/repos/create", json={"organization": "ann", "name": "m", "type": "model"})
+    assert made.status_code == 200
+    path = urlsplit((await client.get("/api/models/ann/m/xet-write-token/main")).json()["casUrl"]).path
+    hash, xorb = xorb_of(b"chunk")
+    assert (await client.post(f"{path}/v1/xorbs/default/{hash}", content=xorb)).json() == {"was_inserted": True}
+    return f"{path}/v1/shards", shard_of((b"chunk", [(hash, 5, 0, 1)]))
+
+
+def test_what_fails_ahead_in_a_body_is_raised_where_its_pieces_are_read() -> None:
+    given: list[Message | Exception] = [
+        HttpProblem(TIMEOUT, "slow"),
+        {"type": "http.request", "body": b"a", "more_body": True},
+    ]
+
+    async def receive() -> Message:
+        message = given.pop()
+        if isinstance(message, Exception):
+            raise message
+        return message
+
+    async def work() -> None:
+        ahead = BodyAhead(receive)
+        async with CancelOnDisconnect(ahead.receive) as watch:
+            watch.watch()
+            pieces = ahead.pieces()
+            assert await anext(pieces) == b"a"
+            with pytest.raises(HttpProblem, match="slow"):
+                await anext(pieces)
 
     asyncio.run(work())
 

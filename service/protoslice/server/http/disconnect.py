@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Self
+from typing import Never, Self
 
-from starlette.types import Receive
+from starlette.types import Message, Receive
 
 CLIENT_GONE = 499
 """The status that logs and metrics show when the client left first."""
@@ -16,6 +17,10 @@ GRACE_SECONDS = 0.1
 
 class ClientGone(Exception):
     """The client closed the connection before the answer was complete; there is nobody left to tell."""
+
+
+_AHEAD = 16
+"""Messages of a body that are read ahead; a server's message has some 64 KiB."""
 
 
 class CancelOnDisconnect:
@@ -65,3 +70,38 @@ class CancelOnDisconnect:
         self._gone = True
         if self._task is not None:
             self._task.cancel()
+
+
+class BodyAhead:
+    """Body that is read ahead, so that a client that leaves is noticed while work is done on what came before."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._came: asyncio.Queue[Message | Exception] = asyncio.Queue(_AHEAD)
+
+    async def receive(self) -> Message:
+        """The next message, for the watch: `pieces` gives it too, and what failed on the way."""
+        try:
+            message = await self._receive()
+        except Exception as error:
+            await self._came.put(error)
+            await _for_ever()
+        if message["type"] == "http.request":
+            await self._came.put(message)
+        return message
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Pieces of the body, while a watch receives them."""
+        more = True
+        while more:
+            message = await self._came.get()
+            if isinstance(message, Exception):
+                raise message
+            if piece := message.get("body", b""):
+                yield piece
+            more = message.get("more_body", False)
+
+
+async def _for_ever() -> Never:
+    await asyncio.Event().wait()
+    raise AssertionError("nobody sets this event")

@@ -12,6 +12,8 @@ import pytest
 from tests.support.hub import header, send
 from tests.support.xet import shard_of, xorb_of
 
+from protoslice.repositories import sessions
+
 Made = Callable[..., str]
 
 DATA = hashlib.shake_256(b"data").digest(300_000)
@@ -145,6 +147,20 @@ def test_a_shard_that_lies_is_refused(client: httpx.Client, made: Made) -> None:
         assert committed(client, name, b"abcdefg").status_code == 400, what
     assert shard(client, cas, whole).status_code == 200
     assert committed(client, name, b"abcdefg").status_code == 200
+
+
+def test_the_files_of_a_shard_have_bytes_in_proportion_to_its_xorbs(
+    client: httpx.Client, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "_NAMED_FREE", 0)
+    name = made()
+    cas = session(client, name)
+    hash = sent(client, cas, b"ten bytes.")
+    most = (b"ten bytes." * 16, [(hash, 10, 0, 1)] * 16)
+    told = shard(client, cas, shard_of(most, (b"ten bytes.", [(hash, 10, 0, 1)])))
+    assert told.status_code == 413
+    assert "more than 160 bytes" in told.headers["x-error-message"]
+    assert shard(client, cas, shard_of(most)).status_code == 200
 
 
 def test_a_file_has_a_bounded_number_of_extents(client: httpx.Client, made: Made) -> None:

@@ -12,9 +12,10 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from protoslice._core import Xorb
-from protoslice.errors import ChecksumMismatch, InvalidInput
+from protoslice.errors import ChecksumMismatch, InvalidInput, LimitExceeded
 from protoslice.repositories import Repository, XorbSession
 from protoslice.server.access.credentials import secret_in
+from protoslice.server.http.disconnect import BodyAhead, CancelOnDisconnect
 from protoslice.server.http.headers import read_fields
 from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, takes_body
@@ -73,16 +74,12 @@ async def send_xorb(request: Request, services: Given, kind: str, name: str, ses
 async def send_shard(request: Request, services: Given, kind: str, name: str, session: str) -> Response:
     """Make the files that a shard lists, each of which is compared with its SHA-256."""
     repository = await services.repositories.get(repository_of(kind, name))
-    client = _client(request, services)
-    opened = await repository.sessions.open(session, client)
-    options, known, size = services.stores.uploads.options, repository.known(), 0
+    opened = await repository.sessions.open(session, _client(request, services))
+    ahead = BodyAhead(request.receive)
     with counted(services, request):
-        async for file in files_of(pieces_of(request)):
-            size += file.size
-            options.check_size(size)
-            extents = await _extents(file, opened)
-            if extents and await known.find(file.sha256) is None:  # an empty file comes within its commit
-                await _make(file, extents, opened, repository, client)
+        async with CancelOnDisconnect(ahead.receive) as disconnect:
+            disconnect.watch()
+            await _make_files(files_of(ahead.pieces()), opened, repository, services, _client(request, services))
     return JSONResponse({"result": 1})
 
 
@@ -111,6 +108,24 @@ async def _take(session: XorbSession, services: Services, hash: str, pieces: Asy
         await chunks.abort()
         raise
     await session.keep(hash, stored, xorb.ends())
+
+
+async def _make_files(
+    files: AsyncIterator[ShardFile], session: XorbSession, repository: Repository, services: Services, client: str
+) -> None:
+    """Make files as they are listed, until they have more bytes than the session's xorbs allow."""
+    known, size, most = repository.known(), 0, await session.most_named()
+    async for file in files:
+        size += file.size
+        services.stores.uploads.options.check_size(size)
+        if size > most:
+            raise LimitExceeded(
+                f"the files of the shard have more than {most} bytes, the most for the xorbs of its session: "
+                "send the other files by another shard"
+            )
+        extents = await _extents(file, session)
+        if extents and await known.find(file.sha256) is None:  # an empty file comes within its commit
+            await _make(file, extents, session, repository, client)
 
 
 async def _make(
