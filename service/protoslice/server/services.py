@@ -286,9 +286,4 @@ def given(request: Request) -> Services:
     return services
 
 
-async def _given(request: Request) -> Services:
-    # A coroutine, though it waits for nothing: the framework runs plain functions in threads, at every request.
-    return given(request)
-
-
-Given = Annotated[Services, Depends(_given)]
+Given = Annotated[Services, Depends(given)]

@@ -58,7 +58,7 @@ class _Chosen:
     ] = None
 
 
-async def _document(
+def _document(
     file: Annotated[str | None, Query(description=FILE_HELP, examples=["variables/variables.index"])] = None,
     framing: Annotated[
         Framing | None, Query(description="Framing of a stream, where its bytes do not tell it.")

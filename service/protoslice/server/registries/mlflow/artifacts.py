@@ -26,7 +26,7 @@ from protoslice.stores import Representation
 router = APIRouter(route_class=MlflowRoute, include_in_schema=False)
 
 
-async def _drafts(services: Given) -> Drafts:
+def _drafts(services: Given) -> Drafts:
     return Drafts(services.stores)
 
 

@@ -11,14 +11,14 @@ from protoslice.artifacts.exports import ExportedRepository
 from protoslice.server.services import Given
 
 
-async def _repository(name: str, services: Given) -> ArtifactRepository:
+def _repository(name: str, services: Given) -> ArtifactRepository:
     return ArtifactRepository(services.stores, RepositoryName(name))
 
 
 Repository = Annotated[ArtifactRepository, Depends(_repository)]
 
 
-async def _exported(repository: Repository, services: Given) -> ExportedRepository:
+def _exported(repository: Repository, services: Given) -> ExportedRepository:
     return ExportedRepository(services.stores, repository)
 
 
