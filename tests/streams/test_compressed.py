@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import random
 import zlib
+from contextlib import suppress
 from typing import Any, Final
 
 import pytest
@@ -61,6 +63,20 @@ def test_a_file_that_is_cut_keeps_the_records_before() -> None:
     assert "any record may be wrong" in str(changed.fault)
 
 
+@pytest.mark.parametrize("share", [0.05, 0.25, 0.5, 0.9])
+@pytest.mark.parametrize("compress", [gzip.compress, zlib.compress])
+def test_damage_within_a_compressed_file_is_said_and_no_record_is_wrong(compress: Any, share: float) -> None:
+    noise = random.Random(1)
+    given = [noise.randbytes(50) + b"x" * 150 for _ in range(5_000)]
+    data = bytearray(compress(FRAMED["tfrecord"](given)))
+    data[int(len(data) * share)] ^= 0x55
+    records = protoslice.records(bytes(data))
+    assert isinstance(records.fault, CorruptModel)
+    read = _until_damage(records)
+    assert read == given[: len(read)]
+    assert len(given) * (share - 0.05) < len(read) < len(given)
+
+
 def test_a_bomb_is_refused_before_it_takes_memory() -> None:
     packer = zlib.compressobj(9)
     head = (1 << 40).to_bytes(8, "little")
@@ -80,3 +96,12 @@ def test_a_record_beyond_what_may_be_held_is_refused() -> None:
     assert records.read(sources, 0, 1, 0) == [b"x"]
     with pytest.raises(LimitExceeded, match="have to be held"):
         records.rope(sources, [(1, 2)], None)
+
+
+def _until_damage(records: Any) -> list[bytes]:
+    """Records by number, before the first that is refused."""
+    read = []
+    with suppress(CorruptModel):
+        for number in range(len(records)):
+            read.append(records[number])
+    return read

@@ -175,6 +175,6 @@ OCI: Final = (
         status=202,
         given=_tagged,
         service="tagged",
-        budget=Budget(held=_HELD, calls=1300, loop=1_000_000, work=600_000),
+        budget=Budget(held=_HELD, calls=1300, loop=1_000_000, work=600_000, written_room=16 * KIB),
     ),
 )

@@ -46,7 +46,7 @@ impl Reading {
         let mut bytes = std::mem::take(&mut *self.spare.lock().unwrap_or_else(PoisonError::into_inner));
         bytes.resize(length(len)?, 0);
         self.fill(source, start, &mut bytes)?;
-        let (mut places, checked) = (Vec::new(), self.index().framing() == Framing::TfRecord);
+        let (mut places, checked) = (Vec::new(), self.index().framing().inner() == Framing::TfRecord);
         self.index().each(range.start..stop, |place| {
             let at = (place.content - start) as usize..(place.content_end - start) as usize;
             let sum = bytes.get(at.end..at.end + 4).filter(|_| checked);

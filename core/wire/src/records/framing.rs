@@ -99,7 +99,7 @@ impl Framing {
     }
 
     /// The framing of the stream inside.
-    fn inner(self) -> Self {
+    pub(super) fn inner(self) -> Self {
         if self.wrapper().is_some() { Self::TfRecord } else { self }
     }
 
