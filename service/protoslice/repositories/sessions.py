@@ -71,7 +71,7 @@ class XorbSession:
         return False
 
     async def most_named(self) -> int:
-        """The most bytes that the files of a shard may have together: a chunk may come again and again in them."""
+        """The most bytes of a shard's files together, in which a chunk may come again and again."""
         return _NAMED_FREE + _NAMED_TIMES * sum((await self._sizes()).values())
 
     async def begin(self) -> SummedObject:

@@ -24,7 +24,7 @@ def _one_by_one(wire: Wire, given: Any) -> int:
 
 
 def at_once(path: str, count: int) -> Play:
-    """A play that opens `count` connections of two clients, then asks for `path` over each; gives the highest status.
+    """A play of `count` connections of two clients, each asking for `path`; gives the highest status.
 
     A client may have 512 requests under way, and a slow machine lets them all be under way at once.
     """

@@ -73,7 +73,7 @@ class CancelOnDisconnect:
 
 
 class BodyAhead:
-    """Body that is read ahead, so that a client that leaves is noticed while work is done on what came before."""
+    """Body that is read ahead, so that a client that leaves is noticed during work on what came."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
