@@ -134,5 +134,21 @@ def test_a_tag_that_was_removed_is_not_listed_and_can_be_set_again(monkeypatch: 
     in_repository(work)
 
 
+def test_tags_behind_a_page_of_removed_ones_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(repository: ArtifactRepository, stores: Stores) -> None:
+        # As in a bucket that deletes nothing on a condition.
+        monkeypatch.setattr("protoslice.stores.catalog.named_records.NamedRecords._drop_mark", _nothing)
+        await sent(repository, FIRST)
+        for tag in ("a", "b1", "b2", "b3", "c", "d"):
+            await repository.put_manifest(tag, manifest_of(FIRST), MEDIA_TYPE)
+        for tag in ("b1", "b2", "b3"):
+            await repository.delete_manifest(tag)
+        assert await repository.tags(limit=2, after=None) == (["a", "c"], True)
+        assert await repository.tags(limit=2, after="c") == (["d"], False)
+        assert await repository.tags(limit=1, after="a") == (["c"], True)
+
+    in_repository(work)
+
+
 async def _nothing(*_: object) -> None:
     return None

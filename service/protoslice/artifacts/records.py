@@ -149,9 +149,14 @@ class ArtifactRecords:
     async def tags(self, *, limit: int, after: str | None) -> tuple[list[str], bool]:
         """A page of tags by name, and True when there are more."""
         folder = self._folder / "tags"
-        page = await self._storage.list(folder, after=folder / quote(after) if after else None, limit=limit)
-        there = [stat for stat in page.items if not is_removal_mark(stat)]
-        return [unquote(stat.key.segments[-1]) for stat in there], page.after is not None
+        found: list[str] = []
+        place = folder / quote(after) if after else None
+        while True:  # removed tags may leave marks, which fill pages
+            page = await self._storage.list(folder, after=place, limit=limit - len(found))
+            found += [unquote(stat.key.segments[-1]) for stat in page.items if not is_removal_mark(stat)]
+            if page.after is None or len(found) == limit:
+                return found, page.after is not None
+            place = page.after
 
     async def untag(self, digest: Digest) -> None:
         """Remove all tags that point to a manifest."""
