@@ -25,7 +25,7 @@ from protoslice.concurrency.gather import each_concurrently, map_concurrently
 from protoslice.errors import Conflict, IntegrityError, NotFound
 from protoslice.repositories.model import COMMIT_DIGITS
 from protoslice.storage import ObjectKey, ObjectStat, Storage, quote, unquote
-from protoslice.stores.catalog.named_records import NamedRecords, is_removal_mark, is_removed
+from protoslice.stores.catalog.named_records import NamedRecords, is_removal_mark
 from protoslice.stores.envelope import seal, unseal
 
 _ROOT = ObjectKey("artifacts")
@@ -47,6 +47,7 @@ class ArtifactRecords:
     def __init__(self, storage: Storage, name: RepositoryName) -> None:
         self._storage = storage
         self._folder = _ROOT / name.quoted
+        self._tags = NamedRecords(storage, self._folder / "tags", "tag")
 
     async def blob(self, digest: Digest) -> StoredBlob:
         """The record of a blob; `BlobUnknown` when there is none."""
@@ -124,12 +125,10 @@ class ArtifactRecords:
     async def _tag_version(self, tag: str) -> tuple[Digest, str]:
         """The digest that a tag points to, and the entity tag of its record."""
         try:
-            found = await self._storage.get(self._key("tags", check_tag(tag)))
+            data, stat = await self._tags.read(self._key("tags", check_tag(tag)))
         except NotFound:
             raise _no_tag(tag) from None
-        if is_removed(found.data):
-            raise _no_tag(tag)
-        return Digest(unseal(found.data, f"the tag {tag}").decode()), found.stat.etag
+        return Digest(data.decode()), stat.etag
 
     async def put_tag(self, tag: str, digest: Digest) -> None:
         """Point a tag to a manifest."""
@@ -138,9 +137,8 @@ class ArtifactRecords:
 
     async def delete_tag(self, tag: str, etag: str | None = None) -> None:
         """Remove a tag, with an `etag` only as it was; `ManifestUnknown` for none, or one that moved."""
-        key = self._key("tags", check_tag(tag))
         try:
-            await NamedRecords(self._storage, self._folder / "tags", "tag").remove(key, etag)
+            await self._tags.remove(self._key("tags", check_tag(tag)), etag)
         except NotFound:
             raise _no_tag(tag) from None
         except Conflict:

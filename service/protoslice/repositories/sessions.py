@@ -70,9 +70,16 @@ class XorbSession:
         self._stores.uploads.options.check_size(sum(sizes.values()) + 1)
         return False
 
-    async def most_named(self) -> int:
-        """The most bytes of a shard's files together, in which a chunk may come again and again."""
-        return _NAMED_FREE + _NAMED_TIMES * sum((await self._sizes()).values())
+    async def check_named(self, size: int) -> None:
+        """`LimitExceeded` for too many bytes of a shard's files together; a chunk may come again in them."""
+        if size <= _NAMED_FREE:
+            return
+        most = _NAMED_FREE + _NAMED_TIMES * sum((await self._sizes()).values())
+        if size > most:
+            raise LimitExceeded(
+                f"the files of the shard have more than {most} bytes, the most for the xorbs of its session: "
+                "send the other files by another shard"
+            )
 
     async def begin(self) -> SummedObject:
         """A new object for the chunks of a xorb."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,6 +19,7 @@ from tests.support.xet import shard_of, xorb_of
 from protoslice.server.api.problems import TIMEOUT, HttpProblem
 from protoslice.server.app import create_app
 from protoslice.server.http.disconnect import BodyAhead, CancelOnDisconnect
+from protoslice.server.intake.uploads import pieces_from
 from protoslice.server.settings import Settings
 from protoslice.stores.uploads.composing import Composer
 
@@ -40,86 +43,74 @@ def scope_of(method: str, path: str) -> Scope:
     }  # fmt: skip
 
 
+class Work:
+    """Work in the place of the service's that never ends, and a client that leaves once it began."""
+
+    def __init__(self, body: bytes, *, more: bool = False) -> None:
+        self._given: list[Message] = [{"type": "http.request", "body": body, "more_body": more}]
+        self._begun = asyncio.Event()
+        self.ended = False
+        self.sent: list[Message] = []
+
+    async def __call__(self, *_: Any) -> Any:
+        self._begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended = True
+
+    async def receive(self) -> Message:
+        if self._given:
+            return self._given.pop()
+        await self._begun.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+
+@asynccontextmanager
+async def _opened() -> AsyncIterator[Any]:
+    app = create_app(Settings(storage="memory://"))
+    await app.services.open()
+    try:
+        yield app
+    finally:
+        await app.services.close()
+
+
 @pytest.mark.parametrize(("method", "path", "body"), ROUTES, ids=[path for _, path, _ in ROUTES])
 def test_work_stops_when_its_client_has_left(
     method: str, path: str, body: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work() -> None:
-        app = create_app(Settings(storage="memory://"))
-        await app.services.open()
-        try:
+    async def run() -> None:
+        async with _opened() as app:
             stores = app.services.stores
             store = (await upload(stores, onnx(10, 1_000_000))).store.id
-            begun, ended = asyncio.Event(), asyncio.Event()
+            work = Work(body.replace(b"ID", store.encode()))
+            monkeypatch.setattr(stores._worker, "bulk", work)
+            await asyncio.wait_for(app(scope_of(method, path.format(id=store)), work.receive, work.send), 10)
+            assert work.ended
+            assert work.sent == []
 
-            async def forever(*_: Any) -> Any:
-                begun.set()
-                try:
-                    await asyncio.Event().wait()
-                finally:
-                    ended.set()
-
-            monkeypatch.setattr(stores._worker, "bulk", forever)
-            sent: list[Message] = []
-
-            async def send(message: Message) -> None:
-                sent.append(message)
-
-            given = [{"type": "http.request", "body": body.replace(b"ID", store.encode())}]
-
-            async def receive() -> Message:
-                if given:
-                    return given.pop()
-                await begun.wait()
-                return {"type": "http.disconnect"}
-
-            scope = scope_of(method, path.format(id=store))
-            await asyncio.wait_for(app(scope, receive, send), 10)
-            assert ended.is_set()
-            assert sent == []
-        finally:
-            await app.services.close()
-
-    asyncio.run(work())
+    asyncio.run(run())
 
 
 def test_the_files_of_a_shard_are_not_made_for_a_client_that_left_within_its_body(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def work() -> None:
-        app = create_app(Settings(storage="memory://"))
-        await app.services.open()
-        try:
+    async def run() -> None:
+        async with _opened() as app:
             transport = httpx.ASGITransport(app, client=("127.0.0.1", 2))
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:1") as client:
                 path, shard = await _session_and_shard(client)
-            begun, ended = asyncio.Event(), asyncio.Event()
+            work = Work(shard, more=True)
+            monkeypatch.setattr(Composer, "_read", work)
+            await asyncio.wait_for(app(scope_of("POST", path), work.receive, work.send), 10)
+            assert work.ended
+            assert work.sent == []
 
-            async def forever(_: Composer) -> None:
-                begun.set()
-                try:
-                    await asyncio.Event().wait()
-                finally:
-                    ended.set()
-
-            monkeypatch.setattr(Composer, "_read", forever)
-            given: list[Message] = [{"type": "http.request", "body": shard, "more_body": True}]
-
-            async def receive() -> Message:
-                if given:
-                    return given.pop()
-                await begun.wait()
-                return {"type": "http.disconnect"}
-
-            async def send(_: Message) -> None:
-                raise AssertionError("nobody is there to be answered")
-
-            await asyncio.wait_for(app(scope_of("POST", path), receive, send), 10)
-            assert ended.is_set()
-        finally:
-            await app.services.close()
-
-    asyncio.run(work())
+    asyncio.run(run())
 
 
 async def _session_and_shard(client: httpx.AsyncClient) -> tuple[str, bytes]:
@@ -148,7 +139,7 @@ def test_what_fails_ahead_in_a_body_is_raised_where_its_pieces_are_read() -> Non
         ahead = BodyAhead(receive)
         async with CancelOnDisconnect(ahead.receive) as watch:
             watch.watch()
-            pieces = ahead.pieces()
+            pieces = pieces_from(ahead.next)
             assert await anext(pieces) == b"a"
             with pytest.raises(HttpProblem, match="slow"):
                 await anext(pieces)

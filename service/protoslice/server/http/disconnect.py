@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Never, Self
 
@@ -80,7 +79,7 @@ class BodyAhead:
         self._came: asyncio.Queue[Message | Exception] = asyncio.Queue(_AHEAD)
 
     async def receive(self) -> Message:
-        """The next message, for the watch: `pieces` gives it too, and what failed on the way."""
+        """The next message, for the watch: `next` gives it too, and what failed on the way."""
         try:
             message = await self._receive()
         except Exception as error:
@@ -90,16 +89,12 @@ class BodyAhead:
             await self._came.put(message)
         return message
 
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """Pieces of the body, while a watch receives them."""
-        more = True
-        while more:
-            message = await self._came.get()
-            if isinstance(message, Exception):
-                raise message
-            if piece := message.get("body", b""):
-                yield piece
-            more = message.get("more_body", False)
+    async def next(self) -> Message:
+        """The next message that a watch received; raises what failed on the way."""
+        message = await self._came.get()
+        if isinstance(message, Exception):
+            raise message
+        return message
 
 
 async def _for_ever() -> Never:

@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Final
 
 from fastapi import Request
+from starlette.types import Receive
 
 from protoslice.errors import InvalidInput, ProtosliceError
 from protoslice.recipes import MEDIA_TYPE as RECIPE
@@ -91,11 +92,16 @@ async def _take_file(ingest: Ingest, path: str, pieces: AsyncIterator[bytes], to
     return (await sink.close()).size
 
 
-async def pieces_of(request: Request) -> AsyncIterator[bytes]:
+def pieces_of(request: Request) -> AsyncIterator[bytes]:
     """The body as it comes. Not `request.stream()`: a client that left is no failure to be answered."""
+    return pieces_from(request.receive)
+
+
+async def pieces_from(receive: Receive) -> AsyncIterator[bytes]:
+    """Pieces of the body whose messages `receive` gives; `ClientGone` when the client has left."""
     more = True
     while more:
-        message = await request.receive()
+        message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
         if piece := message.get("body", b""):

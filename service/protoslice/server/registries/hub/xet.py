@@ -12,12 +12,12 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from protoslice._core import Xorb
-from protoslice.errors import ChecksumMismatch, InvalidInput, LimitExceeded
+from protoslice.errors import ChecksumMismatch, InvalidInput
 from protoslice.repositories import Repository, XorbSession
 from protoslice.server.access.credentials import secret_in
 from protoslice.server.http.disconnect import BodyAhead, CancelOnDisconnect
 from protoslice.server.http.headers import read_fields
-from protoslice.server.intake.uploads import counted, pieces_of
+from protoslice.server.intake.uploads import counted, pieces_from, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, takes_body
 from protoslice.server.middleware.clients import pseudonym
 from protoslice.server.middleware.context import context_of
@@ -74,12 +74,13 @@ async def send_xorb(request: Request, services: Given, kind: str, name: str, ses
 async def send_shard(request: Request, services: Given, kind: str, name: str, session: str) -> Response:
     """Make the files that a shard lists, each of which is compared with its SHA-256."""
     repository = await services.repositories.get(repository_of(kind, name))
-    opened = await repository.sessions.open(session, _client(request, services))
+    client = _client(request, services)
+    opened = await repository.sessions.open(session, client)
     ahead = BodyAhead(request.receive)
     with counted(services, request):
         async with CancelOnDisconnect(ahead.receive) as disconnect:
             disconnect.watch()
-            await _make_files(files_of(ahead.pieces()), opened, repository, services, _client(request, services))
+            await _make_files(files_of(pieces_from(ahead.next)), opened, repository, services, client)
     return JSONResponse({"result": 1})
 
 
@@ -114,15 +115,11 @@ async def _make_files(
     files: AsyncIterator[ShardFile], session: XorbSession, repository: Repository, services: Services, client: str
 ) -> None:
     """Make files as they are listed, until they have more bytes than the session's xorbs allow."""
-    known, size, most = repository.known(), 0, await session.most_named()
+    known, size = repository.known(), 0
     async for file in files:
         size += file.size
         services.stores.uploads.options.check_size(size)
-        if size > most:
-            raise LimitExceeded(
-                f"the files of the shard have more than {most} bytes, the most for the xorbs of its session: "
-                "send the other files by another shard"
-            )
+        await session.check_named(size)
         extents = await _extents(file, session)
         if extents and await known.find(file.sha256) is None:  # an empty file comes within its commit
             await _make(file, extents, session, repository, client)
