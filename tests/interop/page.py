@@ -16,9 +16,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from playwright.sync_api import Browser, BrowserContext, Locator, expect
-from tests.support.browser import SCREENS, chromium, opened, violations, window
-from tests.support.process import ServiceProcess, service_process
+from playwright.sync_api import BrowserContext, Locator, expect
+from tests.support.browser import opened, violations
+from tests.support.process import ServiceProcess
 from tests.support.streams import FRAMED, example
 
 from protoslice.server.pages.built import assets
@@ -90,30 +90,14 @@ def _layer(number: int) -> Iterator[onnx.NodeProto]:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+def service(service: ServiceProcess) -> ServiceProcess:
     """A service with the model and a store without a root."""
     assert assets(), "build the page first: make web"
-    settings = {"PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
-    storage = tmp_path_factory.mktemp("storage").as_uri()
-    with service_process("--storage", storage, settings=settings) as running:
-        models = (("bert.onnx&tag=bert:1", _model()), ("bert.onnx&tag=bert:2", _model(2)))
-        events = ("events.tfrecord&tag=events", FRAMED["tfrecord"]([example(number) for number in range(3000)]))
-        for query, content in (*models, events, ("notes.txt&tag=notes", b"hello")):
-            httpx.put(f"{running.url}/v1/stores?filename={query}", content=content, timeout=60).raise_for_status()
-        yield running
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(params=SCREENS)
-def context(browser: Browser, service: ServiceProcess, request: pytest.FixtureRequest) -> Iterator[BrowserContext]:
-    """A window of each size."""
-    with window(browser, service.url, request.param) as context:
-        yield context
+    models = (("bert.onnx&tag=bert:1", _model()), ("bert.onnx&tag=bert:2", _model(2)))
+    events = ("events.tfrecord&tag=events", FRAMED["tfrecord"]([example(number) for number in range(3000)]))
+    for query, content in (*models, events, ("notes.txt&tag=notes", b"hello")):
+        httpx.put(f"{service.url}/v1/stores?filename={query}", content=content, timeout=60).raise_for_status()
+    return service
 
 
 @pytest.mark.parametrize("view", VIEWS)

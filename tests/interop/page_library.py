@@ -3,49 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import httpx
 import pytest
 from onnx import helper
-from playwright.sync_api import Browser, BrowserContext, expect
-from tests.support.browser import SCREENS, chromium, opened, violations, window
-from tests.support.process import ServiceProcess, service_process
+from playwright.sync_api import BrowserContext, expect
+from tests.support.browser import opened, violations
+from tests.support.process import ServiceProcess
 
 NUMBER = 55
 """Stores beside those with versions: more than a page has."""
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+def service(service: ServiceProcess) -> ServiceProcess:
     """A service with three versions of a model, two of which are of one type, and many other stores."""
-    settings = {"PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
-    with service_process("--storage", tmp_path_factory.mktemp("storage").as_uri(), settings=settings) as running:
-        graph = [helper.make_graph([], f"version {n}", [], []) for n in (2, 3)]
-        models = [helper.make_model(each).SerializeToString() for each in graph]
-        for number in range(NUMBER):
-            _put(running, f"n.txt&tag=notes-{number:02}", f"{number}".encode())
-        _put(running, "m.bin&tag=model:1", b"first version")
-        _put(running, "m.onnx&tag=model:2&tag=proven", models[0])
-        _put(running, "m.onnx&tag=model:3", models[1])
-        yield running
+    graph = [helper.make_graph([], f"version {n}", [], []) for n in (2, 3)]
+    models = [helper.make_model(each).SerializeToString() for each in graph]
+    for number in range(NUMBER):
+        _put(service, f"n.txt&tag=notes-{number:02}", f"{number}".encode())
+    _put(service, "m.bin&tag=model:1", b"first version")
+    _put(service, "m.onnx&tag=model:2&tag=proven", models[0])
+    _put(service, "m.onnx&tag=model:3", models[1])
+    return service
 
 
 def _put(service: ServiceProcess, query: str, content: bytes) -> None:
     httpx.put(f"{service.url}/v1/stores?filename={query}", content=content, timeout=60).raise_for_status()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(params=SCREENS)
-def context(browser: Browser, service: ServiceProcess, request: pytest.FixtureRequest) -> Iterator[BrowserContext]:
-    """A window of each size."""
-    with window(browser, service.url, request.param) as context:
-        yield context
 
 
 def test_versions_stand_together_and_a_click_tells_what_changed(context: BrowserContext) -> None:

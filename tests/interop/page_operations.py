@@ -4,41 +4,25 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
-from tests.support.browser import SCREENS, chromium, opened, violations, window
-from tests.support.process import ServiceProcess, service_process
+from playwright.sync_api import BrowserContext, Page, expect
+from tests.support.browser import opened, violations
+from tests.support.process import ServiceProcess
 
 STORED = 3 << 20
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+def service(service: ServiceProcess) -> ServiceProcess:
     """A service that has stored, refused, and begun an upload that it waits for."""
-    settings = {"PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
-    with service_process("--storage", tmp_path_factory.mktemp("storage").as_uri(), settings=settings) as running:
-        content = os.urandom(STORED)
-        httpx.put(f"{running.url}/v1/stores?filename=a.bin&tag=a", content=content).raise_for_status()
-        headers = {"tus-resumable": "1.0.0", "upload-length": "10"}
-        httpx.post(f"{running.url}/v1/uploads?filename=b", headers=headers).raise_for_status()
-        assert httpx.get(f"{running.url}/v1/stores/nothing").status_code == 404
-        yield running
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(params=SCREENS)
-def context(browser: Browser, service: ServiceProcess, request: pytest.FixtureRequest) -> Iterator[BrowserContext]:
-    """A window of each size."""
-    with window(browser, service.url, request.param) as context:
-        yield context
+    content = os.urandom(STORED)
+    httpx.put(f"{service.url}/v1/stores?filename=a.bin&tag=a", content=content).raise_for_status()
+    headers = {"tus-resumable": "1.0.0", "upload-length": "10"}
+    httpx.post(f"{service.url}/v1/uploads?filename=b", headers=headers).raise_for_status()
+    assert httpx.get(f"{service.url}/v1/stores/nothing").status_code == 404
+    return service
 
 
 def told(page: Page, group: str, what: str) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import httpx
 import pytest
 from onnx import ModelProto, helper
-from playwright.sync_api import Browser, BrowserContext, expect
-from tests.support.browser import SCREENS, chromium, opened, violations, window
-from tests.support.process import ServiceProcess, service_process
+from playwright.sync_api import BrowserContext, expect
+from tests.support.browser import opened, violations
+from tests.support.process import ServiceProcess
 from tests.support.stores import field
 from tests.support.streams import FRAMED, example
 
@@ -38,34 +36,19 @@ def _long(count: int = LONG, picture: int = 0) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+def service(service: ServiceProcess) -> ServiceProcess:
     """A service with two versions of a model, streams, and a text."""
-    settings = {"PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
-    with service_process("--storage", tmp_path_factory.mktemp("storage").as_uri(), settings=settings) as running:
-        stream = FRAMED["tfrecord"]([example(0), _long(), _long(200_000), _long(5, picture=5 << 20)])
-        stored = {
-            "m.onnx&tag=m:1": _model(1),
-            "m.onnx&tag=m:2": _model(2),
-            "long.bin&tag=long": stream,
-            "x.delimited&tag=named": FRAMED["delimited"]([example(1)]),
-            "notes.txt&tag=notes": b"hello",
-        }
-        for query, content in stored.items():
-            httpx.put(f"{running.url}/v1/stores?filename={query}", content=content, timeout=60).raise_for_status()
-        yield running
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(params=SCREENS)
-def context(browser: Browser, service: ServiceProcess, request: pytest.FixtureRequest) -> Iterator[BrowserContext]:
-    """A window of each size."""
-    with window(browser, service.url, request.param) as context:
-        yield context
+    stream = FRAMED["tfrecord"]([example(0), _long(), _long(200_000), _long(5, picture=5 << 20)])
+    stored = {
+        "m.onnx&tag=m:1": _model(1),
+        "m.onnx&tag=m:2": _model(2),
+        "long.bin&tag=long": stream,
+        "x.delimited&tag=named": FRAMED["delimited"]([example(1)]),
+        "notes.txt&tag=notes": b"hello",
+    }
+    for query, content in stored.items():
+        httpx.put(f"{service.url}/v1/stores?filename={query}", content=content, timeout=60).raise_for_status()
+    return service
 
 
 def test_a_changed_field_stands_beside_what_it_was_with_its_words_marked(context: BrowserContext) -> None:

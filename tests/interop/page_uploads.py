@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
-from tests.support.browser import chromium, opened, violations, window
+from tests.support.browser import opened, violations, window
 from tests.support.process import ServiceProcess, service_process
 from tests.support.relay import Relay
 
@@ -65,12 +65,6 @@ class Services:
     def close(self) -> None:
         """End all."""
         self._stack.close()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture

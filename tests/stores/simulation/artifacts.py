@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tests.stores.simulation.clients import TAGS, TROUBLE, Action, Client, pieces
 from tests.stores.simulation.contents import Content
@@ -44,12 +44,7 @@ class PushArtifact(Action):
     def simpler(self) -> Iterator[Action]:
         """See `Action.simpler`."""
         yield from Action.simpler(self)
-        if self.pause:
-            yield replace(self, pause=0.0)
-        if self.mounts:
-            yield replace(self, mounts=False)
-        if self.looks:
-            yield replace(self, looks=False)
+        yield from self.plainer(pause=0.0, mounts=False, looks=False)
 
     async def run(self, client: Client) -> None:
         """See `Action.run`."""

@@ -118,5 +118,10 @@ class Action(ABC):
 
     def simpler(self) -> Iterator[Action]:
         """The same with less to it, for a history to be made shorter."""
-        if self.wait:
-            yield replace(self, wait=0.0)
+        yield from self.plainer(wait=0.0)
+
+    def plainer(self, **plain: object) -> Iterator[Action]:
+        """The same for each of its fields that differs from `plain`, with that field plain."""
+        for name, value in plain.items():
+            if getattr(self, name) != value:
+                yield replace(self, **{name: value})  # type: ignore[arg-type]

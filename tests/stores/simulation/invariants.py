@@ -21,6 +21,8 @@ from protoslice.stores import Stores
 
 ROUNDS = 5
 """After so many collections, each after a grace, nothing is left to be collected."""
+_WRITTEN_BY_CLIENTS = frozenset({"drafts", "sealed", "repositories", "histories", "artifacts"})
+"""Folders of which no collection removes anything."""
 
 
 async def check(cluster: Cluster, ledger: Ledger, *, grace: float, lifetime: float) -> None:
@@ -198,13 +200,7 @@ def _unaccounted(
         last = key.rpartition("/")[2]
         if folder == "objects" and (last == "claim" or last.startswith("of-")):
             return rest.split("/")[0] in attempts | own and (last == "claim" or last[3:].split("-")[1] in stores)
-        if folder in {
-            "drafts",
-            "sealed",
-            "repositories",
-            "histories",
-            "artifacts",
-        }:  # no collection removes what clients wrote
+        if folder in _WRITTEN_BY_CLIENTS:
             return True
         if key.startswith(("indexes/time/", "indexes/type/")):
             return last.partition("-")[2] in stores

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tests.stores.simulation.clients import Action, Client, pieces
 from tests.stores.simulation.cluster import Unreachable
@@ -34,12 +34,7 @@ class Send(Action):
     def simpler(self) -> Iterator[Action]:
         """See `Action.simpler`."""
         yield from Action.simpler(self)
-        if self.tags:
-            yield replace(self, tags=())
-        if self.told:
-            yield replace(self, told=False)
-        if self.pause:
-            yield replace(self, pause=0.0)
+        yield from self.plainer(tags=(), told=False, pause=0.0)
 
     async def run(self, client: Client) -> None:
         """See `Action.run`."""
@@ -106,8 +101,7 @@ class Commit(Action):
     def simpler(self) -> Iterator[Action]:
         """See `Action.simpler`."""
         yield from Action.simpler(self)
-        if self.pause:
-            yield replace(self, pause=0.0)
+        yield from self.plainer(pause=0.0)
 
     async def run(self, client: Client) -> None:
         """See `Action.run`."""

@@ -53,16 +53,7 @@ class Resumable(Action):
     def simpler(self) -> Iterator[Action]:
         """See `Action.simpler`."""
         yield from Action.simpler(self)
-        for plain in (
-            {"watched": 0.0},
-            {"streams": 1},
-            {"checksums": False},
-            {"told_length": True},
-            {"look": 0.0},
-            {"ended": False},
-        ):
-            if any(getattr(self, name) != value for name, value in plain.items()):
-                yield replace(self, **plain)
+        yield from self.plainer(watched=0.0, streams=1, checksums=False, told_length=True, look=0.0, ended=False)
         if self.step < len(self.content.data):
             yield replace(self, step=2 * self.step)
 

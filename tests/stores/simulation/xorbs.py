@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tests.stores.simulation.clients import Action, Client
 from tests.stores.simulation.cluster import Unreachable
@@ -34,8 +34,7 @@ class PushXorbs(Action):
     def simpler(self) -> Iterator[Action]:
         """See `Action.simpler`."""
         yield from Action.simpler(self)
-        if self.pause:
-            yield replace(self, pause=0.0)
+        yield from self.plainer(pause=0.0)
 
     async def run(self, client: Client) -> None:
         """See `Action.run`."""
