@@ -87,9 +87,13 @@ async function begin(chosen: Chosen): Promise<void> {
 async function follow(sending: Sending, files?: Chosen["files"]): Promise<void> {
   const store = await sending.send(files);
   if (store === null) return;
+  leaves(sending);
+  if (location.pathname === "/") go(`/m/${store}`);
+}
+
+function leaves(sending: Sending): void {
   sendings = sendings!.filter((each) => each !== sending);
   change();
-  if (location.pathname === "/") go(`/m/${store}`);
 }
 
 const busy = ({ state }: Sending): boolean => state === "sending" || state === "waiting" || state === "making";
@@ -101,7 +105,7 @@ const SAYS: Record<State, string> = {
 
 function Progress({ sending, onGo }: { sending: Sending; onGo: () => void }) {
   const { batch: { name, size, count, handles }, state, sent, error } = sending;
-  const remove = () => void sending.drop().then(() => { sendings = sendings!.filter((each) => each !== sending); change(); });
+  const remove = () => void sending.drop().then(() => leaves(sending));
   return (
     <div class="sending">
       <strong dir="auto">{name}</strong>

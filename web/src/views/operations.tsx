@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { get } from "../api";
 import { ago, bytes, count, figure, percent, rough } from "../format";
 import { Trouble } from "../loading";
-import { isError, isRefused, mean, parsed, rate, share, sum, type Keep, type Told } from "../metrics";
+import { isError, isRefused, mean, parsed, rate, share, sum, type Keep, type Sample, type Told } from "../metrics";
 import { Line } from "../parts/line";
 
 const EVERY = 5000;
@@ -115,14 +115,17 @@ function Group({ title, rows }: { title: string; rows: readonly Row[] }) {
 }
 
 function Routes({ now }: { now: Told }) {
-  const routes = new Map<string, Keep>();
-  for (const { name, labels } of now.samples) {
-    const { method = "", route = "" } = labels;
-    if (name === "requests_total") routes.set(`${method} ${route}`, (each) => each["method"] === method && each["route"] === route);
+  const routes = new Map<string, Told & { samples: Sample[] }>();
+  for (const sample of now.samples) {
+    const { method, route } = sample.labels;
+    if (method === undefined || route === undefined) continue;
+    const own = routes.get(`${method} ${route}`);
+    if (own) own.samples.push(sample);
+    else routes.set(`${method} ${route}`, { at: now.at, samples: [sample] });
   }
-  const rows = [...routes].map(([route, keep]) => ({
-    route, requests: sum(now, "requests_total", keep) ?? 0, time: mean(now, "request_seconds", keep), sent: sum(now, "sent_bytes_total", keep) ?? 0,
-    errors: sum(now, "requests_total", (labels) => keep(labels) && isError(labels)) ?? 0,
+  const rows = [...routes].filter(([, own]) => sum(own, "requests_total") !== null).map(([route, own]) => ({
+    route, requests: sum(own, "requests_total") ?? 0, time: mean(own, "request_seconds"), sent: sum(own, "sent_bytes_total") ?? 0,
+    errors: sum(own, "requests_total", isError) ?? 0,
   })).sort((a, b) => b.requests - a.requests);
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label="Requests by route">
