@@ -148,13 +148,13 @@ class ArtifactRecords:
         """A page of tags by name, and True when there are more."""
         folder = self._folder / "tags"
         found: list[str] = []
-        place = folder / quote(after) if after else None
-        while True:  # removed tags may leave marks, which fill pages
-            page = await self._storage.list(folder, after=place, limit=limit - len(found))
-            found += [unquote(stat.key.segments[-1]) for stat in page.items if not is_removal_mark(stat)]
-            if page.after is None or len(found) == limit:
-                return found, page.after is not None
-            place = page.after
+        async for stat in self._storage.iterate(folder, after=folder / quote(after) if after else None):
+            if is_removal_mark(stat):
+                continue
+            if len(found) == limit:
+                return found, True
+            found.append(unquote(stat.key.segments[-1]))
+        return found, False
 
     async def untag(self, digest: Digest) -> None:
         """Remove all tags that point to a manifest."""
