@@ -7,7 +7,7 @@ PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev run test soak fuzz check fmt docs protos bench bucket oci registries engines nginx replicas tus web browser screenshots clean
+.PHONY: help dev run test soak fuzz check fmt docs protos bench bucket oci registries engines merger nginx replicas tus web browser screenshots clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -132,6 +132,9 @@ registries: .venv/ready .venv/core $(ORAS) ## clients of model registries agains
 
 engines: .venv/ready .venv/core ## Ray Data and PyTorch over records of a store, each in an environment of its own (3 GB)
 	$(BIN)/python -m tests.engines
+
+merger: .venv/ready .venv/core ## TensorFlow's own Merger over a thousand random sets of split rules (1 GB; wants a C++ compiler)
+	$(BIN)/python -m tests.merger
 
 nginx: .venv/ready .venv/core ## try the nginx files of docker/ in a real nginx (Debian's is installed if there is none)
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light

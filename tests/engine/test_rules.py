@@ -6,12 +6,11 @@ from random import Random
 from typing import Any
 
 import pytest
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.chunked import TYPES, M
-from tests.support.protos import ROOT, Case, Place, canonical, cases, descriptor_of, make_case, merge_chunks, places
-from tests.support.protos.writer import is_map
+from tests.support.protos import ROOT, Case, canonical, cases, descriptor_of, merge_chunks
+from tests.support.rules import random_rules, ruled_cases, splits
 from tests.support.stores import field as delimited
 
 import protoslice
@@ -21,82 +20,15 @@ from protoslice.library.opening import open_proto
 from protoslice.schema import bundled, from_descriptor_set
 
 METADATA: Any = bundled().message_class("tensorflow.proto_splitter.ChunkMetadata")
-_TEXT = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
-
-
-def random_rules(random: Random, root: Descriptor) -> list[str]:
-    """Rules of every kind, at places that messages of type `root` may have."""
-    return [rule for _ in range(random.randint(1, 6)) if (rule := _rule(random, root)) is not None]
-
-
-def _rule(random: Random, at: Descriptor) -> str | None:
-    path = ""
-    for _ in range(random.randint(0, 3)):
-        inner = [field for field in at.fields if _below(field) is not None]
-        if not inner:
-            break
-        field = random.choice(inner)
-        path += field.name + (random.choice(_brackets(random, field)) if field.is_repeated else "") + "."
-        at = _below(field) or at
-    field = random.choice(list(at.fields))
-    message, text = _below(field) is not None, field.type in _TEXT
-    actions = [(brackets, "never") for brackets in (["", "[*]"] if field.is_repeated else [""])]
-    sizes = ["always", "2", "40", "1KiB"]
-    if field.type == FieldDescriptor.TYPE_MESSAGE:
-        actions += [("", "whole")]
-    if field.is_repeated:
-        actions += [("", size) for size in sizes]
-        actions += [("", f"every {random.choice([1, 2, 3, 1000])}")] * 3 if field.message_type or text else []
-        actions += [(brackets, size) for size in sizes for brackets in _brackets(random, field)[1:] if message]
-    elif message or text:
-        actions += [("", size) for size in sizes]
-    if field.type == FieldDescriptor.TYPE_GROUP:
-        actions = [(brackets, action) for brackets, action in actions if action in {"never", "whole"}]
-    brackets, action = random.choice(actions)
-    return f"{path}{field.name}{brackets}: {action}"
-
-
-def rules_of_places(random: Random, message: Any) -> list[str]:
-    """Rules for one to three places that `message` has, so that most of them split something."""
-    found = [place.path for place in places(message, random) if _splits(place) and "=" not in place.path]
-    return [f"{path}: always" for path in random.sample(found, min(len(found), random.randint(1, 3)))]
-
-
-def _splits(place: Place) -> bool:
-    if place.field.type == FieldDescriptor.TYPE_MESSAGE:
-        return True
-    return place.field.type in _TEXT and not place.path.endswith("]")
-
-
-def _below(field: FieldDescriptor) -> Descriptor | None:
-    """The type of the messages at `field`, of a map of its values; None for other fields and groups."""
-    if field.type != FieldDescriptor.TYPE_MESSAGE:
-        return None
-    found: Descriptor | None = field.message_type
-    if found is not None and is_map(field):
-        found = found.fields_by_name["value"].message_type
-    return found
-
-
-def _brackets(random: Random, field: FieldDescriptor) -> list[str]:
-    if not is_map(field):
-        return ["", "[*]", f"[{random.randint(0, 3)}]", f"[{random.randint(0, 2)}:]", "[:2]"]
-    key = field.message_type.fields_by_name["key"] if field.message_type else None
-    assert key is not None
-    named = {FieldDescriptor.TYPE_STRING: '"a"', FieldDescriptor.TYPE_BOOL: "true"}.get(key.type, "1")
-    return ["", "[*]", f"[{named}]"]
 
 
 def merged(case: Case, seed: int, sets: int) -> int:
     """Number of sets of rules that split the message; chunks are merged as TensorFlow's Merger does it."""
-    random, split_up, whole = Random(seed), 0, canonical(case.message())
-    with protoslice.open(case.data, ROOT, types=from_descriptor_set(case.schema), floor=case.floor) as proto:
-        for _ in range(sets):
-            rules = random_rules(random, descriptor_of(case.root)) + rules_of_places(random, case.message())
-            split = proto.split(min_chunk=random.choice([1, 8, 64, 1 << 20]), max_chunk=1 << 21, rules=rules)
-            chunks, metadata = [chunk.rope.read() for chunk in split], METADATA.FromString(split.metadata)
-            assert canonical(merge_chunks(chunks, metadata.message, case.root())) == whole, rules
-            split_up += len(chunks) > 1
+    split_up, whole = 0, canonical(case.message())
+    for rules, split in splits(case, seed, sets):
+        chunks, metadata = [chunk.rope.read() for chunk in split], METADATA.FromString(split.metadata)
+        assert canonical(merge_chunks(chunks, metadata.message, case.root())) == whole, rules
+        split_up += len(chunks) > 1
     return split_up
 
 
@@ -124,9 +56,7 @@ def test_chunks_by_any_rules_merge_to_the_whole(case: Case, seed: int) -> None:
 
 
 def test_a_thousand_sets_of_rules_merge_to_the_whole() -> None:
-    seeds = [Random(seed) for seed in range(50)]
-    drawn = [make_case(each.getrandbits(64), types=3, fields=8, budget=60) for each in seeds]
-    split = sum(merged(case, seed, 20) for seed, case in enumerate(drawn))
+    split = sum(merged(case, seed, 20) for seed, case in enumerate(ruled_cases()))
     assert split > 600, f"{split} of 1000 sets of rules split their message"
 
 
