@@ -12,6 +12,7 @@ from protoslice.errors import InvalidInput, NotFound
 from protoslice.server.access import credentials
 from protoslice.server.access.credentials import KNOWN_SECONDS, Callers, secret_in
 from protoslice.server.access.decision import EVERY_SPACE, Decision, Grant, Need, Scope
+from protoslice.server.access.gate import Gate
 from protoslice.server.access.records import NewToken, Tokens
 from protoslice.server.access.tokens import Token, parse_token
 from protoslice.storage import MemoryStorage, ObjectKey
@@ -120,6 +121,35 @@ def test_only_its_own_space_lists_and_revokes_a_token() -> None:
         await tokens.revoke(record.id, "team")
         with pytest.raises(NotFound):
             await tokens.revoke(record.id, "team")
+
+    in_storage(work)
+
+
+def test_a_page_tells_nothing_of_the_tokens_of_other_spaces() -> None:
+    async def work(storage: MemoryStorage) -> None:
+        tokens = Tokens(storage)
+        own = sorted([(await tokens.create(READER))[1].id for _ in range(3)])
+        for space in (*["other"] * 20, EVERY_SPACE):
+            await tokens.create(NewToken("ci", Grant(space, frozenset({Scope.READ}))))
+        found, cursor = list[str](), None
+        for left in (2, 1, 0):
+            page = await tokens.page("team", 1, cursor)
+            found += [record.id for record in page.items]
+            cursor = page.next
+            assert (len(page.items), cursor) == (1, found[-1] if left else None)
+        assert found == own
+
+    in_storage(work)
+
+
+def test_tokens_of_an_earlier_version_are_listed_after_a_start() -> None:
+    async def work(storage: MemoryStorage) -> None:
+        made = [(await Tokens(storage).create(READER))[1].id for _ in range(3)]
+        for id in made[:2]:
+            await storage.delete(ObjectKey(f"access/spaces/team/{id}"))
+        assert await Gate(closed=True).start(Tokens(storage)) is not None
+        page = await Tokens(storage).page("team", 10, None)
+        assert [record.id for record in page.items] == sorted(made)
 
     in_storage(work)
 

@@ -94,6 +94,7 @@ class Gate:
         """
         self._tokens, self._callers = tokens, Callers(tokens, verifier)
         try:
+            await tokens.enter_all()
             return await tokens.first()
         except (Unsupported, StorageDenied):
             raise InvalidInput(

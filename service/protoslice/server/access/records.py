@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import Conflict, InvalidInput, NotFound
 from protoslice.server.access.decision import EVERY_SPACE, Grant, Principal, Scope
 from protoslice.server.access.signatures import signing_key
 from protoslice.server.access.tokens import Token, is_token_id, new_token
-from protoslice.storage import Storage
+from protoslice.storage import ObjectKey, Storage, quote
 from protoslice.stores import ResultPage
 from protoslice.stores.catalog.named_records import NamedRecords
 from protoslice.stores.layout import keys
@@ -86,6 +87,7 @@ class Tokens:
         now = datetime.now(UTC)
         expires = None if wanted.expires is None else datetime.fromtimestamp(wanted.expires, UTC)
         record = TokenRecord(token.id, wanted.name, wanted.grant, now, expires, token.hash)
+        await self._enter(record)  # first, so that no token is valid that no list shows
         await self._records.create(keys.TOKENS / token.id, _encoded(record))
         return token, record
 
@@ -96,19 +98,28 @@ class Tokens:
 
     async def get(self, id: str) -> TokenRecord | None:
         """The record of the token of an id, None unless it is valid now; the id alone proves nothing."""
-        with suppress(NotFound):
-            data, _ = await self._records.read(keys.TOKENS / id)
-            record = _decoded(data)
-            return None if record.expired else record
-        return None
+        record = await self._record(id)
+        return None if record is None or record.expired else record
 
     async def page(self, space: str, limit: int, cursor: str | None) -> ResultPage[TokenRecord]:
-        """Tokens of one space among `limit` of all, and the cursor of the next page."""
+        """A page of the tokens of one space by id, and the cursor of the next one."""
         if cursor is not None and not is_token_id(cursor):
             raise InvalidInput("this cursor was not given by this service")
-        found, following = await self._records.page(limit, cursor)
-        records = (_decoded(data) for data, _ in found)
-        return ResultPage([record for record in records if record.grant.space == space], following)
+        # By a list of the space alone: pages of all tokens would tell of those of other spaces.
+        folder = keys.TOKENS_OF / quote(space)
+        page = await self._storage.list(folder, after=None if cursor is None else folder / cursor, limit=limit)
+        found = await map_concurrently(lambda stat: self._record(keys.name_of(stat.key)), page.items)
+        records = [record for record in found if record is not None and record.grant.space == space]
+        return ResultPage(records, None if page.after is None else keys.name_of(page.after))
+
+    async def enter_all(self) -> None:
+        """Enter tokens that are in no list, as those of earlier versions, into the lists of their spaces."""
+        entered = {keys.name_of(stat.key) async for stat in self._storage.iterate(keys.TOKENS_OF)}
+        async for stat in self._storage.iterate(keys.TOKENS):
+            id = keys.name_of(stat.key)
+            record = None if id in entered else await self._record(id)
+            if record is not None:
+                await self._enter(record)
 
     async def revoke(self, id: str, space: str) -> None:
         """Remove a token of `space`; `NotFound` when it has none of that id."""
@@ -123,6 +134,18 @@ class Tokens:
         if _decoded(data).grant.space != space:
             raise missing
         await self._records.remove(key, stat.etag)
+        with suppress(NotFound):
+            await self._storage.delete(_entry(id, space))
+
+    async def _record(self, id: str) -> TokenRecord | None:
+        """The record of a token, also of one that has ended; None when there is none."""
+        with suppress(NotFound):
+            return _decoded((await self._records.read(keys.TOKENS / id))[0])
+        return None
+
+    async def _enter(self, record: TokenRecord) -> None:
+        with suppress(Conflict):
+            await self._storage.put_if_absent(_entry(record.id, record.grant.space), b"")
 
     async def first(self) -> Token | None:
         """An admin token for a storage that never had one, made by one replica alone; else None."""
@@ -139,6 +162,10 @@ class Tokens:
                 await self.revoke(record.id, EVERY_SPACE)
                 return None
         return token
+
+
+def _entry(id: str, space: str) -> ObjectKey:
+    return keys.TOKENS_OF / quote(space) / id
 
 
 def _encoded(record: TokenRecord) -> bytes:

@@ -33,6 +33,7 @@ histories/<id>/staged/<digest>      the upload of a file that a commit is to nam
 drafts/…  sealed/…                  files of MLflow's artifacts by path, and the stores of folders (drafts/records.py)
 usage                               the quota of the space, and what it holds (quotas/)
 access/tokens/<id>                  a token of the service: its hash, name and grant
+access/spaces/<space>/<id>          the token is one of the space; empty, and made anew from the tokens at a start
 access/admin                        the id of the first token, which one replica made
 webhooks/…                          webhooks, and events on their way (webhooks/records.py)
 probe/<random>                      written and removed when a storage is opened, to see whether it keeps its promises
@@ -64,6 +65,7 @@ REPOSITORIES = ObjectKey("repositories")
 HISTORIES = ObjectKey("histories")
 LEDGER = ObjectKey("usage")
 TOKENS = ObjectKey("access/tokens")
+TOKENS_OF = ObjectKey("access/spaces")
 ADMIN = ObjectKey("access/admin")
 BY_TIME = ObjectKey("indexes/time")
 BY_TYPE = ObjectKey("indexes/type")

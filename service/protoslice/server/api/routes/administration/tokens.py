@@ -81,7 +81,7 @@ async def list_tokens(
     request: Request,
     services: Given,
     every_space: Everywhere = False,
-    limit: Annotated[int, Query(ge=1, description="At most so many; a page may be empty and have a next one.")] = 100,
+    limit: Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")] = 100,
     cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
 ) -> Response:
     """List the tokens of the space of the URL, or those for every space. Secrets are not kept."""

@@ -1,0 +1,390 @@
+"""Calls of every route, by the names of things of the caller's own space or of another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Final
+
+from tests.server.access.worlds.things import (
+    BYTES,
+    JSON,
+    LFS,
+    LINES,
+    MANIFEST,
+    TUS,
+    Things,
+    dumped,
+    lines,
+    manifest_of,
+    model_of,
+    recipe_of,
+    sha256,
+    text_of,
+)
+from tests.support.hub import header, inline
+from tests.support.xet import shard_of, xorb_of
+
+from protoslice.errors import NotFound
+from protoslice.recipes import MEDIA_TYPE as RECIPE
+from protoslice.server.app import Application, create_app
+from protoslice.server.settings import Settings
+
+
+@dataclass(frozen=True)
+class Call:
+    """Request whose target and body name things."""
+
+    method: str
+    target: str
+    body: Callable[[Things], bytes] = lambda _: b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    timed: bool = False
+    """True where a body depends on moments: of the answer the status counts alone."""
+    unordered: bool = False
+    """True where random names give the order of a list: its items are compared without names."""
+
+    @property
+    def route(self) -> str:
+        """Row of the table of rules; empty where no route takes the call."""
+        named = dict.fromkeys(_NAMES, "x") | {"repository": "a/x", "image": "a/x", "slashed": "a%2Fx"}
+        with suppress(NotFound):
+            return _app().asked(self.method, self.target.format_map(named)).row
+        return ""
+
+    def filled(self, things: Things, place: str) -> tuple[str, str, bytes, dict[str, str]]:
+        """Method, target, body and headers; `place` is the path of a space where something stands."""
+        named = {**things, "place": place, "slashed": things["repository"].replace("/", "%2F")}
+        headers = {name: value.format_map(named) for name, value in self.headers.items()}
+        return self.method, self.target.format_map(named), self.body(things), headers
+
+
+_NAMES: Final = (
+    "word", "file", "store", "piece", "removed", "tus", "part", "draft", "commit", "lfs_staged", "lfs_open", "session",
+    "xorb", "blob", "manifest", "oci", "mpu", "etag", "token", "place",
+)  # fmt: skip
+
+
+@cache
+def _app() -> Application:
+    return create_app(Settings(storage="memory://"))
+
+
+def _plain(table: str) -> list[Call]:
+    return [Call(method, target) for method, target in map(str.split, table.strip().splitlines())]
+
+
+def _json(method: str, target: str, **content: object) -> Call:
+    """A call whose body is JSON; texts in it name things."""
+
+    def named(value: object, things: Things) -> object:
+        if isinstance(value, str):
+            return value.format_map(things)
+        if isinstance(value, dict):
+            return {named(key, things): named(each, things) for key, each in value.items()}
+        return [named(each, things) for each in value] if isinstance(value, list) else value
+
+    return Call(method, target, lambda things: dumped(named(content, things)), JSON)
+
+
+def _batch(what: str, repository: str = "{repository}") -> Call:
+    def body(things: Things) -> bytes:
+        wanted = {"oid": things[f"oid_{what}"], "size": int(things[f"size_{what}"])}
+        return dumped({"operation": "upload", "objects": [wanted]})
+
+    return Call("POST", f"/{repository}.git/info/lfs/objects/batch", body, {"content-type": LFS, "accept": LFS})
+
+
+def _commit(*operations: tuple[str, dict[str, str]]) -> Call:
+    """A commit whose values name things."""
+
+    def body(things: Things) -> bytes:
+        named = [(key, {name: each.format_map(things) for name, each in value.items()}) for key, value in operations]
+        return lines(*named)
+
+    return Call("POST", "/api/models/{repository}/commit/main", body, LINES)
+
+
+READING: Final = _plain("""
+    GET /
+    GET /assets/x
+    GET /docs
+    GET /livez
+    GET /readyz
+    GET /openapi.json
+    GET /operations
+    GET /problems/not-found
+    GET /m/{word}
+    GET /diff/{word}
+    GET /metrics
+    GET /v1/spaces
+    GET /v1/stores
+    GET /v1/stores?tag={word}
+    GET /v1/stores/{store}
+    GET /v1/stores/{word}
+    HEAD /v1/stores/{word}
+    GET /v1/stores/{removed}
+    GET /v1/stores/{store}/files/{file}
+    HEAD /v1/stores/{store}/files/{file}
+    GET /v1/stores/{word}/files/{file}
+    GET /v1/stores/{store}/archive.tar
+    GET /v1/stores/{store}/chunks
+    GET /v1/stores/{store}/chunks/0
+    GET /v1/stores/{store}/cpb
+    GET /v1/stores/mine/diff?from={store}
+    GET /v1/stores/{store}/diff?from=mine
+    GET /v1/stores/mine/diff/weight-0?from={store}
+    GET /v1/stores/{store}/graph
+    GET /v1/stores/{store}/merge
+    GET /v1/stores/{store}/metadata
+    GET /v1/stores/{store}/pieces
+    GET /v1/stores/{store}/records
+    GET /v1/stores/{store}/records/0
+    GET /v1/stores/{store}/references.json
+    GET /v1/stores/{store}/safetensors
+    GET /v1/stores/{store}/signatures
+    GET /v1/stores/{store}/summary
+    GET /v1/stores/{store}/tensors
+    GET /v1/stores/{store}/tensors/weight-0
+    GET /v1/stores/{store}/tree
+    GET /v1/stores/{store}/treemap
+    GET /v1/stores/{slashed}@main
+    GET /v1/stores/{slashed}@feat%2F{word}/files/a.txt
+    GET /v1/stores/{slashed}@{commit}/files/a.txt
+    GET /v1/stores/box%2F{word}:v1/summary
+    GET /v1/stores/box%2F{word}@{manifest}
+    GET /v1/stores/mlflow-artifacts:%2F{word}/files/small
+    GET /v1/stores/..%2F..%2F..%2Fspaces%2Fother%2Fv1%2Fstores%2F{word}
+    GET /v1/stores/spaces%2Fother%2F{slashed}@main
+    GET /v1/stores/%2E%2E%2Fother%2F{slashed}@main/files/a.txt
+    GET /v1/tags
+    GET /v1/tags/{word}
+    GET /v1/tags?store={store}
+    GET /v1/schemas
+    GET /v1/schemas/{word}
+    GET /v1/stores?limit=1
+    GET /v1/tags?limit=1
+    GET /v1/schemas?limit=1
+    GET /v1/stores/{store}/pieces?limit=1
+    GET /v1/webhooks
+    OPTIONS /v1/uploads
+    OPTIONS /v1/uploads/{tus}
+    GET /v1/uploads/{tus}
+    HEAD /v1/uploads/{tus}
+    GET /v1/uploads/{part}
+    GET /v1/uploads/{draft}
+    GET /v1/uploads/{oci}
+    GET /v1/uploads/{lfs_open}
+    GET /v1/uploads/{session}
+    GET /v1/uploads/{etag}
+    GET /v1/uploads/{tus}/records?framing=delimited
+    GET /v1/uploads/{part}/records?framing=delimited
+    GET /api/whoami-v2
+    GET /api/models/{repository}
+    GET /api/models/{repository}/commits/main
+    GET /api/models/{repository}/refs
+    GET /api/models/{repository}/revision/{commit}
+    GET /api/models/{repository}/revision/feat%2F{word}
+    GET /api/models/{repository}/tree/main
+    GET /api/models/{repository}/tree/main/a.txt
+    GET /{repository}/resolve/main/a.txt
+    HEAD /{repository}/resolve/main/m.onnx
+    GET /{repository}/resolve/{commit}/a.txt
+    GET /{repository}/resolve/t-{word}/a.txt
+    GET /datasets/{repository}/resolve/main/a.txt
+    GET /api/models/{image}/refs
+    GET /{image}/resolve/v1/a.txt
+    GET /api/models/{repository}/xet-write-token/main
+    GET /api/models/spaces%2Fother/tree/main
+    GET /api/3.0/mlflow/server-info
+    GET /api/2.0/mlflow-artifacts/artifacts
+    GET /api/2.0/mlflow-artifacts/artifacts?path={word}
+    GET /api/2.0/mlflow-artifacts/artifacts/{word}/small
+    GET /api/2.0/mlflow-artifacts/artifacts/{word}/m.onnx
+    GET /api/2.0/mlflow-artifacts/presigned/{word}/small
+    GET /v2/
+    GET /v2/_catalog
+    GET /v2/_catalog?n=1
+    GET /v2/{image}/tags/list?n=1
+    GET /v2/{image}/tags/list
+    GET /v2/{image}/blobs/{blob}
+    HEAD /v2/{image}/blobs/{blob}
+    HEAD /v2/box/mine/blobs/{blob}
+    GET /v2/{image}/manifests/v1
+    GET /v2/{image}/manifests/{manifest}
+    GET /v2/{repository}/manifests/main
+    GET /v2/{image}/referrers/{manifest}
+    GET /v2/{image}/blobs/uploads/{oci}
+    GET /v2/box/mine/blobs/uploads/{oci}
+    GET /v2/spaces/other/{image}/manifests/v1
+""")  # fmt: skip
+
+WRITING: Final = [
+    *_plain("""
+        PUT /v1/spaces/other
+        PUT /v1/spaces/fresh
+        DELETE /v1/stores/{store}
+        DELETE /v1/stores/{word}
+        POST /v1/stores/{removed}/restore
+        POST /v1/stores/{store}/restore
+        DELETE /v1/tags/{word}
+        DELETE /v1/schemas/{word}
+        DELETE /v1/tokens/{token}
+        DELETE /v1/webhooks/{word}
+        POST /v1/drafts/{word}?tag=of-{word}
+        DELETE /api/2.0/mlflow-artifacts/artifacts/{word}/small
+        DELETE /v2/{image}/manifests/v1
+        DELETE /v2/{image}/manifests/{manifest}
+        DELETE /v2/{image}/blobs/{blob}
+        DELETE /v2/{image}/blobs/uploads/{oci}
+        DELETE /api/models/{repository}/branch/feat%2F{word}
+        DELETE /api/models/{repository}/tag/t-{word}
+        POST /v2/box/mine/blobs/uploads/?mount={blob}&from={image}
+        POST /v2/box/mine/blobs/uploads/?mount={blob}&from=spaces%2Fother%2F{image}
+        POST /v2/{image}/blobs/uploads/
+    """),
+    Call("GET", "/v1/tokens", unordered=True),
+    Call("GET", "/v1/tokens?limit=1", unordered=True),
+    Call("GET", "/v1/webhooks/{word}/letters", timed=True),
+    Call("POST", "/v1/webhooks/{word}/redeliver", timed=True),
+    # Content of another space, sent by those who have it: nothing tells that it is there.
+    Call("PUT", "/v1/stores?filename=m.onnx&tag=again", lambda things: model_of(things["word"])),
+    Call("POST", "/v1/stores?filename=m.onnx", lambda things: model_of(f"{things['word']} commit")),
+    Call("PUT", "/v1/stores?filename=x", lambda things: text_of(things["word"], "blob")),
+    Call("PUT", "/v1/stores", lambda things: recipe_of(things["store"], 20), {"content-type": RECIPE}),
+    Call("PUT", "/v1/schemas/{word}", lambda _: b"no descriptors"),
+    _json("POST", "/v1/stores/assemble", uploads={"f": "{part}"}),
+    _json("POST", "/v1/stores/assemble", uploads={"f": ["/spaces/other/v1/uploads/{part}"]}, tags=["joined"]),
+    _json("POST", "/v1/stores/assemble", recipe="{part}"),
+    _json("POST", "/v1/stores/register", files={"f": "memory://{word}/spaces/other/stores/{store}"}),
+    _json("PUT", "/v1/tags/moved", store="{store}"),
+    _json("PUT", "/v1/tags/{word}", store="mine"),
+    _json("PUT", "/v1/tags/moved", store="team/{word}@main"),
+    _json("POST", "/v1/sign", path="/v1/stores/{store}/files/m.onnx"),
+    _json("POST", "/v1/sign", path="/v1/stores/../../other/v1/stores/{word}"),
+    _json("POST", "/v1/tokens", name="{word}", scopes=["read"]),
+    _json("POST", "/v1/tokens", name="all", scopes=["read"], every_space=True),
+    _json("PUT", "/v1/webhooks/{word}", url="http://127.0.0.1:1/not-allowed"),
+    Call(
+        "POST",
+        "/v1/chunks/missing",
+        lambda things: dumped({"chunks": [{"sha256": things["piece"], "size": int(things["piece_size"])}]}),
+        JSON,
+    ),
+    Call(
+        "POST",
+        "/v1/chunks/missing",
+        lambda things: dumped(
+            {"stores": [things["store"]], "chunks": [{"sha256": things["piece"], "size": int(things["piece_size"])}]}
+        ),
+        JSON,
+    ),
+    # Uploads, by their ids and whole URLs.
+    Call("POST", "/v1/uploads?filename=new", lambda _: b"", TUS | {"upload-length": "9"}),
+    Call("POST", "/v1/uploads", lambda _: b"", TUS | {"upload-concat": "final;/v1/uploads/{part}"}),
+    Call(
+        "POST", "/v1/uploads", lambda _: b"", TUS | {"upload-concat": "final;http://localhost{place}/v1/uploads/{part}"}
+    ),
+    *(
+        Call("PATCH", f"/v1/uploads/{{{name}}}", lambda _: b"more", TUS | BYTES | {"upload-offset": "0"})
+        for name in ("tus", "part", "oci", "lfs_open", "etag")
+    ),
+    Call("PATCH", "/v1/uploads/{tus}", lambda things: b"x" * 9, TUS | BYTES | {"upload-offset": "31"}),
+    Call(
+        "PATCH",
+        "/v1/uploads/{draft}",
+        lambda _: b"more",
+        {"upload-complete": "?1", "upload-offset": "5", "content-type": "application/partial-upload"},
+    ),
+    Call("POST", "/v1/uploads/{tus}", lambda _: b"", TUS | {"x-http-method-override": "DELETE"}),
+    Call("POST", "/v1/uploads/{tus}", lambda _: b"", TUS | {"x-http-method-override": "HEAD"}),
+    *(
+        Call("DELETE", f"/v1/uploads/{{{name}}}", lambda _: b"", TUS)
+        for name in ("tus", "draft", "session", "lfs_open")
+    ),
+    # The hub.
+    _json("POST", "/api/validate-yaml", content="{word}"),
+    _json("POST", "/api/repos/create", name="{word}", organization="team"),
+    _json("DELETE", "/api/repos/delete", name="{word}", organization="team"),
+    _json("POST", "/api/models/{repository}/paths-info/main", paths=["a.txt"]),
+    _json("POST", "/api/models/{repository}/preupload/main", files=[{"path": "a.txt", "size": 5}]),
+    _json("POST", "/api/models/{repository}/branch/new", startingPoint="{commit}"),
+    _json("POST", "/api/models/{repository}/branch/x%2F{word}", startingPoint="feat/{word}"),
+    _json("POST", "/api/models/{repository}/tag/{commit}", tag="fresh"),
+    _batch("staged"),
+    _batch("open"),
+    _batch("staged", "team/mine"),
+    Call(
+        "POST",
+        "/datasets/{repository}.git/info/lfs/objects/batch",
+        lambda things: dumped({"operation": "upload", "objects": [{"oid": things["oid_open"], "size": 9}]}),
+        {"content-type": LFS, "accept": LFS},
+    ),
+    *(
+        Call("PUT", f"/api/lfs-uploads/models/{{repository}}/{{{name}}}", lambda t: text_of(t["word"], "open") * 20)
+        for name in ("lfs_open", "lfs_staged", "tus")
+    ),
+    _commit(header(), ("lfsFile", {"path": "staged", "algo": "sha256", "oid": "{oid_staged}"})),
+    _commit(header(), ("lfsFile", {"path": "open", "algo": "sha256", "oid": "{oid_open}"})),
+    _commit(header(parentCommit="{commit}"), inline("b.txt", b"new")),
+    _commit(header(), ("deletedFile", {"path": "a.txt"})),
+    Call(
+        "POST",
+        "/api/models/team%2Fmine/commit/main",
+        lambda t: lines(header(), ("lfsFile", {"path": "taken", "algo": "sha256", "oid": t["oid_staged"]})),
+        LINES,
+    ),
+    Call(
+        "POST",
+        "/api/xet/models/{repository}/{session}/v1/xorbs/default/{xorb}",
+        lambda things: xorb_of(text_of(things["word"], "chunk"))[1],
+    ),
+    *(
+        Call(
+            "POST",
+            f"/api/xet/models/{repository}/{{session}}/v1/shards",
+            lambda t: shard_of((text_of(t["word"], "chunk"), [(t["xorb"], len(text_of(t["word"], "chunk")), 0, 1)])),
+        )
+        for repository in ("{repository}", "team/mine")
+    ),
+    # MLflow.
+    Call("PUT", "/api/2.0/mlflow-artifacts/artifacts/{word}/new", lambda t: text_of(t["word"], "new")),
+    Call("PUT", "/api/2.0/mlflow-artifacts/artifacts/{word}/again", lambda t: model_of(t["word"], 20_000)),
+    Call("PUT", "/api/2.0/mlflow-artifacts/parts/{mpu}/{word}?number=2", lambda _: b"second"),
+    _json("POST", "/api/2.0/mlflow-artifacts/mpu/create/{word}", path="big", num_parts=1),
+    *(
+        _json(
+            "POST",
+            f"/api/2.0/mlflow-artifacts/mpu/{step}/{{word}}",
+            path="big",
+            upload_id="{mpu}",
+            parts=[{"part_number": 1, "etag": "{etag}"}],
+        )
+        for step in ("complete", "abort")
+    ),
+    # OCI.
+    Call("PATCH", "/v2/{image}/blobs/uploads/{oci}", lambda _: b"more"),
+    Call("PATCH", "/v2/box/mine/blobs/uploads/{oci}", lambda _: b"more"),
+    Call("PUT", "/v2/{image}/blobs/uploads/{oci}?digest={blob}", lambda t: text_of(t["word"], "blob")),
+    Call(
+        "PUT",
+        "/v2/{image}/manifests/v2",
+        lambda t: manifest_of(text_of(t["word"], "config"), text_of(t["word"], "blob")),
+        {"content-type": MANIFEST},
+    ),
+    Call(
+        "PUT",
+        "/v2/box/mine/manifests/taken",
+        lambda t: manifest_of(text_of("mine", "config"), text_of(t["word"], "blob")),
+        {"content-type": MANIFEST},
+    ),
+    Call(
+        "POST",
+        "/v2/{image}/blobs/uploads/?digest=sha256:" + sha256(b"whole"),
+        lambda _: b"whole",
+    ),
+]
+
+CALLS: Final = [*READING, *WRITING]

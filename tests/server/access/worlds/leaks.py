@@ -1,0 +1,167 @@
+"""Holes in the wall between spaces, to be planted: each is what a hurried change might do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+import pytest
+
+from protoslice.artifacts.records import ArtifactRecords
+from protoslice.drafts.records import DraftRecords
+from protoslice.errors import NotFound
+from protoslice.repositories.staging import StagedFiles
+from protoslice.server.access import records, rules
+from protoslice.server.access.decision import Decision, Scope
+from protoslice.server.access.rules import Rule
+from protoslice.storage import PrefixStorage
+from protoslice.stores import ResultPage
+from protoslice.stores.open_stores import OpenStores
+from protoslice.stores.quotas import CountedStorage
+from protoslice.stores.uploads.records import UploadRecords
+from protoslice.webhooks.model import Webhook
+from protoslice.webhooks.records import HOOKS, WebhookRecords
+
+Planting = Callable[[pytest.MonkeyPatch], None]
+
+
+class Leak(NamedTuple):
+    """A hole, and routes through which it shows."""
+
+    plant: Planting
+    routes: tuple[str, ...]
+
+
+_known: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, dict[object, Any]]()
+
+
+def _of_this_world() -> dict[object, Any]:
+    """Memory of one service: each world has a loop of its own."""
+    return _known.setdefault(asyncio.get_running_loop(), {})
+
+
+def _outermost(storage: Any) -> Any:
+    """The storage around all spaces."""
+    while isinstance(storage, PrefixStorage | CountedStorage):
+        storage = storage._inner
+    return storage
+
+
+def _remember(kind: type, method: str, key: Callable[..., object]) -> Planting:
+    """A cache of what a method found, by a key that says nothing of the space."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        plain = getattr(kind, method)
+
+        async def remembering(self: object, *given: Any) -> object:
+            known = _of_this_world()
+            with suppress(NotFound):
+                known[key(*given)] = await plain(self, *given)
+            return known[key(*given)] if key(*given) in known else await plain(self, *given)
+
+        patch.setattr(kind, method, remembering)
+
+    return plant
+
+
+def _staged_anywhere(patch: pytest.MonkeyPatch) -> None:
+    """Files that were sent to a repository count as sent to any."""
+    keep = StagedFiles.keep
+
+    async def keeping(self: StagedFiles, upload: Any) -> None:
+        _of_this_world()[upload.sha256] = upload
+        await keep(self, upload)
+
+    async def finding(self: StagedFiles, digest: str) -> Any:
+        return _of_this_world().get(digest)
+
+    patch.setattr(StagedFiles, "keep", keeping)
+    patch.setattr(StagedFiles, "find", finding)
+
+
+def _drafts_of_all(patch: pytest.MonkeyPatch) -> None:
+    """MLflow's files lie in the storage itself."""
+    plain = DraftRecords.__init__
+    patch.setattr(DraftRecords, "__init__", lambda self, storage: plain(self, _outermost(storage)))
+
+
+def _opened_by_id(patch: pytest.MonkeyPatch) -> None:
+    """An opened store is found by its id alone."""
+    plain = OpenStores.get_fresh
+
+    def found(self: OpenStores, store_id: str) -> Any:
+        by_id = [store for (_, id), store in self._opened.items() if id == store_id]
+        return by_id[0] if by_id else plain(self, store_id)
+
+    patch.setattr(OpenStores, "get_fresh", found)
+
+
+def _any_grant(patch: pytest.MonkeyPatch) -> None:
+    """A grant holds in every space."""
+
+    def decide(principal: Any, space: str, need: Any) -> Decision:
+        return Decision.ALLOWED
+
+    for module in ("credentials", "decision"):
+        patch.setattr(f"protoslice.server.access.{module}.decide", decide)
+
+
+def _tokens_of_all(patch: pytest.MonkeyPatch) -> None:
+    """A page of tokens is cut out of those of all spaces."""
+
+    async def page(self: records.Tokens, space: str, limit: int, cursor: str | None) -> Any:
+        found, following = await self._records.page(limit, cursor)
+        listed = [records._decoded(data) for data, _ in found]
+        return ResultPage([each for each in listed if each.grant.space == space], following)
+
+    patch.setattr(records.Tokens, "page", page)
+
+
+def _hooks_of_all(patch: pytest.MonkeyPatch) -> None:
+    """Webhooks are listed from one folder above."""
+
+    async def of(self: WebhookRecords, space: str) -> list[Any]:
+        page = await self._storage.list(HOOKS, limit=100)
+        return [Webhook.decode(data) for data, _ in await self._records.listed(page.items)]
+
+    patch.setattr(WebhookRecords, "of", of)
+
+
+def _readers(row: str) -> Planting:
+    """A reader of one space is told what concerns all."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(rules, "RULES", {**rules.RULES, row: Rule(Scope.READ)})
+        patch.setattr("protoslice.server.services.RULES", rules.RULES)
+
+    return plant
+
+
+LEAKS: Final = {
+    "a file sent to another repository": Leak(
+        _staged_anywhere, ("POST /{name:repository}.git/info/lfs/objects/batch",)
+    ),
+    "blobs by digest alone": Leak(
+        _remember(ArtifactRecords, "blob", lambda digest: digest.text), ("GET /v2/{name:path}/blobs/{digest}",)
+    ),
+    "uploads by id alone": Leak(
+        _remember(UploadRecords, "_read", lambda upload: upload), ("GET /v1/uploads/{upload}",)
+    ),
+    "sessions of Xet by id alone": Leak(
+        _remember(UploadRecords, "read", lambda upload: upload),
+        ("GET /v2/{name:path}/blobs/uploads/{upload}", "GET /v1/uploads/{upload}"),
+    ),
+    "artifacts of MLflow in one place": Leak(
+        _drafts_of_all,
+        ("GET /api/2.0/mlflow-artifacts/artifacts", "PUT /api/2.0/mlflow-artifacts/artifacts/{name:path}"),
+    ),
+    "opened stores by id alone": Leak(_opened_by_id, ("GET /v1/stores/{ref}/summary", "GET /v1/stores/{ref}/tree")),
+    "a grant for every space": Leak(_any_grant, ("GET /v1/stores", "GET /v1/tags/{tag}")),
+    "pages of the tokens of all": Leak(_tokens_of_all, ("GET /v1/tokens",)),
+    "webhooks of all": Leak(_hooks_of_all, ("GET /v1/webhooks",)),
+    "metrics for all": Leak(_readers("GET /metrics"), ("GET /metrics",)),
+    "spaces for all": Leak(_readers("GET /v1/spaces"), ("GET /v1/spaces",)),
+}

@@ -1,0 +1,170 @@
+"""Content of every kind in a space, and the names by which a request may ask for it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from tests.support.asgi import Asked, ask
+from tests.support.hub import header, inline
+from tests.support.stores import onnx
+from tests.support.xet import xorb_of
+
+from protoslice.recipes import Copy, RecipeWriter
+from protoslice.server.app import Application
+
+Things = dict[str, str]
+"""Names of what one word stands for: ids, digests, paths of uploads."""
+
+MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
+LFS: Final = "application/vnd.git-lfs+json"
+JSON: Final = {"content-type": "application/json"}
+TUS: Final = {"tus-resumable": "1.0.0"}
+BYTES: Final = {"content-type": "application/offset+octet-stream"}
+LINES: Final = {"content-type": "application/x-ndjson"}
+MLFLOW: Final = "/api/2.0/mlflow-artifacts"
+
+
+def model_of(word: str, size: int = 300) -> bytes:
+    """The model of a word, with a tensor of `size` bytes."""
+    return onnx(size, 40, seed=sum(word.encode()))
+
+
+def text_of(word: str, what: str) -> bytes:
+    """A small file of a word."""
+    return f"{what} of {word} and of nobody else".encode()
+
+
+def sha256(data: bytes) -> str:
+    """SHA-256 in hex."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def dumped(content: object) -> bytes:
+    """JSON as it is sent."""
+    return json.dumps(content).encode()
+
+
+def lines(*operations: tuple[str, Mapping[str, Any]]) -> bytes:
+    """The body of a commit."""
+    return b"\n".join(dumped({"key": key, "value": value}) for key, value in operations)
+
+
+def manifest_of(*layers: bytes, subject: str | None = None) -> bytes:
+    """A manifest of OCI, with blobs that are layers and the digest of its subject."""
+    about = [
+        {"mediaType": "application/octet-stream", "digest": f"sha256:{sha256(each)}", "size": len(each)}
+        for each in layers
+    ]
+    more = {} if subject is None else {"subject": {"mediaType": MANIFEST, "digest": subject, "size": 2}}
+    return dumped({"schemaVersion": 2, "mediaType": MANIFEST, "config": about[0], "layers": about, **more})
+
+
+def recipe_of(store: str, size: int) -> bytes:
+    """A recipe that copies the model of a store."""
+    writer = RecipeWriter()
+    said = writer.file("copy") + writer.copy(Copy(store, "m.onnx", 0, size))
+    return said + writer.end(size, "0" * 64) + writer.done()
+
+
+class Filling:
+    """Requests of one caller in one space."""
+
+    def __init__(self, app: Application, space: str, caller: Mapping[str, str]) -> None:
+        self._app = app
+        self._root = "" if space == "default" else f"/spaces/{space}"
+        self._caller = caller
+
+    async def ask(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Asked:
+        """The answer to a request, which succeeds."""
+        got = await ask(self._app, method, self._root + path, body, {**(headers or {}), **self._caller})
+        if got.status >= 300:
+            raise RuntimeError(f"{method} {path}: {got}")
+        return got
+
+    async def fill(self, word: str, hook: str) -> Things:
+        """Content of every kind, by the names of `word`; events go to the URL `hook`."""
+        found = {"word": word, "file": "m.onnx", "repository": f"team/{word}", "image": f"box/{word}"}
+        for fill in (self._stores, self._uploads, self._repository, self._image, self._artifacts, self._administration):
+            await fill(word, found)
+        await self.ask("PUT", f"/v1/webhooks/{word}", dumped({"url": hook}), JSON)
+        return found
+
+    async def _stores(self, word: str, found: Things) -> None:
+        made = await self.ask("PUT", f"/v1/stores?filename=m.onnx&tag={word}", model_of(word))
+        found["store"] = json.loads(made.body)["id"]
+        listed = json.loads((await self.ask("GET", f"/v1/stores/{word}/pieces?limit=1")).body)["items"][0]
+        found["piece"], found["piece_size"] = listed["sha256"], str(listed["size"])
+        gone = await self.ask("PUT", f"/v1/stores?filename=gone&tag=gone-{word}", text_of(word, "removed"))
+        found["removed"] = json.loads(gone.body)["id"]
+        await self.ask("DELETE", f"/v1/stores/{found['removed']}")
+
+    async def _uploads(self, word: str, found: Things) -> None:
+        begin = TUS | BYTES | {"upload-length": "900", "upload-metadata": f"filename {b64encode(b'f').decode()}"}
+        found["tus"] = _id((await self.ask("POST", "/v1/uploads", text_of(word, "tus"), begin)).headers["location"])
+        data = text_of(word, "part")
+        part = TUS | BYTES | {"upload-length": str(len(data)), "upload-concat": "partial"}
+        found["part"] = _id((await self.ask("POST", "/v1/uploads", data, part)).headers["location"])
+        draft = {"upload-complete": "?0", "content-type": "application/partial-upload"}
+        begun = await self.ask("POST", "/v1/uploads", text_of(word, "draft"), draft)
+        found["draft"] = _id(begun.headers["location"])
+
+    async def _repository(self, word: str, found: Things) -> None:
+        name, kind = f"team/{word}", LINES
+        await self.ask("POST", "/api/repos/create", dumped({"name": word, "organization": "team"}), JSON)
+        body = lines(header(), inline("a.txt", text_of(word, "file")), inline("m.onnx", model_of(f"{word} commit")))
+        done = await self.ask("POST", f"/api/models/{name}/commit/main", body, kind)
+        found["commit"] = json.loads(done.body)["commitOid"]
+        await self.ask("POST", f"/api/models/{name}/branch/feat%2F{word}", b"{}", JSON)
+        await self.ask("POST", f"/api/models/{name}/tag/main", dumped({"tag": f"t-{word}"}), JSON)
+        for what in ("staged", "open"):
+            data = text_of(word, what) * 20
+            found[f"oid_{what}"], found[f"size_{what}"] = sha256(data), str(len(data))
+            wanted = {"operation": "upload", "objects": [{"oid": sha256(data), "size": len(data)}]}
+            batch = await self.ask(
+                "POST", f"/{name}.git/info/lfs/objects/batch", dumped(wanted), {"content-type": LFS, "accept": LFS}
+            )
+            actions = json.loads(batch.body)["objects"][0].get("actions")  # bytes that are there need none
+            found[f"lfs_{what}"] = _id(urlsplit(actions["upload"]["href"]).path) if actions else "none"
+        if found["lfs_staged"] != "none":
+            at = f"/api/lfs-uploads/models/{name}/{found['lfs_staged']}"
+            await self.ask("PUT", at, text_of(word, "staged") * 20)
+        told = await self.ask("GET", f"/api/models/{name}/xet-write-token/main")
+        found["session"] = _id(urlsplit(json.loads(told.body)["casUrl"]).path)
+        found["xorb"], sent = xorb_of(text_of(word, "chunk"))
+        await self.ask("POST", f"/api/xet/models/{name}/{found['session']}/v1/xorbs/default/{found['xorb']}", sent)
+
+    async def _image(self, word: str, found: Things) -> None:
+        base, blob, config = f"/v2/box/{word}", text_of(word, "blob"), text_of(word, "config")
+        for data in (blob, config):
+            await self.ask("POST", f"{base}/blobs/uploads/?digest=sha256:{sha256(data)}", data)
+        found["blob"] = f"sha256:{sha256(blob)}"
+        data = manifest_of(config, blob)
+        found["manifest"] = f"sha256:{sha256(data)}"
+        await self.ask("PUT", f"{base}/manifests/v1", data, {"content-type": MANIFEST})
+        about = manifest_of(config, subject=found["manifest"])
+        await self.ask("PUT", f"{base}/manifests/sha256:{sha256(about)}", about, {"content-type": MANIFEST})
+        begun = await self.ask("POST", f"{base}/blobs/uploads/")
+        found["oci"] = _id(begun.headers["location"])
+        await self.ask("PATCH", f"{base}/blobs/uploads/{found['oci']}", text_of(word, "half"))
+
+    async def _artifacts(self, word: str, found: Things) -> None:
+        await self.ask("PUT", f"{MLFLOW}/artifacts/{word}/small", text_of(word, "small"))
+        await self.ask("PUT", f"{MLFLOW}/artifacts/{word}/m.onnx", model_of(word, 20_000))
+        begun = await self.ask("POST", f"{MLFLOW}/mpu/create/{word}", dumped({"path": "big", "num_parts": 2}), JSON)
+        found["mpu"] = json.loads(begun.body)["upload_id"]
+        sent = await self.ask("PUT", f"{MLFLOW}/parts/{found['mpu']}/{word}?number=1", text_of(word, "in parts"))
+        found["etag"] = sent.headers["etag"].strip('"')
+
+    async def _administration(self, word: str, found: Things) -> None:
+        made = await self.ask("POST", "/v1/tokens", dumped({"name": word, "scopes": ["read"]}), JSON)
+        found["token"] = json.loads(made.body)["id"]
+
+
+def _id(place: str) -> str:
+    """The last segment of a path."""
+    return place.rpartition("/")[2]

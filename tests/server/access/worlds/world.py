@@ -1,0 +1,166 @@
+"""One world: a history of calls of a caller of one space, and all that the service keeps beside it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from random import Random
+from typing import Final, NamedTuple
+
+from tests.server.access.closed import bearer, closed_service, token_for
+from tests.server.access.worlds.calls import CALLS, Call
+from tests.server.access.worlds.things import Filling, Things
+from tests.support.asgi import Asked, ask
+
+from protoslice.server.access.decision import EVERY_SPACE, Scope
+from protoslice.server.app import Application
+
+OTHERS: Final = {"theirs": "other", "both": "other", "theirs too": "default"}
+"""Spaces that the caller has no scope in, by the words of what they hold."""
+HOSTS: Final = ("localhost", "other.localhost", "127.0.0.1:80")
+
+
+class Step(NamedTuple):
+    """A call in a space, by the names of a word."""
+
+    call: Call
+    whose: str
+    space: str
+    host: str
+
+
+@dataclass
+class World:
+    """Answers of a world, one for each step, and the names of what others have in it."""
+
+    answers: list[tuple[int, str]] = field(default_factory=list)
+    others: dict[str, Things] = field(default_factory=dict)
+    changed: list[str] = field(default_factory=list)
+    """Keys of objects beyond the caller's space that are not as they were."""
+
+
+def each_call(*routes: str) -> list[Step]:
+    """Calls of these routes, by what others have, in the caller's own space and in theirs."""
+    return [
+        Step(call, whose, space, HOSTS[0])
+        for call in CALLS
+        if call.route in routes
+        for whose in OTHERS
+        for space in ("own", "other")
+    ]
+
+
+def history(seed: int, length: int) -> list[Step]:
+    """Random steps; most are in the caller's own space, whose routes answer."""
+    random = Random(seed)
+    return [
+        Step(
+            random.choice(CALLS),
+            random.choice(("mine", "both in own", *OTHERS)),
+            random.choice(("own", "own", "own", "other", "default")),
+            random.choice(HOSTS),
+        )
+        for _ in range(length)
+    ]
+
+
+def play(steps: Sequence[Step], hook: str, others: Mapping[str, Things] | None = None) -> World:
+    """Play steps in a world whose other spaces are full, or, with the names of what they held, empty."""
+    world = World()
+
+    async def work(app: Application) -> None:
+        owner = bearer(await token_for(app, Scope.ADMIN, space=EVERY_SPACE))
+        caller = bearer(await token_for(app, *Scope))
+        mine = Filling(app, "own", caller)
+        things = {"mine": await mine.fill("mine", hook), "both in own": await mine.fill("both", hook)}
+        for word, space in OTHERS.items():
+            if others is None:
+                world.others[word] = await Filling(app, space, owner).fill(word.partition(" ")[0], hook)
+            else:
+                world.others[word] = others[word]
+        things |= world.others
+        before, masked = await beyond(app), Masks([things["mine"]["token"], things["both in own"]["token"]])
+        for step in steps:
+            place = "" if step.space == "default" else f"/spaces/{step.space}"
+            theirs = OTHERS.get(step.whose, "own")
+            method, target, body, headers = step.call.filled(
+                things[step.whose], "" if theirs == "default" else f"/spaces/{theirs}"
+            )
+            got = await ask(app, method, place + target, body, {**headers, **caller, "host": step.host})
+            world.answers.append(masked.of(got, step.call))
+        after = await beyond(app)
+        world.changed = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+
+    closed_service(work, webhook_allow=(hook.removesuffix("hooks"),), webhook_networks=("127.0.0.0/8",))
+    return world
+
+
+async def beyond(app: Application) -> dict[str, str]:
+    """Digests of all objects of the storage that the caller's own space has nothing to do with."""
+    assert app.services.spaces is not None
+    await app.services.spaces.share_usage()  # now, and not some seconds later
+    storage, found = app.services.spaces._storage, dict[str, str]()
+    async for stat in storage.iterate(None):
+        data = (await storage.get(stat.key)).data
+        own = stat.key.text.startswith(_OWN)
+        if not own and not (stat.key.text.startswith("access/") and b'"space": "own"' in data):
+            found[stat.key.text] = sha256(data).hexdigest()
+    return found
+
+
+_OWN: Final = ("spaces/own/", "access/spaces/own/", "webhooks/hooks/own/", "webhooks/outbox/", "webhooks/dead/")
+_RANDOM: Final = re.compile(
+    r"(?P<upload>\b[0-9a-f]{10}-[0-9a-f]{20}\b)|(?P<session>(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f]))"
+    r'|(?P<token>(?<="id":")\w{10}(?=")|(?<=psl-token=)\w{10}|(?<=token )\'\w{10}\')'
+)
+_MOMENTS: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.+-]+Z?|(?<![0-9a-f])[0-9a-f]{24}(?![0-9a-f])|psl-signature=[0-9a-f]{64}"
+    r"|psl_\w{48}|psl-expires=[0-9]+|whsec_[A-Za-z0-9+/=]+|\w{3}, [0-9]{2} \w{3} [0-9]{4} [0-9:]{8} GMT"
+    r"|(?:(?<=\"exp\":)|(?<=\"exp\": ))[0-9]+|(?:(?<=cursor=)|(?<=\"next\":\"))[0-9a-f]{14,}(?=-)"
+)
+_UNSAID: Final = {"date", "x-request-id", "content-length"}
+_OF_JSON: Final = {"etag", "repr-digest", "content-digest"}
+
+
+class Masks:
+    """Answers without moments, and with random names numbered in the order in which they come."""
+
+    def __init__(self, tokens: Sequence[str]) -> None:
+        self._tokens = tokens
+        self._names = {token: f"<own token {number}>" for number, token in enumerate(tokens)}
+
+    def of(self, got: Asked, call: Call) -> tuple[int, str]:
+        """Status, headers and body."""
+        if call.timed:
+            return got.status, ""
+        if call.unordered and got.status == 200:
+            said = json.loads(got.body)
+            items = [_MOMENTS.sub("", json.dumps(each | {"id": ""})) for each in said["items"]]
+            return got.status, f"{len(items)} {sorted(items) if said.get('next') is None else 'and more'}"
+        # Of JSON the body is compared, without moments, which tags and digests are made of too.
+        unsaid = _UNSAID | (_OF_JSON if "json" in got.headers.get("content-type", "") else set())
+        headers = {name: value for name, value in got.headers.items() if name not in unsaid}
+        text = _MOMENTS.sub("", f"{json.dumps(headers, sort_keys=True)}\n{got.text}")
+        for token in self._tokens:
+            text = text.replace(token, self._names[token])
+        return got.status, _RANDOM.sub(self._numbered, text)
+
+    def _numbered(self, found: re.Match[str]) -> str:
+        return self._names.setdefault(found[0], f"<{found.lastgroup} {len(self._names)}>")
+
+
+def leaks(steps: Sequence[Step], hook: str) -> list[str]:
+    """Steps whose answers differ between full and empty spaces, and all that they changed there."""
+    full = play(steps, hook)
+    empty = play(steps, hook, full.others)
+    answered = sum(status < 400 for status, _ in full.answers)
+    told = [
+        f"{step.call.method} {step.call.target} of {step.whose!r} in {step.space}:\n  {one}\n  {other}"
+        for step, one, other in zip(steps, full.answers, empty.answers, strict=True)
+        if one != other
+    ]
+    few = [] if answered > len(steps) // 5 else [f"{answered} of {len(steps)} steps were answered"]
+    return told + [f"changed: {key}" for key in full.changed + empty.changed] + few
