@@ -16,8 +16,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from playwright.sync_api import BrowserContext, Locator, expect
-from tests.support.browser import opened, violations
+from playwright.sync_api import Browser, BrowserContext, Locator, Request, expect
+from tests.support.browser import opened, violations, window
 from tests.support.process import ServiceProcess
 from tests.support.streams import FRAMED, example
 
@@ -37,6 +37,8 @@ VIEWS = {
     "part": "/diff/bert:1...bert:2?at=part graph.node[7].op_type",
     "operations": "/operations",
 }
+FIRST = 40 << 10
+"""Bytes of the page itself that a view may need, packed: the document, scripts and style."""
 SHOTS = os.environ.get("PROTOSLICE_SCREENSHOTS")
 
 
@@ -111,6 +113,24 @@ def test_every_view_is_whole_and_can_be_used_by_everybody(
     assert violations(context, page) == "[]"
     if SHOTS is not None:
         page.screenshot(path=Path(SHOTS) / f"{view}-{request.node.callspec.params['context']}.png")
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_link_to_any_view_loads_little(browser: Browser, service: ServiceProcess, view: str) -> None:
+    with window(browser, service.url) as context:
+        page, loaded = context.new_page(), list[Request]()
+        page.on("requestfinished", lambda request: loaded.append(request))
+        page.goto(VIEWS[view])
+        page.wait_for_load_state("networkidle")
+        own = [each for each in loaded if each.resource_type in {"document", "script", "stylesheet"}]
+        size = sum(each.sizes()["responseBodySize"] for each in own)
+    assert {each.resource_type for each in own} == {"document", "script", "stylesheet"}
+    assert size <= FIRST
+
+
+def test_all_parts_of_the_page_are_small() -> None:
+    packed = [asset.coded["br"] for asset in assets().values()]
+    assert sum(map(len, packed)) <= 150 << 10
 
 
 def test_the_tree_is_walked_by_keys(context: BrowserContext) -> None:

@@ -112,6 +112,7 @@ export class Sending {
     const noted = (url: string | null, whole: boolean) =>
       note({ batch: this.batch.id, path, size: file.size, modified: file.lastModified, url: pathOf(url), whole });
     if (this.halted) throw this.halted;
+    let kept: Promise<unknown> = Promise.resolve();
     return new Promise<string>((take, fail) => {
       const upload = new Upload(file, {
         endpoint: "/v1/uploads",
@@ -121,7 +122,9 @@ export class Sending {
         uploadDataDuringCreation: file.size <= SMALL,
         retryDelays: ATTEMPTS,
         storeFingerprintForResuming: false,
-        onUploadUrlAvailable: () => void noted(upload.url, false),
+        onUploadUrlAvailable: () => { kept = noted(upload.url, false); },
+        // No bytes go to an upload that a page opened later would not know of.
+        onBeforeRequest: () => kept.then(() => { if (this.halted) throw this.halted; }),
         onProgress: (sent) => this.progress(path, sent),
         onShouldRetry: (error) => this.retried(error.originalResponse?.getStatus() ?? 0, file, stop),
         // An upload that cannot be asked about now is not begun anew, as one that is gone is.

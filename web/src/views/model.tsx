@@ -1,22 +1,27 @@
 /** A model: its head, and one of the ways to look at it. */
 
+import { useState } from "preact/hooks";
 import { getJson, hasGraph, hasRecords, url, view, type Page, type Store, type Summary } from "../api";
 import { ago, bytes, count, many, percent } from "../format";
 import { lazily } from "../lazily";
 import { Await, useJson, useLoaded } from "../loading";
 import { diffPlace, go } from "../place";
-import { Bytes } from "./bytes";
 import { Files } from "./files";
-import { Message } from "./message";
-import { Tensors } from "./tensors";
 
+const Bytes = lazily(async () => (await import("./bytes")).Bytes);
+const Tensors = lazily(async () => (await import("./tensors")).Tensors);
+const Message = lazily(async () => (await import("./message")).Message);
 const Graph = lazily(async () => (await import("./graph")).Graph);
 const Records = lazily(async () => (await import("./records")).Records);
 
 const TABS = { bytes: "Bytes", tensors: "Tensors", graph: "Graph", message: "Message", records: "Records", files: "Files" } as const;
 type Tab = keyof typeof TABS;
 
+const LOADED: Record<string, { load(): Promise<unknown> }> = { bytes: Bytes, tensors: Tensors, graph: Graph, message: Message, records: Records };
+
 export function Model({ store: ref, tab }: { store: string; tab: string }) {
+  // The part that will be shown comes while the service is asked about the model.
+  useState(() => { void (tab === "files" ? null : (LOADED[tab] ?? Bytes).load()); });
   const found = useJson<Store>(url(["v1", "stores", ref]));
   return <Await of={found}>{(store) => <Shown store={store} name={ref} tab={tab} />}</Await>;
 }
