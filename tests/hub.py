@@ -17,6 +17,7 @@ from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 CALLS = Path(__file__).parent / "interop/hub_calls.py"
 VERSIONS = ("0.36.2", "1.33.0", "2.4.0")
+BESIDE = ("hf_xet", "numpy", "safetensors")
 
 
 def main() -> int:
@@ -29,7 +30,7 @@ def main() -> int:
                 asked = {"HF_ENDPOINT": live.url, "HF_HOME": f"{folder}/{version}"}
                 quiet = dict.fromkeys(("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_PROGRESS_BARS"), "1")
                 told = subprocess.run(
-                    [python_of(f"huggingface_hub=={version}", "hf_xet"), CALLS], env=os.environ | asked | quiet
+                    [python_of(f"huggingface_hub=={version}", *BESIDE), CALLS], env=os.environ | asked | quiet
                 )
                 failed += told.returncode != 0
     return failed

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +22,7 @@ from huggingface_hub.utils import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from safetensors import safe_open
 
 FILES = {
     "README.md": b"---\nlicense: mit\n---\n# A model\n",
@@ -29,6 +32,10 @@ FILES = {
 }
 LARGE = 11 << 20
 MANY = 300
+MODELS = Path(__file__).resolve().parents[1] / "golden/models"
+GOLDEN = ("onnx_types_raw", "tf_sm_variables", "paddle_combined")
+NUMPY = {"F64", "F32", "F16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"}
+"""Types that NumPy knows; others stand in the golden files under other bytes."""
 
 
 class Calls:
@@ -175,6 +182,35 @@ class Calls:
         self.api.create_commit(self.name, [CommitOperationCopy("large.bin", "copy.bin")], commit_message="copy")
         self.holds("a large copy", self.read("copy.bin") == data)
 
+    def view(self) -> None:
+        """Models of other formats are opened as safetensors, at views of revisions."""
+        for case in GOLDEN:
+            name = f"{self.name}-{case}"
+            self.api.create_repo(name)
+            self.api.upload_folder(
+                folder_path=MODELS / case, repo_id=name, ignore_patterns=["expected.json", "how.txt"]
+            )
+            with self.raises(EntryNotFoundError):
+                hub.hf_hub_download(name, "model.safetensors")
+            path = hub.hf_hub_download(name, "model.safetensors", revision="views/main")
+            expected = {
+                each["name"]: each for each in json.loads((MODELS / case / "expected.json").read_text())["tensors"]
+            }
+            with safe_open(path, "numpy") as file:
+                held = {tensor: file.get_tensor(tensor) for tensor in file.keys() if _is_numpy(file, tensor)}  # noqa: SIM118
+            wrong = [
+                tensor for tensor, array in held.items()
+                if hashlib.sha256(array.tobytes()).hexdigest() != expected[tensor]["sha256"]
+            ]  # fmt: skip
+            self.holds(f"{case}: every element", held and not wrong)
+            snapshot = Path(hub.snapshot_download(name, revision="views/main"))
+            self.holds(f"{case}: a snapshot", (snapshot / "model.safetensors").read_bytes() == Path(path).read_bytes())
+            told = self.api.get_safetensors_metadata(name, revision="views/main")
+            self.holds(
+                f"{case}: the head alone", held.keys() <= told.files_metadata["model.safetensors"].tensors.keys()
+            )
+            self.api.delete_repo(name)
+
     def keep_data(self) -> None:
         """A dataset of the same name is another repository."""
         self.api.create_repo(self.name, repo_type="dataset")
@@ -187,13 +223,26 @@ class Calls:
         self.holds("it is gone", not self.api.repo_exists(self.name))
 
 
+def _is_numpy(file: safe_open, tensor: str) -> bool:
+    return file.get_slice(tensor).get_dtype() in NUMPY  # type: ignore[no-untyped-call]
+
+
 def main() -> None:
     """Make all calls and tell their number."""
     with TemporaryDirectory() as folder:
         calls = Calls(Path(folder))
-        for part in (calls.create, calls.push, calls.miss, calls.look, calls.refer, calls.change, calls.push_much):
+        parts = [
+            calls.create,
+            calls.push,
+            calls.miss,
+            calls.look,
+            calls.refer,
+            calls.change,
+            calls.push_much,
+            calls.view,
+        ]
+        for part in (*parts, calls.keep_data):
             part()
-        calls.keep_data()
         print(f"huggingface_hub {hub.__version__}: {calls.count} checks hold")
 
 

@@ -16,13 +16,14 @@ def python_of(*packages: str) -> Path:
     if not is_made(*packages):
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
         subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
-        (folder / "ready").touch()
+        (folder / "ready").write_text(" ".join(packages))
     return python
 
 
 def is_made(*packages: str) -> bool:
     """True if the environment with `packages` is there."""
-    return (_folder(packages[0]) / "ready").exists()
+    ready = _folder(packages[0]) / "ready"
+    return ready.exists() and ready.read_text() == " ".join(packages)
 
 
 def _folder(package: str) -> Path:

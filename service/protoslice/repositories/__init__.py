@@ -5,14 +5,18 @@ from protoslice.repositories.change import Change
 from protoslice.repositories.faults import NoCommit, NoFile, NoRepository, Outrun, RefExists, RepositoryExists
 from protoslice.repositories.finding import KnownFiles
 from protoslice.repositories.model import MAIN, Author, Commit, Ref
+from protoslice.repositories.names import VIEWS
 from protoslice.repositories.repository import Repository
 from protoslice.repositories.sessions import StagedXorb, XorbSession
+from protoslice.repositories.views import ComputedFile, ShownCommit
 
 __all__ = [
     "MAIN",
+    "VIEWS",
     "Author",
     "Change",
     "Commit",
+    "ComputedFile",
     "KnownFiles",
     "NoCommit",
     "NoFile",
@@ -23,6 +27,7 @@ __all__ = [
     "Repositories",
     "Repository",
     "RepositoryExists",
+    "ShownCommit",
     "StagedXorb",
     "XorbSession",
 ]

@@ -7,6 +7,8 @@ from typing import Final
 
 from protoslice.errors import InvalidInput
 
+VIEWS: Final = "views/"
+"""Begin of revisions that are views, and of no branch or tag: of the branch `main`, `views/main`."""
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
 _REF: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*(/[A-Za-z0-9_][A-Za-z0-9._+-]*)*")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
@@ -32,6 +34,8 @@ def check_ref(name: str) -> str:
             f"{name[:_LONGEST_REF]!r} is no name for a branch or tag: letters, digits and ._+- are due, "
             f"{_LONGEST_REF} at most, with slashes between its parts, and none that could be the id of a commit"
         )
+    if name.startswith(VIEWS):
+        raise InvalidInput(f"{name!r} names a view, which changes with its revision alone: begin a name otherwise")
     return name
 
 

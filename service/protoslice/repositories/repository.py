@@ -17,6 +17,7 @@ from protoslice.repositories.names import check_ref, is_commit
 from protoslice.repositories.records import HistoryRecords
 from protoslice.repositories.sessions import XorbSessions
 from protoslice.repositories.staging import StagedFiles
+from protoslice.repositories.views import ShownCommit, counterpart, viewed_revision
 from protoslice.stores import ResultPage, Stores
 
 
@@ -44,6 +45,19 @@ class Repository:
         if found is None or (is_commit(revision) and not (found.store or revision).startswith(revision)):
             raise NoCommit(revision)
         return found
+
+    async def shown(self, revision: str) -> ShownCommit:
+        """The commit of a revision, or a view by its name, `views/main`, or id; `NoCommit` for neither."""
+        if (viewed := viewed_revision(revision)) is not None:
+            return ShownCommit(await self.commit(viewed), viewed=True)
+        try:
+            return ShownCommit(await self.commit(revision))
+        except NoCommit:
+            if not is_commit(revision) or len(revision) != COMMIT_DIGITS:
+                raise
+            with suppress(NoCommit):
+                return ShownCommit(await self.commit(counterpart(revision)), viewed=True)
+            raise
 
     async def _committed(self, kinds: Sequence[Kind], name: str) -> Commit | None:
         """A commit of the history by the first kind of ref that has the name, without kinds by its id."""

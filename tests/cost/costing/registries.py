@@ -7,6 +7,7 @@ from base64 import b64encode
 from typing import Any, Final
 
 import httpx
+from tests.support.stores import onnx
 
 from costing.table import KIB, MIB, Budget, Row, get, request
 
@@ -38,6 +39,18 @@ def _repository(name: str, kind: str = "model", count: int = _FILES) -> Any:
         return name
 
     return make
+
+
+def _model(http: httpx.Client) -> str:
+    """Makes a repository of a model of many tensors."""
+    if http.post("/api/repos/create", json={"organization": "ann", "name": "onnx"}).status_code == 409:
+        return "onnx"
+    content = b64encode(onnx(*[4] * 2000)).decode()
+    told = http.post(
+        "/api/models/ann/onnx/commit/main", content=_commit(("file", {"content": content, "path": "m.onnx"}))
+    )
+    assert told.status_code == 200, told.text
+    return "onnx"
 
 
 _PLAIN: Final = Budget(held=13_000)
@@ -82,6 +95,24 @@ REGISTRIES: Final = (
     ),
     _row(f"GET {_KIND}/refs", "many tags", get("/api/models/ann/m/refs"), budget=Budget(held=12_000, calls=60)),
     _row(f"GET {_KIND}/commits/{{revision}}", "a branch", get("/api/models/ann/m/commits/main")),
+    Row(
+        route=f"GET {_KIND}/tree/{{revision}}",
+        worst="the view of a model of 2 000 tensors, each of which is looked up once",
+        ask=get("/api/models/ann/onnx/tree/views%2Fmain"),
+        given=_model,
+        service="hub",
+        status=200,
+        budget=Budget(held=30_000, work=None, written_room=64 * KIB),
+    ),
+    Row(
+        route="GET /{name:repository}/resolve/{revision}/{path:path}",
+        worst="safetensors of 2 000 tensors, by the id of a view",
+        ask=get("/ann/onnx/resolve/views%2Fmain/model.safetensors"),
+        given=_model,
+        service="hub",
+        status=200,
+        budget=Budget(held=30_000, work=None, written_room=64 * KIB),
+    ),
     _row("GET /api/whoami-v2", "a question", get("/api/whoami-v2")),
     _row(
         "GET /datasets/{name:repository}/resolve/{revision}/{path:path}",

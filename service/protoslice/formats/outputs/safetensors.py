@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from types import MappingProxyType
 from typing import Final
 
 from protoslice import _core
@@ -21,6 +23,14 @@ _LARGEST_HEAD: Final = 100_000_000  # bytes; the safetensors library refuses lar
 _ALIGNMENT: Final = 8
 
 
+SHARD_BYTES: Final = 5_000_000_000
+"""Elements of a shard, as clients of Hugging Face cut models."""
+WHOLE: Final = "model.safetensors"
+"""Name of the file of a model that is not cut."""
+INDEX: Final = f"{WHOLE}.index.json"
+"""Name of the file that says which shard has which tensor."""
+
+
 class _Group:
     """Tensors of one element width: number, size and part of the header of each, and the joined bytes."""
 
@@ -31,58 +41,48 @@ class _Group:
         self.bytes = RopeBuilder(sources)
 
 
-class Safetensors:
-    """Builder of a file; the widest elements come first, so that all are aligned.
+class _File:
+    """Tensors of one file; the widest elements come first, so that all are aligned."""
 
-    Dtypes that the format lacks appear as one-byte integers; tensors that cannot be shown or read are left out. The
-    metadata of the file names both. With `strict`, such a tensor raises its error in `add` instead of being left out.
-    """
-
-    def __init__(self, *, strict: bool = False) -> None:
-        self._strict = strict
-        self._labels = Labels((METADATA,))
-        self._sources = SourceList()
+    def __init__(self, sources: SourceList) -> None:
+        self._sources = sources
         self._groups: dict[int, _Group] = {}
-        self._heads: dict[str, str] = {}
-        self._shown_as: dict[int, str] = {}
-        self._left_out: dict[int, str] = {}
+        self.size = 0
+        """Bytes of all elements."""
+        self.shown_as: dict[int, str] = {}
+        self.left_out: dict[int, str] = {}
 
-    def add(self, tensor: Tensor) -> None:
-        """Append a tensor, at a few hundred bytes of memory; with `strict`, raises if it cannot be shown."""
-        number = len(self._labels)
-        self._labels.add(tensor)
-        try:
-            shown, reading = _shown(tensor)
-        except OF_MODELS as error:
-            if self._strict:
-                raise
-            self._left_out[number] = "STRING" if isinstance(tensor.data, Strings) else str(error)
-            return
+    def add(self, number: int, shown: Dtype, reading: ReadableTensor, head: str) -> None:
+        """Append a tensor by its number among the labels."""
         if shown is not reading.dtype:
-            self._shown_as[number] = reading.dtype.name
+            self.shown_as[number] = reading.dtype.name
         group = self._groups.setdefault(shown.bits, _Group(self._sources))
         group.numbers.append(number)
         group.sizes.append(reading.bytes.size)
-        head = f'"dtype":"{shown.safetensors}","shape":{_json(reading.shape)}'
-        group.heads.append(self._heads.setdefault(head, head))
+        group.heads.append(head)
         group.bytes.add(reading.bytes)
+        self.size += reading.bytes.size
 
-    def finish(self) -> Bytes:
+    def numbers(self) -> Iterator[int]:
+        """Numbers of the tensors, as they lie in the file."""
+        return chain.from_iterable(group.numbers for group in self._ordered())
+
+    def finish(self, names: Sequence[str], metadata: Mapping[str, str]) -> Bytes:
         """The file; `LimitExceeded` for a header above 100 MB."""
-        groups = [group for _, group in sorted(self._groups.items(), reverse=True)]
-        ropes = [rope for group in groups for rope in group.bytes.ropes()]
-        return Bytes(_core.Rope([self._head(groups), *ropes]), self._sources.listed)
+        ropes = [rope for group in self._ordered() for rope in group.bytes.ropes()]
+        return Bytes(_core.Rope([self._head(names, metadata), *ropes]), self._sources.listed)
 
-    def _head(self, groups: Sequence[_Group]) -> bytes:
-        names = list(self._labels.labels())
+    def _ordered(self) -> list[_Group]:
+        return [group for _, group in sorted(self._groups.items(), reverse=True)]
+
+    def _head(self, names: Sequence[str], metadata: Mapping[str, str]) -> bytes:
         entries: list[str] = []
-        remarks = {"protoslice.shown_as_bytes": self._shown_as, "protoslice.left_out": self._left_out}
-        if said := {
-            key: _json({names[at]: text for at, text in each.items()}) for key, each in remarks.items() if each
-        }:
+        remarks = {"protoslice.shown_as_bytes": self.shown_as, "protoslice.left_out": self.left_out}
+        said = {key: _json({names[at]: text for at, text in each.items()}) for key, each in remarks.items() if each}
+        if said := {**metadata, **said}:
             entries.append(f"{_json(METADATA)}:{_json(said)}")
         at = 0
-        for group in groups:
+        for group in self._ordered():
             for number, size, head in zip(group.numbers, group.sizes, group.heads, strict=True):
                 entries.append(f'{_json(names[number])}:{{{head},"data_offsets":[{at},{at + size}]}}')
                 at += size
@@ -93,6 +93,65 @@ class Safetensors:
                 f"the head of this safetensors file has more than {_LARGEST_HEAD} bytes: ask for fewer tensors"
             )
         return len(text).to_bytes(8, "little") + text
+
+
+class Safetensors:
+    """Builder of one file, or of the shards of a model.
+
+    Dtypes that the format lacks appear as one-byte integers; tensors that cannot be shown or read are left out. The
+    metadata of the file names both. With `strict`, such a tensor raises its error in `add` instead of being left out.
+    """
+
+    def __init__(
+        self,
+        *,
+        strict: bool = False,
+        shard_bytes: int | None = None,
+        metadata: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`shard_bytes`: elements of a shard, at most, unless one tensor has more; None for one file."""
+        self._strict = strict
+        self._most = shard_bytes
+        self._metadata = metadata
+        self._labels = Labels((METADATA,))
+        self._sources = SourceList()
+        self._heads: dict[str, str] = {}
+        self._files = [_File(self._sources)]
+
+    def add(self, tensor: Tensor) -> None:
+        """Append a tensor, at a few hundred bytes of memory; with `strict`, raises if it cannot be shown."""
+        number = len(self._labels)
+        self._labels.add(tensor)
+        try:
+            shown, reading = _shown(tensor)
+        except OF_MODELS as error:
+            if self._strict:
+                raise
+            self._files[-1].left_out[number] = "STRING" if isinstance(tensor.data, Strings) else str(error)
+            return
+        if self._most is not None and self._files[-1].size and self._files[-1].size + reading.bytes.size > self._most:
+            self._files.append(_File(self._sources))
+        head = f'"dtype":"{shown.safetensors}","shape":{_json(reading.shape)}'
+        self._files[-1].add(number, shown, reading, self._heads.setdefault(head, head))
+
+    def finish(self) -> Bytes:
+        """The one file; `LimitExceeded` for a header above 100 MB."""
+        (file,) = self._files
+        return file.finish(list(self._labels.labels()), self._metadata)
+
+    def shards(self) -> dict[str, Bytes]:
+        """Files by name, as clients of Hugging Face look for them: none, one, or several and their index."""
+        names, count = list(self._labels.labels()), len(self._files)
+        if count == 1:
+            if next(self._files[0].numbers(), None) is None:
+                return {}
+            return {WHOLE: self._files[0].finish(names, self._metadata)}
+        called = {f"model-{number:05}-of-{count:05}.safetensors": file for number, file in enumerate(self._files, 1)}
+        places = {names[number]: path for path, file in called.items() for number in file.numbers()}
+        size = sum(file.size for file in self._files)
+        index = _json({"metadata": {"total_size": size}, "weight_map": places}).encode()
+        found = {path: file.finish(names, self._metadata) for path, file in called.items()}
+        return {INDEX: Bytes.joined([index]), **found}
 
 
 def safetensors(tensors: Iterable[Tensor], *, strict: bool = False) -> Bytes:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from protoslice.facts import File
-from protoslice.repositories import Commit, NoFile, Ref
+from protoslice.repositories import VIEWS, Commit, ComputedFile, NoFile, Ref, ShownCommit
 
 __all__ = ["commit_json", "entries_of", "file_json", "info_json", "listed_json", "refs_json"]
 
@@ -16,13 +16,17 @@ _POINTER_BYTES: Final = 134
 
 
 def file_json(file: File) -> dict[str, Any]:
-    """A file; every one is told as one of LFS, so that clients copy it by its digest."""
+    """A file; every one with a digest is told as one of LFS, so that clients copy it by that."""
+    if isinstance(file, ComputedFile):
+        return {"type": "file", "path": file.path, "size": file.size, "oid": file.tag}
     lfs = {"oid": file.sha256, "size": file.size, "pointerSize": _POINTER_BYTES}
     return {"type": "file", "path": file.path, "size": file.size, "oid": file.sha256, "lfs": lfs}
 
 
 def _sibling_json(file: File) -> dict[str, Any]:
     """A file of a repository's description, where the digest has another name."""
+    if isinstance(file, ComputedFile):
+        return {"rfilename": file.path, "size": file.size, "blobId": file.tag}
     lfs = {"sha256": file.sha256, "size": file.size, "pointerSize": _POINTER_BYTES}
     return {"rfilename": file.path, "size": file.size, "blobId": file.sha256, "lfs": lfs}
 
@@ -60,13 +64,13 @@ def listed_json(entries: Sequence[tuple[str, File | None]]) -> list[dict[str, An
     return [_folder_json(path) if file is None else file_json(file) for path, file in entries]
 
 
-def info_json(name: str, created: datetime, commit: Commit, files: Mapping[str, File]) -> dict[str, Any]:
-    """A repository at a commit."""
+def info_json(name: str, created: datetime, shown: ShownCommit, files: Mapping[str, File]) -> dict[str, Any]:
+    """A repository at a commit, or at its view."""
     siblings = [_sibling_json(file) for _, file in sorted(files.items())]
     return {
-        "_id": commit.id[:24],
+        "_id": shown.id[:24],
         "id": name,
-        "sha": commit.id,
+        "sha": shown.id,
         "private": False,
         "gated": False,
         "disabled": False,
@@ -74,18 +78,20 @@ def info_json(name: str, created: datetime, commit: Commit, files: Mapping[str, 
         "downloads": 0,
         "likes": 0,
         "createdAt": time_text(created),
-        "lastModified": time_text(max(commit.time, created)),
+        "lastModified": time_text(max(shown.commit.time, created)),
         "siblings": siblings,
     }
 
 
 def refs_json(refs: Sequence[Ref]) -> dict[str, Any]:
-    """Branches and tags."""
-    by_kind: dict[str, list[dict[str, str]]] = {"heads": [], "tags": []}
+    """Branches and tags, and views of those with files: clients know the list of what a service converts."""
+    by_kind: dict[str, list[dict[str, str]]] = {"heads": [], "tags": [], "views": []}
     for ref in refs:
-        told = {"name": ref.name, "ref": f"refs/{ref.key}", "targetCommit": ref.commit.id}
-        by_kind[ref.kind].append(told)
-    return {"branches": by_kind["heads"], "tags": by_kind["tags"], "converts": []}
+        by_kind[ref.kind].append({"name": ref.name, "ref": f"refs/{ref.key}", "targetCommit": ref.commit.id})
+        if ref.commit.store is not None:
+            view, id = f"{VIEWS}{ref.name}", ShownCommit(ref.commit, viewed=True).id
+            by_kind["views"].append({"name": view, "ref": f"refs/{view}", "targetCommit": id})
+    return {"branches": by_kind["heads"], "tags": by_kind["tags"], "converts": by_kind["views"]}
 
 
 def commit_json(commit: Commit) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import InvalidInput
 from protoslice.facts import File
-from protoslice.repositories import MAIN, NoFile, Repository
+from protoslice.repositories import MAIN, ComputedFile, NoFile, Repository
 from protoslice.server.access.places import url_of
 from protoslice.server.api.json_answers import encoded
 from protoslice.server.http.headers import Headers
@@ -53,8 +53,8 @@ async def list_tree(
 ) -> Response:
     """A page of files and folders; the cursor is the last path of the page before."""
     repository = await _found(services, kind, name)
-    commit = await repository.commit(revision)
-    files = await repository.files(commit)
+    commit = await repository.shown(revision)
+    files = await commit.files(services.stores)
 
     def page() -> tuple[bytes, str | None]:
         entries = entries_of(files, folder.strip("/"), recursive=recursive)
@@ -73,7 +73,7 @@ async def get_paths_info(request: Request, services: Given, kind: str, name: str
     body = await request.body()
     wanted = await services.stores.worker.sized(_FILE_BYTES * len(body), lambda: _paths_in(body))
     repository = await _found(services, kind, name)
-    files = await repository.files(await repository.commit(revision))
+    files = await (await repository.shown(revision)).files(services.stores)
 
     def page() -> bytes:
         entries = dict(entries_of(files, "", recursive=True))
@@ -94,7 +94,7 @@ def _paths_in(body: bytes) -> list[str]:
 @router.get(_REPOSITORY + "/refs")
 @answering
 async def list_refs(services: Given, kind: str, name: str) -> Response:
-    """Branches and tags."""
+    """Branches and tags, and their views."""
     repository = await _found(services, kind, name)
     return JSONResponse(refs_json([ref async for ref in repository.refs()]))
 
@@ -106,7 +106,7 @@ async def list_commits(
 ) -> Response:
     """A page of history, newest first."""
     repository = await _found(services, kind, name)
-    page = await repository.history(await repository.commit(revision), limit=_COMMITS, cursor=cursor)
+    page = await repository.history((await repository.shown(revision)).commit, limit=_COMMITS, cursor=cursor)
     return JSONResponse([commit_json(commit) for commit in page.items], headers=_next(request, page.next))
 
 
@@ -116,8 +116,8 @@ async def list_commits(
 async def get_repository(services: Given, kind: str, name: str, revision: Encoded = MAIN) -> Response:
     """A repository and its files at a revision."""
     repository = await _found(services, kind, name)
-    commit = await repository.commit(revision)
-    files = await repository.files(commit)
+    commit = await repository.shown(revision)
+    files = await commit.files(services.stores)
     shown = repository.name.removeprefix("datasets/")
     told = await services.stores.worker.sized(
         _weight(files), lambda: encoded(info_json(shown, repository.created, commit, files))
@@ -157,14 +157,17 @@ async def get_model_file(request: Request, services: Given, name: str, revision:
 
 
 async def _file(request: Request, services: Services, repository: Repository, revision: str, path: str) -> Response:
-    commit = await repository.commit(revision)
-    file = (await repository.files(commit)).get(path)
-    if file is None or commit.store is None:
-        raise failure_of(NoFile(path), commit.id)
-    context_of(request.scope).store = commit.store
-    rope = (await services.stores.view(commit.store)).file(path)
-    location = url_of(request.scope, f"/v1/stores/{commit.store}/files/{quote(path)}")
-    return FileAnswer(rope, _about(file, commit.id), location=location)
+    shown = await repository.shown(revision)
+    file, store = (await shown.files(services.stores)).get(path), shown.commit.store
+    if file is None or store is None:
+        raise failure_of(NoFile(path), shown.id)
+    context_of(request.scope).store = store
+    if isinstance(file, ComputedFile):
+        location = f"/{quote(repository.name)}/resolve/{shown.id}/{quote(path)}"
+        return FileAnswer(file.content, _about(file, shown.id), location=url_of(request.scope, location))
+    rope = (await services.stores.view(store)).file(path)
+    location = url_of(request.scope, f"/v1/stores/{store}/files/{quote(path)}")
+    return FileAnswer(rope, _about(file, shown.id), location=location)
 
 
 def _next(request: Request, cursor: str | None) -> dict[str, str]:
@@ -179,6 +182,7 @@ def _next(request: Request, cursor: str | None) -> dict[str, str]:
 def _about(file: File, commit: str) -> Headers:
     """Headers by which clients know commit, digest and size."""
     told = [(b"x-repo-commit", commit.encode()), (b"x-linked-size", b"%d" % file.size)]
-    if file.sha256 is not None:
-        told.append((b"x-linked-etag", b'"%b"' % file.sha256.encode()))
+    tag = file.tag if isinstance(file, ComputedFile) else file.sha256
+    if tag is not None:
+        told.append((b"x-linked-etag", b'"%b"' % tag.encode()))
     return told

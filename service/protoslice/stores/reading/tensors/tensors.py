@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 from urllib.parse import quote
@@ -16,7 +16,7 @@ from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Model, Tensor, Tensors
 from protoslice.formats.outputs.listing import items, row_text
 from protoslice.formats.outputs.references import References
-from protoslice.formats.outputs.safetensors import Safetensors
+from protoslice.formats.outputs.safetensors import SHARD_BYTES, Safetensors
 from protoslice.formats.outputs.statistics import statistics_text, steps_of_statistics
 from protoslice.formats.selection import chosen, naming, pattern, single, wanted
 from protoslice.formats.tensors.reading import is_ready, looked_up, read, ready, tells_facts
@@ -44,6 +44,8 @@ _CACHED_READINGS: Final = 16
 _CACHED_STATISTICS: Final = 1024
 _ROOM: Final = 16 << 20
 """Bytes cached of each kind: mostly headers of safetensors files, and facts looked up of tensors."""
+_SHARDS_ROOM: Final = 128 << 20
+"""Bytes cached of the shards of a model, which a client asks for file by file, and range by range."""
 _EXTENT_WEIGHT: Final = 32
 _TENSOR_WEIGHT: Final = 400
 """Bytes of memory per tensor that was found, about."""
@@ -74,11 +76,13 @@ class StoreTensors:
         self._files: CachedFlight[tuple[str, ...], Representation] = CachedFlight(
             most=_CACHED_READINGS, room=_ROOM, stops=True
         )
+        # Made to the end, once: clients give up on a head after ten seconds, and ask again.
+        self._shards: CachedFlight[None, Mapping[str, Representation]] = CachedFlight(most=1, room=_SHARDS_ROOM)
 
     @property
     def weight(self) -> int:
         """Bytes in memory, about: the tensors, once they were found, and what was made of them."""
-        caches = (self._ready, self._order, self._statistics, self._files)
+        caches = (self._ready, self._order, self._statistics, self._files, self._shards)
         return _TENSOR_WEIGHT * len(self._found or ()) + sum(each.weight for each in caches)
 
     async def page(
@@ -164,8 +168,31 @@ class StoreTensors:
         return await self._files.get(tuple(names), lambda: self._made(found, names))
 
     async def _made(self, found: Tensors, names: Sequence[str]) -> tuple[Representation, int]:
-        file, held = Safetensors(), 0
-        numbers = await self._chosen(found, names) if names else range(len(found))
+        file = Safetensors()
+        held = await self._fill(file, found, await self._chosen(found, names) if names else range(len(found)))
+        data = await self._worker.bulk(file.finish)
+        name = self._model.root.rpartition("/")[2].rpartition(".")[0] or "model"
+        made, weight = await self._as_file(data, f"{name}.safetensors", self._etag("safetensors", names))
+        return made, weight + held
+
+    async def shards(self) -> Mapping[str, Representation]:
+        """All tensors as the files that clients of Hugging Face look for; see `Safetensors.shards`."""
+        found = await self.all()
+        return await self._shards.get(None, lambda: self._cut(found))
+
+    async def _cut(self, found: Tensors) -> tuple[Mapping[str, Representation], int]:
+        # Elements lie as PyTorch's do, and `transformers` opens no file of which nobody says so.
+        file = Safetensors(shard_bytes=SHARD_BYTES, metadata={"format": "pt"})
+        held = await self._fill(file, found, range(len(found)))
+        made = dict[str, Representation]()
+        for name, data in (await self._worker.bulk(file.shards)).items():
+            made[name], weight = await self._as_file(data, name, self._etag("shards", SHARD_BYTES, name))
+            held += weight
+        return made, held
+
+    async def _fill(self, file: Safetensors, found: Tensors, numbers: Sequence[int]) -> int:
+        """Add tensors to a file; returns the bytes of memory that those hold, about."""
+        held = 0
 
         def add(number: int) -> int:
             tensor, weight = looked_up(found[number])
@@ -174,13 +201,12 @@ class StoreTensors:
 
         async for weights in self._worker.steps(_slices(add, numbers)):
             held += weights
-        data = await self._worker.bulk(file.finish)
-        name = self._model.root.rpartition("/")[2].rpartition(".")[0] or "model"
-        etag = self._etag("safetensors", names)
-        readable = self._readable(data)
+        return held
+
+    async def _as_file(self, data: Bytes, name: str, etag: str) -> tuple[Representation, int]:
+        """A safetensors file, and the bytes of memory that it holds, about."""
         weight = await self._worker.bulk(lambda: data.literals + _EXTENT_WEIGHT * data.rope.piece_count)
-        made = Representation(data.rope, readable, etag, f"{name}.safetensors", kind="safetensors")
-        return made, weight + held
+        return Representation(data.rope, self._readable(data), etag, name, kind="safetensors"), weight
 
     async def _chosen(self, found: Tensors, names: Sequence[str]) -> Sequence[int]:
         slices = [numbers async for numbers in self._worker.steps(chosen(found, names))]

@@ -1,0 +1,73 @@
+"""Views of commits: their files, and beside them their tensors as computed safetensors."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from protoslice.errors import NoRoot, Unsupported
+from protoslice.facts import File
+from protoslice.formats.outputs.safetensors import INDEX, WHOLE
+from protoslice.identity import READERS
+from protoslice.repositories.change import files_of
+from protoslice.repositories.model import COMMIT_DIGITS, Commit
+from protoslice.repositories.names import VIEWS
+from protoslice.stores import Representation, Stores
+
+_SPELLED_OUT: Final = f"refs/{VIEWS}"
+_MASK: Final = int(hashlib.sha256(f"protoslice views {READERS}".encode()).hexdigest()[:COMMIT_DIGITS], 16)
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedFile(File):
+    """File of a view that nobody pushed; its SHA-256 is not known."""
+
+    content: Representation
+
+    @property
+    def tag(self) -> str:
+        """Entity tag: other bytes have another, and none is taken for a SHA-256."""
+        return self.content.etag[:COMMIT_DIGITS]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCommit:
+    """Commit as clients see it: itself, or its view."""
+
+    commit: Commit
+    viewed: bool = False
+
+    @property
+    def id(self) -> str:
+        """Id of the commit, or that of its view, which no other commit has."""
+        return counterpart(self.commit.id) if self.viewed else self.commit.id
+
+    async def files(self, stores: Stores) -> Mapping[str, File]:
+        """Files by path. A commit that has safetensors, or no tensors, shows no others in its view."""
+        found = await files_of(stores, self.commit)
+        if not self.viewed or self.commit.store is None or WHOLE in found or INDEX in found:
+            return found
+        made = dict[str, File]()
+        with suppress(NoRoot, Unsupported):
+            shards = await (await stores.view(self.commit.store)).tensors.shards()
+            made |= {path: ComputedFile(path, shard.size, None, shard) for path, shard in shards.items()}
+        return {**made, **found}
+
+
+def viewed_revision(revision: str) -> str | None:
+    """Revision of which `revision` is the view; None for one that is no view by its name."""
+    for prefix in (VIEWS, _SPELLED_OUT):
+        if revision.startswith(prefix):
+            return revision.removeprefix(prefix)
+    return None
+
+
+def counterpart(commit: str) -> str:
+    """Id of the view of a commit by the commit's id, and the other way round.
+
+    Ids change with the readers of models: other bytes have another id.
+    """
+    return f"{int(commit, 16) ^ _MASK:0{COMMIT_DIGITS}x}"
