@@ -19,6 +19,7 @@ from bench import (
     bucket,
     client,
     distance,
+    endurance,
     engine,
     formats,
     loading,
@@ -46,10 +47,11 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
     "client": client.client,
     "bucket": bucket.bucket,
     "distance": distance.distance,
+    "endurance": endurance.endurance,
     "workers": workers.workers,
     "access": access.access,
 }
-APART = ("loading", "tensors", "service", "client", "bucket", "distance", "workers", "access")
+APART = ("loading", "tensors", "service", "client", "bucket", "distance", "endurance", "workers", "access")
 ENGINE = [name for name in SUBJECTS if name not in APART]
 
 

@@ -21,6 +21,7 @@ ROWS = {
     "tensors": 4,
     "bucket": 14,
     "distance": 15,
+    "endurance": 1,
     "workers": 3,
     "loading": 3,
     "access": 6,
@@ -47,7 +48,7 @@ def test_every_benchmark_runs(name: str) -> None:
         assert done.returncode == 1
         assert done.stderr.startswith(f"install {' and '.join(missing)} first")
         return
-    if name in {"bucket", "distance"} and not GATEWAY.exists():
+    if name in {"bucket", "distance", "endurance"} and not GATEWAY.exists():
         assert done.returncode == 1
         assert done.stderr.startswith("build the gateway first")
         return

@@ -62,9 +62,10 @@ def test_the_manifests_used_last_are_kept_and_no_more_than_there_is_room_for() -
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         ids = [(await upload(stores, onnx(100 + n))).store.id for n in range(6)]
         size = max([(await storage.stat(keys.store(store))).size for store in ids])
+        three = 3 * (size + 1500)  # in memory each takes some more
         read: list[Call] = []
         metered = MeteredStorage(storage, read.append)
-        manifests = Manifests(metered, Claims(metered), stores.worker, stores._is_sound, cached_bytes=3 * size)
+        manifests = Manifests(metered, Claims(metered), stores.worker, stores._is_sound, cached_bytes=three)
 
         async def reads(*wanted: int) -> int:
             read.clear()

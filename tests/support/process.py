@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.support.live import LiveServer
 
 PEAK = "VmHWM"
+RESIDENT = "VmRSS"
 RESET_PEAK = "5"
 
 
@@ -39,7 +40,11 @@ class ServiceProcess:
 
     def peak(self) -> int:
         """The most bytes that were resident since the peak was forgotten: of the service and of its workers."""
-        return sum(_peak(pid) for pid in self._family())
+        return sum(_bytes(pid, PEAK) for pid in self._family())
+
+    def resident(self) -> int:
+        """Bytes that are resident now: of the service and of its workers."""
+        return sum(_bytes(pid, RESIDENT) for pid in self._family())
 
     def _family(self) -> list[int]:
         """The process and its children."""
@@ -76,8 +81,10 @@ def _address(running: subprocess.Popen[str], log: Path) -> LiveServer:
     return LiveServer(host.strip("[]"), int(port))
 
 
-def _peak(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(PEAK):
-            return int(line.split()[1]) << 10
+def _bytes(pid: int, what: str) -> int:
+    """Bytes that the system tells of a process; 0 for one that is gone."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith(what):
+                return int(line.split()[1]) << 10
     return 0

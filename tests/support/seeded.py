@@ -1,14 +1,19 @@
-"""Stores put straight into a storage, and a storage that counts its calls."""
+"""Stores put straight into a storage or a folder, and a storage that counts its calls."""
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TypeVar
 
 from protoslice.facts import File
-from protoslice.storage import ObjectKey, Storage
+from protoslice.storage import MemoryStorage, ObjectKey, Storage
+from protoslice.storage.interface import Buffer
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.stores.catalog.tags import Tags
 from protoslice.stores.layout import keys
@@ -37,19 +42,57 @@ class Counting(InterceptedStorage):
         return await call()
 
 
-async def seed(storage: Storage, count: int) -> None:
-    """Put stores with a tag each straight into a storage, their small records as an upload leaves them."""
+class PlainFiles(MemoryStorage):
+    """Folder into which small records are put as plain files, without the care of a storage."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+
+    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
+        path = f"{self._folder}/{key.text}"
+        try:
+            file = open(path, "wb", buffering=0)  # noqa: SIM115 - closed below, and a hundred thousand times
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            file = open(path, "wb", buffering=0)  # noqa: SIM115
+        with file:
+            file.write(data)
+            # Versity's gateway gives no other entity tags than those that it finds here.
+            os.setxattr(file.fileno(), "user.etag", f'"{secrets.token_hex(16)}"'.encode())
+        return ""
+
+    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
+        return await self.put(key, data)
+
+
+async def seed(storage: Storage, count: int, like: Manifest | None = None, *, first: int = 0) -> None:
+    """Put stores with a tag each straight into a storage, their small records as an upload leaves them.
+
+    Numbered from `first`; copies of the store `like`, whose manifest holds its files, or else stores that nobody opens.
+    """
     created = datetime(2026, 1, 1, tzinfo=UTC)
-    for number in range(count):
+    for number in range(first, first + count):
         attempt = f"{1_700_000_000 + number:010x}-{number:020x}"
-        location = ObjectLocation(3, key=f"objects/{attempt}/file-0", sums=bytes(4))
-        manifest = Manifest(
-            id=f"{number * 0x9E3779B97F4A7C15 % (1 << 64):016x}{number:048x}", type=None, root=None, chunks=0,
-            min_chunk=1, max_chunk=2, created=created + timedelta(seconds=number), source="", attempt=attempt,
-            files=(File("a", 3, "0" * 64),), objects=(location,), indexed=False, why="it is none",
-        )  # fmt: skip
+        manifest = replace(
+            like or _closed(attempt), id=seeded_id(number), created=created + timedelta(seconds=number), attempt=attempt
+        )
         for key in (*sorted(manifest.keys), f"objects/{attempt}/claim"):
             await storage.put(ObjectKey(key), b"alive")
         await Indexes(storage).add(manifest, references_of(manifest))
         await storage.put(keys.store(manifest.id), manifest.encode())
         await Tags(storage).put(f"t{number}", manifest.id, if_match=None, if_none_match=False)
+
+
+def seeded_id(number: int) -> str:
+    """Id of the store with that number; its tag is `t` and the number."""
+    return f"{number * 0x9E3779B97F4A7C15 % (1 << 64):016x}{number:048x}"
+
+
+def _closed(attempt: str) -> Manifest:
+    """Manifest of a store whose file is told of, and is not there."""
+    return Manifest(
+        id="", type=None, root=None, chunks=0, min_chunk=1, max_chunk=2, created=datetime(2026, 1, 1, tzinfo=UTC),
+        source="", attempt=attempt, files=(File("a", 3, "0" * 64),), indexed=False, why="it is none",
+        objects=(ObjectLocation(3, key=f"objects/{attempt}/file-0", sums=bytes(4)),),
+    )  # fmt: skip

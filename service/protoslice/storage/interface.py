@@ -264,8 +264,15 @@ class Storage(ABC):
         """Remove an object, durably; removing what is not there is no error.
 
         With `if_etag` (where `abilities.conditional_delete`), only if the object there has that tag: `Conflict` when
-        it has another or there is none.
+        it has another. When there is none, some buckets tell no error.
         """
+
+    async def try_conditional_delete(self, key: ObjectKey, etag: str, other: str) -> None:
+        """Learn from an object if deletes can have a condition, where only a try can tell that.
+
+        `etag` is the object's tag and `other` an earlier one. The object may be gone afterwards.
+        """
+        return None
 
     async def open_file(self, key: ObjectKey) -> OpenFile:
         """The object held open for pread and mmap (where `abilities.open_file`)."""

@@ -47,6 +47,8 @@ async def _probe(storage: Storage, key: ObjectKey) -> None:
     page = await storage.list(FOLDER, limit=1000)
     if page.after is None and key not in {item.key for item in page.items}:
         raise Unsupported("this storage does not list what was just written: it must not be used")
+    if not storage.abilities.conditional_delete:
+        await storage.try_conditional_delete(key, renewed, etag)
 
 
 async def _must_conflict(what: str, call: Coroutine[object, object, object]) -> None:

@@ -61,5 +61,6 @@ def _arguments(method: Callable[..., Any]) -> list[object]:
         "data": b"x",
         "piece": b"x",
         "etag": "tag",
+        "other": "another tag",
     }
     return [samples[parameter.name] for parameter in needed]

@@ -78,6 +78,9 @@ class RecordingStorage(Storage):
     async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
         self._note("delete")
 
+    async def try_conditional_delete(self, key: ObjectKey, etag: str, other: str) -> None:
+        self._note("try_conditional_delete")
+
     async def open_file(self, key: ObjectKey) -> OpenFile:
         """See `Storage.open_file`; returns a `BytesIO` in place of a file."""
         self._note("open_file")

@@ -49,6 +49,7 @@ def test_a_writer_at_work_is_spared() -> None:
                 assert await storage.collect_garbage(-60) == 0
                 await writer.commit()
             assert await storage.get_range(KEY, 0, len(data)) == data
+            assert not storage._uploading, "memory does not grow with what was written"
 
     with emulator() as options:
         bucket = RawBucket.make(options)

@@ -18,11 +18,12 @@ from protoslice.errors import IntegrityError, NotFound, ProtosliceError
 from protoslice.facts import Store
 from protoslice.storage import ObjectKey
 from protoslice.stores import Stores
+from protoslice.stores.catalog.named_records import is_removal_mark
 
 ROUNDS = 5
 """After so many collections, each after a grace, nothing is left to be collected."""
 _WRITTEN_BY_CLIENTS = frozenset({"drafts", "sealed", "repositories", "histories", "artifacts"})
-"""Folders of which no collection removes anything."""
+"""Folders of which no collection removes anything but marks of removed records."""
 
 
 async def check(cluster: Cluster, ledger: Ledger, *, grace: float, lifetime: float) -> None:
@@ -166,10 +167,12 @@ async def _check_leftovers(cluster: Cluster, ledger: Ledger) -> None:
 
     await _at(cluster, reader, read_all)
     found = await keys_in(cluster.truth)
-    empty = {key for key in found if not (await cluster.truth.stat(ObjectKey(key))).size}
+    listed = [await cluster.truth.stat(ObjectKey(key)) for key in found]
+    empty = {item.key.text for item in listed if not item.size}
     left = _unaccounted(found, cluster.touched, tags, await _named(cluster, found), empty)
-    if not cluster.conditional_delete:  # a manifest that was taken back stays: another may come to its place any time
-        left = [key for key in left if not key.startswith("stores/")]
+    left += [item.key.text for item in listed if is_removal_mark(item)]
+    if not cluster.conditional_delete:  # marks stay: something may come to their places any time
+        left = [key for key in left if not key.startswith(("stores/", "artifacts/", "repositories/", "histories/"))]
     if left:
         raise Violation("nothing but garbage is left over", ", ".join(left))
 

@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,7 @@ from protoslice.errors import (
     StorageUnavailable,
     Unsupported,
 )
+from protoslice.storage.cloud.deletes import ConditionalDeletes
 from protoslice.storage.cloud.errors import explained
 from protoslice.storage.cloud.multiparts import Multiparts
 from protoslice.storage.cloud.options import sort_options, spared
@@ -85,12 +87,15 @@ class CloudStorage(RemoteStorage):
         by_version: bool | None = None,
         read_seconds: float = READ_SECONDS,
         multiparts: Multiparts | None = None,
+        deletes: ConditionalDeletes | None = None,
     ) -> None:
         """Storage over `store`; `bare` is the same one without retries, for calls that the budget grants none.
 
         `by_version`: conditional writes name a version, not an entity tag, as Google's storage requires. `multiparts`
-        ends uploads that dead writers left.
+        ends uploads that dead writers left, `deletes` are those on condition, once the bucket is known to keep it.
         """
+        self._deletes = deletes
+        self._abilities = ABILITIES
         self._multiparts = multiparts
         self._uploading: Counter[str] = Counter()
         self._store = store
@@ -132,12 +137,13 @@ class CloudStorage(RemoteStorage):
         left = None
         if isinstance(store, S3Store):
             left = Multiparts.of(store.config["bucket"], store.prefix or "", config, connection)
-        return cls(store, bare=bare, by_version=by_version, read_seconds=read_seconds, multiparts=left)
+        deletes = ConditionalDeletes.of(bare, connection)
+        return cls(store, bare=bare, by_version=by_version, read_seconds=read_seconds, multiparts=left, deletes=deletes)
 
     @property
     def abilities(self) -> Abilities:
-        """All abilities but exclusive commit, conditional delete, `open_file` and `free_bytes`."""
-        return ABILITIES
+        """All but exclusive commit, `open_file`, `free_bytes`, and conditional delete until it was tried."""
+        return self._abilities
 
     @contextmanager
     def _asking(self, doing: str, key: object, *, missing: type[ProtosliceError] = NotFound) -> Iterator[ObjectStore]:
@@ -302,7 +308,7 @@ class CloudStorage(RemoteStorage):
                     bucket, key.text, parts, use_multipart=True, chunk_size=self.part_bytes, max_concurrency=UPLOADS
                 )
         finally:
-            self._uploading[key.text] -= 1
+            self._uploading -= Counter((key.text,))  # without what is no longer under way: a day has many keys
         return _tag(result["e_tag"])
 
     async def writer(self, key: ObjectKey) -> Writer:
@@ -328,9 +334,28 @@ class CloudStorage(RemoteStorage):
 
     async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
         if if_etag is not None:
-            raise Unsupported("object stores are asked to delete without a condition alone: few know one")
+            if self._deletes is None or not self._abilities.conditional_delete:
+                raise Unsupported("this bucket has not been seen to delete on a condition")
+            await self._deletes.delete(key, if_etag)
+            return
         with suppress(NotFound), self._asking("delete", key) as bucket:
             await obstore.delete_async(bucket, key.text)
+
+    async def try_conditional_delete(self, key: ObjectKey, etag: str, other: str) -> None:
+        """See `Storage.try_conditional_delete`: one request, or two where the condition is kept."""
+        if self._deletes is None:
+            return
+        with suppress(ProtosliceError):
+            try:
+                await self._deletes.delete(key, other)
+            except Conflict:
+                await self._deletes.delete(key, etag)
+                self._abilities = replace(ABILITIES, conditional_delete=True)
+
+    async def close(self) -> None:
+        """Release connections; harmless when repeated."""
+        if self._deletes is not None:
+            await self._deletes.close()
 
     async def collect_garbage(self, older_than_seconds: float = 86400) -> int:
         """End multipart uploads without a new part for that long, in buckets of S3 to which keys were given."""

@@ -82,6 +82,9 @@ class InterceptedStorage(Storage):
     async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
         await self.intercept("delete", key, lambda: self._inner.delete(key, if_etag=if_etag))
 
+    async def try_conditional_delete(self, key: ObjectKey, etag: str, other: str) -> None:
+        await self.intercept("delete", key, lambda: self._inner.try_conditional_delete(key, etag, other))
+
     async def open_file(self, key: ObjectKey) -> OpenFile:
         return await self.intercept("open_file", key, lambda: self._inner.open_file(key))
 

@@ -75,6 +75,9 @@ class PrefixStorage(Storage):
     async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
         await self._inner.delete(self._inside(key), if_etag=if_etag)
 
+    async def try_conditional_delete(self, key: ObjectKey, etag: str, other: str) -> None:
+        await self._inner.try_conditional_delete(self._inside(key), etag, other)
+
     async def open_file(self, key: ObjectKey) -> OpenFile:
         """See `Storage.open_file`; `stat` of the open file holds the key in the inner storage."""
         return await self._inner.open_file(self._inside(key))

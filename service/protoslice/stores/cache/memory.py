@@ -12,6 +12,8 @@ from protoslice.stores.cache.folder import AGAIN_SECONDS
 _BLOCK: Final = 64 << 10
 _MOST: Final = 1 << 20
 """Entries, beside the bytes."""
+_ENTRY: Final = 400
+"""Bytes of an entry beside its data, about: some records have fewer."""
 
 
 class MemoryBlocks:
@@ -56,7 +58,7 @@ class MemoryBlocks:
     def write_record(self, name: str, data: bytes) -> None:
         """Keep a record."""
         with self._lock:
-            self._records.put(name, data, len(data))
+            self._records.put(name, data, len(data) + _ENTRY)
 
     def _block(self, key: tuple[str, int]) -> bytes | None:
         again = self._again.get(key)

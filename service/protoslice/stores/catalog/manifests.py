@@ -28,7 +28,10 @@ TRIES = 8
 
 
 CACHED_BYTES = 16 << 20
-"""Encoded bytes of manifests in the cache: some ten thousand manifests of usual size."""
+"""Bytes of manifests in the cache, about: some five thousand of one small file."""
+_ENTRY = 1000
+_FILE = 400
+"""Bytes of memory of a cached manifest and of each of its files, beside its encoded size."""
 _CACHED_MANIFESTS = 1 << 20
 PEEK_BYTES = 64 << 10
 """Bytes of a manifest that a list reads at first; nearly all manifests are shorter."""
@@ -96,7 +99,7 @@ class Manifests:
         manifest = await self._worker.sized(len(found.data), lambda: Manifest.decode(found.data))
         if manifest.id != store_id:
             raise IntegrityError(f"the manifest of store {store_id} is that of another store")
-        self._cache.put(store_id, (found.stat, manifest), found.stat.size)
+        self._cache.put(store_id, (found.stat, manifest), found.stat.size + _ENTRY + _FILE * len(manifest.files))
         return manifest
 
     async def publish(self, manifest: Manifest, beside: Mapping[ObjectKey, bytes] | None = None) -> Manifest:

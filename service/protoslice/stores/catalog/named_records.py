@@ -24,7 +24,9 @@ _REMOVED: Final = b"removed "
 """Prefix of a removal mark; 16 random hex digits follow. Garbage collection deletes marks left behind."""
 _MARK_SIZE: Final = 24
 _CACHED_RECORDS: Final = 1 << 16
-_CACHED_BYTES: Final = 16 << 20
+_CACHED_BYTES: Final = 8 << 20
+_ENTRY: Final = 480
+"""Bytes of a cached record beside its data, about: key, entity tag, time and their objects."""
 
 
 def is_removal_mark(stat: ObjectStat) -> bool:
@@ -176,7 +178,7 @@ class NamedRecords:
         if is_removed(found.data):
             raise NotFound(f"{what} has been removed")
         data = unseal(found.data, what)
-        self._cache.put(stat.key, (stat, data), len(data) + 200)
+        self._cache.put(stat.key, (stat, data), len(data) + _ENTRY)
         return data, stat
 
     def _restless(self, key: ObjectKey) -> StorageUnavailable:

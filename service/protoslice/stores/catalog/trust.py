@@ -10,8 +10,8 @@ from typing import Final
 from protoslice.concurrency.lru import LruCache
 
 _MOST: Final = 1 << 16
-_ROOM: Final = 8 << 20
-_WEIGHT: Final = 200
+_ROOM: Final = 2 << 20
+_WEIGHT: Final = 450
 """Bytes of an entry, about, without the tag's name."""
 
 

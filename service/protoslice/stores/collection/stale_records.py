@@ -26,6 +26,10 @@ No claim protects those. A writer of a tag that takes longer than half of this w
 """
 
 
+_MARKED: Final = (ObjectKey("artifacts"), keys.REPOSITORIES, keys.HISTORIES)
+"""Folders of rooms above whose records leave marks too."""
+
+
 class StaleRecords:
     """Removes stale small records of one storage; reads only those that listings make suspicious."""
 
@@ -137,14 +141,16 @@ class StaleRecords:
             await self._tags.delete(tag.name, if_match=tag.etag)
 
     async def _marks(self, tags: TagCensus) -> AsyncIterator[ObjectStat]:
-        # Without conditional deletes a withdrawn manifest stays: deleting it could hit a store published in its place.
+        # Without conditional deletes the others stay: deleting one could hit what was written in its place, and no
+        # order of other calls prevents that, as a delete may take effect long after it was sent.
         conditional = self._storage.abilities.conditional_delete
         for item in (*tags.marks, *(self._census.marks if conditional else [])):
             if item.modified.timestamp() < self._settled:
                 yield item
-        async for item in self._storage.iterate(keys.SCHEMAS):
-            if item.modified.timestamp() < self._settled and is_removal_mark(item):
-                yield item
+        for folder in (keys.SCHEMAS, *(_MARKED if conditional else ())):
+            async for item in self._storage.iterate(folder):
+                if item.modified.timestamp() < self._settled and is_removal_mark(item):
+                    yield item
 
     async def _remove_unless_changed(self, item: ObjectStat) -> None:
         """Delete a record unless it was rewritten since the listing.

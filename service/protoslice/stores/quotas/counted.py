@@ -19,7 +19,7 @@ from protoslice.stores.quotas.room import SpaceRoom
 
 T = TypeVar("T")
 
-_REMEMBERED: Final = 1 << 16
+_REMEMBERED: Final = 1 << 13
 """Objects whose sizes are kept, so that a deletion by the replica that wrote one is counted at once."""
 
 
