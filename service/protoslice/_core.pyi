@@ -22,6 +22,7 @@ __all__ = [
     "Finding",
     "Findings",
     "Index",
+    "KeyTable",
     "Limits",
     "Links",
     "Plan",
@@ -128,6 +129,18 @@ def index_records(
     progress: Callable[[int, int], object] | None = None,
     behind: bytes | None = None,
 ) -> bytes: ...
+
+@final
+class KeyTable:
+    """Numbers of records by a hash of their keys."""
+
+    def __new__(cls, count: int, room: int) -> Self: ...
+    def push(self, first: int, delimited: bytes) -> None: ...
+    def sort(self) -> None: ...
+    def numbers(self, key: bytes, most: int) -> list[int]: ...
+    def __len__(self) -> int: ...
+    @property
+    def weight(self) -> int: ...
 
 @final
 class Records:

@@ -78,7 +78,13 @@ class LimitExceeded(ProtosliceError):
 
 
 class TooMany(LimitExceeded):
-    """More at the same time than a limit allows."""
+    """More at the same time than a limit allows, which is `limit` where it is known."""
+
+    def __init__(
+        self, message: str, offset: int | None = None, path: str | None = None, *, limit: int | None = None
+    ) -> None:
+        super().__init__(message, offset, path)
+        self.limit = limit
 
 
 class ClientLimit(TooMany):

@@ -7,9 +7,12 @@ import pickle
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import aclosing
+from inspect import isawaitable
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -18,6 +21,7 @@ from tests.support.streams import FRAMED, example
 
 from protoslice._core import shuffled
 from protoslice.client import AsyncClient, Client
+from protoslice.client.asynchronous import AsyncRecords
 from protoslice.client.records import RemoteRecords
 from protoslice.errors import IntegrityError, InvalidInput, NotFound, Unsupported
 from protoslice.facts import RecordsSummary
@@ -110,12 +114,72 @@ def test_an_answer_of_too_few_records_is_not_believed() -> None:
         records[0:2]
 
 
-def test_the_asynchronous_client_reads_records(service: LiveServer, stored: str) -> None:
+class Awaited:
+    """The records of an asynchronous client, with the calls of `RemoteRecords`."""
+
+    def __init__(self, url: str, ref: str) -> None:
+        self._url, self._ref = url, ref
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            async def work() -> Any:
+                async with AsyncClient(self._url) as ours:
+                    made = getattr(await ours.records(self._ref), name)(*args, **options)
+                    return await made if isawaitable(made) else [item async for item in made]
+
+            return asyncio.run(work())
+
+        return call
+
+    @property
+    def facts(self) -> tuple[RecordsSummary, str | None, int]:
+        async def work() -> tuple[RecordsSummary, str | None, int]:
+            async with AsyncClient(self._url) as ours:
+                records = await ours.records(self._ref)
+                return records.summary, records.type, len(records)
+
+        return asyncio.run(work())
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.__aiter__())
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_both_clients_have_the_same_calls(service: LiveServer, client: Client, stored: str, asynchronous: bool) -> None:
+    own = client.records(stored)
+    records: Any = Awaited(service.url, stored) if asynchronous else own
+    facts = records.facts if asynchronous else (own.summary, own.type, len(own))
+    assert facts == (own.summary, "tensorflow.Example", 3000)
+    read = records.read if asynchronous else records.__getitems__
+    assert read([9, 3]) == [EXAMPLES[9], EXAMPLES[3]]
+    assert list(records) == EXAMPLES
+    assert [len(batch) for batch in records.batches(1000)] == [1000] * 3
+    mixed = [record for batch in records.batches(256, shuffle=True, seed=5, window=1 << 16) for record in batch]
+    assert mixed == [record for batch in own.batches(256, shuffle=True, seed=5, window=1 << 16) for record in batch]
+    assert sorted(mixed) == sorted(EXAMPLES)
+    label = 'features.feature["label"].int64_list.value[0]'
+    assert records.matching(label, "7", "2999") == [EXAMPLES[7], EXAMPLES[2999]]
+    with pytest.raises(NotFound, match="'3000'"):
+        records.matching(label, "3000")
+    assert records.sample(5, seed=3) == own.sample(5, seed=3) != own.sample(5, seed=4)
+    assert records.parts(10, 13, label) == [b"10", b"11", b"12"]
+    assert records.parts(10, 11, fields=["features"]) == EXAMPLES[10:11]
+    with pytest.raises(InvalidInput, match="1 record at least"):
+        list(records.batches(0))
+
+
+def test_no_call_of_one_client_is_missing_in_the_other() -> None:
+    assert {name for name in vars(RemoteRecords) if name[0] != "_"} - {"runs"} <= {*vars(AsyncRecords), "type"}
+
+
+def test_an_asynchronous_reader_that_stops_leaves_no_thread(service: LiveServer, stored: str) -> None:
     async def work() -> None:
-        async with AsyncClient(service.url) as ours:
-            records = await ours.records(stored)
-            assert len(records) == 3000
-            assert await records.read([9, 3]) == [EXAMPLES[9], EXAMPLES[3]]
+        async with (
+            AsyncClient(service.url) as ours,
+            aclosing((await ours.records(stored)).batches(10)) as batches,  # type: ignore[type-var]
+        ):
+            assert await anext(batches) == EXAMPLES[:10]
+        assert not [thread.name for thread in threading.enumerate() if thread.name == "protoslice-records"]
 
     asyncio.run(work())
 
@@ -128,16 +192,6 @@ def noting(
         return ask(params)
 
     return run
-
-
-def test_records_come_by_key_in_samples_and_in_part(client: Client, stored: str) -> None:
-    records, label = client.records(stored), 'features.feature["label"].int64_list.value[0]'
-    assert records.matching(label, "7", "2999") == [EXAMPLES[7], EXAMPLES[2999]]
-    with pytest.raises(NotFound, match="'3000'"):
-        records.matching(label, "3000")
-    assert records.sample(5, seed=3) == records.sample(5, seed=3) != records.sample(5, seed=4)
-    assert records.parts(10, 13, label) == [b"10", b"11", b"12"]
-    assert records.parts(10, 11, fields=["features"]) == EXAMPLES[10:11]
 
 
 def test_records_in_order_are_asked_for_side_by_side_in_the_framing_of_the_stream(

@@ -17,7 +17,7 @@ from protoslice.facts import ChunkEntry
 from protoslice.server.api.encoding import node_json
 from protoslice.storage import FileStorage, MemoryStorage
 from protoslice.stores import IngestRequest, OpenStore, StoreOptions, Stores
-from protoslice.stores.open_stores import _MERGE_PLANS
+from protoslice.stores.reading.opened import _MERGE_PLANS
 
 MODEL = onnx(100, 70_000, 2_300_000, 10, 1_048_576)
 REQUEST = IngestRequest(min_chunk=50_000, max_chunk=1_000_000)

@@ -8,17 +8,19 @@ from tests.support.streams import FRAMED
 from protoslice import _core
 from protoslice.errors import LimitExceeded, NotFound
 from protoslice.sources.files import BytesSource
-from protoslice.streams import keys
 from protoslice.streams.keys import KeyIndex, RecordType
 
 VALUES = [b"a", b"b", b"", b"a", b"c" * 300, b"b", b"a"]
+STEP = 8 << 12
+"""Bytes of memory that a table grows by, at least."""
 
 
-def index(room: int = 1 << 20, path: str = "2") -> KeyIndex:
-    """The index of records with a field 2 of `VALUES`; an empty value is a record without it."""
-    records = [b"\x08\x01" + (b"\x12" + _length(value) + value if value else b"") for value in VALUES]
+def index(room: int = 1 << 20, path: str = "2", most: int = 10, values: list[bytes] = VALUES) -> KeyIndex:
+    """The index of records with a field 2 of `values`; an empty value is a record without it."""
+    records = [b"\x08\x01" + (b"\x12" + _length(value) + value if value else b"") for value in values]
     sources = _core.Sources([BytesSource(FRAMED["u32le"](records))])
-    found = KeyIndex(_core.Records(_core.index_records(sources, "u32le")), sources, RecordType(None, None), path, room)
+    kind = RecordType(None, None)
+    found = KeyIndex(_core.Records(_core.index_records(sources, "u32le")), sources, kind, path, room, most)
     for _ in found.steps():
         pass
     return found
@@ -31,15 +33,25 @@ def _length(value: bytes) -> bytes:
 @pytest.mark.parametrize("collide", [False, True])
 def test_values_are_told_apart_even_if_their_hashes_collide(collide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if collide:
-        monkeypatch.setattr(keys, "_hash", lambda _: 7)
-    found = index()
-    assert [list(found.numbers(value)) for value in ("a", "b", "c" * 300, "d", "")] == [[0, 3, 6], [1, 5], [4], [], []]
+        monkeypatch.setattr(KeyIndex, "candidates", lambda *_: [n for n, value in enumerate(VALUES) if value])
+    found = index().numbers(["a", "b", "c" * 300, "d", "", "b"])
+    assert list(map(list, found)) == [[0, 3, 6], [1, 5], [4], [], [], [1, 5]]
 
 
-def test_more_keys_than_the_memory_holds_are_refused() -> None:
-    assert index(6 * 16).weight == 6 * 16
-    with pytest.raises(LimitExceeded, match="the keys of 6 records take more than 95 bytes"):
-        index(95)
+def test_a_record_takes_eight_bytes_and_more_than_the_room_is_refused() -> None:
+    assert index().weight == 6 * 8
+    many = [b"%d" % number for number in range(STEP // 8 + 1)]
+    assert index(STEP + 8, values=many).weight == STEP + 8
+    with pytest.raises(LimitExceeded, match=f"take more than {STEP} bytes"):
+        index(STEP, values=many)
+
+
+def test_records_of_one_look_up_are_bounded() -> None:
+    """A value of a million records, or one named a thousand times, is refused before a record is read."""
+    assert len(index(most=6).numbers(["a", "a"])) == 2
+    for values, most in ((["a"], 2), (["a", "a"], 5), (["a", "b"], 4)):
+        with pytest.raises(LimitExceeded, match=r"records have"):
+            index(most=most).numbers(values)
 
 
 def test_a_path_that_no_record_has_is_said() -> None:

@@ -13,6 +13,7 @@ mod elements;
 mod errors;
 mod find;
 mod index;
+mod keys;
 mod limits;
 mod links;
 mod records;
@@ -47,6 +48,8 @@ mod _core {
     use super::find::{Finding, Findings};
     #[pymodule_export]
     use super::index::{Index, Scanner, index_source};
+    #[pymodule_export]
+    use super::keys::KeyTable;
     #[pymodule_export]
     use super::limits::Limits;
     #[pymodule_export]

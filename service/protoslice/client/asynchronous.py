@@ -14,7 +14,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, ca
 from protoslice.client.client import Client, ClientOptions, M
 from protoslice.client.download.files import Downloaded, Progress
 from protoslice.client.http.connection import Params
-from protoslice.client.records import RemoteRecords
+from protoslice.client.records import WINDOW, RemoteRecords
 from protoslice.client.threads import DaemonPool
 from protoslice.client.upload.bodies import Pushable
 from protoslice.client.upload.push import Pushed, PushOptions
@@ -23,6 +23,7 @@ from protoslice.errors import ProtosliceError
 P = ParamSpec("P")
 T = TypeVar("T")
 Run = Callable[[Callable[[], list[bytes]]], Awaitable[list[bytes]]]
+Each = Callable[[Iterator[list[bytes]]], AsyncIterator[list[bytes]]]
 
 _THREADS: Final = 16
 _END: Final = object()
@@ -136,7 +137,7 @@ class AsyncClient:
     ) -> AsyncRecords:
         """See `Client.records`."""
         found = await self._run(partial(self._client.records, ref, file=file, framing=framing, type=type))
-        return AsyncRecords(found, self._run)
+        return AsyncRecords(found, self._run, self._each)
 
     async def read(self, ref: str, view: str, offset: int, length: int, params: Params = ()) -> bytes:
         """Exactly the `length` bytes at `offset` of a view, verified; see `Client.source`."""
@@ -212,13 +213,17 @@ class AsyncClient:
 
 
 class AsyncRecords:
-    """Records of a store, read by the threads of an asynchronous client."""
+    """Records of a store, with the calls of `RemoteRecords` as coroutines and async iterators of a client."""
 
-    def __init__(self, records: RemoteRecords, run: Run) -> None:
+    def __init__(self, records: RemoteRecords, run: Run, each: Each) -> None:
+        """`run` runs a call in a thread of the client, `each` makes items of an iterator there."""
         self.summary = records.summary
         """Framing, type, count, size in bytes, and damage of the stream."""
+        self.type = records.type
+        """Full name of the records' message type; None when it is unknown."""
         self._records = records
         self._run = run
+        self._each = each
 
     def __len__(self) -> int:
         return len(self._records)
@@ -226,6 +231,30 @@ class AsyncRecords:
     async def read(self, numbers: Sequence[int]) -> list[bytes]:
         """See `RemoteRecords.__getitems__`."""
         return await self._run(lambda: self._records.__getitems__(numbers))
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """See `RemoteRecords.__iter__`."""
+        async for records in self._each(self._records.runs()):
+            for record in records:
+                yield record
+
+    def batches(
+        self, size: int, *, shuffle: bool = False, seed: int = 0, window: int = WINDOW
+    ) -> AsyncIterator[list[bytes]]:
+        """See `RemoteRecords.batches`."""
+        return self._each(self._records.batches(size, shuffle=shuffle, seed=seed, window=window))
+
+    async def matching(self, key: str, *values: str) -> list[bytes]:
+        """See `RemoteRecords.matching`."""
+        return await self._run(lambda: self._records.matching(key, *values))
+
+    async def sample(self, count: int, seed: int = 0) -> list[bytes]:
+        """See `RemoteRecords.sample`."""
+        return await self._run(lambda: self._records.sample(count, seed))
+
+    async def parts(self, start: int, stop: int, path: str = "", fields: Sequence[str] = ()) -> list[bytes]:
+        """See `RemoteRecords.parts`."""
+        return await self._run(lambda: self._records.parts(start, stop, path, fields))
 
 
 class _CancellingProgress:

@@ -22,7 +22,7 @@ _BYTES: Final = 15 << 16
 """Bytes of one request, by the mean size of a record: a little less than one digested answer has."""
 _NUMBERS: Final = 500
 """Records of one request that are named by their numbers, which go into its URL."""
-_WINDOW: Final = 64 << 20
+WINDOW: Final = 64 << 20
 """Bytes of the records that are shuffled together, unless another window is given."""
 _RUNS: Final = 16
 """Runs of consecutive records in a window, at least; windows of more than 15 MiB have more."""
@@ -75,11 +75,15 @@ class RemoteRecords(Sequence[bytes]):
 
     def __iter__(self) -> Generator[bytes, None, None]:
         """The records in order; some requests are ahead of the caller."""
-        for records in self._each(self._parts(range(len(self)))):
+        for records in self.runs():
             yield from records
 
+    def runs(self) -> Generator[list[bytes], None, None]:
+        """All records in order, in lists of about a mebibyte; some requests are ahead of the caller."""
+        return self._each(self._parts(range(len(self))))
+
     def batches(
-        self, size: int, *, shuffle: bool = False, seed: int = 0, window: int = _WINDOW
+        self, size: int, *, shuffle: bool = False, seed: int = 0, window: int = WINDOW
     ) -> Iterator[list[bytes]]:
         """Lists of `size` records; the last may be shorter. Some requests are ahead of the caller.
 
@@ -88,7 +92,7 @@ class RemoteRecords(Sequence[bytes]):
         """
         if size < 1 or window < 1:
             raise InvalidInput(f"a batch has 1 record at least and a window 1 byte, not {size} and {window}")
-        runs = self._windows(Random(seed), window) if shuffle else self._each(self._parts(range(len(self))))
+        runs = self._windows(Random(seed), window) if shuffle else self.runs()
         return _regrouped(runs, size)
 
     def _windows(self, random: Random, window: int) -> Iterator[list[bytes]]:

@@ -185,6 +185,18 @@ class Settings(BaseSettings):
         description="Resumable uploads of one client that are kept; more are answered 429, and 0 is no limit. When "
         "empty: half of `PROTOSLICE_MAX_OPEN_UPLOADS`, at least 64.",
     )
+    max_waiting_readers: int = Field(
+        default=1024,
+        ge=0,
+        description="Readers that wait for records of open uploads at the same time; more are answered 503, and 0 is "
+        "no limit.",
+    )
+    max_waiting_readers_per_client: int | None = Field(
+        default=None,
+        ge=0,
+        description="Waiting readers of one client; more are answered 429, and 0 is no limit. When empty: a quarter of "
+        "`PROTOSLICE_MAX_WAITING_READERS`, at least 64.",
+    )
     upload_begin_seconds: float = Field(
         default=defaults.UPLOAD_BEGIN_SECONDS,
         ge=1,
@@ -353,6 +365,10 @@ class Settings(BaseSettings):
     def uploads_per_client(self) -> int:
         """Limit of uploads under way of one client; 0 is no limit."""
         return _share(self.max_uploads_per_client, self.max_uploads // 2, 4)
+
+    def waiting_readers_per_client(self) -> int:
+        """Limit of waiting readers of one client; 0 is no limit."""
+        return _share(self.max_waiting_readers_per_client, self.max_waiting_readers // 4, 64)
 
     def open_uploads_per_client(self) -> int:
         """Limit of open resumable uploads of one client; 0 is no limit."""

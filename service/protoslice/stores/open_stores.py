@@ -7,7 +7,7 @@ from typing import Final
 
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import run_concurrently
-from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
+from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.storage import Storage
 from protoslice.stores.cache import BlockCache
 from protoslice.stores.catalog.derived_facts import DerivedFacts
@@ -16,14 +16,10 @@ from protoslice.stores.ingest.external import ExternalObjects
 from protoslice.stores.manifest import Manifest, ObjectLocation
 from protoslice.stores.objects.joined import open_file_objects
 from protoslice.stores.objects.stored import StoredFile, StoredObject, open_object
-from protoslice.stores.reading.graphs import CachedGraphs
-from protoslice.stores.reading.opened import MergePlans, OpenStore
+from protoslice.stores.reading.opened import CommonWork, OpenStore
 from protoslice.stores.reading.records import FindType
 from protoslice.stores.reading.root import open_root, records_of
 
-_MERGE_PLANS: Final = 1024
-_MERGE_ROOM: Final = 32 << 20
-"""Bytes of the plans of merges in memory."""
 _WEIGH_SECONDS: Final = 0.25
 """Seconds between two looks at what opened stores weigh, which grow as they are used."""
 
@@ -61,8 +57,7 @@ class OpenStores:
         self._find_type = find_type
         self._terms = terms
         self._shares = beside is not None
-        self._plans: MergePlans = beside._plans if beside else CachedFlight(most=_MERGE_PLANS, room=_MERGE_ROOM)
-        self._graphs: CachedGraphs = beside._graphs if beside else CachedGraphs()
+        self._common: CommonWork = beside._common if beside else CommonWork()
         self._opened: dict[tuple[Storage, str], OpenStore] = beside._opened if beside else {}
         self._opening: SingleFlight[str, OpenStore] = SingleFlight()
         self._weighed_at = float("-inf")
@@ -112,7 +107,7 @@ class OpenStores:
                 stored.close()
             raise
         derived = DerivedFacts(self._storage, manifest.id, self._worker)
-        return OpenStore(manifest, files, proto, self._worker, derived, self._plans, self._graphs, self._find_type)
+        return OpenStore(manifest, files, proto, self._worker, derived, self._common, self._find_type)
 
     async def close(self) -> None:
         """Close all opened stores, after waiting for stores being opened; those that are shared stay open."""

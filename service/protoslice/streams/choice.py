@@ -63,10 +63,13 @@ class RecordChoice:
         ]
 
     def ranges(self, count: int, index: KeyIndex | None) -> Sequence[tuple[int, int]]:
-        """Ranges chosen among `count` records; `NotFound` for a value that is not in `index`."""
+        """Ranges chosen among `count` records; `NotFound` for a value that is not in `index`.
+
+        `LimitExceeded` for values of more records than `index` gives at a time.
+        """
         numbers = list(self.numbers)
-        for value in self.values:
-            found = [] if index is None else index.numbers(value)
+        of_values = [] if index is None else index.numbers(self.values)
+        for value, found in zip(self.values, of_values, strict=True):
             if not found:
                 raise NotFound(f"no record has {value[:80]!r} at {self.key}")
             numbers += found

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from array import array
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,8 +13,8 @@ from protoslice.streams.joined import AnyRecords, batch_end, by_shard
 
 _BATCH: Final = 1 << 20
 """Bytes of records whose keys are read at a time."""
-_ENTRY: Final = 16
-"""Bytes of memory for a record."""
+_RECORDS: Final = 1 << 16
+"""Records whose keys are read at a time, however small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,62 +36,72 @@ class KeyIndex:
     path: str
     room: int
     """Most bytes of memory."""
-    _hashes: array[int] = field(default_factory=lambda: array("Q"))
-    _numbers: array[int] = field(default_factory=lambda: array("Q"))
+    most: int
+    """Most records of one look-up."""
+    _table: _core.KeyTable = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with an empty table."""
+        self._table = _core.KeyTable(self.records.count, self.room)
 
     @property
     def weight(self) -> int:
-        """Bytes of memory, about."""
-        return _ENTRY * len(self._hashes)
+        """Bytes of memory of the table, exactly."""
+        return self._table.weight
 
     def steps(self) -> Iterator[None]:
         """Read the keys of all records, one batch in each step.
 
         `NotFound` if no record has a value at the path, `LimitExceeded` for more keys than the memory holds.
         """
-        found: list[tuple[int, int]] = []
         missing: NotFound | None = None
         at = 0
         while at < self.records.count:
-            stop = batch_end(self.records, at, _BATCH)
+            stop = min(batch_end(self.records, at, _BATCH), at + _RECORDS)
             try:
-                keys = self._keys([(at, stop)])
+                self._table.push(at, self._delimited([(at, stop)]))
             except NotFound as error:
-                missing, keys = error, []
-            found += [(_hash(key), at + n) for n, key in enumerate(keys) if key]
-            if _ENTRY * len(found) > self.room:
-                raise LimitExceeded(f"the keys of {len(found)} records take more than {self.room} bytes of memory")
+                missing = error
             at = stop
             yield
-        if missing is not None and not found:
+        if missing is not None and not self._table:
             raise missing
-        found.sort()
-        self._hashes.extend(hashed for hashed, _ in found)
-        self._numbers.extend(number for _, number in found)
+        self._table.sort()
 
-    def numbers(self, value: str) -> Sequence[int]:
-        """Numbers of the records with `value`, in order; empty if there is none."""
-        wanted = value.encode("utf-8", "surrogateescape")
-        hashed = _hash(wanted)
-        start = bisect_left(self._hashes, hashed)
-        alike = self._numbers[start : bisect_right(self._hashes, hashed, start)]
-        # Different values may have one hash.
+    def numbers(self, values: Sequence[str]) -> list[Sequence[int]]:
+        """For each of `values` the numbers of the records with it, in order; empty if there is none.
+
+        `LimitExceeded` for more than `most` records in all; a value that is repeated counts again.
+        """
+        found, left = dict[str, Sequence[int]](), self.most
+        for value in values:
+            if value not in found:
+                found[value] = self._numbers(value.encode("utf-8", "surrogateescape"), left)
+            left -= len(found[value])
+            if left < 0:
+                raise LimitExceeded(f"more than {self.most} records have these keys: ask for fewer keys at a time")
+        return [found[value] for value in values]
+
+    def _numbers(self, wanted: bytes, most: int) -> Sequence[int]:
         found = list[int]()
-        for part in by_shard(self.records, alike):
+        for part in by_shard(self.records, self.candidates(wanted, most)):
             keys = self._keys([(number, number + 1) for number in part])
             found += [number for number, key in zip(part, keys, strict=True) if key == wanted]
         return found
 
+    def candidates(self, wanted: bytes, most: int) -> Sequence[int]:
+        """Numbers of the records whose value has the hash of `wanted`; different values may have one hash."""
+        return self._table.numbers(wanted, most)
+
     def _keys(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """The value of each record of `ranges`; empty for a record without one."""
-        kind = self.type
-        rope = self.records.views(self.sources, ranges, "delimited", kind.flat, kind.name, self.path)
-        data = self.sources.read(rope, 0, rope.size)
+        data = self._delimited(ranges)
         scanner = _core.RecordScanner("delimited")
         scanner.feed(data)
         keys = _core.Records(scanner.finish(len(data)))
         return keys.read(_core.Sources([BytesSource(data)]), 0, keys.count, len(data))
 
-
-def _hash(key: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little")
+    def _delimited(self, ranges: Sequence[tuple[int, int]]) -> bytes:
+        kind = self.type
+        rope = self.records.views(self.sources, ranges, "delimited", kind.flat, kind.name, self.path)
+        return self.sources.read(rope, 0, rope.size)

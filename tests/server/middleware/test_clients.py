@@ -6,7 +6,7 @@ import json
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import httpx
@@ -100,6 +100,38 @@ def test_open_uploads_of_one_client(serving: Any) -> None:
         assert statuses == [201] * 500 + [429] * 50
         assert_over(asked(live, GREEDY, BEGIN + b"\r\n"), "500 uploads of this client")
         assert asked(live, HONEST, BEGIN + b"\r\n").status == 201
+
+
+def test_readers_that_wait(serving: Any) -> None:
+    """A reader that waits for ever has its place, and gives it back when it leaves."""
+    with serving(max_waiting_readers=3, max_waiting_readers_per_client=2) as live, ExitStack() as held:
+        begun = httpx.post(f"{live.url}/v1/uploads", headers={"tus-resumable": "1.0.0", "upload-defer-length": "1"})
+        reading = f"{begun.headers['location']}/records?framing=delimited".encode()
+        waiting = b"GET " + reading + b"&wait=30 HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+        def waits(source: str) -> socket.socket:
+            connection = held.enter_context(connected(live, source))
+            connection.sendall(waiting)
+            return connection
+
+        def refused(source: str, status: int) -> bool:
+            with connected(live, source) as connection:
+                connection.sendall(waiting)
+                connection.settimeout(0.2)
+                with suppress(TimeoutError):
+                    answer = read_answer(connection)
+                    assert int(answer.headers["retry-after"]) > 0
+                    assert json.loads(answer.body)["limit"] == {429: 2, 503: 3}[answer.status]
+                    return answer.status == status
+            return False
+
+        first, _ = waits(GREEDY), waits(GREEDY)
+        until(lambda: refused(GREEDY, 429))
+        assert asked(live, GREEDY, waiting.replace(b"&wait=30", b"")).status == 200, "whoever asks again and again"
+        waits(HONEST)
+        until(lambda: refused(HONEST, 503))
+        first.close()
+        until(lambda: not refused(HONEST, 503))
 
 
 def test_requests_under_way_of_one_client(serving: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from random import Random
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from tests.support.stores import assert_whole, in_files, in_memory, keys_in, objects_in, onnx, opened, read, upload
 
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import IntegrityError
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.storage.wrappers.metered import Call, MeteredStorage
@@ -23,7 +21,7 @@ from protoslice.stores.catalog.derived_facts import DerivedFacts
 from protoslice.stores.ingest import packs
 from protoslice.stores.ingest.writers import BATCH
 from protoslice.stores.objects.stored import SUM_BLOCK
-from protoslice.stores.reading.opened import OpenStore
+from protoslice.stores.reading.opened import CommonWork, OpenStore
 
 SIZES = st.lists(
     st.sampled_from([0, 1, 100, SUM_BLOCK - 1, SUM_BLOCK, 150_000, BATCH - 1, BATCH, 1_300_000]), max_size=6
@@ -155,9 +153,8 @@ def test_a_store_is_not_opened_with_a_file_too_few() -> None:
         worker = Worker(1)
         opened_files = [store.file(file.path).sources[0] for file in store.manifest.files]
         derived = DerivedFacts(storage, info.id, worker)
-        plans: CachedFlight[Any, Any] = CachedFlight(most=1, room=1)
         with pytest.raises(ValueError, match="shorter"):
-            OpenStore(store.manifest, opened_files[:-1], None, worker, derived, plans, plans, stores._own_type)  # type: ignore[arg-type]
+            OpenStore(store.manifest, opened_files[:-1], None, worker, derived, CommonWork(), stores._own_type)  # type: ignore[arg-type]
         await worker.close()
 
     in_memory(work)

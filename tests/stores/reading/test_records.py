@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -187,6 +189,46 @@ def test_passes_for_several_fields_follow_one_another(monkeypatch: pytest.Monkey
     monkeypatch.setattr(KeyIndex, "steps", steps)
     in_memory(work)
     assert most == 1
+
+
+def test_passes_are_bounded_in_all_stores_and_for_each_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+
+    def steps(self: KeyIndex) -> Iterator[None]:
+        yield
+        while not released.is_set():
+            yield
+
+    async def work(stores: Stores, _: object) -> None:
+        ids = [(await upload(stores, {"train": STREAM + bytes(n)})).store.id for n in range(2)]
+        streams = [(await stores.view(id)).records for id in ids]
+        given = dict[str, Counter[str]]()
+
+        async def look(client: str, number: int) -> None:
+            choice, request = RecordChoice(key=f"{number + 1}", values=("x",)), RecordsRequest(client=client)
+            try:
+                await streams[number % 2].several(choice, "delimited", request)
+            except (NotFound, LimitExceeded) as error:
+                given.setdefault(client, Counter())[type(error).__name__] += 1
+
+        tasks = []
+        for client, first in (("a", 0), ("b", 10), ("c", 20)):
+            tasks += [asyncio.create_task(look(client, first + number)) for number in range(6)]
+            async with asyncio.timeout(30):
+                while sum(given.get(client, Counter()).values()) < 2:
+                    await asyncio.sleep(0.01)
+        async with asyncio.timeout(30):
+            while given["c"].total() < 6:
+                await asyncio.sleep(0.01)
+        assert given == {"a": Counter(ClientLimit=2), "b": Counter(ClientLimit=2), "c": Counter(TooMany=6)}
+        released.set()
+        await asyncio.gather(*tasks)
+        assert given["a"] == given["b"] == Counter(ClientLimit=2, NotFound=4)
+        await look("c", 30)
+        assert given["c"] == Counter(TooMany=6, NotFound=1)
+
+    monkeypatch.setattr(KeyIndex, "steps", steps)
+    in_memory(work)
 
 
 def test_callers_share_one_pass() -> None:

@@ -3,7 +3,7 @@
 //! [`framing`] knows the heads, [`scanner`] indexes a stream as its bytes pass, [`index`] is where each record lies in
 //! one or two bytes for each, [`chunks`] the same for riegeli files, whose records are
 //! numbered chunk by chunk, and [`array_record`] for those with a footer;
-//! [`chunked`] makes files of both kinds.
+//! [`chunked`] makes files of both kinds. [`keys`] finds records by a value.
 
 mod array_record;
 pub mod batch;
@@ -11,6 +11,7 @@ pub mod chunked;
 pub mod chunks;
 pub mod framing;
 pub mod index;
+pub mod keys;
 mod lengths;
 pub mod output;
 mod saved;
@@ -21,6 +22,7 @@ pub use batch::Batch;
 pub use chunked::{MADE_OF, chunked};
 pub use framing::Framing;
 pub use index::{Fault, Index, Place};
+pub use keys::KeyTable;
 pub use output::{Form, Reading};
 pub use scanner::{Scanner, index_behind, index_source};
 pub use views::RecordView;

@@ -25,6 +25,8 @@ from protoslice.streams.keys import KeyIndex, RecordType
 
 _KEY_ROOM = 1 << 30
 """Bytes of memory that the keys of a local stream may take."""
+_KEY_RECORDS = 1 << 24
+"""Records of one look-up: a rope has so many pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class _LocalStream:
     def _index(self, key: str, read: _core.Sources, flat: _core.Schema | None) -> KeyIndex:
         """The records by the value at `key`: one pass over the stream."""
         kind = RecordType(self._records.type if flat is not None else None, flat)
-        index = KeyIndex(self._records.core, read, kind, key, _KEY_ROOM)
+        index = KeyIndex(self._records.core, read, kind, key, _KEY_ROOM, _KEY_RECORDS)
         for _ in index.steps():
             pass
         return index

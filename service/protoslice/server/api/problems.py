@@ -291,14 +291,15 @@ class HttpProblem(HTTPException):
 def problem_of_error(error: errors.ProtosliceError, *, uploading: bool = False) -> HttpProblem:
     """Problem for an error of the library; a 5xx hides the error's message, which may hold secrets.
 
-    That of a quota is ours, and is told.
+    Those of a quota and of a limit are ours, and are told.
     """
     table = UPLOADING if uploading else READING
     problem = next((table[kind] for kind in type(error).__mro__ if kind in table), INTERNAL)
     headers = {"retry-after": str(RETRY_AFTER_SECONDS)} if problem.status in FOR_NOW else {}
     members = {"path": error.path, "offset": error.offset, "object": getattr(error, "object", None)}
+    members["limit"] = getattr(error, "limit", None)
     known = {name: value for name, value in members.items() if value is not None}
-    hidden = problem.status >= 500 and not isinstance(error, errors.QuotaExceeded)
+    hidden = problem.status >= 500 and not isinstance(error, errors.QuotaExceeded) and "limit" not in known
     return HttpProblem(problem, problem.advice if hidden else error.message, headers=headers, **known)
 
 

@@ -80,7 +80,7 @@ async def serve_view(
     """Answer a GET or HEAD of a view."""
     view, context = found.view, context_of(scope)
     context.route = view.path
-    query = read_query(scope["query_string"])
+    query = read_query(scope["query_string"], context.key)
     async with CancelOnDisconnect(receive) as disconnect:
         store = await services.stores.view(found.ref)
         context.store = store.info.id

@@ -111,7 +111,7 @@ async def _records(store: OpenStore, rest: str, query: Query) -> Representation:
 
 
 def _stream_of(query: Query) -> RecordsRequest:
-    return RecordsRequest(query.one("file"), query.one("framing"), query.one("type"))
+    return RecordsRequest(query.one("file"), query.one("framing"), query.one("type"), query.client)
 
 
 _MESSAGE: Final = "application/protobuf"

@@ -14,8 +14,10 @@ _MOST_PARAMETERS = 1000
 class Query:
     """The parameters of one request."""
 
-    def __init__(self, values: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, values: Mapping[str, Sequence[str]], client: str = "") -> None:
         self._values = values
+        self.client = client
+        """Key that the client counts under; "" where that is not asked for."""
 
     def one(self, name: str) -> str | None:
         """The value of a parameter that may be given once."""
@@ -37,7 +39,7 @@ class Query:
 _NONE = Query({})
 
 
-def read_query(query_string: bytes) -> Query:
+def read_query(query_string: bytes, client: str = "") -> Query:
     """The parameters of a query string; `InvalidInput` when it is no UTF-8, or has too many."""
     if not query_string:
         return _NONE
@@ -50,7 +52,7 @@ def read_query(query_string: bytes) -> Query:
     values: dict[str, list[str]] = {}
     for name, value in pairs:
         values.setdefault(name, []).append(value)
-    return Query(values)
+    return Query(values, client)
 
 
 def with_parameter(query_string: bytes, name: str, value: str) -> str:

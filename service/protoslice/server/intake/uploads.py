@@ -13,12 +13,11 @@ from starlette.types import Receive
 from protoslice.errors import InvalidInput, ProtosliceError
 from protoslice.recipes import MEDIA_TYPE as RECIPE
 from protoslice.server.access.decision import Scope
-from protoslice.server.api.problems import BUSY, RETRY_AFTER_SECONDS, HttpProblem, problem_of_error
+from protoslice.server.api.problems import problem_of_error
 from protoslice.server.http.digests import BodyDigest
 from protoslice.server.http.disconnect import ClientGone
 from protoslice.server.http.headers import Fields, media_type_of, read_fields
 from protoslice.server.intake.bodies import files_of
-from protoslice.server.middleware.clients import ALL
 from protoslice.server.middleware.context import context_of
 from protoslice.server.services import Services
 from protoslice.stores import Created, Ingest, IngestRequest, follow
@@ -112,20 +111,9 @@ async def pieces_from(receive: Receive) -> AsyncIterator[bytes]:
 @contextmanager
 def counted(services: Services, request: Request) -> Iterator[None]:
     """Count an upload while it is under way; refuse it when too many are, in all or of its client."""
-    limit, total = services.settings.max_uploads, services.clients.all_uploads
-    if not total.take(ALL):
-        raise HttpProblem(
-            BUSY,
-            f"{limit} uploads are under way already",
-            headers={"retry-after": str(RETRY_AFTER_SECONDS)},
-            limit=limit,
-        )
-    try:
-        with services.clients.uploads.one(context_of(request.scope).key):
-            services.metrics.open_uploads.inc()
-            try:
-                yield
-            finally:
-                services.metrics.open_uploads.dec()
-    finally:
-        total.give(ALL)
+    with services.clients.uploads.one(context_of(request.scope).key):
+        services.metrics.open_uploads.inc()
+        try:
+            yield
+        finally:
+            services.metrics.open_uploads.dec()

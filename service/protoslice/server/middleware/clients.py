@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 from starlette.types import Scope
 
+from protoslice.concurrency.shares import Shares
 from protoslice.server.api.problems import RETRY_AFTER_SECONDS, SHARE, HttpProblem
 from protoslice.server.http.headers import Headers
 from protoslice.server.middleware.forwarded import Address, client_of, parse_address
@@ -19,8 +20,6 @@ from protoslice.server.settings import UNIX, Settings
 Principal: TypeAlias = Callable[[Scope], str | None]
 """Client that a request proves to be; None without a proof, in which case the address counts."""
 
-ALL: Final = "all"
-"""Key under which all clients together are counted."""
 _V6_PREFIX: Final = 64
 """One machine has that many bits of IPv6 to choose from."""
 
@@ -76,8 +75,8 @@ class Clients:
     def __init__(self, settings: Settings, principal: Principal | None = None) -> None:
         self.connections = ClientQuota(settings.connections_per_client(), "connections")
         self.requests = ClientQuota(settings.requests_per_client(), "requests under way")
-        self.uploads = ClientQuota(settings.uploads_per_client(), "uploads under way")
-        self.all_uploads = ClientQuota(settings.max_uploads, "uploads under way")
+        self.uploads = Shares(settings.max_uploads, settings.uploads_per_client(), "uploads under way")
+        self.readers = Shares(settings.max_waiting_readers, settings.waiting_readers_per_client(), "readers that wait")
         self.principals = ClientQuota(settings.requests_per_principal(), "requests under way")
         self._principal = principal
         self._trusts_unix = UNIX in settings.trusted_proxies

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from protoslice import _core, schema
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.lru import LruCache
+from protoslice.concurrency.shares import Shares
 from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
 from protoslice.errors import InvalidInput, NoRoot, NotFound, Unsupported
 from protoslice.facts import ChunkEntry, File, ModelReport, Node, Signature
@@ -36,7 +37,7 @@ from protoslice.stores.reading.chunk_facts import ChunkFacts
 from protoslice.stores.reading.chunks import StoreChunks
 from protoslice.stores.reading.documents import ROOT, StoreDocument, StoreDocuments
 from protoslice.stores.reading.graphs import CachedGraphs, StoreGraphs
-from protoslice.stores.reading.records import FindType, RecordsRequest, StoreRecords
+from protoslice.stores.reading.records import FindType, RecordsRequest, StoreRecords, key_passes
 from protoslice.stores.reading.root import OpenRoot
 from protoslice.stores.reading.tensors.signatures import signatures_page
 from protoslice.stores.reading.tensors.tensors import StoreTensors
@@ -44,6 +45,9 @@ from protoslice.stores.reading.tree import nodes_below
 from protoslice.stores.reading.treemap import steps_of_treemap
 
 DEPTH = 16
+_MERGE_PLANS = 1024
+_MERGE_ROOM = 32 << 20
+"""Bytes of the plans of merges in memory."""
 _CACHED_TREEMAPS = 4
 _CACHED_TAGS = 2
 """Meta graphs whose tensors are kept apart."""
@@ -62,6 +66,16 @@ MergePlans = CachedFlight[tuple[object, ...], MergePlan]
 """Plans of recent merges of all stores: a client that reads one in ranges has it planned once."""
 
 
+@dataclass(frozen=True, slots=True)
+class CommonWork:
+    """Work that all stores of a process share, and its bounds."""
+
+    plans: MergePlans = field(default_factory=lambda: CachedFlight(most=_MERGE_PLANS, room=_MERGE_ROOM))
+    graphs: CachedGraphs = field(default_factory=CachedGraphs)
+    passes: Shares = field(default_factory=key_passes)
+    """Passes over streams for their keys."""
+
+
 class OpenStore:
     """Opened store: index and plan in memory, objects held open."""
 
@@ -72,8 +86,7 @@ class OpenStore:
         proto: OpenRoot | None,
         worker: Worker,
         derived: DerivedFacts,
-        plans: MergePlans,
-        graphs: CachedGraphs,
+        common: CommonWork,
         find_type: FindType,
     ) -> None:
         self.manifest = manifest
@@ -87,7 +100,7 @@ class OpenStore:
         self._chunks = self._chunks_by(proto.plan, "", self._etag) if proto is not None else None
         self._by_policy: SingleFlight[str, StoreChunks] = SingleFlight()
         self._of_policy: StoreChunks | None = None
-        self._plans = plans
+        self._plans = common.plans
         self._treemaps: CachedFlight[tuple[object, ...], Node] = CachedFlight(
             most=_CACHED_TREEMAPS, room=_CACHED_TREEMAPS * PAGE_BYTES, stops=True
         )
@@ -104,10 +117,10 @@ class OpenStore:
             lambda *view: self._etag(READERS, *view),
         )
         """Tensors of the store."""
-        self.graphs = StoreGraphs(model, manifest.attempt, self.tensors, graphs, worker)
+        self.graphs = StoreGraphs(model, manifest.attempt, self.tensors, common.graphs, worker)
         """Graphs of the model."""
         self._tagged: LruCache[tuple[str, ...], StoreTensors] = LruCache(most=_CACHED_TAGS, room=_CACHED_TAGS)
-        self.records = StoreRecords(by_path, worker, derived, find_type, self._etag)
+        self.records = StoreRecords(by_path, worker, derived, find_type, self._etag, common.passes)
         """Records of the store's streams."""
         self.documents = StoreDocuments(manifest.root, by_path, self._root_document, self.records, worker)
         """Documents of the store: the root, the indexes of bundles, streams."""

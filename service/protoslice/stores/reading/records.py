@@ -12,6 +12,7 @@ from typing import Final
 from protoslice import _core
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
+from protoslice.concurrency.shares import Shares
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import RecordsSummary
@@ -30,10 +31,21 @@ from protoslice.streams.opening import framing_of_shards, type_of_shards
 from protoslice.streams.shards import is_pattern, name_of, shards_among
 
 _CACHED: Final = 4
+_PASSES: Final = 8
+_PASSES_OF_CLIENT: Final = 4
 _ROOM: Final = 64 << 20
 _PIECES: Final = 1 << 18
 _LIMITS: Final = _core.Limits(records=_ROOM, decoded=_ROOM, held=_ROOM, pieces=_PIECES)
 """Bounds, in bytes, of an index, and of what is decoded for an answer; and of the pieces of a rope."""
+
+
+def key_passes() -> Shares:
+    """Places for passes over the streams of one process.
+
+    Each pass reads a whole stream, and holds 64 MiB at most.
+    """
+    return Shares(_PASSES, _PASSES_OF_CLIENT, "streams being read for their keys")
+
 
 Etag = Callable[..., str]
 FindType = Callable[[str], Awaitable[TypeSchema | None]]
@@ -46,6 +58,8 @@ class RecordsRequest:
     file: str | None = None
     framing: str | None = None
     type: str | None = None
+    client: str = ""
+    """Key that the client counts under."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +78,15 @@ class StoreRecords:
     """Records of the files of one store. An index is made on first use, and kept beside the store."""
 
     def __init__(
-        self, files: Mapping[str, StoredFile], worker: Worker, derived: DerivedFacts, find: FindType, etag: Etag
+        self,
+        files: Mapping[str, StoredFile],
+        worker: Worker,
+        derived: DerivedFacts,
+        find: FindType,
+        etag: Etag,
+        passes: Shares,
     ) -> None:
+        """`passes` bounds the passes over streams for their keys, of all stores together."""
         self._files = files
         self._worker = worker
         self._indexes = RecordIndexes(worker, derived)
@@ -74,7 +95,8 @@ class StoreRecords:
         self._keys: CachedFlight[tuple[str, str, str | None, str], KeyIndex] = CachedFlight(
             most=_CACHED, room=_ROOM, stops=True
         )
-        self._passes = asyncio.Semaphore(1)
+        self._passes = passes
+        self._turns = asyncio.Semaphore(1)
         self._opened: CachedFlight[tuple[str, str | None], _Stream] = CachedFlight(most=_CACHED, room=_ROOM, stops=True)
 
     @property
@@ -120,12 +142,13 @@ class StoreRecords:
 
         async def made() -> tuple[KeyIndex, int]:
             sources = _core.Sources(stream.sources)
-            index = KeyIndex(stream.records, sources, RecordType(name, flat), key, _ROOM)
+            index = KeyIndex(stream.records, sources, RecordType(name, flat), key, _ROOM, _PIECES)
             # Each pass reads the whole stream: whoever asks for many fields waits for one after the other.
-            async with self._passes:
-                async for _ in self._worker.steps(index.steps()):
-                    pass
-            return index, index.weight + _ROOM // 256
+            with self._passes.one(request.client):
+                async with self._turns:
+                    async for _ in self._worker.steps(index.steps()):
+                        pass
+            return index, index.weight
 
         fingerprint = own.fingerprint if own is not None else name
         return await self._keys.get((stream.path, stream.records.framing, fingerprint, key), made)

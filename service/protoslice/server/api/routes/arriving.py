@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, nullcontext
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
@@ -46,7 +46,7 @@ FramingOfAnswer = Annotated[str, Query(description="Framing of the answer.")]
             "content": {media_type: {"schema": BINARY} for media_type in _MEDIA_TYPES},
             "headers": _SAID,
         },
-        **problems(404, 409, 410, 413, 415, 422),
+        **problems(404, 409, 410, 413, 415, 422, 429, 503),
     },
     summary="Records of an upload while it arrives",
 )
@@ -63,7 +63,8 @@ async def get_arriving_records(
     """Get records whose bytes are durable, some MiB at most; the request that sends them is not disturbed."""
     wanted = ArrivingRequest(after, wait, framing, format)
     async with AsyncExitStack() as opened:
-        found = await opened.enter_async_context(services.stores.uploads.arriving.after(upload, wanted))
+        with services.clients.readers.one(context_of(request.scope).key) if wait else nullcontext():
+            found = await opened.enter_async_context(services.stores.uploads.arriving.after(upload, wanted))
         headers = about(found.upload, services.settings, request.scope) | {"content-length": str(found.records.size)}
         if found.next is not None:
             query = with_parameter(request.scope["query_string"], "after", str(found.next))

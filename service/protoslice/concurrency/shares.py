@@ -1,0 +1,41 @@
+"""Places for work that waits or costs much: bounded in all, and for each client."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from protoslice.errors import ClientLimit, TooMany
+
+
+class Shares:
+    """At most `most` places, of which one client has at most `each`.
+
+    0 is no limit, and the client "" has none.
+    """
+
+    def __init__(self, most: int, each: int, what: str) -> None:
+        """Places for the work `what`, named in the plural."""
+        self._most = most
+        self._each = each
+        self._what = what
+        self._taken = 0
+        self._of: Counter[str] = Counter()
+
+    @contextmanager
+    def one(self, client: str) -> Iterator[None]:
+        """Take a place while the context lasts; `TooMany` or `ClientLimit` when none is left."""
+        if self._each and client and self._of[client] >= self._each:
+            raise ClientLimit(f"the limit for one client is {self._each} {self._what}", limit=self._each)
+        if self._most and self._taken >= self._most:
+            raise TooMany(f"{self._most} {self._what} already", limit=self._most)
+        self._taken += 1
+        self._of[client] += 1
+        try:
+            yield
+        finally:
+            self._taken -= 1
+            self._of[client] -= 1
+            if not self._of[client]:
+                del self._of[client]
