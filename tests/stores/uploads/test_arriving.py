@@ -12,16 +12,19 @@ from typing import Any, ParamSpec, TypeVar
 
 import pytest
 from tests.support.interrupted import InterruptedStorage
-from tests.support.stores import opened
+from tests.support.stores import opened, read
 from tests.support.streams import FRAMED, example
 
-from protoslice.errors import Conflict, Gone, InvalidInput, StorageUnavailable, Unsupported
+from protoslice import _core
+from protoslice.errors import Conflict, Gone, InvalidInput, LimitExceeded, StorageUnavailable, Unsupported
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.stores import RecordsRequest, StoreOptions, Stores
 from protoslice.stores.ingest import writers
-from protoslice.stores.uploads import ArrivingRequest, Body, NewUpload, UploadOptions, arriving, parts
+from protoslice.stores.uploads import ArrivingRequest, Body, NewUpload, UploadOptions, arriving, arriving_index, parts
 from protoslice.stores.uploads import append as appending
+from protoslice.stores.uploads.arriving_index import ArrivingIndex, ArrivingIndexes
+from protoslice.stores.uploads.model import Upload
 from protoslice.streams import open_records
 
 T = TypeVar("T")
@@ -219,8 +222,14 @@ async def test_a_checkpoint_that_waited_records_nothing_behind_a_batch_that_was_
 
 
 @run
-async def test_readers_that_wait_share_their_looks_and_leave_nothing_behind() -> None:
-    storage = Tallied(MemoryStorage())
+async def test_readers_that_wait_share_their_looks_and_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage, really, woken = Tallied(MemoryStorage()), ArrivingIndexes.of, list[str]()
+
+    async def of(self: ArrivingIndexes, upload: Upload, named: str | None) -> ArrivingIndex | None:
+        woken.append(upload.id)
+        return await really(self, upload, named)
+
+    monkeypatch.setattr(ArrivingIndexes, "of", of)
     async with opened(storage, OPTIONS) as stores:
         upload_id = await begun(stores)
         waiting = [asyncio.create_task(given(stores, upload_id, wait=1e9)) for _ in range(200)]
@@ -228,6 +237,7 @@ async def test_readers_that_wait_share_their_looks_and_leave_nothing_behind() ->
         storage.calls = 0
         await asyncio.sleep(0.35)
         assert 0 < storage.calls <= 5
+        assert len(woken) == 200, "nobody is woken before there is more"
         for each in waiting:
             each.cancel()
         assert all(
@@ -265,6 +275,27 @@ async def test_one_answer_is_bounded_and_a_long_record_comes_alone() -> None:
             after = next or 0
         assert found == all
         assert sizes == [1, 1, 1 << 16, 1 << 16, 1 << 16, 200_001 - 3 * (1 << 16)]
+
+
+@run
+async def test_a_stream_that_outgrows_its_index_is_refused_to_readers_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A stream that never ends takes the memory of one index; its sender is told nothing, and no byte is lost."""
+    monkeypatch.setattr(arriving_index, "_LIMITS", _core.Limits(records=300))
+    data = FRAMED["delimited"]([bytes(number % 100) for number in range(1000)])
+    async with opened(MemoryStorage(), OPTIONS) as stores:
+        upload_id = await begun(stores)
+        await append(stores, upload_id, 0, data[:5000])
+        some, after = await given(stores, upload_id)
+        assert len(some) > 50
+        await append(stores, upload_id, 5000, data[5000:20_000])
+        for _ in range(2):
+            with pytest.raises(LimitExceeded, match="cut the stream into shards"):
+                await given(stores, upload_id, after or 0, wait=10)
+        await append(stores, upload_id, 20_000, data[20_000:], last=True)
+        store = await stores.view((await stores.uploads.get(upload_id)).store or "")
+        assert await read(store.file(store.manifest.files[0].path)) == data
 
 
 @run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Final
@@ -62,7 +62,7 @@ class Arriving:
         self._worker = worker
         self._records = records
         self._indexes = ArrivingIndexes(storage, worker)
-        self._looks: SingleFlight[str, VersionedUpload] = SingleFlight(stops=True)
+        self._looks: SingleFlight[tuple[str, str], VersionedUpload] = SingleFlight(stops=True)
 
     @asynccontextmanager
     async def after(self, upload_id: str, request: ArrivingRequest) -> AsyncIterator[Arrived]:
@@ -83,7 +83,7 @@ class Arriving:
             count = index.records.count if index is not None else 0
             if count > request.after or ended or monotonic() >= until:
                 break
-            held = await self._later(held)
+            held = await self._later(held, until)
         if index is None or count <= request.after:
             nothing = _represented(_core.Rope([]), [], form, held.upload)
             yield Arrived(held.upload, nothing, None if ended else request.after)
@@ -92,14 +92,21 @@ class Arriving:
         async with self._opened(held, index, request.after, stop, form) as found:
             yield Arrived(held.upload, found, None if ended and stop == count else stop)
 
-    async def _later(self, held: VersionedUpload) -> VersionedUpload:
-        """The upload some time later; concurrent readers share the wait and the look."""
+    async def _later(self, held: VersionedUpload, until: float) -> VersionedUpload:
+        """The upload once its record has changed, or `held` at the time `until`; readers share the looks."""
 
         async def look() -> VersionedUpload:
-            await asyncio.sleep(_PAUSE)
-            return await self._records.again(held)
+            later = held
+            while later.etag == held.etag:
+                await asyncio.sleep(_PAUSE)
+                later = await self._records.again(held)
+            return later
 
-        return await self._looks.get(held.upload.id, look)
+        # A thousand readers are woken when there is something to read, and not at every look.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, until - monotonic())):
+                return await self._looks.get((held.upload.id, held.etag), look)
+        return held
 
     @asynccontextmanager
     async def _opened(
