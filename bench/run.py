@@ -40,6 +40,8 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
     "memory": engine.memory,
     "records": records.records,
     "streams": streams.streams,
+    "packed": streams.packed,
+    "waiting": streams.waiting,
     "loading": loading.loading,
     "formats": formats.formats,
     "tensors": tensors.tensors,
@@ -51,7 +53,19 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
     "workers": workers.workers,
     "access": access.access,
 }
-APART = ("loading", "tensors", "service", "client", "bucket", "distance", "endurance", "workers", "access")
+APART = (
+    "packed",
+    "waiting",
+    "loading",
+    "tensors",
+    "service",
+    "client",
+    "bucket",
+    "distance",
+    "endurance",
+    "workers",
+    "access",
+)
 ENGINE = [name for name in SUBJECTS if name not in APART]
 
 
@@ -77,7 +91,7 @@ def main() -> None:
             for row in SUBJECTS[name](Path(folder), options.scale):
                 rows.append(row)
                 print(_line(row), flush=True)
-    if options.scale == 1 and (not options.names or options.names in ([name] for name in APART)):
+    if options.scale == 1 and (not options.names or options.names in ([name] for name in (*APART, "streams"))):
         _keep(options.names[0] if options.names else options.keep, rows)
 
 

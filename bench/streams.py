@@ -1,38 +1,76 @@
-"""Benchmark of streams of records: indexed as their bytes come in, read in order and at random."""
+"""Benchmark of streams of records: indexed, read in order, at random and by key, waited for."""
 
 from __future__ import annotations
 
 import os
 import random
+import socket
+import statistics
 import struct
+import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
+import httpx
+from bench.service import running_service
 from bench.timing import Row, pair, seconds
 
 import protoslice
 from protoslice import _core
+from protoslice.riegeli import RecordWriter
+from protoslice.sources.files import BytesSource
+from protoslice.streams.keys import KeyIndex, RecordType
 
 PIECE: Final = 1 << 20
 LOOKS: Final = 1000
+CORE: Final = Path(__file__).parent.parent / "core"
 
 
 def streams(folder: Path, scale: float) -> Iterator[Row]:
     """Small records by feeding, larger ones by number; processor time, since the machine may be busy."""
-    small, large = folder / "small.delimited", folder / "large.u32le"
+    path, lengths = folder / "small.delimited", random.Random(1)
     count = max(1000, int(1e7 * scale))
-    _write(small, count, lambda _: b"\x64" + bytes(100))
-    yield _indexing(small, count)
-    lengths = random.Random(1)
+    _write(path, count, lambda _: b"\x64" + bytes(100))
+    yield _indexing(path, count, "of 100 bytes")
+    _write(path, count, lambda _: _short(lengths.randrange(75, 125)))
+    yield _indexing(path, count, "of 75 to 124 bytes")
+    path.unlink()
+    yield _empty(max(1 << 20, int(1e9 * scale)))
+    yield _keys(max(1000, int(1e6 * scale)))
+    large = folder / "large.u32le"
     _write(large, max(100, int((1 << 18) * scale)), lambda _: _fixed(lengths.randrange(3000, 5000)))
     with protoslice.records(large, "my.Record", framing="u32le") as records:
         yield _in_order(large, records)
         yield _at_random(records)
+    large.unlink()
 
 
-def _indexing(path: Path, count: int) -> Row:
+def waiting(folder: Path, scale: float) -> Iterator[Row]:
+    """Memory of the service for each reader that waits at an open upload for ever."""
+    count = max(10, int(1000 * scale))
+    limits = {"PROTOSLICE_MAX_WAITING_READERS_PER_CLIENT": "0", "PROTOSLICE_MAX_REQUESTS_PER_CLIENT": "0"}
+    with running_service(folder / "waiting-stores", limits) as url, ExitStack() as held:
+        head = {"tus-resumable": "1.0.0", "upload-defer-length": "1"}
+        reading = httpx.post(f"{url}/v1/uploads", headers=head).headers["location"] + "/records?framing=delimited"
+        asked = f"GET {reading}&wait=30 HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
+        process = int(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()[-1])
+        before, place = _resident_of(process), urlsplit(url)
+        for _ in range(count):
+            connection = held.enter_context(socket.create_connection((place.hostname, place.port)))
+            connection.sendall(asked)
+        time.sleep(10 * min(1, scale) + 1)  # all have been read, and wait
+        each = (_resident_of(process) - before) / count
+        answered = httpx.get(f"{url}{reading}").status_code
+        assert answered == 200
+    what = f"{count} readers that wait: memory of the service for each, against 64 KiB"
+    yield Row(what, f"{each / 1024:.1f} KiB", "64 KiB", each / 65536, 1, False)
+
+
+def _indexing(path: Path, count: int, what: str) -> Row:
     def index() -> None:
         scanner = _core.RecordScanner("delimited")
         for piece in _pieces(path):
@@ -40,8 +78,37 @@ def _indexing(path: Path, count: int) -> Row:
         assert _core.Records(scanner.finish(path.stat().st_size)).count == count
 
     ours, peer = pair(index, lambda: [None for _ in _pieces(path)], clock=time.process_time)
-    what = "index records of 100 bytes while the file is read, against reading it"
-    return Row(what, _speed(path, ours), _speed(path, peer), peer / ours, 0.5)
+    told = f"index records {what} while the file is read, against reading it"
+    return Row(told, _speed(path, ours), _speed(path, peer), peer / ours, 0.5)
+
+
+def _empty(count: int) -> Row:
+    """Empty records, as many as a stream of a GB has, indexed as zeros come in."""
+    zeros, start = bytes(1 << 20), time.process_time()
+    scanner = _core.RecordScanner("delimited")
+    for _ in range(count >> 20):
+        scanner.feed(zeros)
+    saved = scanner.finish(count >> 20 << 20)
+    taken = time.process_time() - start
+    told = f"{len(saved)} B, {seconds(taken)}"
+    what = f"index {count >> 20 << 20} empty records: its bytes, against 1 KiB"
+    return Row(what, told, "1 KiB", len(saved) / 1024, 1, False)
+
+
+def _keys(count: int) -> Row:
+    """Memory that a process grows by for the table of keys that all differ."""
+    record = b"\x0d\x12\x0bk%010d"
+    sources = _core.Sources([BytesSource(b"".join(record % number for number in range(count)))])
+    records = _core.Records(_core.index_records(sources, "delimited"))
+    before, start = _resident_of(os.getpid()), time.process_time()
+    index = KeyIndex(records, sources, RecordType(None, None), "2", 1 << 30, 1 << 18)
+    for _ in index.steps():
+        pass
+    grown = _resident_of(os.getpid()) - before
+    told = f"{grown / (1 << 20):.1f} MiB, {seconds(time.process_time() - start)}"
+    counted = f"{index.weight / (1 << 20):.1f} MiB"
+    what = f"keys of {count} records: memory of the process, against what is counted"
+    return Row(what, told, counted, grown / index.weight, 2, False)
 
 
 def _in_order(path: Path, records: protoslice.Records) -> Row:
@@ -50,21 +117,52 @@ def _in_order(path: Path, records: protoslice.Records) -> Row:
             pass
 
     ours, peer = pair(read, lambda: [None for _ in _pieces(path)], clock=time.process_time)
-    return Row(
-        "read records of 4 kB in order, against reading the file",
-        _speed(path, ours),
-        _speed(path, peer),
-        peer / ours,
-        0.7,
-    )
+    what = "read records of 4 kB in order, against reading the file"
+    return Row(what, _speed(path, ours), _speed(path, peer), peer / ours, 0.7)
 
 
 def _at_random(records: protoslice.Records) -> Row:
     numbers = [random.Random(2).randrange(len(records)) for _ in range(LOOKS)]
     ours, _ = pair(lambda: [records[number] for number in numbers], lambda: None)
-    return Row(
-        "one record at random of a GiB, against 1 ms", seconds(ours / LOOKS), "1 ms", ours / LOOKS / 1e-3, 1, False
-    )
+    what = "one record at random of a GiB, against 1 ms"
+    return Row(what, seconds(ours / LOOKS), "1 ms", ours / LOOKS / 1e-3, 1, False)
+
+
+def packed(folder: Path, scale: float) -> Iterator[Row]:
+    """Records of a kilobyte in a riegeli file packed by brotli, against the crate's own seek and read."""
+    path, count, made = folder / "packed.riegeli", max(2000, int(1e5 * scale)), random.Random(3)
+    words = [made.randbytes(made.randrange(2, 9)) for _ in range(1000)]
+    with RecordWriter(path, options="brotli:5") as writer:
+        for _ in range(count):
+            writer.write_record(b"".join(made.choices(words, k=200)))
+    numbers = made.sample(range(count), min(count // 50, 200))
+    build = ["cargo", "build", "--release", "--quiet", "-p", "protoslice-wire", "--example", "riegeli_seek"]
+    subprocess.run(build, cwd=CORE, check=True)
+    crate = [str(CORE / "target/release/examples/riegeli_seek"), str(path), ",".join(map(str, numbers))]
+    with protoslice.records(path, "my.Record") as records:
+        first, again, theirs = [], [], []
+        for _ in range(3):
+            theirs.append(float(subprocess.run(crate, check=True, capture_output=True, text=True).stdout))
+            firsts, agains = _looks(records, numbers)
+            first.append(firsts)
+            again.append(agains)
+    ours, peer, second = min(first), min(theirs), min(again)
+    what = "a record at random of a brotli riegeli file, against the crate's"
+    yield Row(what, seconds(ours), seconds(peer), ours / peer, 1.2, False)
+    yield Row("the same record again, against 100 µs", seconds(second), "100 µs", second / 1e-4, 1, False)
+
+
+def _looks(records: protoslice.Records, numbers: list[int]) -> tuple[float, float]:
+    """Median seconds of a first look at a record and of a second one."""
+    first, again = [], []
+    for number in numbers:
+        start = time.perf_counter()
+        records[number]
+        middle = time.perf_counter()
+        records[number]
+        first.append(middle - start)
+        again.append(time.perf_counter() - middle)
+    return statistics.median(first), statistics.median(again)
 
 
 def _write(path: Path, count: int, record: Callable[[int], bytes]) -> None:
@@ -77,6 +175,10 @@ def _fixed(length: int) -> bytes:
     return struct.pack("<I", length) + bytes(length)
 
 
+def _short(length: int) -> bytes:
+    return bytes([length]) + bytes(length)
+
+
 def _pieces(path: Path) -> Iterator[bytes]:
     with path.open("rb", buffering=0) as file:
         while piece := file.read(PIECE):
@@ -85,3 +187,9 @@ def _pieces(path: Path) -> Iterator[bytes]:
 
 def _speed(path: Path, taken: float) -> str:
     return f"{os.path.getsize(path) / taken / 1e9:.2f} GB/s"
+
+
+def _resident_of(process: int) -> int:
+    """Bytes of memory of a process."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

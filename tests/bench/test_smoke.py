@@ -16,6 +16,8 @@ from tests.support.environments import is_made
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = {
     "engine": 16,
+    "packed": 2,
+    "waiting": 1,
     "client": 8,
     "service": 9,
     "tensors": 4,

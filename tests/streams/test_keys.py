@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 from tests.support.streams import FRAMED
 
 from protoslice import _core
 from protoslice.errors import LimitExceeded, NotFound
+from protoslice.riegeli import RecordWriter
 from protoslice.sources.files import BytesSource
 from protoslice.streams.keys import KeyIndex, RecordType
 
@@ -57,3 +60,33 @@ def test_records_of_one_look_up_are_bounded() -> None:
 def test_a_path_that_no_record_has_is_said() -> None:
     with pytest.raises(NotFound):
         index(path="3")
+
+
+def chunked(records: list[bytes], options: str, **limits: int) -> tuple[_core.Records, _core.Sources]:
+    """`records` in a riegeli file."""
+    file = io.BytesIO()
+    with RecordWriter(file, options=options) as writer:
+        writer.write_records(records)
+    sources, bounds = _core.Sources([BytesSource(file.getvalue())]), _core.Limits(**limits)
+    return _core.Records(_core.index_records(sources, "riegeli"), limits=bounds), sources
+
+
+def test_a_packed_chunk_of_many_empty_records_is_read_in_steps() -> None:
+    records, sources = chunked([b""] * 1_000_000, "brotli,chunk_size:1G")
+    # A chunk takes a byte of the file for each record, however few its packed bytes are.
+    assert (records.count, records.size) == (1_000_000, 1_000_064)
+    steps = KeyIndex(records, sources, RecordType(None, None), "2", 1 << 20, 10).steps()
+    for _ in range(-(-1_000_000 // (1 << 16))):
+        next(steps)
+    with pytest.raises(NotFound):
+        next(steps)
+
+
+def test_keys_of_a_packed_file_are_read_chunk_by_chunk() -> None:
+    """All records together have more bytes than one answer may decode."""
+    all = [b"\x12\x04%04d\x1a\x64" % number + bytes(100) for number in range(5000)]
+    records, sources = chunked(all, "brotli:1,chunk_size:20k", held=100_000)
+    found = KeyIndex(records, sources, RecordType(None, None), "2", 1 << 20, 10)
+    for _ in found.steps():
+        pass
+    assert [list(numbers) for numbers in found.numbers(["0007", "4999", "5000"])] == [[7], [4999], []]

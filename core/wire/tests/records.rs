@@ -251,6 +251,14 @@ fn files_of_chunks_are_read_by_the_crate() {
     assert_eq!(read, all);
 }
 
+fn all_chunks(file: &[u8]) -> usize {
+    let (mut at, mut found) = (0, 0);
+    while let Ok(Some(chunk)) = wire::riegeli::chunk_at(&Bytes(file), at) {
+        (at, found) = (chunk.end, found + usize::from(chunk.header.records > 0));
+    }
+    found
+}
+
 #[test]
 fn records_of_riegeli_files_are_those_of_their_reader() {
     let files = corpus::files("golden/riegeli", ".riegeli", 200_000);
@@ -270,6 +278,14 @@ fn records_of_riegeli_files_are_those_of_their_reader() {
         }
         let index = Index::load(&indexed(Framing::Riegeli, file).save()).unwrap();
         assert!(index.count() >= all.len() as u64);
+        let (mut at, mut chunks) = (0, 0);
+        while at < index.count() {
+            let next = index.within(at, 1).unwrap();
+            assert!(next > at && index.within(at, u64::MAX).unwrap() == index.count());
+            assert!((next..=index.count()).contains(&index.within(at, 100_000).unwrap()));
+            (at, chunks) = (next, chunks + 1);
+        }
+        assert_eq!(chunks, all_chunks(file));
         let reading = Reading::new(index, Limits::default());
         let range = 0..all.len() as u64;
         let mut read = Vec::new();

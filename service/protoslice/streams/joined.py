@@ -17,6 +17,10 @@ _READ_AT_ONCE: Final = 8
 """Shards whose records are read for one answer with a part of each."""
 
 
+_PACKED: Final = 64 << 10
+"""Bytes of packed chunks that are read together, which may unpack to a thousand times as many."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shard:
     """One of the streams."""
@@ -145,10 +149,10 @@ AnyRecords = _core.Records | JoinedRecords
 
 
 def batch_end(records: AnyRecords, number: int, most: int) -> int:
-    """End of the records from `number` on that are read together: about `most` bytes, or all in chunks."""
+    """End of the records from `number` on that are read together: `most` bytes, or whole chunks."""
     if isinstance(records, JoinedRecords):
         return records.batch_end(number, most)
-    return records.count if records.framing in CHUNKED else records.within(number, most)
+    return records.within(number, min(most, _PACKED) if records.framing in CHUNKED else most)
 
 
 def by_shard(records: AnyRecords, numbers: Sequence[int]) -> Iterator[Sequence[int]]:

@@ -55,13 +55,19 @@ class KeyIndex:
         `NotFound` if no record has a value at the path, `LimitExceeded` for more keys than the memory holds.
         """
         missing: NotFound | None = None
-        at = 0
+        at, most = 0, _BATCH
         while at < self.records.count:
-            stop = min(batch_end(self.records, at, _BATCH), at + _RECORDS)
+            stop = min(batch_end(self.records, at, most), at + _RECORDS)
             try:
-                self._table.push(at, self._delimited([(at, stop)]))
+                keys = self._delimited([(at, stop)])
             except NotFound as error:
-                missing = error
+                missing, keys = error, b""
+            except LimitExceeded:
+                if most == 1:
+                    raise
+                most = 1  # chunks unpack to more than may be held together: from here on one by one
+                continue
+            self._table.push(at, keys)
             at = stop
             yield
         if missing is not None and not self._table:

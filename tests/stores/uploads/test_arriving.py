@@ -281,7 +281,7 @@ async def test_one_answer_is_bounded_and_a_long_record_comes_alone() -> None:
 async def test_a_stream_that_outgrows_its_index_is_refused_to_readers_and_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A stream that never ends takes the memory of one index; its sender is told nothing, and no byte is lost."""
+    """A stream that never ends takes the memory of one index; its sender goes on, and no byte is lost."""
     monkeypatch.setattr(arriving_index, "_LIMITS", _core.Limits(records=300))
     data = FRAMED["delimited"]([bytes(number % 100) for number in range(1000)])
     async with opened(MemoryStorage(), OPTIONS) as stores:

@@ -12,6 +12,9 @@ use crate::source::{RopeSource, Source};
 /// Most bytes of memory that are kept between batches.
 const SPARE: usize = 2 << 20;
 
+/// Records of a batch out of a chunk: empty ones take no bytes, but memory.
+const MOST_OF_CHUNK: usize = 1 << 16;
+
 /// Consecutive records.
 #[derive(Debug, Default)]
 pub struct Batch {
@@ -71,7 +74,7 @@ impl Reading {
         let mut batch = Batch::default();
         self.of_chunk(source, range, |record| {
             let held = (batch.bytes.len() as u64).saturating_add(record.len());
-            let fits = batch.places.is_empty() || held <= most;
+            let fits = batch.places.is_empty() || (held <= most && batch.places.len() < MOST_OF_CHUNK);
             if fits {
                 batch.take(source, &record)?;
             }

@@ -115,7 +115,12 @@ impl Index {
 
     /// End of the longest run of records from `number` on whose frames take at most `bytes` together; one record at
     /// least.
+    ///
+    /// Of a file of chunks, the end of the longest run of whole chunks; one chunk at least.
     pub fn within(&self, number: u64, bytes: u64) -> Result<u64> {
+        if self.framing.is_chunked() {
+            return self.chunks_within(number, bytes);
+        }
         let limit = self.place(number)?.start.saturating_add(bytes);
         let mut last = number + 1;
         self.runs(number..self.count, |run, start, first| {
@@ -124,6 +129,20 @@ impl Index {
             Ok(fits >= run.count)
         })?;
         Ok(last)
+    }
+
+    fn chunks_within(&self, number: u64, bytes: u64) -> Result<u64> {
+        self.check(number)?;
+        let next = self.rows.partition_point(|row| row.first <= number);
+        let begin = next.checked_sub(1).and_then(|row| self.rows.get(row)).ok_or_else(broken)?;
+        let limit = begin.offset.saturating_add(bytes);
+        // A chunk ends where the next one begins.
+        let ended = if self.end <= limit {
+            self.rows.len()
+        } else {
+            self.rows.partition_point(|row| row.offset <= limit).saturating_sub(1)
+        };
+        Ok(self.rows.get(ended.max(next)).map_or(self.count, |row| row.first))
     }
 
     /// Calls `take` with the place of each record of `range`, in order.
@@ -249,6 +268,15 @@ impl Builder {
         }
         self.index.count += 1;
         self.index.end = end;
+        Ok(())
+    }
+
+    /// Appends `count` records of `len` bytes, one at least, that lie side by side up to `end`, with the shortest heads.
+    #[inline]
+    pub(super) fn push_alike(&mut self, len: u64, count: u64, end: u64) -> Result<()> {
+        self.push(len, 0, end)?;
+        self.run += count - 1;
+        self.index.count += count - 1;
         Ok(())
     }
 

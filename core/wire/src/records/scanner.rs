@@ -46,6 +46,22 @@ pub fn index_behind(index: Index, source: &dyn Source, limits: &Limits) -> Resul
     }
 }
 
+/// Number of records at the front of `bytes` with the head of the first one, which has `head` bytes in a frame of
+/// `frame` bytes that is there. Heads of the same bytes tell the same length, so that each costs a comparison.
+fn alike(bytes: &[u8], head: u64, frame: usize) -> usize {
+    let mask = u128::MAX >> (u128::BITS - 8 * head.min(MAX_HEAD as u64) as u32);
+    let word = |at: usize| {
+        let chunk = bytes.get(at..).and_then(|rest| rest.first_chunk());
+        chunk.map(|chunk| u128::from_le_bytes(*chunk) & mask)
+    };
+    let (first, mut count, mut at) = (word(0), 1, frame);
+    while bytes.len() - at >= frame && first.is_some() && word(at) == first {
+        at += frame;
+        count += 1;
+    }
+    count
+}
+
 /// Indexes one stream.
 #[derive(Debug)]
 pub struct Scanner {
@@ -192,6 +208,11 @@ impl Scanner {
             };
             let frame = head.content.checked_add(head.len + tail);
             match frame.and_then(|frame| usize::try_from(frame).ok()).filter(|frame| *frame <= rest.len()) {
+                Some(frame) if head.extra == 0 => {
+                    let count = alike(rest, head.len, frame);
+                    at += count * frame;
+                    self.builder.push_alike(head.content, count as u64, self.position + at as u64)?;
+                }
                 Some(frame) => {
                     at += frame;
                     self.builder.push(head.content, head.extra, self.position + at as u64)?;
