@@ -97,7 +97,8 @@ class Spaces:
     async def _usage_of(self, name: str) -> SpaceUsage:
         opened = self._opened.get(name)
         if opened is None:
-            ledger = await Ledgers(PrefixStorage(self._storage, keys.space(name))).read()
+            found = await Ledgers(PrefixStorage(self._storage, keys.space(name))).read_if_sound()
+            ledger = found or SpaceLedger()
             return SpaceUsage(name, ledger, ledger.quota.over(self._default.room.defaults))
         await opened.room.share()
         return SpaceUsage(name, opened.room.used, opened.room.quota)

@@ -26,6 +26,7 @@ from protoslice.server.middleware.guarded_route import rows_of
 from protoslice.server.observability.audit import NAME, AuditLog
 from protoslice.server.observability.logs import configure_logs
 from protoslice.server.transport.uvicorn_config import fast_path
+from protoslice.stores.quotas import Quota
 
 READING_POSTS = {"/v1/chunks/missing", "/v1/sign", "/api/{kind}/{name:repository}/paths-info/{revision}"}
 
@@ -111,6 +112,19 @@ def test_a_line_tells_who_did_what_on_what(lines: Lines) -> None:
         assert (await ask(app, "POST", "/spaces/own/v1/stores/assemble", body, headers)).status == 403
         [line] = lines.take()
         assert (line["outcome"], line["tags"]) == ("refused", ["prod"])
+
+    closed_service(work)
+
+
+def test_a_quota_refuses_by_the_name_of_its_problem(lines: Lines) -> None:
+    async def work(app: Application) -> None:
+        assert app.services.spaces is not None
+        await app.services.spaces.set_quota("own", Quota(stored_bytes=10))
+        token = await token_for(app, Scope.WRITE)
+        assert (await ask(app, "PUT", "/spaces/own/v1/stores", onnx(9000), bearer(token))).status == 507
+        assert (await ask(app, "PUT", "/spaces/own/v1/stores", b"", bearer(token))).status == 400
+        told = [(line["outcome"], line["problem"], line["status"]) for line in lines.take()]
+        assert told == [("refused", "quota-exceeded", 507), ("failed", "invalid-input", 400)]
 
     closed_service(work)
 

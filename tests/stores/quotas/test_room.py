@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -13,6 +15,7 @@ from tests.support.stores import keys_in, onnx, opened, upload
 from protoslice.errors import Conflict, IntegrityError, QuotaExceeded, SpaceLimit
 from protoslice.storage import MemoryStorage, ObjectKey, Storage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
+from protoslice.stores.envelope import seal
 from protoslice.stores.layout import keys
 from protoslice.stores.quotas import CountedStorage, Ledgers, Quota, SpaceRoom
 from protoslice.stores.quotas.counted import is_content
@@ -270,13 +273,92 @@ def test_requests_under_way_have_a_limit() -> None:
     assert room.requests == 0
 
 
-def test_a_ledger_that_is_damaged_is_not_taken_for_an_empty_one() -> None:
-    async def run() -> None:
-        storage = MemoryStorage()
-        room = SpaceRoom(storage, Quota())
-        await room.set_quota(Quota(stores=1))
-        await storage.put(keys.LEDGER, b"{}")
-        with pytest.raises(IntegrityError):
-            await SpaceRoom(storage, Quota()).share()
+def ledger(**members: object) -> bytes:
+    """A ledger with these members as another program might have written them."""
+    sound = {"quota": {"stored_bytes": QUOTA}, "stored_bytes": 5, "stores": 1, "counted": None}
+    return seal(json.dumps(sound | members).encode())
 
-    asyncio.run(run())
+
+DAMAGED = {
+    "no envelope": b"{}",
+    "no JSON": seal(b"{"),
+    "a list": seal(b"[]"),
+    "a deep list": seal(b"[" * 100_000),
+    "no quota": ledger(quota=None),
+    "a quota of text": ledger(quota={"stored_bytes": "1"}),
+    "a negative quota": ledger(quota={"stores": -1}),
+    "a true quota": ledger(quota={"stores": True}),
+    "a quota of half a byte": ledger(quota={"stored_bytes": 0.5}),
+    "bytes of text": ledger(stored_bytes="5"),
+    "no number": ledger(stored_bytes=float("nan")),
+    "an endless number": ledger(stores=float("inf")),
+    "a time of text": ledger(counted="today"),
+}
+
+
+@pytest.mark.parametrize("quota", [0, QUOTA])
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_ledger_that_does_not_parse_stops_writing_alone_and_is_mended(name: str, quota: int) -> None:
+    async def work(replicas: list[Stores], storage: MemoryStorage) -> None:
+        first, second = replicas
+        made = await upload(first, MODEL)
+        await first.room.share()
+        counted = first.room.used
+        for mend in ("set_quota", "collection"):
+            await storage.put(keys.LEDGER, DAMAGED[name])
+            cold = await Stores.open(storage, StoreOptions(quota=Quota(stored_bytes=quota)))
+            for stores in (cold, first, second):
+                await stores.room.share()
+                assert (await stores.get(made.store.id)).id == made.store.id
+                with pytest.raises(IntegrityError, match="does not parse"):
+                    await upload(stores, {mend: b"x" * 5000})
+            if mend == "set_quota":
+                await first.room.set_quota(Quota(stored_bytes=QUOTA))
+                assert first.room.used == replace(counted, quota=Quota(stored_bytes=QUOTA)), "by what was known"
+            else:
+                await cold.collect_garbage()
+            for stores in (cold, first, second):
+                await stores.room.share()
+                await upload(stores, {mend: b"x" * 5000})
+                await stores.room.share()
+            await first.room.share()
+            assert (first.room.used.stored_bytes, first.room.used.stores) == (
+                await content(storage),
+                await count(first),
+            )
+            await cold.close()
+
+    with_replicas(2, work, stored_bytes=quota)
+
+
+async def count(stores: Stores) -> int:
+    """Stores that are there: the oracle."""
+    return len((await stores.list(limit=100)).items)
+
+
+def test_another_replica_that_mended_first_is_believed() -> None:
+    async def work(storage: MemoryStorage) -> None:
+        await storage.put(keys.LEDGER, DAMAGED["no JSON"])
+        here, there = SpaceRoom(storage, Quota()), SpaceRoom(storage, Quota())
+        await asyncio.gather(here.share(), there.share())
+        await there.set_quota(Quota(stores=3))
+        await Ledgers(storage).recount(None, 40, 2, 1.0)
+        found = await Ledgers(storage).read()
+        assert (found.quota, found.stored_bytes, found.stores) == (Quota(stores=3), 40, 2)
+
+    asyncio.run(work(MemoryStorage()))
+
+
+def test_counts_below_zero_are_none() -> None:
+    async def work(storage: MemoryStorage) -> None:
+        await storage.put(keys.LEDGER, ledger(stored_bytes=-1_000_000, stores=-7))
+        room = SpaceRoom(storage, Quota(stored_bytes=QUOTA))
+        with pytest.raises(QuotaExceeded):
+            await room.take(stored_bytes=QUOTA + 1)
+        room.give(stores=3)  # came before the quota, and goes
+        await room.share()
+        await room.take(stores=1)
+        await room.share()
+        assert (await Ledgers(storage).read()).stores == 1
+
+    asyncio.run(work(MemoryStorage()))

@@ -32,6 +32,9 @@ class Problem:
     type_base: str = "/problems/"
     """Base of the `type` URI: the pages of the service, or the registry of a standard."""
 
+    refuses: bool = False
+    """True when a limit of the space refused the request: no fault of the service, whatever the status."""
+
     @property
     def type(self) -> str:
         """The stable URI."""
@@ -160,6 +163,7 @@ SPACE = Problem(
     "space-limit",
     "The space has too much under way",
     "Let some of it end, and try again after `Retry-After` seconds, or have the operator raise its quota.",
+    refuses=True,
 )
 HEADERS = Problem(431, "header-too-large", "The request's headers are too long", "Send fewer or shorter headers.")
 INTERNAL = Problem(500, "internal", "The service failed", "Report `request_id` to the operator.")
@@ -191,6 +195,7 @@ QUOTA = Problem(
     "quota-exceeded",
     "The space has used up its quota",
     "Remove stores that are not needed, or have the operator raise the quota that `detail` names.",
+    refuses=True,
 )
 
 READING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {

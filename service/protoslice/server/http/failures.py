@@ -104,6 +104,16 @@ def failing_as(
     return decorated
 
 
+def note_failure(scope: Scope, failure: HttpProblem, error: Exception) -> None:
+    """Note the problem of a request in its context, and the cause if the service is at fault."""
+    context, problem = context_of(scope), failure.problem
+    context.problem = problem.slug
+    if problem.refuses:
+        context.refused = True
+    elif problem.status >= 500:
+        context.cause = error
+
+
 async def send_failure(scope: Scope, receive: Receive, send: Send, error: Exception) -> None:
     """Answer with the problem that `error` is, outside of the framework."""
     await _response(scope, error)(scope, receive, send)
@@ -111,8 +121,7 @@ async def send_failure(scope: Scope, receive: Receive, send: Send, error: Except
 
 def _response(scope: Scope, error: Exception) -> Response:
     failure = problem_of(error)
-    if failure.problem.status >= 500:
-        context_of(scope).cause = error
+    note_failure(scope, failure, error)
     return problem_response(failure, request_id=request_id_of(scope), instance=_instance(scope, failure.problem))
 
 

@@ -28,7 +28,7 @@ class RequestContext:
 
     __slots__ = (
         "bytes_in", "bytes_out", "cause", "changes", "client", "held", "id", "key", "method", "path", "principal",
-        "principal_id", "refused", "route", "space", "started", "status", "store", "tags", "trace",
+        "principal_id", "problem", "refused", "route", "space", "started", "status", "store", "tags", "trace",
     )  # fmt: skip
 
     def __init__(
@@ -51,7 +51,9 @@ class RequestContext:
         self.changes = False
         """True for a request whose rule lets it change something."""
         self.refused = False
-        """True when the gate did not let the request in."""
+        """True when the gate, or a limit of the space, did not let the request in."""
+        self.problem: str | None = None
+        """Slug of the problem that answers the request; None for other answers."""
         self.tags: Sequence[str] = ()
         """Tags that the request was asked about by the gate."""
         self.started = perf_counter()

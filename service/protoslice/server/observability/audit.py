@@ -59,6 +59,7 @@ def _line(context: RequestContext, outcome: str) -> str:
             "tags": list(context.tags),
             "store": context.store,
             "outcome": outcome,
+            "problem": context.problem,
             "status": context.status,
         }
     )

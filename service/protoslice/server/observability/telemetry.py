@@ -21,6 +21,7 @@ from protoslice.server.middleware.context import TRACE, RequestContext, context_
 
 FRAMEWORK_SPANS_OFF: Final[TelemetryConfig] = {"tracing": False, "metrics": False, "logs": False}
 FLUSH_SECONDS: Final = 3
+_GONE: Final = "client gone"
 
 
 class _Span(Protocol):
@@ -85,7 +86,7 @@ class Traced:
             finally:
                 context = context_of(scope)
                 _tell(span, scope["method"], context)
-                if context.cause is not None or context.status >= 500:
+                if _failure(context) not in {None, _GONE}:
                     span.set_status(self._failed)
 
 
@@ -126,5 +127,5 @@ def _failure(context: RequestContext) -> str | None:
     if context.cause is not None:
         return type(context.cause).__name__
     if context.status == CLIENT_GONE:
-        return "client gone"
-    return str(context.status) if context.status >= 500 else None
+        return _GONE
+    return str(context.status) if context.status >= 500 and not context.refused else None

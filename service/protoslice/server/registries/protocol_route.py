@@ -13,8 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from protoslice.server.api.problems import HttpProblem
 from protoslice.server.http.disconnect import ClientGone
-from protoslice.server.http.failures import problem_of
-from protoslice.server.middleware.context import context_of
+from protoslice.server.http.failures import note_failure, problem_of
 from protoslice.server.middleware.guarded_route import GuardedRoute
 
 
@@ -49,8 +48,7 @@ class ProtocolRoute(GuardedRoute, ABC):
 
     def _answer(self, scope: Scope, error: Exception) -> Response:
         failure = problem_of(error)
-        if failure.problem.status >= 500:
-            context_of(scope).cause = error
+        note_failure(scope, failure, error)
         headers = {"cache-control": "no-store", **failure.headers}
         body = json.dumps(self.told(error, failure))
         return Response(body, failure.problem.status, headers, media_type="application/json")

@@ -65,7 +65,7 @@ async def collect_garbage(
     before = moment - grace_seconds
     settled = min(before, moment - SETTLED_SECONDS)
     ledgers = Ledgers(storage)
-    ledger = None if dry_run else await ledgers.read()
+    ledger = await ledgers.read_if_sound()
     # Uploads before manifests: an upload that becomes a store in between was counted as alive here.
     uploads = await end_uploads(storage, moment=_time(moment), before=_time(before), dry_run=dry_run)
     expired = [item async for item in storage.iterate(keys.REMOVED) if _is_old(item, before)]
@@ -82,7 +82,7 @@ async def collect_garbage(
         await outdated.remove()
         leftovers += await storage.collect_garbage(grace_seconds)
     there = None if dry_run else StorageTally(len(census), outdated.tags, sweeper.listed_bytes - sweeper.bytes)
-    if ledger is not None and there is not None:
+    if there is not None:
         await ledgers.recount(ledger, there.stored_bytes, there.stores, moment)
     objects, size = sweeper.objects + len(underived), sweeper.bytes + sum(item.size for item in underived)
     return GarbageReport(objects, size, len(expired), leftovers, sweeper.unreadable, there)

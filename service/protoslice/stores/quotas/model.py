@@ -26,7 +26,7 @@ class Quota:
     def check(self) -> None:
         """Raise `InvalidInput` for a limit below 0 or of more than 63 bits."""
         for name, value in asdict(self).items():
-            if value is not None and not 0 <= value <= _MOST:
+            if value is not None and (type(value) is not int or not 0 <= value <= _MOST):
                 raise InvalidInput(f"the quota {name} is a number from 0, which is no limit, to {_MOST}")
 
     def over(self, defaults: Quota) -> Quota:
@@ -36,8 +36,13 @@ class Quota:
 
     @classmethod
     def parse(cls, said: Mapping[str, Any]) -> Quota:
-        """The quota of a record; members that this version does not know are passed over."""
-        return cls(**{each.name: said.get(each.name) for each in fields(cls)})
+        """The quota of a record; members that this version does not know are passed over.
+
+        `InvalidInput` for a limit that is none.
+        """
+        quota = cls(**{each.name: said.get(each.name) for each in fields(cls)})
+        quota.check()
+        return quota
 
 
 NO_QUOTA: Final = Quota(stored_bytes=0, stores=0, open_uploads=0, requests=0)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from protoslice.errors import QuotaExceeded, SpaceLimit
+from protoslice.errors import IntegrityError, QuotaExceeded, SpaceLimit
 from protoslice.sizes import format_size
 from protoslice.storage import Storage
 from protoslice.stores.quotas.ledger import Ledgers, SpaceLedger
@@ -36,6 +36,8 @@ class SpaceRoom:
         """Requests under way at this replica."""
         self._shared_at = float("-inf")
         self._sharing = asyncio.Lock()
+        self._fault: IntegrityError | None = None
+        """Set while the ledger does not parse: the space takes nothing in then, as its quota is unknown."""
         self.is_touched = False
         """True when something was asked of the space since the ledger was last looked at."""
 
@@ -47,11 +49,13 @@ class SpaceRoom:
     @property
     def used(self) -> SpaceLedger:
         """The ledger with what this replica has not told yet, never below zero."""
-        now = self._known.plus(self._bytes, self._stores)
-        return SpaceLedger(now.quota, max(0, now.stored_bytes), max(0, now.stores), now.counted)
+        return self._known.plus(self._bytes, self._stores)
 
     async def share(self, *, after_seconds: float = 0.0) -> None:
-        """Tell other replicas what was taken in, and learn what they did, unless that was done just now."""
+        """Tell other replicas what was taken in, and learn what they did, unless that was done just now.
+
+        A ledger that does not parse is no error before something is to be taken in.
+        """
         if self._is_fresh(after_seconds):
             return
         async with self._sharing:
@@ -62,19 +66,25 @@ class SpaceRoom:
         """Set the limits of the space; `InvalidInput` for impossible ones. Other replicas know within seconds."""
         quota.check()
         async with self._sharing:
-            await self._tell(lambda ledger: SpaceLedger(quota, ledger.stored_bytes, ledger.stores, ledger.counted))
+            await self._tell(
+                lambda ledger: SpaceLedger(quota, ledger.stored_bytes, ledger.stores, ledger.counted),
+                mended=self._known,
+            )
 
     async def check(self, *, stored_bytes: int = 0, stores: int = 0) -> None:
-        """Raise `QuotaExceeded` when the space has no room for so much more."""
-        if self._quota.stored_bytes or self._quota.stores:
+        """Raise `QuotaExceeded` when the space has no room for so much more.
+
+        `IntegrityError` while its ledger does not parse.
+        """
+        if self._fault is not None or self._quota.stored_bytes or self._quota.stores:
             await self.share(after_seconds=SHARED_SECONDS)
+            if self._fault is not None:
+                raise IntegrityError(self._fault.message)
             self._check(stored_bytes, stores)
 
     async def take(self, *, stored_bytes: int = 0, stores: int = 0) -> None:
         """Count so much more; `QuotaExceeded`, with nothing counted, when there is no room for it."""
-        if self._quota.stored_bytes or self._quota.stores:
-            await self.share(after_seconds=SHARED_SECONDS)
-            self._check(stored_bytes, stores)
+        await self.check(stored_bytes=stored_bytes, stores=stores)
         self._bytes += stored_bytes
         self._stores += stores
         self.is_touched = True
@@ -118,22 +128,26 @@ class SpaceRoom:
         return asyncio.get_running_loop().time() < self._shared_at + seconds
 
     async def _share(self) -> None:
-        if self._bytes or self._stores:
-            await self._tell(lambda ledger: ledger)
-        else:
-            self._learn(await self._ledgers.read())
+        try:
+            if self._bytes or self._stores:
+                await self._tell(lambda ledger: ledger)
+            else:
+                self._learn(await self._ledgers.read())
+        except IntegrityError as error:
+            self._fault = error
+            self._shared_at = asyncio.get_running_loop().time()
 
-    async def _tell(self, changed: Callable[[SpaceLedger], SpaceLedger]) -> None:
-        """Add what is untold to the ledger as `changed` makes it."""
+    async def _tell(self, changed: Callable[[SpaceLedger], SpaceLedger], *, mended: SpaceLedger | None = None) -> None:
+        """Add what is untold to the ledger as `changed` makes it; `mended` is `Ledgers.change`'s."""
         told_bytes, told_stores = self._bytes, self._stores
-        ledger = await self._ledgers.change(lambda there: changed(there.plus(told_bytes, told_stores)))
+        ledger = await self._ledgers.change(lambda there: changed(there.plus(told_bytes, told_stores)), mended=mended)
         # Bytes counted while the storage answered are still to be told.
         self._bytes -= told_bytes
         self._stores -= told_stores
         self._learn(ledger)
 
     def _learn(self, ledger: SpaceLedger) -> None:
-        self._known = ledger
+        self._known, self._fault = ledger, None
         self._quota = ledger.quota.over(self.defaults)
         self._shared_at = asyncio.get_running_loop().time()
         self.is_touched = bool(self._bytes or self._stores)
