@@ -23,30 +23,34 @@ from protoslice.concurrency.gather import in_turns
 from protoslice.errors import ChecksumMismatch, LimitExceeded, NotFound
 from protoslice.stores import IngestRequest, OpenStore, Stores
 from protoslice.stores.requests import TAGS_AT_ONCE
-from protoslice.stores.uploads import Body, Checksum, NewUpload, Upload
+from protoslice.stores.uploads import Body, Checksum, NewUpload, Upload, Uploads
 
 _SESSION = "artifact "
 """Beginning of the metadata of an upload to a repository; the repository's name follows."""
 
 
 class ArtifactRepository:
-    """Blobs, manifests, tags and referrers under one name; holds no state of its own."""
+    """Blobs, manifests, tags and referrers under one name; holds no state of its own.
 
-    def __init__(self, stores: Stores, name: RepositoryName) -> None:
+    Clients go on with `uploads` alone, by default all.
+    """
+
+    def __init__(self, stores: Stores, name: RepositoryName, uploads: Uploads | None = None) -> None:
         self.name = name
         self._stores = stores
+        self._uploads = uploads or stores.uploads
         self._records = ArtifactRecords(stores.storage, name)
         self._places = BlobPlaces(stores, self._records)
 
     async def begin_upload(self, client: str = "") -> Upload:
         """Begin the upload of a blob, which counts for `client`."""
         wanted = NewUpload(partial=True, path="blob", client=client, client_metadata=_SESSION + self.name.text)
-        return await self._stores.uploads.create(wanted)
+        return await self._uploads.create(wanted)
 
     async def upload(self, upload_id: str) -> Upload:
         """The upload of a blob; `UploadUnknown` unless it was begun here."""
         try:
-            found = await self._stores.uploads.get(upload_id)
+            found = await self._uploads.get(upload_id)
         except NotFound:
             found = None
         if found is None or found.client_metadata != _SESSION + self.name.text:
@@ -56,12 +60,12 @@ class ArtifactRepository:
     async def append(self, upload_id: str, body: Body) -> Upload:
         """Append bytes to the upload of a blob."""
         await self.upload(upload_id)
-        return await self._stores.uploads.append(upload_id, body)
+        return await self._uploads.append(upload_id, body)
 
     async def end_upload(self, upload_id: str) -> None:
         """Drop the upload of a blob."""
         await self.upload(upload_id)
-        await self._stores.uploads.remove(upload_id)
+        await self._uploads.remove(upload_id)
 
     async def finish_upload(
         self, upload_id: str, digest: Digest, pieces: AsyncIterator[bytes], size: int | None
@@ -77,11 +81,11 @@ class ArtifactRepository:
         checksum = Checksum(digest.hasher(), bytes.fromhex(digest.hex)) if not offset else None
         body = Body(pieces=pieces, offset=offset, size=size, last=True, checksum=checksum)
         try:
-            done = await self._stores.uploads.append(upload_id, body)
+            done = await self._uploads.append(upload_id, body)
             if checksum is None:
                 await self._compare(upload_id, digest)
         except ChecksumMismatch:
-            await self._stores.uploads.remove(upload_id)
+            await self._uploads.remove(upload_id)
             raise DigestInvalid(f"the bytes sent do not have the digest {digest.text}: nothing was kept") from None
         return await self._places.keep(digest, StoredBlob(done.offset, upload=upload_id), fresh=True)
 

@@ -12,7 +12,7 @@ from protoslice.concurrency.gather import in_turns
 from protoslice.drafts.records import DraftEntry, DraftFile, DraftRecords, NoDraft
 from protoslice.errors import LimitExceeded, NotFound
 from protoslice.stores import Created, IngestRequest, Stores
-from protoslice.stores.uploads import Body, NewUpload
+from protoslice.stores.uploads import Body, NewUpload, Uploads
 
 _SMALL: Final = 16 << 10
 """Bytes of a file that lie in its record; a larger file is a store of its own, at once."""
@@ -26,10 +26,14 @@ class UnknownPart(NotFound):
 
 
 class Drafts:
-    """Files by path over the stores of one space; without state, so that all replicas see the same."""
+    """Files by path over the stores of one space; without state, so that all replicas see the same.
 
-    def __init__(self, stores: Stores) -> None:
+    Files are joined of parts in `uploads` alone, by default all.
+    """
+
+    def __init__(self, stores: Stores, uploads: Uploads | None = None) -> None:
         self._stores = stores
+        self._uploads = uploads or stores.uploads
         self._records = DraftRecords(stores.storage)
 
     async def put(self, path: str, pieces: AsyncIterator[bytes]) -> DraftFile:
@@ -56,9 +60,9 @@ class Drafts:
     async def put_part(self, session: str, number: int, pieces: AsyncIterator[bytes], client: str) -> str:
         """Take a part of a file, in any order and any number of times; returns the id that `join` takes."""
         wanted = NewUpload(partial=True, path="part", client=client, client_metadata=f"{_PART}{session} {number}")
-        upload = await self._stores.uploads.create(wanted)
-        await self._stores.uploads.append(upload.id, Body(pieces=pieces, offset=0, last=True))
-        await self._stores.uploads.set_aside(upload.id)  # a file has thousands of parts
+        upload = await self._uploads.create(wanted)
+        await self._uploads.append(upload.id, Body(pieces=pieces, offset=0, last=True))
+        await self._uploads.set_aside(upload.id)  # a file has thousands of parts
         return upload.id
 
     async def join(self, path: str, session: str, parts: Sequence[tuple[int, str]]) -> DraftFile:
@@ -68,12 +72,12 @@ class Drafts:
 
         async def check(part: tuple[int, str]) -> str:
             number, upload = part
-            if (await self._stores.uploads.get(upload)).client_metadata != f"{_PART}{session} {number}":
+            if (await self._uploads.get(upload)).client_metadata != f"{_PART}{session} {number}":
                 raise UnknownPart(f"{upload[:80]!r} is no part {number} of this upload: send the part again")
             return upload
 
         uploads, name = await in_turns(check, sorted(parts)), path.rpartition("/")[2]
-        made = await self._stores.uploads.assemble({name: uploads}, IngestRequest())
+        made = await self._uploads.assemble({name: uploads}, IngestRequest())
         return await self._keep(path, _of_store(made, name))
 
     async def store(self, folder: str, request: IngestRequest) -> Created:

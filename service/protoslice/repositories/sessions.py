@@ -145,7 +145,8 @@ class XorbSessions:
 
     async def open(self, session: str, client: str) -> XorbSession:
         """A session that the client has begun in this history; `NotFound` for any other, and an expired one."""
-        upload = await self._stores.uploads.get(session)
-        if (upload.client_metadata, upload.client, upload.state) != (self._mark, client, "complete"):
-            raise NotFound("there is no such session: ask for another token")
-        return XorbSession(self._storage, self._stores, upload)
+        with suppress(NotFound):
+            upload = await self._stores.uploads.get(session)
+            if (upload.client_metadata, upload.client, upload.state) == (self._mark, client, "complete"):
+                return XorbSession(self._storage, self._stores, upload)
+        raise NotFound("there is no such session: ask for another token")

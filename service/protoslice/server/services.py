@@ -28,7 +28,7 @@ from protoslice.server.access.rules import RULES
 from protoslice.server.access.tokens import Token
 from protoslice.server.api.problems import DRAINING, HttpProblem
 from protoslice.server.http.headers import Fields
-from protoslice.server.middleware.clients import Clients
+from protoslice.server.middleware.clients import Clients, pseudonym
 from protoslice.server.middleware.context import context_of
 from protoslice.server.observability.metrics import Metrics
 from protoslice.server.observability.peers import Peers
@@ -42,7 +42,7 @@ from protoslice.stores import StoreOptions, Stores
 from protoslice.stores.cache import CacheOptions
 from protoslice.stores.quotas import SHARED_SECONDS
 from protoslice.stores.spaces import Spaces
-from protoslice.stores.uploads import UploadOptions
+from protoslice.stores.uploads import UploadOptions, Uploads
 
 if TYPE_CHECKING:
     from protoslice.server.access.oidc.verification import Verifier
@@ -143,6 +143,11 @@ class Services:
         return self.opened
 
     @property
+    def uploads(self) -> Uploads:
+        """Resumable uploads that the caller began, for ids that it names; all where nobody is asked who calls."""
+        return self.stores.uploads.begun_by(None if self.admission is None else pseudonym(self.admission.key))
+
+    @property
     def repositories(self) -> Repositories:
         """Repositories over the stores."""
         return repositories_of(self.stores)
@@ -163,7 +168,7 @@ class Services:
             context.refused = True
             raise
         if admission is not None:
-            context.key = f"principal {admission.principal.id}"
+            context.key = admission.key
             context.hold(self.clients.principals.one(context.key))
         stores = self.opened
         if self.spaces is not None and (rule.scope is not None or not self.gate.closed):

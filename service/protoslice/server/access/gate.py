@@ -49,6 +49,11 @@ class Admission:
         """The caller, who has a name."""
         return self._caller.principal
 
+    @property
+    def key(self) -> str:
+        """Key that the caller counts under."""
+        return f"principal {self.principal.id}"
+
     def sign(self, method: str, target: str, expires: float) -> str | None:
         """`target`, a path with its query, signed by the caller's token until `expires`.
 

@@ -28,10 +28,11 @@ class VersionedUpload:
 
 
 class UploadRecords:
-    """Records of uploads by id."""
+    """Records of uploads by id: those of one client alone, or of all for None."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, client: str | None = None) -> None:
         self._storage = storage
+        self._client = client
 
     async def create(self, upload: Upload) -> VersionedUpload:
         """Create a record."""
@@ -86,9 +87,12 @@ class UploadRecords:
         if not _ID.fullmatch(upload_id):
             raise missing
         try:
-            return await load_record(self._storage, keys.upload(upload_id))
+            found = await load_record(self._storage, keys.upload(upload_id))
         except NotFound:
             raise missing from None
+        if self._client not in {None, found.upload.client}:
+            raise missing
+        return found
 
 
 async def load_record(storage: Storage, key: ObjectKey) -> VersionedUpload:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
@@ -110,6 +111,14 @@ class Uploads:
         self._context = AppendContext(storage, worker, options.part_bytes, self._change, self._compacted)
         self._space = room
         self._room = OpenUploadLimits(storage, options, room)
+
+    def begun_by(self, client: str | None) -> Uploads:
+        """Uploads as they are for a client, who sees those alone that it has begun; None sees all."""
+        if client is None:
+            return self
+        seen = copy.copy(self)
+        seen._records = UploadRecords(self._storage, client)
+        return seen
 
     async def create(self, wanted: NewUpload) -> Upload:
         """Create an upload; one of length 0 is completed at once."""

@@ -60,10 +60,10 @@ async def assemble_store(request: Request, services: Given, body: Assemble) -> R
 
 async def _assembled(services: Services, body: Assemble, wanted: IngestRequest) -> Created:
     if body.recipe is not None:
-        async with aclosing(services.stores.uploads.content(upload_id(body.recipe))) as recipe:
+        async with aclosing(services.uploads.content(upload_id(body.recipe))) as recipe:
             return await follow_recipe(services, wanted, recipe)
     files = {
         path: [upload_id(url) for url in ([urls] if isinstance(urls, str) else urls)]
         for path, urls in body.uploads.items()
     }
-    return await services.stores.uploads.assemble(files, wanted, body.sha256)
+    return await services.uploads.assemble(files, wanted, body.sha256)

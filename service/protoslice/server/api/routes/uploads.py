@@ -107,7 +107,7 @@ async def create_upload(request: Request, services: Given) -> Response:
     query = read_query(request.scope["query_string"])
     wanted = (new_draft_upload if draft else new_tus_upload)(fields, query)
     wanted = replace(wanted, client=pseudonym(context_of(request.scope).key))
-    uploads = services.stores.uploads
+    uploads = services.uploads
     concat = fields.get(b"upload-concat", "")
     if concat and concat != "partial":
         with counted(services, request):
@@ -140,7 +140,7 @@ async def get_upload(request: Request, services: Given, upload: str) -> Response
     HEAD gives the same headers. When no store could be made, both answer with the problem that was the reason.
     """
     check_version(read_fields(request.scope))
-    found = await services.stores.uploads.get(upload)
+    found = await services.uploads.get(upload)
     return _tell(request, services, found, status=200, content=as_json(found))
 
 
@@ -180,7 +180,7 @@ async def append_to_upload(request: Request, services: Given, upload: str) -> Re
 async def delete_upload(request: Request, services: Given, upload: str) -> Response:
     """Forget an upload. A store that was made of it stays."""
     check_version(read_fields(request.scope))
-    await services.stores.uploads.remove(upload)
+    await services.uploads.remove(upload)
     services.metrics.resumable.labels("removed").inc()
     return Response(status_code=204, headers={"cache-control": "no-store"})
 
@@ -206,7 +206,7 @@ async def _append(request: Request, services: Services, upload_id: str, fields: 
         checksum=checksum_of(fields),
     )
     with counted(services, request):
-        return await services.stores.uploads.append(upload_id, body)
+        return await services.uploads.append(upload_id, body)
 
 
 def _tell(

@@ -46,7 +46,7 @@ async def plan_model_files(request: Request, services: Given, name: str, body: B
 @answering
 async def send_file(request: Request, services: Given, kind: str, name: str, upload: str) -> Response:
     """Take the bytes of a file; the signature of the URL is the permission, as clients send no other."""
-    uploads = services.stores.uploads
+    uploads = services.uploads
     found = await uploads.get(upload)
     if found.sha256 is None or found.path != found.sha256:
         raise NotFound("there is no such upload")

@@ -27,7 +27,7 @@ router = APIRouter(route_class=MlflowRoute, include_in_schema=False)
 
 
 def _drafts(services: Given) -> Drafts:
-    return Drafts(services.stores)
+    return Drafts(services.stores, services.uploads)
 
 
 Artifacts = Annotated[Drafts, Depends(_drafts)]

@@ -12,7 +12,7 @@ from protoslice.server.services import Given
 
 
 def _repository(name: str, services: Given) -> ArtifactRepository:
-    return ArtifactRepository(services.stores, RepositoryName(name))
+    return ArtifactRepository(services.stores, RepositoryName(name), services.uploads)
 
 
 Repository = Annotated[ArtifactRepository, Depends(_repository)]
