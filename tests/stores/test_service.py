@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.support.s3 import RawBucket, emulator
 from tests.support.stores import (
     assert_whole,
     in_files,
@@ -18,6 +19,7 @@ from tests.support.stores import (
 
 from protoslice.errors import IntegrityError, NotFound, StorageFull, StorageUnavailable, Unsupported
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, ObjectStat
+from protoslice.storage.cloud.backend import CloudStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores, service
 
 
@@ -121,6 +123,19 @@ class Silent(MemoryStorage):
         if self.silent:
             await asyncio.Event().wait()
         return await super().stat(key)
+
+
+def test_a_bucket_that_is_gone_is_not_ready() -> None:
+    async def work() -> None:
+        bucket = RawBucket.make(options)
+        async with CloudStorage.from_uri(bucket.uri, options) as storage, opened(storage) as stores:
+            await stores.ready()
+            await bucket.drop()
+            with pytest.raises(StorageUnavailable):
+                await stores.ready()
+
+    with emulator() as options:
+        asyncio.run(work())
 
 
 def test_a_storage_that_does_not_answer_in_time_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:

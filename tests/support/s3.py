@@ -88,6 +88,16 @@ class RawBucket:
         """See `Raw.remove`."""
         await self._call(lambda: self._client.delete_object(Bucket=self._bucket, Key=self._name(key)))
 
+    async def drop(self) -> None:
+        """Delete the bucket and all in it."""
+
+        def drop() -> None:
+            for found in self._client.list_objects_v2(Bucket=self._bucket).get("Contents", []):
+                self._client.delete_object(Bucket=self._bucket, Key=found["Key"])
+            self._client.delete_bucket(Bucket=self._bucket)
+
+        await self._call(drop)
+
     async def names(self) -> Sequence[str]:
         """See `Raw.names`; unfinished multipart uploads count."""
         return await self._call(self._names)

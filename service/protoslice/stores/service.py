@@ -192,15 +192,21 @@ class Stores:
         """Raise unless the storage answers in time; `StorageFull` with less free space than the watermark."""
         try:
             async with asyncio.timeout(READY_SECONDS):
-                await self._storage.stat(keys.MARKER)
-        except NotFound:
-            pass
+                with suppress(NotFound):
+                    await self._marked()
         except TimeoutError:
             raise StorageUnavailable(f"the storage gave no answer within {READY_SECONDS} seconds") from None
         if self._storage.abilities.free_space:
             free = await self._storage.free_bytes()
             if free < self._options.space_watermark_bytes:
                 raise StorageFull("the storage is nearly full")
+
+    async def _marked(self) -> None:
+        try:
+            await self._storage.stat(keys.MARKER)
+        except NotFound:
+            # An answer without a body looks alike for a missing object and a missing bucket.
+            await self._storage.get(keys.MARKER)
 
     async def ingest(self, request: IngestRequest) -> Ingest:
         """A new ingest, to be used as an async context manager; `QuotaExceeded` where no store may be added."""
