@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -277,18 +278,54 @@ def test_what_the_system_reports_is_told_and_nothing_is_left(
     assert staging_files(tmp_path) == []
 
 
-def test_every_folder_is_synced_before_the_word_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[str] = []
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Paths of all that is synced, in this order."""
+    paths: list[str] = []
     fsync = os.fsync
 
     def note(descriptor: int) -> None:
-        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        paths.append(os.readlink(f"/proc/self/fd/{descriptor}"))
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", note)
+    return paths
+
+
+def test_every_folder_is_synced_before_the_word_is_given(tmp_path: Path, synced: list[str]) -> None:
     on(tmp_path, lambda storage: storage.put_if_absent(ObjectKey("a/b/c"), b"x"))
     assert synced[0].startswith(str(tmp_path / ".protoslice" / "tmp"))
     assert synced[1:] == [str(tmp_path / "a/b"), str(tmp_path / "a"), str(tmp_path)]
+
+
+def test_a_folder_that_was_synced_is_so_until_another_process_makes_a_new_one(
+    tmp_path: Path, synced: list[str]
+) -> None:
+    b, a = tmp_path / "a/b", tmp_path / "a"
+
+    async def folders_of_a_put(storage: FileStorage, name: str) -> list[str]:
+        synced.clear()
+        await storage.put(ObjectKey(f"a/b/{name}"), b"x")
+        return synced[1:]
+
+    async def work(storage: FileStorage) -> None:
+        assert await folders_of_a_put(storage, "1") == [str(b), str(a), str(tmp_path)]
+        assert await folders_of_a_put(storage, "2") == [str(b)]
+        shutil.rmtree(b)  # another process
+        b.mkdir()
+        assert await folders_of_a_put(storage, "3") == [str(b), str(a)]
+        shutil.rmtree(a)
+        assert await folders_of_a_put(storage, "4") == [str(b), str(a), str(tmp_path)]
+        for number in range(300):
+            await storage.put(ObjectKey(f"c/{number}/x"), b"x")
+        assert len(os.listdir("/proc/self/fd")) < 200
+
+    on(tmp_path, work)
+    assert not any(str(tmp_path) in os.readlink(f"/proc/self/fd/{each}") for each in _descriptors())
+
+
+def _descriptors() -> list[str]:
+    return [each for each in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{each}")]
 
 
 def test_a_published_file_is_not_looked_for_among_the_spare_ones(

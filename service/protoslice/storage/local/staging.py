@@ -88,14 +88,12 @@ class StagingFile:
         os.utime(self._open(), ns=(moment, moment))
         os.fsync(self._open())
         etag = describe(self._key, os.fstat(self._open())).etag
-        if not replace:
-            self._tree.publish(self._name, self._key.segments, replace=False)
-            return etag
-        with self._tree.locked():
-            if if_etag is not None:
-                check_current(self._tree, self._key, if_etag)
-            self._tree.publish(self._name, self._key.segments, replace=True)
+        self._tree.publish(self._name, self._key.segments, check=(lambda: self._check(if_etag)) if replace else None)
         return etag
+
+    def _check(self, etag: str | None) -> None:
+        if etag is not None:
+            check_current(self._tree, self._key, etag)
 
     def _open(self) -> int:
         if self._descriptor < 0:

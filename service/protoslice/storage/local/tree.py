@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
 from protoslice.errors import Conflict, NotFound, ProtosliceError, StorageDenied, StorageFull, StorageUnavailable
 from protoslice.storage.keys import MAX_SEGMENTS, RESERVED
+from protoslice.storage.local.known_folders import KnownFolders
 
 Found = Generator[tuple[str, os.stat_result], None, None]
 
@@ -59,9 +60,11 @@ class Tree:
 
     def __init__(self, root: str) -> None:
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._known = KnownFolders()
 
     def close(self) -> None:
-        """Close the root's descriptor; harmless when repeated."""
+        """Close all descriptors; harmless when repeated."""
+        self._known.close()
         root, self._root = self._root, -1
         if root >= 0:
             os.close(root)
@@ -108,18 +111,24 @@ class Tree:
         except FileNotFoundError:
             return
 
-    def publish(self, staging: str, segments: Sequence[str], *, replace: bool) -> None:
+    def publish(self, staging: str, segments: Sequence[str], *, check: Callable[[], None] | None) -> None:
         """Give a temporary file its final name, durably.
 
-        `FileExistsError` when the name is taken and `replace` is False.
+        `FileExistsError` when the name is taken and `check` is None; else what has the name is replaced when `check`,
+        called with the tree's lock held, returns.
         """
         for _ in range(_TRIES):
             try:
                 with self.folders(_STAGING) as staging_folder, self.folders(segments[:-1], create=True) as chain:
-                    _rename(staging, staging_folder[-1], segments[-1], chain[-1], replace=replace)
-                    # Another process may have made a folder and not synced it yet: all are synced.
-                    for folder in reversed(chain):
-                        os.fsync(folder)
+                    if check is None:
+                        _link(staging, staging_folder[-1], segments[-1], chain[-1])
+                    else:
+                        with self.locked():
+                            check()
+                            os.rename(staging, segments[-1], src_dir_fd=staging_folder[-1], dst_dir_fd=chain[-1])
+                    # Without the lock, so that the writers of a folder share the work of the disk. Another process may
+                    # have made a folder and not synced it yet: all that are not known are synced.
+                    self._known.sync(chain)
                     return
             except FileNotFoundError:
                 continue  # a delete removed an empty folder on the way
@@ -166,12 +175,9 @@ class Tree:
             return 0
 
 
-def _rename(staging: str, staging_folder: int, name: str, folder: int, *, replace: bool) -> None:
-    if replace:
-        os.rename(staging, name, src_dir_fd=staging_folder, dst_dir_fd=folder)
-    else:
-        os.link(staging, name, src_dir_fd=staging_folder, dst_dir_fd=folder, follow_symlinks=False)
-        os.unlink(staging, dir_fd=staging_folder)
+def _link(staging: str, staging_folder: int, name: str, folder: int) -> None:
+    os.link(staging, name, src_dir_fd=staging_folder, dst_dir_fd=folder, follow_symlinks=False)
+    os.unlink(staging, dir_fd=staging_folder)
 
 
 def _make_folder(name: str, parent: int) -> int:
