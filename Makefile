@@ -7,7 +7,7 @@ PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev run test soak fuzz check fmt docs protos bench bucket oci registries engines merger nginx replicas tus web browser screenshots clean
+.PHONY: help dev run test soak fuzz check fmt docs protos bench bucket oci oidc registries engines merger nginx replicas tus web browser screenshots clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -118,6 +118,19 @@ bucket: .venv/ready .venv/core $(GATEWAY) $(MINIO) ## the HTTP contract and the 
 oci: .venv/ready .venv/core ## the official conformance program of the OCI distribution API (built beforehand, see the Makefile)
 	@test -x .make/oci-conformance || { echo ".make/oci-conformance is missing: build it as the Makefile says"; exit 1; }
 	$(BIN)/python -m tests.oci .make/oci-conformance
+
+# Dex tags no versions that Go understands, and wants a C compiler for its database: built as part of a module of its own.
+DEX := .make/dex
+$(DEX):
+	@mkdir -p $@.new
+	cd $@.new && go mod init dex && go get github.com/dexidp/dex/cmd/dex@v0.0.0-20210917061239-f0186ff2651e \
+		&& CGO_ENABLED=1 go build -o dex github.com/dexidp/dex/cmd/dex
+	mv $@.new/dex $@ && rm -r $@.new
+
+oidc: .venv/ready .venv/core web $(DEX) ## people sign in at Dex, built with Go: device flow, renewal, and the page in chromium
+	@command -v chromium >/dev/null || apt-get install --yes --no-install-recommends chromium
+	$(PIP) install --constraint constraints.txt playwright
+	$(BIN)/python -m tests.oidc $(DEX)
 
 ORAS := .make/oras
 $(ORAS):

@@ -86,6 +86,15 @@ class Tag:
 
 
 @dataclass(frozen=True, slots=True)
+class SignInTerms:
+    """Way in which people sign in at a service: the issuer, its public client, and the scopes to ask for."""
+
+    issuer: str
+    client_id: str
+    scopes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SignedUrl:
     """A URL that is permission to read what it names."""
 

@@ -24,7 +24,9 @@ def chromium() -> Iterator[Browser]:
 
 
 @contextmanager
-def window(browser: Browser, url: str, screen: str = "wide", *, may_say: str = "") -> Iterator[BrowserContext]:
+def window(
+    browser: Browser, url: str, screen: str = "wide", *, may_say: str | tuple[str, ...] = ""
+) -> Iterator[BrowserContext]:
     """A window of a size of `SCREENS`; at its end only lines that begin with `may_say` may have been said."""
     width, height, scheme = SCREENS[screen]
     context = browser.new_context(
@@ -38,7 +40,8 @@ def window(browser: Browser, url: str, screen: str = "wide", *, may_say: str = "
     context.on("dialog", lambda dialog: said.append(dialog.message))
     yield context
     context.close()
-    assert [line for line in said if not (may_say and line.startswith(may_say))] == []
+    more = [line for line in said if not (may_say and line.startswith(may_say))]
+    assert more == [], more
 
 
 def opened(context: BrowserContext, place: str) -> Page:

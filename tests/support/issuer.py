@@ -7,10 +7,11 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qsl
 
 from joserfc import jwt
 from joserfc.jwk import ECKey, Key, RSAKey
@@ -42,6 +43,10 @@ class FakeIssuer:
         self.documents: dict[str, bytes] = {}
         """Answers in place of those that it would give, by path."""
         self.redirect: str | None = None
+        self.forms: list[tuple[str, dict[str, str]]] = []
+        """Paths and forms that were sent."""
+        self.answers: list[tuple[int, Any]] = []
+        """Answers to forms, the next one first; bytes are sent as they are, other things as JSON."""
         self.away = False
         self.hangs = threading.Event()
         self.hangs.set()
@@ -66,7 +71,9 @@ class FakeIssuer:
             return self.documents[path]
         if path == "/keys":
             return json.dumps({"keys": [key.as_dict(private=False) for key in self.keys]}).encode()
-        return json.dumps({"issuer": self.url, "jwks_uri": f"{self.url}/keys"}).encode()
+        places = {"jwks_uri": "keys", "authorization_endpoint": "auth", "token_endpoint": "token"}
+        places |= {"device_authorization_endpoint": "device"}
+        return json.dumps({"issuer": self.url, **{name: f"{self.url}/{at}" for name, at in places.items()}}).encode()
 
 
 @contextmanager
@@ -85,6 +92,20 @@ def running_issuer(tls: ssl.SSLContext | None = None) -> Iterator[FakeIssuer]:
             self.send_header("content-length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+
+        def do_POST(self) -> None:
+            said = self.rfile.read(int(self.headers["content-length"])).decode()
+            issuer.forms.append((self.path, dict(parse_qsl(said))))
+            issuer.hangs.wait(20)
+            status, answer = (503, {}) if issuer.away else issuer.answers.pop(0)
+            body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+            self.send_response(status)
+            if status == 302:
+                self.send_header("location", f"{issuer.url}/elsewhere")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            with suppress(ConnectionError):
+                self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
             pass

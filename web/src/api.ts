@@ -103,8 +103,12 @@ export async function getJson<T>(place: string, signal?: AbortSignal): Promise<T
   return (await get(place, signal)).json() as Promise<T>;
 }
 
-async function failure(answer: Response): Promise<Failure> {
+/** Said when an answer wants to know who asks. */
+export const UNKNOWN = "unknowncaller";
+
+export async function failure(answer: Response): Promise<Failure> {
   const problem = await answer.json().catch(() => ({})) as { detail?: string; title?: string; type?: string };
   const slug = problem.type?.split("/").pop() ?? "";
+  if (answer.status === 401) dispatchEvent(new Event(UNKNOWN));
   return new Failure(answer.status, problem.detail ?? problem.title ?? `the service answered ${answer.status}`, slug);
 }

@@ -3,14 +3,17 @@
 import { render } from "preact";
 import { lazily } from "./lazily";
 import { followLinks, steps, usePlace } from "./place";
+import { signOut, useSession } from "./session";
 
 const Library = lazily(() => import("./views/library").then((module) => module.Library));
 const Model = lazily(() => import("./views/model").then((module) => module.Model));
 const DiffView = lazily(() => import("./views/diff").then((module) => module.DiffView));
+const SignIn = lazily(() => import("./views/sign-in").then((module) => module.SignIn));
 const Operations = lazily(() => import("./views/operations").then((module) => module.Operations));
 
 function App() {
   usePlace();
+  const [session, unknown] = useSession();
   const [first = "", second = "", third = ""] = steps();
   document.title = [second, "Protoslice"].filter(Boolean).join(" — ");
   return (
@@ -23,12 +26,14 @@ function App() {
           <a href="/operations" aria-current={first === "operations" ? "page" : undefined}>Operations</a>
           <a href="/docs">API</a>
         </nav>
+        {session?.name && <span class="who"><span dir="auto">{session.name}</span> <button type="button" class="plain" onClick={() => void signOut()}>Sign out</button></span>}
       </header>
       <main id="main" tabIndex={-1}>
-        {first === "m" && <Model key={second} store={second} tab={third} />}
-        {first === "diff" && <DiffView key={second} names={second} />}
-        {first === "operations" && <Operations />}
-        {first === "" && <Library />}
+        {unknown && <SignIn session={session} />}
+        {!unknown && first === "m" && <Model key={second} store={second} tab={third} />}
+        {!unknown && first === "diff" && <DiffView key={second} names={second} />}
+        {!unknown && first === "operations" && <Operations />}
+        {!unknown && first === "" && <Library />}
       </main>
     </>
   );

@@ -8,7 +8,8 @@ from typing import TypeVar
 from protoslice.client.http.connection import Connection, Params, given_params, url_path
 from protoslice.client.http.json_facts import read_json
 from protoslice.client.http.pages import paginated
-from protoslice.facts import AccessToken, EventLetter, Space, WebhookFacts
+from protoslice.errors import IntegrityError, NotFound
+from protoslice.facts import AccessToken, EventLetter, SignInTerms, Space, WebhookFacts
 
 T = TypeVar("T")
 
@@ -43,6 +44,19 @@ class Administration:
         said = {"quota_bytes": stored_bytes, "quota_stores": stores}
         said |= {"quota_open_uploads": open_uploads, "quota_requests": requests}
         return read_json(Space, self._connection.call("PUT", url_path("v1", "spaces", space), json=said).json())
+
+    def sign_in_terms(self) -> SignInTerms | None:
+        """Way in which people sign in (RFC 9728); None where the service names no issuer."""
+        try:
+            said = self._connection.call("GET", "/.well-known/oauth-protected-resource").json()
+            issuers, client, scopes = said["authorization_servers"], said["client_id"], said["scopes_supported"]
+        except NotFound:
+            return None
+        except (ValueError, KeyError, TypeError):
+            raise IntegrityError("the service does not say at which issuer people sign in") from None
+        if not all(isinstance(text, str) and text.isprintable() for text in (*issuers[:1], client, *scopes)):
+            raise IntegrityError("the service does not say at which issuer people sign in")
+        return SignInTerms(issuers[0], client, tuple(scopes))
 
     def create_token(
         self,

@@ -33,6 +33,7 @@ from protoslice.server.api.routes import (
     pages,
     pieces,
     schemas,
+    sessions,
     stores,
     tags,
     uploads,
@@ -66,7 +67,7 @@ _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
 _ROUTES: Final = (
     intake, stores, uploads, arriving, assembly, drafts, pieces, json_views, comparing, tags, schemas, spaces, tokens,
-    webhooks, operations, pages,
+    webhooks, sessions, operations, pages,
 )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import asyncio
 import copy
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,7 @@ from protoslice.server.access.gate import Admission, Gate
 from protoslice.server.access.places import space_of
 from protoslice.server.access.records import Tokens
 from protoslice.server.access.rules import RULES
+from protoslice.server.access.service_key import ServiceKey
 from protoslice.server.access.tokens import Token
 from protoslice.server.api.problems import DRAINING, HttpProblem
 from protoslice.server.http.headers import Fields
@@ -102,7 +103,7 @@ class Services:
             opened = await Stores.open(metered, _store_options(settings), names=StoreNames())
             if self.gate.closed:
                 verifier = None if settings.issuers is None else await _verifier(settings.issuers, stack)
-                self.first_token = await self.gate.start(Tokens(metered), verifier)
+                self.first_token = await self.gate.start(Tokens(metered), verifier, ServiceKey(metered))
             await opened.room.share()
             spaces = Spaces(metered, opened)
             stack.push_async_callback(spaces.close)
@@ -187,17 +188,21 @@ class Services:
         if self.admission is not None:
             self.admission.allow_tags(tags)
 
-    def signed(self, method: str, url: str) -> str:
-        """`url`, which a client is told to go on with, signed for as long as an upload lasts.
+    async def signing(self) -> Callable[[str, str], str]:
+        """Signer of URLs by method, which a client is told to go on with, for as long as an upload lasts.
 
-        Unsigned where nobody is asked for a token, and for callers who came with a JWT.
+        URLs stay as they are where nobody is asked for a token. None outlives the token or JWT of the caller.
         """
         if self.admission is None:
-            return url
-        parts = urlsplit(url)
-        end = time.time() + self.settings.upload_lifetime_seconds
-        signed = self.admission.sign(method, parts.path + (f"?{parts.query}" if parts.query else ""), end)
-        return url if signed is None else f"{parts.scheme}://{parts.netloc}{signed}"
+            return lambda method, url: url
+        signer, end = await self.admission.signer(), time.time() + self.settings.upload_lifetime_seconds
+
+        def signed(method: str, url: str) -> str:
+            parts = urlsplit(url)
+            target, _ = signer.sign(method, parts.path + (f"?{parts.query}" if parts.query else ""), end)
+            return f"{parts.scheme}://{parts.netloc}{target}"
+
+        return signed
 
     def require(self, scope: AccessScope, space: str | None = None) -> None:
         """Raise `HttpProblem` unless the request may do what needs `scope`, in `space` or its own space."""

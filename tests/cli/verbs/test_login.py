@@ -16,6 +16,7 @@ from tests.support.process import service_process
 from typer.testing import Result
 
 from protoslice.cli.models import credentials
+from protoslice.cli.models.credentials import Kept
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,8 @@ def test_many_at_once_lose_no_token(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     origins = [f"https://host-{number}:443" for number in range(40)]
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda origin: credentials.keep_token(origin, f"token of {origin}"), origins))
-    assert [credentials.kept_token(origin) for origin in origins] == [f"token of {origin}" for origin in origins]
+        list(pool.map(lambda origin: credentials.keep(origin, Kept(f"token of {origin}")), origins))
+    assert [credentials.kept_for(origin) for origin in origins] == [Kept(f"token of {origin}") for origin in origins]
 
 
 def test_curl_brings_a_token_out_of_netrc(sites: list[Site], tmp_path: Path) -> None:
@@ -129,11 +130,11 @@ def test_a_kept_jwt_that_ended_is_named_as_the_reason(
     at_home: Callable[..., Result], sites: list[Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    credentials.keep_token(sites[0].url, _jwt('{"exp": 1000000000.5}'))
+    credentials.keep(sites[0].url, Kept(_jwt('{"exp": 1000000000.5}')))
     told = at_home("ls", "--url", sites[0].url, code=6).stderr
     assert "; the JWT that was sent ended at 2001-09-09T01:46:40" in told
     assert "; run protoslice login, or set PROTOSLICE_TOKEN" in told
-    credentials.keep_token(sites[0].url, _jwt('{"exp": 32503680000}'))
+    credentials.keep(sites[0].url, Kept(_jwt('{"exp": 32503680000}')))
     told = at_home("ls", "--url", sites[0].url, code=6).stderr
     assert "ended at" not in told
     assert "; run protoslice login" in told

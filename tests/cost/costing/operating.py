@@ -130,6 +130,36 @@ OPERATING: Final = (
         )
     ),
     Row(
+        route="GET /.well-known/oauth-protected-resource",
+        worst="where nobody signs in",
+        ask=get("/.well-known/oauth-protected-resource"),
+        status=404,
+    ),
+    Row(
+        route="GET /session",
+        worst="cookies of 16 kB",
+        ask=get("/session", cookie="protoslice-session=1;" * 780),
+        status=200,
+        budget=Budget(held=30_000),
+    ),
+    Row(
+        route="POST /session",
+        worst="a token of 15 kB of a service that asks for none",
+        ask=request("POST", "/session", b'{"token": "%b"}' % (b"a" * 15_000), content_type="application/json"),
+        status=(400, 403, 422, 501),
+    ),
+    Row(route="DELETE /session", worst="as it is", ask=request("DELETE", "/session"), status=204),
+    *(
+        Row(
+            route=f"GET {path}",
+            worst="a query of 30 kB",
+            ask=get(f"{path}?next=/" + "a" * 30_000),
+            status=(400, 404),
+            budget=Budget(held=20_000),
+        )
+        for path in ("/session/login", "/session/callback")
+    ),
+    Row(
         route="GET /docs",
         worst="as it is",  # the first time, it makes the document above
         ask=get("/docs"),

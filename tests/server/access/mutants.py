@@ -18,7 +18,7 @@ ACCESS: Final = "service/protoslice/server/access"
 TESTS: Final = "tests/server/access"
 ORDER: Final = (
     "test_decision.py", "test_tokens.py", "test_places.py", "test_signatures.py", "test_records.py",
-    "oidc/test_verification.py", "test_closed.py", "test_gate.py",
+    "oidc/test_verification.py", "oidc/test_statements.py", "test_sessions.py", "test_closed.py", "test_gate.py",
 )  # fmt: skip
 """Tests, the quick ones first."""
 _SECONDS: Final = 300
@@ -46,9 +46,19 @@ MUTANTS: Final = (
         "if not self.closed or rule.scope is None:",
         "if not self.closed or rule.scope in {None, Scope.READ}:",
     ),
-    Mutant(
-        "gate.py", "elif signature is not None and rule.opened_by_signatures(", "elif signature is not None and bool("
-    ),
+    Mutant("gate.py", 'if rule.opened_by_signatures(scope["method"]):', "if True:"),
+    Mutant("sessions.py", 'or not is_own_page(scope["method"], fields)', ""),
+    Mutant("sessions.py", "values[0] if len(values) == 1 else None", "values[0] if values else None"),
+    Mutant("sessions.py", "min(now + SESSION_SECONDS, signer.end)", "now + SESSION_SECONDS"),
+    Mutant("oidc/sign_in.py", "if not hmac.compare_digest(begun.state", "if False and hmac.compare_digest(begun.state"),
+    Mutant("oidc/sign_in.py", "if begun.end <= time.time():", "if False:"),
+    Mutant("oidc/sign_in.py", 'if said.get("iss", self.issuer.url) != self.issuer.url:', "if False:"),
+    Mutant("oidc/sign_in.py", "if not isinstance(nonce, str) or not", "if False and not"),
+    Mutant("oidc/sign_in.py", "if self.client not in (", "if False and self.client not in ("),
+    Mutant("oidc/sign_in.py", 'if claims.get("azp", self.client) != self.client:', "if False:"),
+    Mutant("oidc/verification.py", "or statement.end <= time.time()", ""),
+    Mutant("oidc/verification.py", "or await known.keys.find(statement.key_id) is None", ""),
+    Mutant("oidc/verification.py", "if id in statement.rules", ""),
     Mutant("gate.py", "EVERY_SPACE if rule.everywhere else space", "space"),
     Mutant("gate.py", "admission.require_sight()", "pass"),
     Mutant("gate.py", "tags_of(rule.tags, scope, fields, parameters)", "()"),
@@ -62,7 +72,7 @@ MUTANTS: Final = (
         "if self._proven:\n            return True",
     ),
     Mutant("credentials.py", "found.until > time.monotonic() and found.signed(signature)", "found.signed(signature)"),
-    Mutant("credentials.py", "or not signature.proves(self.signing_key)", ""),
+    Mutant("credentials.py", "or not signature.proves(self.signer.key)", ""),
     Mutant("credentials.py", "if found is None or found.until <= time.monotonic():", "if found is None:"),
     Mutant("credentials.py", "record.expires.timestamp() - time.time()", "KNOWN_SECONDS"),
     Mutant("credentials.py", "verified.expires - time.time()", "KNOWN_BY_JWT_SECONDS"),

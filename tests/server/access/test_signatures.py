@@ -16,7 +16,7 @@ from tests.support.stores import onnx
 
 from protoslice.server.access.credentials import KNOWN_SECONDS
 from protoslice.server.access.decision import Scope
-from protoslice.server.access.signatures import UrlSignature, sign, signed_alone
+from protoslice.server.access.signatures import Signer, UrlSignature, signed_alone
 from protoslice.server.app import Application
 
 DATA = onnx(300)
@@ -141,17 +141,17 @@ def test_a_proof_for_a_route_that_signatures_do_not_open_is_none() -> None:
         assert record is not None
         end = int(time.time()) + 60
         for method, path in (("DELETE", "/v1/tags/m"), ("GET", "/v1/tokens"), ("POST", "/v1/chunks/missing")):
-            target = sign(record.signing_key, id, method, f"/spaces/own{path}", end)
+            target = record.signer.sign(method, f"/spaces/own{path}", end)[0]
             assert (await it.get(target, method)).status == 401, path
-        assert (await it.get(sign(record.signing_key, id, "GET", f"/spaces/own{FILE}", end))).status == 200
-        assert (await it.get(sign(record.signing_key, id, "GET", f"/spaces/other{FILE}", end))).status == 404
+        assert (await it.get(record.signer.sign("GET", f"/spaces/own{FILE}", end)[0])).status == 200
+        assert (await it.get(record.signer.sign("GET", f"/spaces/other{FILE}", end)[0])).status == 404
 
     with_signed(work)
 
 
 def test_a_url_ends_by_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
     key, now = hashlib.sha256(b"key").digest(), 1_000_000
-    said = sign(key, "0123456789", "GET", "/x", now + 60)
+    said, _ = Signer("0123456789", key).sign("GET", "/x", now + 60)
     signature = UrlSignature("0123456789", now + 60, b"GET " + said.partition("&psl-sig")[0].encode(), said[-64:])
     assert "psl-signature" not in repr(signature)
     for clock, valid in ((now + 59.9, True), (now + 60, False)):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
-from protoslice.cli.models.credentials import kept_token
+from protoslice.cli.models.credentials import kept_for
 from protoslice.errors import InvalidInput
 
 _STORE = re.compile(r"(?P<service>https?://[^/?#]+(?:/[^?#]*?)?)/v1/stores/(?P<ref>[^/?#]+)/?", re.IGNORECASE)
@@ -110,9 +110,19 @@ def authorization(service: str) -> dict[str, str]:
     """
     # A name comes from anywhere, and must not carry the token to a service that somebody else keeps.
     value = _of_environment() if is_trusted(service) else ""
-    if not value and (token := kept_token(origin_of(service))):
+    if not value and (token := _kept_token(origin_of(service))):
         value = f"Bearer {token}"
     return header_of(value)
+
+
+def _kept_token(origin: str) -> str | None:
+    """The token that is kept for `origin`, renewed where its end is near; None without one."""
+    kept = kept_for(origin)
+    if kept is None or kept.renewal is None:
+        return None if kept is None else kept.token
+    from protoslice.cli.openid.renewal import ends_soon, renewed  # httpx, for those alone who need it
+
+    return renewed(origin) if ends_soon(kept) else kept.token
 
 
 def _of_environment() -> str:

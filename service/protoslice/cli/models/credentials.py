@@ -9,14 +9,47 @@ import stat
 from base64 import urlsafe_b64decode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from protoslice.errors import InvalidInput
 
 _MODE: Final = 0o600
+_LONGEST: Final = 16 << 10
+"""Characters of a refresh token."""
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """Way to another id token: the issuer, its client, and a refresh token."""
+
+    issuer: str
+    client_id: str
+    token: str
+
+    def __repr__(self) -> str:
+        """The issuer alone, as secrets do not belong in logs."""
+        return f"Renewal({self.issuer!r})"
+
+    def followed_by(self, token: object) -> Renewal:
+        """The next way, by the refresh token that came in place of this one; this one for anything else."""
+        sound = isinstance(token, str) and 0 < len(token) <= _LONGEST and token.isascii() and token.isprintable()
+        return replace(self, token=token) if isinstance(token, str) and sound else self
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A token of a service; with a `renewal` where an issuer gave it."""
+
+    token: str
+    renewal: Renewal | None = None
+
+    def __repr__(self) -> str:
+        """No secret."""
+        return f"Kept({self.renewal!r})"
 
 
 def credentials_file() -> Path:
@@ -25,7 +58,7 @@ def credentials_file() -> Path:
     return Path(home, "protoslice", "credentials.json")
 
 
-def kept_token(origin: str) -> str | None:
+def kept_for(origin: str) -> Kept | None:
     """The token that is kept for `origin`; None without one.
 
     `InvalidInput` for a file that others may read, or that holds something else.
@@ -33,15 +66,15 @@ def kept_token(origin: str) -> str | None:
     return _read(credentials_file()).get(origin)
 
 
-def keep_token(origin: str, token: str) -> None:
-    """Keep `token` for `origin`, in place of the one before."""
-    with _changing() as kept:
-        kept[origin] = token
+def keep(origin: str, kept: Kept) -> None:
+    """Keep a token for `origin`, in place of the one before."""
+    with changing() as all_kept:
+        all_kept[origin] = kept
 
 
 def forget_token(origin: str) -> bool:
     """Forget the token for `origin`; False when there was none."""
-    with _changing() as kept:
+    with changing() as kept:
         return kept.pop(origin, None) is not None
 
 
@@ -55,7 +88,7 @@ def end_of(token: str) -> datetime | None:
         return None
 
 
-def _read(path: Path) -> dict[str, str]:
+def _read(path: Path) -> dict[str, Kept]:
     try:
         with path.open(encoding="utf-8") as file:
             if os.fstat(file.fileno()).st_mode & _OTHERS:
@@ -65,13 +98,31 @@ def _read(path: Path) -> dict[str, str]:
         return {}
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{path} cannot be read as a file of tokens: {error}") from error
-    if not isinstance(kept, dict) or not all(isinstance(token, str) for token in kept.values()):
-        raise InvalidInput(f"{path} is no file of tokens; move it away, and log in again")
-    return kept
+    try:
+        return {origin: _kept(said) for origin, said in kept.items()}
+    except (AttributeError, TypeError, KeyError):
+        raise InvalidInput(f"{path} is no file of tokens; move it away, and log in again") from None
+
+
+def _kept(said: Any) -> Kept:
+    """A token as the file has it: a text, or an object where it can be renewed."""
+    if isinstance(said, str):
+        return Kept(said)
+    found = Kept(said["id_token"], Renewal(said["issuer"], said["client_id"], said["refresh_token"]))
+    if not all(isinstance(text, str) for text in said.values()):
+        raise TypeError
+    return found
+
+
+def _told(kept: Kept) -> object:
+    if kept.renewal is None:
+        return kept.token
+    told = asdict(kept.renewal)
+    return {"id_token": kept.token, "refresh_token": told.pop("token"), **told}
 
 
 @contextmanager
-def _changing() -> Iterator[dict[str, str]]:
+def changing() -> Iterator[dict[str, Kept]]:
     """The kept tokens, written back at the end; one process changes them at a time."""
     path = credentials_file()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -84,12 +135,12 @@ def _changing() -> Iterator[dict[str, str]]:
             _write(path, kept)
 
 
-def _write(path: Path, kept: Mapping[str, str]) -> None:
+def _write(path: Path, kept: Mapping[str, Kept]) -> None:
     """Put a whole file in the place of the one before: a reader, or a crash, meets either."""
     staged = path.with_suffix(".new")
     staged.unlink(missing_ok=True)
     with os.fdopen(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE), "w", encoding="utf-8") as file:
-        json.dump(kept, file, indent=2, sort_keys=True)
+        json.dump({origin: _told(each) for origin, each in kept.items()}, file, indent=2, sort_keys=True)
         file.flush()
         os.fsync(file.fileno())
     staged.replace(path)

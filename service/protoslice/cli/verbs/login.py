@@ -9,10 +9,11 @@ from typing import Annotated, Final
 import typer
 
 from protoslice.cli.models.addresses import header_of, origin_of, service_url
-from protoslice.cli.models.credentials import credentials_file, end_of, forget_token, keep_token
+from protoslice.cli.models.credentials import Kept, credentials_file, end_of, forget_token, keep
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.terminal.show import note, utc
-from protoslice.errors import InvalidInput, NotFound, StorageDenied, UnknownCaller
+from protoslice.errors import InvalidInput, NotFound, StorageDenied, UnknownCaller, Unsupported
+from protoslice.facts import SignInTerms
 
 _LONGEST: Final = 1 << 14
 """Characters of a token; JWTs of large companies have thousands."""
@@ -22,17 +23,63 @@ Of = Annotated[
 ]
 
 
-def login(url: Of = None) -> None:
-    """Keep the token of a service, for all verbs that ask it.
+def login(
+    url: Of = None,
+    device: Annotated[
+        bool | None,
+        typer.Option("--device/--token", help="Sign in at the issuer, or give a token.", show_default=False),
+    ] = None,
+) -> None:
+    """Sign in at the issuer of a service, or keep a token of it, for all verbs that ask it.
 
-    Asks for the token, or reads it from standard input; an argument would be seen by everybody on the machine.
+    On a terminal, signs in with a browser of any machine where the service names an issuer. Otherwise asks for a token,
+    or reads it from standard input; an argument would be seen by everybody on the machine.
 
-    Example: protoslice login https://models.example < token
+    Example: protoslice login https://models.example
     """
     service = service_url(url)
+    terms = _terms(service) if device or (device is None and sys.stdin.isatty()) else None
+    if device and terms is None:
+        raise Unsupported(f"{service} names no issuer to sign in at: give a token instead")
+    kept = Kept(_typed(service)) if terms is None else _signed_in(service, terms)
+    _try(service, kept.token)
+    keep(origin_of(service), kept)
+    end = end_of(kept.token)
+    until = "" if end is None else f", and ends at {utc(end)}"
+    until += "" if kept.renewal is None else "; it is renewed before"
+    note(f"the token for {origin_of(service)} is kept in {credentials_file()}{until}")
+
+
+def _typed(service: str) -> str:
     token = (getpass(f"Token for {service}: ") if sys.stdin.isatty() else sys.stdin.read(_LONGEST)).strip()
     if not token:
         raise InvalidInput("a token is wanted on standard input: protoslice login URL < token")
+    return token
+
+
+def _terms(service: str) -> SignInTerms | None:
+    """Way in which people sign in at a service, which needs no token."""
+    with client_of(service, header={}) as client:
+        found: SignInTerms | None = client.sign_in_terms()
+        return found
+
+
+def _signed_in(service: str, terms: SignInTerms) -> Kept:
+    """The id token of a person who signs in now."""
+    from protoslice.cli.openid.device import Prompt, sign_in
+
+    def show(prompt: Prompt) -> None:
+        note(f"{origin_of(service)} will get the name that {terms.issuer} gives you")
+        note(
+            f"visit {prompt.place} and enter the code {prompt.code}" + (f", or {prompt.whole}" if prompt.whole else "")
+        )
+
+    given = sign_in(terms, show)
+    return Kept(given.token, given.renewal)
+
+
+def _try(service: str, token: str) -> None:
+    """Raise `UnknownCaller` for a token that the service does not know."""
     with client_of(service, header=header_of(f"Bearer {token}")) as client:
         try:
             next(client.stores(), None)
@@ -40,10 +87,6 @@ def login(url: Of = None) -> None:
             raise
         except (StorageDenied, NotFound):
             pass  # the service knows whom the token names, who may do something else there
-    keep_token(origin_of(service), token)
-    end = end_of(token)
-    until = "" if end is None else f", and ends at {utc(end)}"
-    note(f"the token for {origin_of(service)} is kept in {credentials_file()}{until}")
 
 
 def logout(url: Of = None) -> None:

@@ -11,10 +11,12 @@ from protoslice.concurrency.lru import LruCache
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.server.access.decision import Decision, Need, Principal, Scope, decide
 from protoslice.server.access.records import TokenRecord, Tokens
-from protoslice.server.access.signatures import UrlSignature
-from protoslice.server.access.tokens import Token, parse_token
+from protoslice.server.access.service_key import ServiceKey
+from protoslice.server.access.signatures import Signer, UrlSignature, derived_key
+from protoslice.server.access.tokens import Token, is_token_id, parse_token
 
 if TYPE_CHECKING:  # cryptography is loaded where there are issuers
+    from protoslice.server.access.oidc.statements import Statement
     from protoslice.server.access.oidc.verification import Verifier
 
 KNOWN_SECONDS: Final = 5.0
@@ -35,13 +37,16 @@ _LONGEST: Final = 24 << 10
 class KnownCaller:
     """A principal, and what was decided about it, until `until` on the monotonic clock."""
 
-    __slots__ = ("_decided", "_proven", "_readable", "principal", "signing_key", "until")
+    __slots__ = ("_decided", "_proven", "_readable", "principal", "signer", "statement", "until")
 
-    def __init__(self, principal: Principal, until: float, signing_key: bytes | None = None) -> None:
+    def __init__(
+        self, principal: Principal, until: float, signer: Signer | None = None, statement: Statement | None = None
+    ) -> None:
         self.principal = principal
         self.until = until
-        self.signing_key = signing_key
-        """Key of the URLs that the caller signs; None for one without a token of this service."""
+        self.signer = signer
+        """Signer of the caller's URLs; None for one who came with a JWT, and has a statement about it."""
+        self.statement = statement
         self._decided: dict[tuple[str, Need], Decision] = {}
         self._readable: dict[str, bool] = {}
         self._proven: set[UrlSignature] = set()
@@ -56,10 +61,10 @@ class KnownCaller:
         return found
 
     def signed(self, signature: UrlSignature) -> bool:
-        """True when the caller's token made a signature whose end is ahead; proved once."""
+        """True when the caller made a signature whose end is ahead; proved once."""
         if signature in self._proven:
             return signature.is_valid
-        if self.signing_key is None or not signature.proves(self.signing_key):
+        if self.signer is None or not signature.proves(self.signer.key):
             return False
         if len(self._proven) >= _PROVEN:
             self._proven.clear()
@@ -81,9 +86,10 @@ class KnownCaller:
 class Callers:
     """Callers by the credentials that they send."""
 
-    def __init__(self, tokens: Tokens, verifier: Verifier | None = None) -> None:
+    def __init__(self, tokens: Tokens, verifier: Verifier | None = None, key: ServiceKey | None = None) -> None:
         self._tokens = tokens
         self._verifier = verifier
+        self._key = key
         self._known: LruCache[str, tuple[str, KnownCaller]] = LruCache(most=_CALLERS, room=_ROOM)
         self._signers: LruCache[str, KnownCaller] = LruCache(most=_CALLERS, room=_ROOM)
         self._asking: SingleFlight[Token, KnownCaller | None] = SingleFlight()
@@ -97,8 +103,8 @@ class Callers:
         return kept[1] if kept[1].until > time.monotonic() else None
 
     def known_signer(self, signature: UrlSignature) -> KnownCaller | None:
-        """The caller whose token signed a request, if it was looked up some seconds ago; None for any other."""
-        found = self._signers.get(signature.token)
+        """The caller who signed a request, if it was looked up some seconds ago; None for any other."""
+        found = self._signers.get(signature.signer)
         return found if found is not None and found.until > time.monotonic() and found.signed(signature) else None
 
     async def find(self, authorization: str) -> KnownCaller | None:
@@ -116,14 +122,21 @@ class Callers:
         return found
 
     async def find_signer(self, signature: UrlSignature) -> KnownCaller | None:
-        """The caller whose token signed a request; None when the signature is not valid."""
-        id = signature.token
+        """The caller who signed a request; None when the signature is not valid."""
+        id = signature.signer
         found = self._signers.get(id)
         if found is None or found.until <= time.monotonic():
             found = await self._asking_signers.get(id, lambda: self._ask_signer(id))
             if found is not None:
-                self._signers.put(id, found, 1000)
+                self._signers.put(id, found, len(id) + 1000)
         return found if found is not None and found.signed(signature) else None
+
+    async def signer_of(self, caller: KnownCaller) -> Signer | None:
+        """Signer of a caller's URLs; None for one of whom nothing is known that could prove a signature."""
+        if caller.signer is not None or caller.statement is None or self._key is None:
+            return caller.signer
+        key = await self._key.get()
+        return _stating(caller.statement.sealed(key), key, caller.statement.end)
 
     async def _ask(self, token: Token) -> KnownCaller | None:
         asked = time.monotonic()  # before the read: what was revoked during it counts as valid for no longer
@@ -132,8 +145,24 @@ class Callers:
 
     async def _ask_signer(self, id: str) -> KnownCaller | None:
         asked = time.monotonic()
+        if not is_token_id(id):
+            return await self._restate(id, asked)
         record = await self._tokens.get(id)
         return None if record is None else _known_by(record, asked)
+
+    async def _restate(self, text: str, asked: float) -> KnownCaller | None:
+        """The caller of a sealed statement; None for any other text, and once the JWT would not be taken."""
+        if self._verifier is None or self._key is None:
+            return None
+        from protoslice.server.access.oidc.statements import read_statement
+
+        key = await self._key.get()
+        statement = read_statement(key, text)
+        principal = None if statement is None else await self._verifier.restate(statement)
+        if statement is None or principal is None:
+            return None
+        left = min(KNOWN_SECONDS, statement.end - time.time())
+        return KnownCaller(principal, asked + left, _stating(text, key, statement.end))
 
     async def _verify(self, text: str) -> KnownCaller | None:
         if self._verifier is None or not text:
@@ -142,12 +171,17 @@ class Callers:
         if verified is None:
             return None
         left = min(KNOWN_BY_JWT_SECONDS, verified.expires - time.time())
-        return KnownCaller(verified.principal, time.monotonic() + left)
+        return KnownCaller(verified.principal, time.monotonic() + left, statement=verified.statement())
 
 
 def _known_by(record: TokenRecord, asked: float) -> KnownCaller:
     left = KNOWN_SECONDS if record.expires is None else record.expires.timestamp() - time.time()
-    return KnownCaller(record.principal, asked + min(KNOWN_SECONDS, left), record.signing_key)
+    return KnownCaller(record.principal, asked + min(KNOWN_SECONDS, left), record.signer)
+
+
+def _stating(statement: str, key: bytes, end: float) -> Signer:
+    """Signer of the caller of a sealed statement, whose key the statement and the key of the service give."""
+    return Signer(statement, derived_key(key, statement), end)
 
 
 def secret_in(authorization: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.types import Scope as AsgiScope
@@ -12,7 +12,9 @@ from protoslice.server.access.credentials import Callers, KnownCaller
 from protoslice.server.access.decision import EVERY_SPACE, Decision, Need, Principal, Scope
 from protoslice.server.access.records import Tokens
 from protoslice.server.access.rules import Rule, TagPlace
-from protoslice.server.access.signatures import UrlSignature, sign, take_signature
+from protoslice.server.access.service_key import ServiceKey
+from protoslice.server.access.sessions import session_of
+from protoslice.server.access.signatures import Signer, UrlSignature, take_signature
 from protoslice.server.access.tags import tags_of
 from protoslice.server.access.tokens import Token
 from protoslice.server.api.problems import FORBIDDEN, UNAUTHORIZED, HttpProblem
@@ -20,23 +22,25 @@ from protoslice.server.http.headers import Fields
 from protoslice.server.middleware.context import context_of
 
 if TYPE_CHECKING:  # cryptography is loaded where there are issuers
+    from protoslice.server.access.oidc.sign_in import SignIn
     from protoslice.server.access.oidc.verification import Verifier
 
 _BASIC: Final = 'Basic realm="protoslice", charset="UTF-8"'
 _READ: Final = Need(Scope.READ)
 _WRONG_TOKEN: Final = "the token is not valid: unknown, expired or revoked"
 _WRONG_SIGNATURE: Final = (
-    "the signature of the URL is not valid: altered, of another method, expired, or its token was revoked"
+    "the signature of the URL is not valid: altered, of another method, expired, or its signer may not enter any more"
 )
 
 
 class Admission:
     """Permission of one request: its caller, and the space it is in."""
 
-    __slots__ = ("_caller", "_scope", "_space", "tags", "tags_due")
+    __slots__ = ("_caller", "_callers", "_scope", "_space", "tags", "tags_due")
 
-    def __init__(self, caller: KnownCaller, space: str, rule: Rule) -> None:
+    def __init__(self, caller: KnownCaller, space: str, rule: Rule, callers: Callers) -> None:
         self._caller = caller
+        self._callers = callers
         self._space = space
         self._scope = rule.scope
         self.tags: list[str] = []
@@ -54,14 +58,12 @@ class Admission:
         """Key that the caller counts under."""
         return f"principal {self.principal.id}"
 
-    def sign(self, method: str, target: str, expires: float) -> str | None:
-        """`target`, a path with its query, signed by the caller's token until `expires`.
-
-        `expires` is in seconds since the epoch. None for a caller who came with a JWT:
-        nothing is kept of it that could prove a signature.
-        """
-        key = self._caller.signing_key
-        return None if key is None else sign(key, self.principal.id, method, target, int(expires))
+    async def signer(self) -> Signer:
+        """Signer of the caller's URLs, which end with the token or JWT that it came with."""
+        found = await self._callers.signer_of(self._caller)
+        if found is None:
+            raise RuntimeError("every caller has a token or a JWT")
+        return found
 
     def allow_tags(self, tags: Sequence[str]) -> None:
         """Raise `HttpProblem` unless the caller may set these tags, which its body names."""
@@ -91,13 +93,19 @@ class Gate:
         self.closed = closed
         self._tokens: Tokens | None = None
         self._callers: Callers | None = None
+        self._verifier: Verifier | None = None
+        self.key: ServiceKey | None = None
+        """Key of the service, from the start on."""
 
-    async def start(self, tokens: Tokens, verifier: Verifier | None = None) -> Token | None:
+    async def start(
+        self, tokens: Tokens, verifier: Verifier | None = None, key: ServiceKey | None = None
+    ) -> Token | None:
         """Know callers by `tokens` and JWTs from now on; the first token of a new storage, else None.
 
         `InvalidInput` where the storage cannot keep any.
         """
-        self._tokens, self._callers = tokens, Callers(tokens, verifier)
+        self._tokens, self._callers = tokens, Callers(tokens, verifier, key)
+        self._verifier, self.key = verifier, key
         try:
             await tokens.enter_all()
             return await tokens.first()
@@ -105,6 +113,34 @@ class Gate:
             raise InvalidInput(
                 "this storage takes no tokens, without which nobody could enter: start with PROTOSLICE_AUTH=open"
             ) from None
+
+    async def enter(
+        self, secret: str, check: Callable[[Mapping[str, Any]], None] | None = None
+    ) -> tuple[Principal, Signer]:
+        """The caller that a token or a JWT names, and its signer; `HttpProblem` when it is not valid.
+
+        With `check`, only a JWT is valid, whose verified claims are shown to it.
+        """
+        if check is not None:
+            verified = None if self._verifier is None else await self._verifier.find(secret)
+            if verified is not None:
+                check(verified.claims)
+            secret = "" if verified is None else secret
+        found = None if self._callers is None else await self._callers.find(f"Bearer {secret}")
+        if found is None or self._callers is None:
+            raise HttpProblem(UNAUTHORIZED, _WRONG_TOKEN, headers={"www-authenticate": 'Bearer realm="protoslice"'})
+        return found.principal, await Admission(found, EVERY_SPACE, Rule(None), self._callers).signer()
+
+    async def visitor(self, scope: AsgiScope, fields: Fields) -> Principal | None:
+        """The caller of the session that a request is part of; None without one, or once it has ended."""
+        session = session_of(scope, fields)
+        found = None if session is None or self._callers is None else await self._callers.find_signer(session)
+        return None if found is None else found.principal
+
+    @property
+    def sign_in(self) -> SignIn | None:
+        """Way in which people sign in at an issuer; None where there is none."""
+        return None if self._verifier is None else self._verifier.sign_in
 
     @property
     def tokens(self) -> Tokens:
@@ -134,12 +170,18 @@ class Gate:
         if self._callers is not None:
             if authorization is not None:
                 caller = await self._callers.find(authorization)
-            elif signature is not None and rule.opened_by_signatures(scope["method"]):
-                caller = await self._callers.find_signer(signature)
-        if caller is None:
+            elif signature is not None:
+                if rule.opened_by_signatures(scope["method"]):
+                    caller = await self._callers.find_signer(signature)
+            elif (session := session_of(scope, fields)) is not None:
+                caller = await self._callers.find_signer(session)
+        if caller is None or self._callers is None:
             wrong = _WRONG_TOKEN if authorization is not None else _WRONG_SIGNATURE if signature is not None else None
-            raise _unnamed(scope["path"], wrong)
-        admission, context = Admission(caller, EVERY_SPACE if rule.everywhere else space, rule), context_of(scope)
+            raise _unnamed(scope["path"], fields, wrong)
+        admission, context = (
+            Admission(caller, EVERY_SPACE if rule.everywhere else space, rule, self._callers),
+            context_of(scope),
+        )
         principal = admission.principal
         # Told before the decision: the line of a refusal says who was refused.
         context.principal, context.principal_id, context.tags = principal.name, principal.id, admission.tags
@@ -154,7 +196,7 @@ def _hidden(space: str) -> NotFound:
     return NotFound("there is nothing here for this token" if space == EVERY_SPACE else f"there is no space {space!r}")
 
 
-def _unnamed(path: str, wrong: str | None) -> HttpProblem:
+def _unnamed(path: str, fields: Fields, wrong: str | None) -> HttpProblem:
     """Problem of a caller without a valid token, with challenges that clients of `path` understand.
 
     `wrong` says what is the matter with the credential; None without one.
@@ -163,4 +205,6 @@ def _unnamed(path: str, wrong: str | None) -> HttpProblem:
     bearer = 'Bearer realm="protoslice"' + (', error="invalid_token"' if wrong else "")
     # Clients of OCI registries take Bearer for the URL of a service that gives out tokens.
     challenge = _BASIC if "/v2/" in path else f"{bearer}, {_BASIC}"
+    if fields.get(b"sec-fetch-dest") == "empty":  # a script: upon Basic, browsers ask for a password by themselves
+        challenge = bearer
     return HttpProblem(UNAUTHORIZED, said, headers={"www-authenticate": challenge})

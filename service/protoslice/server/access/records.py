@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,7 +14,7 @@ from typing import Any, Final
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import Conflict, InvalidInput, NotFound
 from protoslice.server.access.decision import EVERY_SPACE, Grant, Principal, Scope
-from protoslice.server.access.signatures import signing_key
+from protoslice.server.access.signatures import Signer, derived_key
 from protoslice.server.access.tokens import Token, is_token_id, new_token
 from protoslice.storage import ObjectKey, Storage, quote
 from protoslice.stores import ResultPage
@@ -63,9 +64,10 @@ class TokenRecord:
         return Principal(self.id, self.name, (self.grant,))
 
     @property
-    def signing_key(self) -> bytes:
-        """Key of the URLs that the token signs."""
-        return signing_key(self.hash)
+    def signer(self) -> Signer:
+        """The token as a signer of URLs, whose key the hash of the token gives."""
+        end = math.inf if self.expires is None else self.expires.timestamp()
+        return Signer(self.id, derived_key(bytes.fromhex(self.hash)), end)
 
     @property
     def expired(self) -> bool:

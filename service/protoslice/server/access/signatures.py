@@ -1,8 +1,9 @@
-"""Signed URLs: permissions of a token for one method, path and query, until an end."""
+"""Signed URLs: permissions of a caller for one method, path and query, until an end."""
 
 from __future__ import annotations
 
 import hmac
+import math
 import re
 import time
 from hashlib import sha256
@@ -10,28 +11,28 @@ from typing import Final, NamedTuple
 
 from starlette.types import Scope
 
-_SIGNED: Final = re.compile(
-    rb"(?:(.*)&)?psl-expires=([0-9]{1,12})&psl-token=([0-9A-Za-z]{10})&psl-signature=([0-9a-f]{64})", re.DOTALL
+_PARAMETERS: Final = (
+    rb"psl-expires=([0-9]{1,12})&psl-token=([0-9A-Za-z]{10}|[0-9A-Za-z_-]{40,1600})&psl-signature=([0-9a-f]{64})"
 )
+_SIGNED: Final = re.compile(rb"(?:(.*)&)?" + _PARAMETERS, re.DOTALL)
 """Query of a signed URL; the signature stands last, and covers every byte before it as it was sent."""
-_ALONE: Final = re.compile(
-    rb"(/[^?#]*)\?psl-expires=([0-9]{1,12})&psl-token=([0-9A-Za-z]{10})&psl-signature=([0-9a-f]{64})"
-)
+_ALONE: Final = re.compile(rb"(/[^?#]*)\?" + _PARAMETERS)
 """Target whose query is a signature alone."""
 _PROOF: Final = 64 + len("&psl-signature=")
 
 
 class UrlSignature(NamedTuple):
-    """Signature of a request: the token that gave it, its end, what it covers, and the proof."""
+    """Signature of a request: its signer, its end, what it covers, and the proof."""
 
-    token: str
+    signer: str
+    """Id of a token, or the sealed statement about a JWT."""
     expires: int
     signed: bytes
     proof: str
 
     def __repr__(self) -> str:
-        """The token's id alone, as proofs do not belong in logs."""
-        return f"UrlSignature({self.token!r})"
+        """The beginning of its signer alone, as proofs do not belong in logs."""
+        return f"UrlSignature({self.signer[:10]!r})"
 
     def proves(self, key: bytes) -> bool:
         """True when `key` made the proof and its end is ahead; takes equally long for every wrong proof."""
@@ -43,15 +44,34 @@ class UrlSignature(NamedTuple):
         return time.time() < self.expires
 
 
-def signing_key(kept: str) -> bytes:
-    """Key of a token's signatures, from the hash in its record: it ends with the token, and needs no room."""
-    return hmac.digest(bytes.fromhex(kept), b"protoslice signed URLs", sha256)
+class Signer(NamedTuple):
+    """Caller who signs: its name in signatures, its key, and the end that no signature of it outlives."""
+
+    id: str
+    key: bytes
+    end: float = math.inf
+
+    def __repr__(self) -> str:
+        """The beginning of its id alone, as keys do not belong in logs."""
+        return f"Signer({self.id[:10]!r})"
+
+    def sign(self, method: str, target: str, expires: float) -> tuple[str, int]:
+        """`target`, a path with its query as clients will send them, signed for `method`, and its end.
+
+        The end is `expires`, in seconds since the epoch, or that of the signer.
+        """
+        end = int(min(expires, self.end))
+        said = f"{target}{'&' if '?' in target else '?'}psl-expires={end}&psl-token={self.id}"
+        return f"{said}&psl-signature={self.prove(f'{method} {said}')}", end
+
+    def prove(self, said: str) -> str:
+        """Proof that this signer said so."""
+        return _proof(self.key, said.encode())
 
 
-def sign(key: bytes, token: str, method: str, target: str, expires: int) -> str:
-    """`target`, a path with its query as clients will send them, signed for `method` until `expires`."""
-    said = f"{target}{'&' if '?' in target else '?'}psl-expires={expires}&psl-token={token}"
-    return f"{said}&psl-signature={_proof(key, f'{method} {said}'.encode())}"
+def derived_key(key: bytes, signer: str = "") -> bytes:
+    """Key of signatures, made of a longer-lived one: it ends with that one, and needs no room."""
+    return hmac.digest(key, b"protoslice signed URLs" + signer.encode(), sha256)
 
 
 def signed_alone(target: bytes) -> tuple[bytes, UrlSignature] | None:

@@ -19,6 +19,7 @@ Trusts: TypeAlias = Callable[[Address], bool]
 
 _HOPS: Final = 32
 _FOR: Final = re.compile(r'(?:^|;)[ \t]*for=(?:"([^",;\\]*)"|([^",;\\ \t]*))[ \t]*(?:;|$)', re.IGNORECASE)
+_PROTO: Final = re.compile(r'(?:^|;)[ \t]*proto="?(https?)"?[ \t]*(?:;|$)', re.IGNORECASE)
 _NODE: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9.]+))(?::[0-9]{1,5})?|([0-9A-Fa-f:.]+)")
 
 
@@ -34,6 +35,18 @@ def client_of(headers: Headers, trusts: Trusts) -> Address | None:
         if lines:
             said.add(_nearest(nodes_in(",".join(lines)), trusts))
     return said.pop() if len(said) == 1 else None
+
+
+def scheme_of(headers: Headers) -> str | None:
+    """Scheme by which the nearest proxy was asked, `http` or `https`; None unless it says one."""
+    said = set()
+    for name, value in headers:
+        if name == b"x-forwarded-proto":
+            said.add(next(_from_the_right(value.decode("latin-1"))).strip().lower())
+        elif name == b"forwarded":
+            match = _PROTO.search(next(_from_the_right(value.decode("latin-1"))))
+            said.update([match[1].lower()] if match else [])
+    return said.pop() if len(said) == 1 and said <= {"http", "https"} else None
 
 
 def parse_address(text: str) -> Address | None:

@@ -65,6 +65,14 @@ class OriginPolicy:
         return name in self._names or name == _LOCAL or name.endswith(f".{_LOCAL}") or _is_address(name)
 
 
+def is_own_page(method: str, fields: Fields) -> bool:
+    """True for a request that a page of this very host made, or a person; a change needs proof of that."""
+    site, origin = fields.get(b"sec-fetch-site"), fields.get(b"origin")
+    if site is not None:
+        return site in _OWN
+    return method in _SAFE if origin is None else _is_same(origin, fields)
+
+
 def _fault_of(host: str) -> HttpProblem:
     """The problem with a Host that is none of ours."""
     if _HOST.fullmatch(host):

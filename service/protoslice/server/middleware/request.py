@@ -15,6 +15,7 @@ from protoslice.server.http.failures import send_failure
 from protoslice.server.http.headers import Headers
 from protoslice.server.middleware.clients import Clients
 from protoslice.server.middleware.context import KEY, TRACE, RequestContext, given_id
+from protoslice.server.middleware.forwarded import scheme_of
 from protoslice.server.observability.metrics import Metrics
 from protoslice.server.observability.recorder import Recorder
 
@@ -56,6 +57,9 @@ class RequestMiddleware:
     def _tell_client(self, scope: Scope, context: RequestContext) -> None:
         context.client = scope["client"][0] if scope.get("client") else None
         if self._clients is not None:
+            scheme = scheme_of(scope["headers"]) if self._clients.is_proxy(context.client) else None
+            if scheme is not None:  # URLs in answers, and cookies, are for the address that the proxy was asked by
+                scope["scheme"] = scheme
             context.client = self._clients.address(context.client, scope["headers"])
             context.key = self._clients.key(scope, context.client)
 

@@ -114,6 +114,11 @@ READING: Final = _plain("""
     GET /livez
     GET /readyz
     GET /openapi.json
+    GET /.well-known/oauth-protected-resource
+    GET /session
+    DELETE /session
+    GET /session/login
+    GET /session/callback?state=x
     GET /operations
     GET /problems/not-found
     GET /m/{word}
@@ -222,6 +227,7 @@ READING: Final = _plain("""
 """)  # fmt: skip
 
 WRITING: Final = [
+    _json("POST", "/session", token="psl_nobody"),
     *_plain("""
         PUT /v1/spaces/other
         PUT /v1/spaces/fresh

@@ -7,6 +7,7 @@ import json
 import ssl
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
+from urllib.parse import urlencode, urlsplit
 
 import httpcore
 
@@ -31,9 +32,23 @@ class Documents:
 
     async def get(self, url: str) -> Mapping[str, Any]:
         """The JSON object at `url`; `StorageUnavailable` or `StorageDenied` without one."""
+        return await self._ask("GET", url)
+
+    async def post(self, url: str, form: Mapping[str, str]) -> Mapping[str, Any]:
+        """The JSON object that `url` answers a form with; see `get`."""
+        return await self._ask("POST", url, urlencode(form).encode())
+
+    async def configuration(self, issuer: str) -> Mapping[str, Any]:
+        """The configuration that `issuer` publishes; `StorageDenied` for that of another issuer."""
+        said = await self.get(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
+        if said.get("issuer") != issuer:
+            raise StorageDenied("the configuration that it publishes is that of another issuer")
+        return said
+
+    async def _ask(self, method: str, url: str, form: bytes | None = None) -> Mapping[str, Any]:
         try:
             async with asyncio.timeout(_SECONDS):
-                return parse_object(await self._body(url))
+                return parse_object(await self._body(method, url, form))
         except _FAILURES as error:
             raise StorageUnavailable(f"{url} gave no document ({type(error).__name__})") from None
 
@@ -41,9 +56,11 @@ class Documents:
         """Close the connections."""
         await self._pool.aclose()
 
-    async def _body(self, url: str) -> bytes:
+    async def _body(self, method: str, url: str, form: bytes | None) -> bytes:
         headers = [("Accept", "application/json"), ("Accept-Encoding", "identity")]
-        async with self._pool.stream("GET", url, headers=headers, extensions=_TIMEOUTS) as answer:
+        if form is not None:
+            headers.append(("Content-Type", "application/x-www-form-urlencoded"))
+        async with self._pool.stream(method, url, headers=headers, content=form, extensions=_TIMEOUTS) as answer:
             if answer.status != 200:
                 # Redirects are answers like any other: a document has one address, which the operator can write down.
                 raise StorageUnavailable(f"{url} answered {answer.status}")
@@ -53,6 +70,14 @@ class Documents:
                 if len(body) > _LARGEST:
                     raise StorageDenied(f"{url} is longer than {_LARGEST} bytes")
         return bytes(body)
+
+
+def endpoint(configuration: Mapping[str, Any], name: str) -> str:
+    """Address in the configuration of an issuer, as safe as the issuer's; `StorageDenied` without one."""
+    place, issuer = configuration.get(name), str(configuration.get("issuer"))
+    if not isinstance(place, str) or (urlsplit(issuer).scheme == "https" and not place.startswith("https:")):
+        raise StorageDenied(f"the configuration that it publishes has no safe `{name}`")
+    return place
 
 
 def parse_object(text: bytes) -> Mapping[str, Any]:

@@ -10,15 +10,14 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
-from urllib.parse import urlsplit
 from warnings import catch_warnings, simplefilter
 
 from joserfc.errors import JoseError, SecurityWarning
 from joserfc.jwk import ECKey, JWKRegistry, Key, OKPKey, RSAKey
 
 from protoslice.concurrency.singleflight import SingleFlight
-from protoslice.errors import InvalidInput, ProtosliceError, StorageDenied, StorageUnavailable
-from protoslice.server.access.oidc.documents import Documents, parse_object
+from protoslice.errors import InvalidInput, ProtosliceError, StorageUnavailable
+from protoslice.server.access.oidc.documents import Documents, endpoint, parse_object
 from protoslice.server.access.oidc.trust import Issuer
 
 REFRESH_SECONDS: Final = 900.0
@@ -39,7 +38,7 @@ class IssuerKeys:
     def __init__(self, issuer: Issuer) -> None:
         self._issuer = issuer
         tls = None if issuer.ca_file is None else _trusting(issuer)
-        self._documents = Documents(issuer.networks, tls)
+        self.documents = Documents(issuer.networks, tls)
         self._keys: Mapping[str | None, Key] = {}
         self._tried = -math.inf
         self._fetching: SingleFlight[None, None] = SingleFlight()
@@ -62,7 +61,7 @@ class IssuerKeys:
     async def close(self) -> None:
         """Close the connections."""
         await self._fetching.idle()
-        await self._documents.close()
+        await self.documents.close()
 
     def _known(self, id: str | None) -> Key | None:
         if id is None:
@@ -86,13 +85,8 @@ class IssuerKeys:
         issuer = self._issuer
         if issuer.keys_file is not None:
             return parse_object(await asyncio.to_thread(issuer.keys_file.read_bytes))
-        said = await self._documents.get(f"{issuer.url.rstrip('/')}/.well-known/openid-configuration")
-        if said.get("issuer") != issuer.url:
-            raise StorageDenied("the configuration that it publishes is that of another issuer")
-        place = said.get("jwks_uri")
-        if not isinstance(place, str) or (urlsplit(issuer.url).scheme == "https" and not place.startswith("https:")):
-            raise StorageDenied("the configuration that it publishes has no safe `jwks_uri`")
-        return await self._documents.get(place)
+        said = await self.documents.configuration(issuer.url)
+        return await self.documents.get(endpoint(said, "jwks_uri"))
 
 
 def public_keys(document: Mapping[str, Any]) -> Mapping[str | None, Key]:

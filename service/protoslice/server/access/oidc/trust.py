@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -24,7 +26,11 @@ ALGORITHMS: Final = (
 _LARGEST: Final = 1 << 20
 _MOST: Final = 1000
 _TOP: Final = frozenset({"issuer"})
-_ISSUER: Final = frozenset({"url", "audience", "algorithms", "networks", "keys_file", "ca_file", "name", "allow"})
+_ISSUER: Final = frozenset(
+    {"url", "audience", "algorithms", "networks", "keys_file", "ca_file", "name", "allow"}
+    | {"login_client", "login_scopes"}
+)
+_SCOPES: Final = ("openid", "profile", "email", "offline_access")
 _RULE: Final = frozenset({"claims", "space", "scopes", "tags"})
 
 
@@ -34,6 +40,12 @@ class ClaimRule:
 
     claims: Mapping[str, tuple[str, ...]]
     grant: Grant
+
+    @property
+    def id(self) -> str:
+        """Fingerprint of the rule: another one has another id."""
+        grant = self.grant
+        return _fingerprint([sorted(self.claims.items()), grant.space, sorted(grant.scopes), grant.tags])
 
     def told(self) -> str:
         """The rule as a line for people."""
@@ -64,15 +76,24 @@ class Issuer:
     name: str
     """Claim that names the caller in the log; a pointer as in rules."""
     rules: tuple[ClaimRule, ...]
+    login_client: str | None = None
+    """Public client by which people sign in; None where they do not."""
+    login_scopes: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """Fingerprint of the terms on which its JWTs are taken, without the rules."""
+        return _fingerprint([self.url, self.audience, self.algorithms, str(self.keys_file)])
 
     def told(self) -> list[str]:
         """The issuer and its rules, as a line each for people."""
         takes = f"JWTs for {' or '.join(self.audience)} by {' or '.join(self.algorithms)}"
-        return [f"{self.url}: {takes}", *(f"  {rule.told()}" for rule in self.rules)]
+        login = [f"  people sign in as the client {self.login_client}"] if self.login_client else []
+        return [f"{self.url}: {takes}", *login, *(f"  {rule.told()}" for rule in self.rules)]
 
-    def grants(self, claims: Claims) -> tuple[Grant, ...]:
-        """Grants of all rules that match."""
-        return tuple(rule.grant for rule in self.rules if rule.mismatch(claims) is None)
+    def matching(self, claims: Claims) -> tuple[ClaimRule, ...]:
+        """Rules that match."""
+        return tuple(rule for rule in self.rules if rule.mismatch(claims) is None)
 
 
 def read_trust(path: Path) -> tuple[Issuer, ...]:
@@ -98,6 +119,8 @@ def parse_trust(data: Mapping[str, Any]) -> tuple[Issuer, ...]:
     twice = {one.url for one in issuers if sum(other.url == one.url for other in issuers) > 1}
     if twice:
         raise InvalidInput(f"issuer {min(twice)} stands twice: its rules belong in one entry")
+    if len([one for one in issuers if one.login_client]) > 1:
+        raise InvalidInput("login_client: people sign in at one issuer, and two entries have it")
     return issuers
 
 
@@ -112,15 +135,21 @@ def _issuer(data: Mapping[str, Any], where: str) -> Issuer:
         raise InvalidInput(f"{where}.algorithms: {unknown[0]!r} is not one of {', '.join(ALGORITHMS)}")
     networks = _texts(data.get("networks", []), f"{where}.networks", least=0)
     Networks(*networks)
+    audience = _texts(data.get("audience"), f"{where}.audience")
+    client = _optional(data.get("login_client"), f"{where}.login_client", str)
+    if client is not None and client not in audience:
+        raise InvalidInput(f"{where}.login_client: JWTs of people have it as audience: add {client!r} to `audience`")
     return Issuer(
         url=url,
-        audience=_texts(data.get("audience"), f"{where}.audience"),
+        audience=audience,
         algorithms=algorithms,
         networks=networks,
         keys_file=_optional(data.get("keys_file"), f"{where}.keys_file", Path),
         ca_file=_optional(data.get("ca_file"), f"{where}.ca_file", Path),
         name=_text(data.get("name", "sub"), f"{where}.name"),
         rules=_each(data.get("allow"), f"{where}.allow", _rule),
+        login_client=client,
+        login_scopes=_texts(data.get("login_scopes", list(_SCOPES)), f"{where}.login_scopes"),
     )
 
 
@@ -138,6 +167,10 @@ def _rule(data: Mapping[str, Any], where: str) -> ClaimRule:
         raise InvalidInput(f"{where}.scopes: {unknown[0]!r} is not one of {', '.join(Scope)}")
     tags = _texts(data.get("tags", []), f"{where}.tags", least=0)
     return ClaimRule(matched, Grant(space, frozenset(map(Scope, scopes)), tags))
+
+
+def _fingerprint(terms: object) -> str:
+    return sha256(json.dumps(terms).encode()).hexdigest()[:16]
 
 
 def _each(value: object, where: str, parse: Callable[[Mapping[str, Any], str], T]) -> tuple[T, ...]:

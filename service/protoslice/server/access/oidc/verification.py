@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.util import urlsafe_b64decode
 
 from protoslice.errors import StorageDenied
-from protoslice.server.access.decision import Principal
+from protoslice.server.access.decision import Grant, Principal
 from protoslice.server.access.oidc.claims import Claims, texts_at
 from protoslice.server.access.oidc.documents import parse_object
 from protoslice.server.access.oidc.keys import IssuerKeys
+from protoslice.server.access.oidc.sign_in import SignIn
+from protoslice.server.access.oidc.statements import Statement
 from protoslice.server.access.oidc.trust import Issuer
 
 LONGEST: Final = 16 << 10
@@ -37,29 +39,49 @@ class VerifiedToken:
     """A JWT that is valid until `expires`, in seconds since the epoch."""
 
     issuer: Issuer
+    key_id: str | None
     claims: Claims
     principal: Principal
     expires: float
+
+    def statement(self) -> Statement:
+        """Statement by which the caller is known again, as long as the JWT would be."""
+        rules = tuple(rule.id for rule in self.issuer.matching(self.claims))
+        caller = self.principal
+        return Statement(self.issuer.id, self.key_id, caller.id, caller.name, rules, self.expires)
+
+
+class _Trusted(NamedTuple):
+    """An issuer, its keys, and the grants of its rules by their fingerprints."""
+
+    issuer: Issuer
+    keys: IssuerKeys
+    grants: Mapping[str, Grant]
 
 
 class Verifier:
     """JWTs of trusted issuers."""
 
     def __init__(self, issuers: Sequence[Issuer]) -> None:
-        self._issuers = {issuer.url: (issuer, IssuerKeys(issuer)) for issuer in issuers}
+        trusted = [_Trusted(each, IssuerKeys(each), {rule.id: rule.grant for rule in each.rules}) for each in issuers]
+        self._issuers = {each.issuer.url: each for each in trusted}
+        self._by_id = {each.issuer.id: each for each in trusted}
+        login = next((each for each in trusted if each.issuer.login_client), None)
+        self.sign_in = None if login is None else SignIn(login.issuer, login.keys.documents)
+        """Way in which people sign in; None where no issuer has a `login_client`."""
         self._at_end = AsyncExitStack()
 
     def start(self) -> None:
         """Keep the keys of all issuers fresh, in the background."""
-        for _, keys in self._issuers.values():
-            task = asyncio.create_task(keys.keep_fresh())
+        for each in self._issuers.values():
+            task = asyncio.create_task(each.keys.keep_fresh())
             self._at_end.push_async_callback(_stop, task)
 
     async def close(self) -> None:
         """Stop fetching, and close the connections."""
         await self._at_end.aclose()
-        for _, keys in self._issuers.values():
-            await keys.close()
+        for each in self._issuers.values():
+            await each.keys.close()
 
     async def find(self, text: str) -> VerifiedToken | None:
         """The caller of a JWT; None for every text that is none, or not valid now."""
@@ -74,7 +96,7 @@ class Verifier:
         known = self._issuers.get(str(claims.get("iss")))
         if known is None:
             raise NotValid("its issuer is not trusted here")
-        issuer, keys = known
+        issuer, keys = known.issuer, known.keys
         algorithm, id = header.get("alg"), header.get("kid")
         if algorithm not in issuer.algorithms:
             raise NotValid(f"its algorithm is not one of {', '.join(issuer.algorithms)}")
@@ -87,7 +109,18 @@ class Verifier:
             verified = jwt.decode(text, key, algorithms=list(issuer.algorithms)).claims
         except (JoseError, ValueError, TypeError, RecursionError):
             raise NotValid("its signature is not the issuer's") from None
-        return VerifiedToken(issuer, verified, _principal(issuer, verified), _end_of(issuer, verified))
+        return VerifiedToken(issuer, id, verified, _principal(issuer, verified), _end_of(issuer, verified))
+
+    async def restate(self, statement: Statement) -> Principal | None:
+        """The caller of a statement, with the grants of those rules that still stand.
+
+        None once its JWT would not be taken any more: its end, its issuer, the issuer's key.
+        """
+        known = self._by_id.get(statement.issuer)
+        if known is None or statement.end <= time.time() or await known.keys.find(statement.key_id) is None:
+            return None
+        grants = tuple(grant for id, grant in known.grants.items() if id in statement.rules)
+        return Principal(statement.caller, statement.name, grants)
 
 
 def parts_of(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -127,7 +160,7 @@ def _principal(issuer: Issuer, claims: Claims) -> Principal:
     name = "".join(mark for mark in names[0][:_LONGEST_NAME] if mark.isprintable())
     # The subject is the issuer's own; two issuers may have one of the same name.
     id = sha256(f"{issuer.url}\n{subject}".encode(errors="surrogatepass")).hexdigest()[:24]
-    return Principal(id, name, issuer.grants(claims))
+    return Principal(id, name, tuple(rule.grant for rule in issuer.matching(claims)))
 
 
 async def _stop(task: asyncio.Task[None]) -> None:

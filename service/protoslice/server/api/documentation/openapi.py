@@ -87,6 +87,7 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
                 "description": "Addresses that a space tells of its changes, and what was sent to each.",
             },
             {"name": "tokens", "description": "Who may do what in a space."},
+            {"name": "sessions", "description": "Signing in, of people with a browser."},
             {"name": "stores", "description": "Immutable sets of files, one of which may be the root proto."},
             {"name": "uploads", "description": "Uploads that survive interruptions: tus 1.0, and the IETF draft."},
             {"name": "views", "description": "What a store can be read as."},

@@ -73,9 +73,10 @@ async def _planned(request: Request, services: Services, kind: str, name: str, b
     known, client = repository.known(), pseudonym(context_of(request.scope).key)
     new = [each for each in body.objects if await known.find(each.oid) is None]
     uploads = await map_concurrently(lambda each: repository.staged.begin(each.oid, each.size, client), new)
+    signed = await services.signing()
     base = f"{str(request.base_url).rstrip('/')}{_UPLOADS}/{kind}/{name}"
     hrefs = {
-        each.oid: services.signed("PUT", f"{base}/{upload.id}")
+        each.oid: signed("PUT", f"{base}/{upload.id}")
         for each, upload in zip(new, uploads, strict=True)
         if not upload.is_whole
     }

@@ -19,7 +19,7 @@ from protoslice.server.middleware.context import context_of
 from protoslice.server.registries.hub.paths import Encoded
 from protoslice.server.registries.mlflow.answers import BASE, MlflowRoute, done
 from protoslice.server.registries.mlflow.artifacts import Artifacts
-from protoslice.server.services import Given
+from protoslice.server.services import Given, Services
 
 router = APIRouter(route_class=MlflowRoute, include_in_schema=False)
 
@@ -54,11 +54,11 @@ class SentParts(BaseModel):
 @router.get(BASE + "/presigned/{name:path}")
 async def plan_download(request: Request, services: Given, drafts: Artifacts, name: Encoded) -> Response:
     """Tell where an artifact is read by range, and with which headers."""
-    file = await drafts.get(name)
-    plain = _absolute(request, f"{BASE}/artifacts/{request.path_params['name']}")
-    url = services.signed("GET", plain)
-    headers = _permission(request, signed=url != plain)
-    return JSONResponse({"url": url, "headers": headers, "file_size": file.size}, headers=_UNKEPT)
+    file, signed = await drafts.get(name), await services.signing()
+    url = signed("GET", _absolute(request, f"{BASE}/artifacts/{request.path_params['name']}"))
+    return JSONResponse(
+        {"url": url, "headers": _permission(request, services), "file_size": file.size}, headers=_UNKEPT
+    )
 
 
 @router.post(BASE + "/mpu/create/{name:path}")
@@ -66,11 +66,11 @@ async def begin_upload(request: Request, services: Given, body: WantedParts) -> 
     """Begin the upload of a file in parts; nothing is kept before the first part comes."""
     session = new_session()
     at = _absolute(request, f"{_PARTS}/{session}/{request.path_params['name']}")
-    headers = _permission(request, signed=services.signed("PUT", at) != at)
+    signed, headers = await services.signing(), _permission(request, services)
 
     def planned() -> bytes:
         parts = [
-            {"url": services.signed("PUT", f"{at}?number={number}"), "part_number": number, "headers": headers}
+            {"url": signed("PUT", f"{at}?number={number}"), "part_number": number, "headers": headers}
             for number in range(1, body.num_parts + 1)
         ]
         return encoded({"upload_id": session, "credentials": parts})
@@ -119,10 +119,10 @@ def _absolute(request: Request, path: str) -> str:
     return f"{request.url.scheme}://{request.url.netloc}{url_of(request.scope, path)}"
 
 
-def _permission(request: Request, *, signed: bool) -> dict[str, str]:
-    """Headers for the URLs of an answer; none where they are `signed`.
+def _permission(request: Request, services: Services) -> dict[str, str]:
+    """Headers for the URLs of an answer; none where they are signed.
 
-    Clients send no credential of their own to these URLs. A caller who can sign nothing, as with a JWT, gets its own.
+    Clients send no credential of their own to these URLs, and a proxy before an open service may want one.
     """
-    found = None if signed else read_fields(request.scope).get(b"authorization")
+    found = None if services.gate.closed else read_fields(request.scope).get(b"authorization")
     return {} if found is None else {"Authorization": found}

@@ -113,13 +113,12 @@ async def revoke_token(request: Request, services: Given, id: str, every_space: 
     summary="Sign a URL",
 )
 async def sign_url(request: Request, services: Given, body: SignUrl) -> Response:
-    """Make a URL by which anybody reads what the caller may read, until the URL or the token ends."""
+    """Make a URL by which anybody reads what the caller may read, until it or the caller's token ends."""
     if services.admission is None:
         raise Unsupported("this service asks nobody for a token: its URLs need no signature")
-    end = int(time.time()) + body.expires_seconds
-    signed = services.admission.sign("GET", url_of(request.scope, body.path), end)
-    if signed is None:
-        raise Unsupported("a JWT signs no URLs: sign with a token of this service")
+    signer = await services.admission.signer()
+    wanted = time.time() + body.expires_seconds
+    signed, end = signer.sign("GET", url_of(request.scope, body.path), wanted)
     url = f"{request.url.scheme}://{request.url.netloc}{signed}"
     said = {"url": url, "expires": format_time(datetime.fromtimestamp(end, UTC))}
     return json_answer(request, said, status=201, headers=_NO_STORE)

@@ -1,0 +1,130 @@
+"""Device flow (RFC 8628): a person signs in with any browser, while the command line waits."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from protoslice.cli.models.credentials import Renewal
+from protoslice.cli.openid.issuers import IssuerEndpoints, checked_url, exchange
+from protoslice.cli.terminal.show import shorten
+from protoslice.errors import StorageDenied, StorageUnavailable, Unsupported
+from protoslice.facts import SignInTerms
+
+_GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
+_LONGEST_WAIT: Final = 1800.0
+"""Seconds until a code ends, whatever its issuer says."""
+_SECONDS: Final = 5.0
+_LONGEST: Final = 16 << 10
+"""Characters of a JWT, as the service takes it, and of a refresh token."""
+_LONGEST_CODE: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Place that a person visits, and the code that it asks for."""
+
+    place: str
+    code: str
+    whole: str | None
+    """Place with the code in it; None where the issuer tells none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The id token of an issuer, and the way to another one; None where the issuer gives no refresh token."""
+
+    token: str
+    renewal: Renewal | None
+
+
+class Clock:
+    """Time, and waiting for it."""
+
+    def now(self) -> float:
+        """Seconds of a clock that never goes back."""
+        return time.monotonic()
+
+    def wait(self, seconds: float) -> None:
+        """Sleep for `seconds`, or have them passed."""
+        time.sleep(seconds)
+
+
+def sign_in(terms: SignInTerms, show: Callable[[Prompt], None], clock: Clock | None = None) -> Given:
+    """Have a person sign in at the issuer; `show` tells where. `StorageDenied` for a refusal, or too late."""
+    clock, issuer = clock or Clock(), IssuerEndpoints(terms.issuer)
+    asked, tokens = issuer.endpoint("device_authorization_endpoint"), issuer.endpoint("token_endpoint")
+    if asked is None or tokens is None:
+        raise Unsupported(f"the issuer {terms.issuer} has no device flow: give a token instead, with --token")
+    status, said = exchange(asked, {"client_id": terms.client_id, "scope": " ".join(terms.scopes)})
+    if status != 200:
+        raise StorageDenied(f"the issuer {terms.issuer} begins no sign-in: {_error(status, said)}")
+    code = _text(said, "device_code", _LONGEST)
+    whole = said.get("verification_uri_complete")
+    place = checked_url(said.get("verification_uri", said.get("verification_url")))
+    show(Prompt(place, _text(said, "user_code", _LONGEST_CODE), None if whole is None else checked_url(whole)))
+    end = clock.now() + min(_LONGEST_WAIT, _seconds(said, "expires_in", _LONGEST_WAIT))
+    form = {"grant_type": _GRANT, "device_code": code, "client_id": terms.client_id}
+    return _given(terms, _await(tokens, form, _seconds(said, "interval", _SECONDS), end, clock))
+
+
+def _await(url: str, form: Mapping[str, str], interval: float, end: float, clock: Clock) -> Mapping[str, Any]:
+    """The answer of the issuer once the person has signed in."""
+    interval = max(1.0, interval)
+    while clock.now() + interval < end:
+        clock.wait(interval)
+        try:
+            status, said = exchange(url, form)
+        except StorageUnavailable:
+            interval *= 2  # as the RFC wants it of clients whose requests time out
+            continue
+        if status == 200:
+            return said
+        match said.get("error"):
+            case "authorization_pending":
+                pass
+            case "slow_down":
+                interval += _SECONDS
+            case "access_denied":
+                raise StorageDenied("the sign-in was refused at the issuer")
+            case "expired_token":
+                break
+            case _:
+                raise StorageDenied(f"the issuer gave no token: {_error(status, said)}")
+    raise StorageDenied("nobody signed in before the code ended: run protoslice login again")
+
+
+def _given(terms: SignInTerms, said: Mapping[str, Any]) -> Given:
+    refresh = said.get("refresh_token")
+    renewal = None if refresh is None else Renewal(terms.issuer, terms.client_id, _text(said, "refresh_token"))
+    return Given(id_token_in(said), renewal)
+
+
+def id_token_in(said: Mapping[str, Any]) -> str:
+    """The id token in the answer of an issuer; `StorageDenied` without one."""
+    token = _text(said, "id_token")
+    if token.count(".") != 2:
+        raise StorageDenied("the issuer gave something else than a JWT as its id token")
+    return token
+
+
+def _text(said: Mapping[str, Any], name: str, longest: int = _LONGEST) -> str:
+    value = said.get(name)
+    if not isinstance(value, str) or not 0 < len(value) <= longest or not (value.isascii() and value.isprintable()):
+        raise StorageDenied(f"the issuer gave no {name} that can be used")
+    return value
+
+
+def _seconds(said: Mapping[str, Any], name: str, default: float) -> float:
+    value = said.get(name, default)
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) and value >= 0 else default
+
+
+def _error(status: int, said: Mapping[str, Any]) -> str:
+    """Error of an issuer for people, without anything that a terminal obeys."""
+    told = " ".join(str(said[name]) for name in ("error", "error_description") if isinstance(said.get(name), str))
+    plain = "".join(letter for letter in told if letter.isprintable())
+    return shorten(plain, 200) if plain else f"status {status}"

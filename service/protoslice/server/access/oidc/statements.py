@@ -1,0 +1,47 @@
+"""Statements about JWTs: enough of a verified one to know its caller again, without the JWT."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from protoslice.errors import Unsupported
+from protoslice.server.access.oidc.sealing import seal, unseal
+
+_PURPOSE: Final = "caller"
+_LONGEST: Final = 1100
+"""Bytes of a statement: sealed, it has to fit into a URL and a cookie."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A caller whom a JWT named, and all that the JWT was believed by."""
+
+    issuer: str
+    """Fingerprint of the issuer's terms."""
+    key_id: str | None
+    caller: str
+    """Id of the principal."""
+    name: str
+    rules: tuple[str, ...]
+    """Fingerprints of the rules that matched."""
+    end: float
+    """End of the JWT, in seconds since the epoch."""
+
+    def sealed(self, key: bytes) -> str:
+        """The statement as a text that only the service reads; `Unsupported` for one that is too long."""
+        said = [self.issuer, self.key_id, self.caller, self.name, self.rules, self.end]
+        data = json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+        if len(data) > _LONGEST:
+            raise Unsupported("too many rules match this JWT for it to sign: sign with a token of this service")
+        return seal(key, _PURPOSE, data)
+
+
+def read_statement(key: bytes, text: str) -> Statement | None:
+    """The statement in a text that `sealed` gave under this key; None for any other text."""
+    data = unseal(key, _PURPOSE, text)
+    if data is None:
+        return None
+    issuer, key_id, caller, name, rules, end = json.loads(data)
+    return Statement(issuer, key_id, caller, name, tuple(rules), end)

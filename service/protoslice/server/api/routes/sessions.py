@@ -1,0 +1,210 @@
+"""Sessions of browsers: signing in at the issuer or with a token, and out; and how others sign in."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+from html import escape
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from protoslice.errors import ProtosliceError, Unsupported
+from protoslice.server.access.decision import Principal
+from protoslice.server.access.sessions import (
+    LOGIN,
+    SESSION,
+    read_cookie,
+    session_cookie,
+    session_of,
+    set_cookie,
+)
+from protoslice.server.api.documentation.openapi_fragments import problems
+from protoslice.server.api.encoding import format_time
+from protoslice.server.api.json_answers import json_answer
+from protoslice.server.api.problems import CROSS_SITE, NOT_FOUND, HttpProblem
+from protoslice.server.api.request_bodies import RequestBody
+from protoslice.server.http.headers import read_fields
+from protoslice.server.middleware.context import context_of
+from protoslice.server.middleware.guarded_route import GuardedRoute
+from protoslice.server.middleware.origin_policy import is_own_page
+from protoslice.server.pages.shell import PAGE_HEADERS, page
+from protoslice.server.services import Given, Services
+
+router = APIRouter(tags=["sessions"], route_class=GuardedRoute)
+
+_NO_STORE: Final = {"cache-control": "no-store"}
+_CALLBACK: Final = "/session/callback"
+_PLACE: Final = re.compile(r"/(?![/\\])[!-\[\]-~]{0,1023}")
+"""Place on this host; browsers take `//`, and `\\` for `/`, for the beginning of another one."""
+
+
+class SessionModel(BaseModel):
+    """Facts about the session of a browser, and the ways to begin one."""
+
+    asks: bool = Field(description="True where the service asks for names at all.")
+    issuer: str | None = Field(description="The issuer at which people sign in; null: only with a token.")
+    name: str | None = Field(description="Name of the caller; null without a session.")
+    expires: str | None = Field(description="End of the session.")
+
+
+class SignInModel(BaseModel):
+    """Issuer at which people sign in (RFC 9728), and the public client by which they do."""
+
+    resource: str
+    authorization_servers: list[str]
+    bearer_methods_supported: list[str]
+    client_id: str
+    scopes_supported: list[str] = Field(description="Scopes to ask the issuer for.")
+
+
+class NewSession(RequestBody):
+    """The token or JWT that a person has typed in."""
+
+    token: str = Field(min_length=1, max_length=16 << 10)
+
+
+@router.get(
+    "/.well-known/oauth-protected-resource",
+    operation_id="get_sign_in",
+    response_model=SignInModel,
+    responses=problems(404),
+    summary="The way to sign in",
+)
+async def how_to_sign_in(request: Request, services: Given) -> Response:
+    """Tell at which issuer, as which public client, people sign in (RFC 9728)."""
+    found = services.gate.sign_in
+    if found is None:
+        raise HttpProblem(NOT_FOUND, "people sign in here with tokens: no issuer has a `login_client`")
+    said = {
+        "resource": _origin(request),
+        "authorization_servers": [found.issuer.url],
+        "bearer_methods_supported": ["header"],
+        "client_id": found.client,
+        "scopes_supported": list(found.issuer.login_scopes),
+    }
+    return json_answer(request, said)
+
+
+@router.get("/session", operation_id="get_session", response_model=SessionModel, summary="The session of a browser")
+async def get_session(request: Request, services: Given) -> Response:
+    """Tell whom the cookie of this request names, until when, and how one signs in."""
+    fields = read_fields(request.scope)
+    found, session = await services.gate.visitor(request.scope, fields), session_of(request.scope, fields)
+    end = session.expires if found is not None and session is not None else None
+    return json_answer(request, _facts(services, found, end), headers=_NO_STORE)
+
+
+@router.post(
+    "/session",
+    operation_id="begin_session",
+    status_code=201,
+    response_model=SessionModel,
+    responses=problems(400, 401, 403, 413, 422),
+    summary="Sign in with a token",
+)
+async def begin_session(request: Request, services: Given, body: NewSession) -> Response:
+    """Begin a session of the browser by a token or a JWT; the answer sets a cookie, which holds neither."""
+    fields = read_fields(request.scope)
+    context_of(request.scope).changes = True
+    # Of another page, it would sign the person in as somebody else; listed origins may write, and not do that.
+    if not is_own_page("GET" if b"origin" not in fields else "POST", fields):
+        raise HttpProblem(CROSS_SITE, CROSS_SITE.advice)
+    if not services.gate.closed:
+        raise Unsupported("this service asks nobody for a token: there is nothing to sign in to")
+    caller, signer = await services.gate.enter(body.token)
+    _tell(request, caller)
+    cookie, end = session_cookie(request.scope, fields, signer)
+    headers = {**_NO_STORE, "set-cookie": cookie}
+    return json_answer(request, _facts(services, caller, end), status=201, headers=headers)
+
+
+@router.delete("/session", operation_id="end_session", status_code=204, summary="Sign out")
+async def end_session(request: Request, services: Given) -> Response:
+    """Sign out: the cookie is removed, and what the browser has kept of answers."""
+    context = context_of(request.scope)
+    context.changes = True
+    caller = await services.gate.visitor(request.scope, read_fields(request.scope))
+    if caller is not None:
+        _tell(request, caller)
+    headers = {"set-cookie": set_cookie(request.scope, SESSION, "", 0, "Strict"), "clear-site-data": '"cache"'}
+    return Response(status_code=204, headers={**_NO_STORE, **headers})
+
+
+@router.get("/session/login", include_in_schema=False)
+async def begin_sign_in(
+    request: Request, services: Given, following: Annotated[str, Query(alias="next", max_length=1024)] = "/"
+) -> Response:
+    """Send the person to the issuer."""
+    found, key = services.gate.sign_in, services.gate.key
+    if found is None or key is None:
+        raise HttpProblem(NOT_FOUND, "people sign in here with tokens: no issuer has a `login_client`")
+    place = following if _PLACE.fullmatch(following) else "/"
+    try:
+        address, kept = await found.begin(await key.get(), f"{_origin(request)}{_CALLBACK}", place)
+    except ProtosliceError:
+        return _failed(request, "the issuer cannot be reached", 502)
+    answer = RedirectResponse(address, 303, _NO_STORE)
+    # Lax: the answer of the issuer is a link from another site, with which Strict cookies are not sent.
+    answer.headers.append("set-cookie", set_cookie(request.scope, LOGIN, kept, 600, "Lax"))
+    return answer
+
+
+@router.get(_CALLBACK, include_in_schema=False)
+async def end_sign_in(request: Request, services: Given) -> Response:
+    """Take the answer of the issuer, begin a session, and go on to the page."""
+    found, key = services.gate.sign_in, services.gate.key
+    context_of(request.scope).changes = True
+    if found is None or key is None:
+        raise HttpProblem(NOT_FOUND, "people sign in here with tokens: no issuer has a `login_client`")
+    from protoslice.server.access.oidc.sign_in import SignInFailed
+
+    fields, callback = read_fields(request.scope), f"{_origin(request)}{_CALLBACK}"
+    try:
+        kept = read_cookie(request.scope, fields, LOGIN)
+        token, begun = await found.finish(await key.get(), callback, kept, request.query_params)
+        caller, signer = await services.gate.enter(token, lambda claims: found.check(begun, claims))
+    except SignInFailed as error:
+        return _failed(request, str(error), 400)
+    except HttpProblem:
+        return _failed(request, "the id token of the issuer is not valid here", 400)
+    except ProtosliceError as error:
+        return _failed(request, error.message, 400)
+    _tell(request, caller)
+    answer = RedirectResponse(begun.following, 303, _NO_STORE)
+    answer.headers.append("set-cookie", set_cookie(request.scope, LOGIN, "", 0, "Lax"))
+    answer.headers.append("set-cookie", session_cookie(request.scope, fields, signer)[0])
+    return answer
+
+
+def _failed(request: Request, why: str, status: int) -> Response:
+    """Page about a sign-in that failed, whose state is forgotten."""
+    body = f'<main class="plain"><h1>Not signed in</h1><p class="lead">{escape(why)}.</p>'
+    body += '<ul class="links"><li><a href="/">Try again</a></li></ul></main>'
+    answer = HTMLResponse(page("Not signed in — Protoslice", body), status, {**PAGE_HEADERS, **_NO_STORE})
+    answer.headers.append("set-cookie", set_cookie(request.scope, LOGIN, "", 0, "Lax"))
+    return answer
+
+
+def _facts(services: Services, caller: Principal | None, end: float | None) -> dict[str, Any]:
+    found = services.gate.sign_in
+    return {
+        "asks": services.gate.closed,
+        "issuer": None if found is None else found.issuer.url,
+        "name": None if caller is None else caller.name,
+        "expires": None if end is None else format_time(datetime.fromtimestamp(min(end, time.time() + 1e9), UTC)),
+    }
+
+
+def _tell(request: Request, caller: Principal) -> None:
+    """Have the log name the caller."""
+    context = context_of(request.scope)
+    context.principal, context.principal_id = caller.name, caller.id
+
+
+def _origin(request: Request) -> str:
+    return f"{request.url.scheme}://{request.url.netloc}"

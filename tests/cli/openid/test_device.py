@@ -1,0 +1,203 @@
+"""Device flow against an issuer on the loopback: polling, ends, and every answer that is not right."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.support.issuer import FakeIssuer, running_issuer
+
+from protoslice.cli.openid import issuers
+from protoslice.cli.openid.device import Clock, Given, Prompt, sign_in
+from protoslice.errors import ProtosliceError, StorageDenied, StorageUnavailable, Unsupported
+from protoslice.facts import SignInTerms
+
+PENDING = (400, {"error": "authorization_pending"})
+BEGUN = {"device_code": "d", "user_code": "ABCD", "verification_uri": "https://i.example/device", "expires_in": 600}
+
+
+class Hurried(Clock):
+    """A clock that only waiting moves."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    def now(self) -> float:
+        """Sum of all waits."""
+        return sum(self.waits)
+
+    def wait(self, seconds: float) -> None:
+        """Be there at once."""
+        self.waits.append(seconds)
+
+
+@pytest.fixture
+def issuer() -> Iterator[FakeIssuer]:
+    """An issuer that answers as a test tells it."""
+    with running_issuer() as found:
+        yield found
+
+
+def signed_in(issuer: FakeIssuer, clock: Clock | None = None) -> tuple[Given, list[Prompt]]:
+    """The result of a sign-in, and the prompts."""
+    shown: list[Prompt] = []
+    terms = SignInTerms(issuer.url, "cli", ("openid", "email"))
+    return sign_in(terms, shown.append, clock or Hurried()), shown
+
+
+def test_a_person_is_waited_for(issuer: FakeIssuer) -> None:
+    given = {"id_token": issuer.token(), "refresh_token": "r"}
+    issuer.answers = [(200, {**BEGUN, "interval": 3}), PENDING, (401, {"error": "authorization_pending"}),
+                      (400, {"error": "slow_down"}), (200, given)]  # fmt: skip
+    clock = Hurried()
+    found, shown = signed_in(issuer, clock)
+    assert found.token == given["id_token"]
+    assert found.renewal is not None
+    assert (found.renewal.issuer, found.renewal.client_id, found.renewal.token) == (issuer.url, "cli", "r")
+    assert shown == [Prompt("https://i.example/device", "ABCD", None)]
+    assert clock.waits == [3, 3, 3, 8]
+    assert issuer.forms[0] == ("/device", {"client_id": "cli", "scope": "openid email"})
+    grant = {"grant_type": "urn:ietf:params:oauth:grant-type:device_code", "device_code": "d", "client_id": "cli"}
+    assert issuer.forms[1:] == [("/token", grant)] * 4
+    for secret in (given["id_token"], "'r'"):
+        assert secret not in repr(found.renewal)
+
+
+def test_an_issuer_that_is_away_meanwhile_is_asked_again_and_later(
+    issuer: FakeIssuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    issuer.answers = [(200, BEGUN), PENDING, (200, {"id_token": issuer.token()})]
+    clock, asked, real = Hurried(), [], issuers._exchange
+
+    async def failing(url: str, form: Any) -> Any:
+        asked.append(url)
+        if len(asked) == 4:
+            raise TimeoutError
+        return await real(url, form)
+
+    monkeypatch.setattr(issuers, "_exchange", failing)
+    found, _ = signed_in(issuer, clock)
+    assert found.renewal is None
+    assert clock.waits == [5, 5, 10]
+
+
+def test_a_code_that_never_ends_ends_here(issuer: FakeIssuer) -> None:
+    issuer.answers = [(200, {**BEGUN, "expires_in": 10**12, "interval": 0}), *[PENDING] * 2000]
+    clock = Hurried()
+    with pytest.raises(StorageDenied, match="before the code ended"):
+        signed_in(issuer, clock)
+    assert clock.now() < 1800
+    assert min(clock.waits) == 1
+
+
+@pytest.mark.parametrize("interval", [10**9, 1e308])
+def test_an_interval_beyond_the_end_waits_for_nothing(issuer: FakeIssuer, interval: float) -> None:
+    issuer.answers = [(200, {**BEGUN, "interval": interval})]
+    with pytest.raises(StorageDenied, match="before the code ended"):
+        signed_in(issuer)
+
+
+FIRST: dict[str, tuple[int, Any]] = {
+    "an error": (400, {"error": "unauthorized_client", "error_description": "no\x1b[2Jsuch client"}),
+    "nothing": (200, b""),
+    "a list": (200, []),
+    "nested": (200, b"[" * 100_000),
+    "gigabytes": (200, b" " * (1 << 20)),
+    "a redirect": (302, BEGUN),
+    "no code": (200, {**BEGUN, "user_code": None}),
+    "a code that a terminal obeys": (200, {**BEGUN, "user_code": "\x1b]0;x\x07"}),
+    "a long code": (200, {**BEGUN, "user_code": "A" * 65}),
+    "a device code with a line": (200, {**BEGUN, "device_code": "a\nb"}),
+    "a place without TLS": (200, {**BEGUN, "verification_uri": "http://i.example/device"}),
+    "a place that is no address": (200, {**BEGUN, "verification_uri": "javascript:alert(1)"}),
+    "a place that a terminal obeys": (200, {**BEGUN, "verification_uri": "https://i.example/\x1b[2J"}),
+    "a place with a user": (200, {**BEGUN, "verification_uri": "https://bank.example@evil.example/"}),
+    "a whole place without TLS": (200, {**BEGUN, "verification_uri_complete": "http://i.example/?c=A"}),
+}
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_a_sign_in_begins_with_sound_answers_alone(issuer: FakeIssuer, name: str) -> None:
+    issuer.answers = [FIRST[name]]
+    with pytest.raises(ProtosliceError) as told:
+        signed_in(issuer)
+    assert told.value.message.isprintable()
+    assert len(told.value.message) < 400
+    assert "/elsewhere" not in issuer.fetches
+
+
+LAST: dict[str, tuple[int, Any]] = {
+    "refused": (400, {"error": "access_denied"}),
+    "ended": (400, {"error": "expired_token"}),
+    "an unknown error": (400, {"error": "invalid_grant"}),
+    "no JSON": (500, b"<html>"),
+    "no id token": (200, {"access_token": "x"}),
+    "an opaque id token": (200, {"id_token": "opaque"}),
+    "a number": (200, {"id_token": 1}),
+    "an id token with a line": (200, {"id_token": "a.b\r\nx: y.c"}),
+    "a long id token": (200, {"id_token": "a.b." + "c" * (16 << 10)}),
+    "a refresh token with a line": (200, {"id_token": "a.b.c", "refresh_token": "a\nb"}),
+    "a redirect": (302, {"id_token": "a.b.c"}),
+    "gigabytes": (200, b" " * (1 << 20)),
+}
+
+
+@pytest.mark.parametrize("name", LAST)
+def test_no_token_comes_of_an_answer_that_is_not_sound(issuer: FakeIssuer, name: str) -> None:
+    issuer.answers = [(200, BEGUN), LAST[name]]
+    with pytest.raises(StorageDenied):
+        signed_in(issuer)
+
+
+CONFIGURATIONS: dict[str, tuple[Callable[[str], Any], type[ProtosliceError]]] = {
+    "another issuer": (lambda url: {"issuer": "https://other.example"}, StorageDenied),
+    "no device flow": (lambda url: {"issuer": url, "token_endpoint": url}, Unsupported),
+    "no token endpoint": (lambda url: {"issuer": url, "device_authorization_endpoint": url}, Unsupported),
+    "an address without TLS": (
+        lambda url: {"issuer": url, "device_authorization_endpoint": "http://192.0.2.1/", "token_endpoint": url},
+        StorageDenied,
+    ),
+    "an address that is a number": (
+        lambda url: {"issuer": url, "device_authorization_endpoint": 1, "token_endpoint": url}, StorageDenied,
+    ),
+    "a list": (lambda url: [], StorageDenied),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_an_issuer_is_asked_where_it_says_so_safely(issuer: FakeIssuer, name: str) -> None:
+    said, error = CONFIGURATIONS[name]
+    issuer.documents["/.well-known/openid-configuration"] = json.dumps(said(issuer.url)).encode()
+    with pytest.raises(error):
+        signed_in(issuer)
+    assert issuer.forms == []
+
+
+@pytest.mark.parametrize(
+    "url", ["http://i.example", "ftp://127.0.0.1", "https://", "", "https://a b", "https://a\x00", "http://127.0.0.1@x/",
+            "https://x\\@y", "https://" + "a" * 3000, "http://localhost.evil.example", "http://[::1", 1, None],
+)  # fmt: skip
+def test_no_issuer_without_tls_is_asked_but_those_of_this_machine(url: Any) -> None:
+    with pytest.raises(StorageDenied, match="neither https nor of this machine"):
+        issuers.checked_url(url)
+    for good in ("https://i.example/x", "http://127.0.0.1:5556/dex", "http://[::1]:1/", "http://localhost/"):
+        assert issuers.checked_url(good) == good
+
+
+def test_an_issuer_that_hangs_is_left(issuer: FakeIssuer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(issuers, "_SECONDS", 0.2)
+    issuer.hangs.clear()
+    with pytest.raises(StorageUnavailable, match="does not answer"):
+        signed_in(issuer)
+
+
+def test_a_document_of_an_issuer_with_an_unknown_certificate_is_not_asked_for(tmp_path: Any) -> None:
+    from tests.support.certificates import certificate
+
+    tls, _ = certificate(tmp_path, "localhost")
+    with running_issuer(tls) as issuer:
+        with pytest.raises(StorageUnavailable):
+            signed_in(issuer)
+        assert issuer.fetches == []

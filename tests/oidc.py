@@ -1,0 +1,214 @@
+"""Dex as the issuer of people, run by `make oidc` with its path."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import httpx
+from tests.support.browser import chromium, opened, window
+from tests.support.dex import CLIENT, EMAIL, PASSWORD, Dex, authenticated, enter_code, free_port
+from tests.support.process import ServiceProcess, service_process
+
+from protoslice.cli.models.credentials import end_of
+
+EXPIRY: Final = {"idTokens": "80s", "signingKeys": "120s", "deviceRequests": "5m"}
+"""Times of Dex: tokens are renewed from 20 s on; a key signs for at most 150 s."""
+QUIET: Final = ("Failed to load resource", "Clear-Site-Data header", "[DOM] Input elements")
+"""Lines of the browser about a refusal that is meant, the end of a session, and the page of Dex."""
+OWN: Final = {"sec-fetch-site": "same-origin"}
+
+
+class Home:
+    """A user of the command line, with a configuration of its own."""
+
+    def __init__(self, folder: Path, service: str) -> None:
+        self._environment = {"PATH": os.environ["PATH"], "XDG_CONFIG_HOME": str(folder)}
+        self._file = folder / "protoslice/credentials.json"
+        self.service = service
+
+    def begin(self, *arguments: str) -> subprocess.Popen[str]:
+        """A verb under way."""
+        command = [sys.executable, "-m", "protoslice.cli", *arguments]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=self._environment)
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        """The exit code of a verb, and all that it said."""
+        running = self.begin(*arguments)
+        out, err = running.communicate(timeout=120)
+        return running.returncode, out + err
+
+    def login(self) -> str:
+        """Sign in by device flow, with a person who enters the code; what the verb said."""
+        running = self.begin("login", "--device", self.service)
+        assert running.stderr is not None
+        said = ""
+        while (found := re.search(r"visit (\S+) and enter the code (\S+?),? ", said)) is None:
+            line = running.stderr.readline()
+            assert line, said
+            said += line
+        enter_code(found[1], found[2])
+        rest = running.communicate(timeout=120)[1]
+        assert running.returncode == 0, said + rest
+        return said + rest
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """Members of the credential that is kept for the service."""
+        found: dict[str, str] = json.loads(self._file.read_text())[self.service]
+        return found
+
+
+def main(program: str) -> int:
+    """Go through everything; 0 when nothing fails, as each step asserts."""
+    with TemporaryDirectory() as name, issuer_and_service(Path(name), Path(program).absolute()) as (dex, service):
+        home = Home(Path(name), service.url)
+        device_flow(home)
+        renewal(home, dex)
+        sessions(dex, service)
+        in_a_browser(service)
+        away_and_back(home, dex)
+    return 0
+
+
+@contextmanager
+def issuer_and_service(folder: Path, program: Path) -> Iterator[tuple[Dex, ServiceProcess]]:
+    """Dex, and a service that lets its people read."""
+    port = free_port()
+    with Dex(program, folder, f"http://127.0.0.1:{port}/session/callback", EXPIRY) as dex:
+        trust = f"[[issuer]]\nurl = '{dex.url}'\naudience = '{CLIENT}'\nlogin_client = '{CLIENT}'\nname = 'email'\n"
+        trust += "networks = ['127.0.0.1']\n[[issuer.allow]]\n"
+        trust += f"claims = {{ email = '{EMAIL}', email_verified = 'true' }}\nspace = 'default'\nscopes = ['read']\n"
+        (folder / "issuers.toml").write_text(trust)
+        settings = {"PROTOSLICE_AUTH": "tokens", "PROTOSLICE_ISSUERS": str(folder / "issuers.toml")}
+        settings["PROTOSLICE_STORAGE"] = (folder / "storage").as_uri()
+        with service_process("--port", str(port), settings=settings) as service:
+            yield dex, service
+
+
+def device_flow(home: Home) -> None:
+    """Sign in by device flow; read, and be refused to write."""
+    assert home.run("ls", "--url", home.service)[0] == 6
+    said = home.login()
+    assert "; it is renewed before" in said, said
+    assert home.run("ls", "--url", home.service)[0] == 0
+    code, told = home.run("push", __file__, "--url", home.service)
+    assert (code, "the token lacks the scope write" in told) == (6, True), told
+    tell("device flow: signed in, reads, and is refused to write")
+
+
+def renewal(home: Home, dex: Dex) -> None:
+    """Let the token and its key end: it is renewed once for four processes, and the old one is refused."""
+    before, keys = home.kept, dex.key_ids()
+    until(before["id_token"], left=50)
+    running = [home.begin("ls", "--url", home.service) for _ in range(4)]
+    assert [each.wait(120) for each in running] == [0] * 4
+    after = home.kept
+    assert after["id_token"] != before["id_token"]
+    assert after["refresh_token"] != before["refresh_token"]
+    tell("renewal: four processes at once, one new token, all let in")
+    until(before["id_token"], left=-1)
+    headers = {"authorization": f"Bearer {before['id_token']}"}
+    assert httpx.get(f"{home.service}/v1/stores", headers=headers).status_code == 401
+    tell("a token that has ended is refused")
+    while dex.key_ids() == keys:
+        time.sleep(2)
+    time.sleep(31)  # unknown keys are asked for at most every 30 s
+    until(home.kept["id_token"], left=55)
+    assert home.run("ls", "--url", home.service)[0] == 0
+    tell("keys have been rotated: a token by the new one is let in")
+
+
+def sessions(dex: Dex, service: ServiceProcess) -> None:
+    """Sign in by the code flow without a browser; replay and swap what comes back."""
+    with httpx.Client(follow_redirects=False, timeout=30) as person, httpx.Client(timeout=30) as other:
+        begun = person.get(f"{service.url}/session/login?next=/m/x")
+        with httpx.Client(follow_redirects=True, timeout=30) as at_dex:
+            page = at_dex.get(begun.headers["location"])
+            at_dex.follow_redirects = False
+            answer = authenticated(at_dex, page)
+            while not answer.headers["location"].startswith(service.url):
+                answer = at_dex.get(httpx.URL(dex.url).join(answer.headers["location"]))
+        back = answer.headers["location"]
+        login = person.cookies["protoslice-login"]
+        other.get(f"{service.url}/session/login")
+        assert other.get(back).status_code == 400, "the link of another browser"
+        assert person.get(back.replace("state=", "state=x")).status_code == 400, "a swapped state"
+        person.cookies.set("protoslice-login", login, domain="127.0.0.1", path="/")
+        entered = person.get(back)
+        assert (entered.status_code, entered.headers.get("location")) == (303, "/m/x"), entered.text
+        assert person.get(f"{service.url}/v1/stores", headers=OWN).status_code == 200
+        assert person.get(f"{service.url}/session", headers=OWN).json()["name"] == EMAIL
+        refused = person.put(f"{service.url}/v1/stores?filename=x", content=b"x", headers=OWN)
+        assert refused.status_code == 403, refused.text
+        with httpx.Client(cookies={"protoslice-login": login}) as again:
+            replayed = again.get(back)
+            assert (replayed.status_code, "does not take the code" in replayed.text) == (400, True), replayed.text
+    tell("code flow: state swapped and code replayed refused, a session reads and is refused to write")
+
+
+def in_a_browser(service: ServiceProcess) -> None:
+    """Sign in on the page in chromium, by Dex and by a typed token, and out."""
+    assert service.running.stdout is not None
+    admin = re.search(r"psl_\w+", service.running.stdout.readline())
+    assert admin is not None
+    with chromium() as browser, window(browser, service.url, may_say=QUIET) as context:
+        page = opened(context, "/operations")
+        page.get_by_role("link", name=re.compile("Sign in at 127.0.0.1")).click()
+        page.locator("input[name=login]").fill(EMAIL)
+        page.locator("input[name=password]").fill(PASSWORD)
+        page.locator("button[type=submit]").click()
+        page.wait_for_url(f"{service.url}/operations")
+        page.get_by_role("button", name="Sign out").wait_for()
+        assert EMAIL in page.inner_text("header")
+        assert "protoslice-session" not in page.evaluate("document.cookie")
+        page.get_by_role("link", name="Library").click()
+        page.get_by_text("Nothing here yet").wait_for()
+        page.get_by_role("button", name="Sign out").click()
+        page.get_by_role("heading", name="Sign in").wait_for()
+        page.get_by_label("token").fill("psl_wrong")
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_role("alert").wait_for()
+        page.get_by_label("token").fill(admin[0])
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_text("Nothing here yet").wait_for()
+        assert "admin" in page.inner_text("header")
+    tell("chromium: signed in at Dex, out, and in again with a token")
+
+
+def away_and_back(home: Home, dex: Dex) -> None:
+    """Have the issuer go: who is known stays so, until the token ends; and all is well once it is back."""
+    dex.stop()
+    assert home.run("ls", "--url", home.service)[0] == 0
+    until(home.kept["id_token"], left=-1)
+    code, told = home.run("ls", "--url", home.service)
+    assert (code, "was not renewed" in told, "the JWT that was sent ended" in told) == (6, True, True), told
+    dex.start()
+    assert home.run("ls", "--url", home.service)[0] == 0
+    tell("issuer away: known until the end of the token, told why then; renewed when it is back")
+
+
+def until(token: str, left: float) -> None:
+    """Wait until a token has so many seconds left."""
+    end = end_of(token)
+    assert end is not None
+    time.sleep(max(0.0, end.timestamp() - left - time.time()))
+
+
+def tell(said: str) -> None:
+    """Say that a step went well."""
+    print(f"ok: {said}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
