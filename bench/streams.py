@@ -131,10 +131,10 @@ def _at_random(records: protoslice.Records) -> Row:
 def packed(folder: Path, scale: float) -> Iterator[Row]:
     """Records of a kilobyte in a riegeli file packed by brotli, against the crate's own seek and read."""
     path, count, made = folder / "packed.riegeli", max(2000, int(1e5 * scale)), random.Random(3)
-    words = [made.randbytes(made.randrange(2, 9)) for _ in range(1000)]
+    words = [made.randbytes(made.randrange(20, 90)) for _ in range(1000)]
     with RecordWriter(path, options="brotli:5") as writer:
         for _ in range(count):
-            writer.write_record(b"".join(made.choices(words, k=200)))
+            writer.write_record(b"".join(made.choices(words, k=20)))
     numbers = made.sample(range(count), min(count // 50, 200))
     build = ["cargo", "build", "--release", "--quiet", "-p", "protoslice-wire", "--example", "riegeli_seek"]
     subprocess.run(build, cwd=CORE, check=True)
