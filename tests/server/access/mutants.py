@@ -19,6 +19,7 @@ TESTS: Final = "tests/server/access"
 ORDER: Final = (
     "test_decision.py", "test_tokens.py", "test_places.py", "test_signatures.py", "test_records.py",
     "oidc/test_verification.py", "oidc/test_statements.py", "test_sessions.py", "test_closed.py", "test_gate.py",
+    "test_own_uploads.py", "test_quotas.py", "../../stores/quotas/test_room.py",
 )  # fmt: skip
 """Tests, the quick ones first."""
 _SECONDS: Final = 300
@@ -32,6 +33,8 @@ class Mutant(NamedTuple):
     new: str
 
 
+_UPLOADS: Final = "../../stores/uploads"
+_QUOTAS: Final = "../../stores/quotas"
 MUTANTS: Final = (
     Mutant("decision.py", "not in self.scopes and Scope.ADMIN not in", "not in self.scopes and Scope.READ not in"),
     Mutant("decision.py", "if need.scope not in self.scopes and Scope.ADMIN not in self.scopes:", "if False:"),
@@ -82,9 +85,8 @@ MUTANTS: Final = (
     Mutant("signatures.py", 'b"GET " + target[:-_PROOF]', 'b"GET " + target.partition(b"?")[0]'),
     Mutant("signatures.py", '"GET" if scope["method"] == "HEAD" else scope["method"]', '"GET"'),
     Mutant("records.py", "if record is not None and token.proves(record.hash) else None", ""),
-    Mutant("records.py", "return None if record.expired else record", "return record"),
+    Mutant("records.py", "return None if record is None or record.expired else record", "return record"),
     Mutant("records.py", "if _decoded(data).grant.space != space:", "if False:"),
-    Mutant("records.py", "if record.grant.space == space]", "]"),
     Mutant("tokens.py", "return hmac.compare_digest(self.hash.encode(), kept.encode())", "return bool(kept)"),
     Mutant("tokens.py", "if _checksum(body) != check:", "if False:"),
     Mutant("rules.py", 'and method in {"GET", "HEAD"})', ")"),
@@ -93,6 +95,16 @@ MUTANTS: Final = (
         "tags.py", 'return (*query, *pairs(fields.get(b"upload-metadata", "")).get("tag", "").split())', "return query"
     ),
     Mutant("tags.py", 'return (unquote(parameters["name"]),)', 'return (parameters["name"],)'),
+    Mutant("records.py", "keys.TOKENS_OF / quote(space)\n        page", "keys.TOKENS_OF\n        page"),
+    Mutant("gate.py", "await tokens.enter_all()", "pass"),
+    Mutant("credentials.py", "asked + min(KNOWN_SECONDS, left)", "asked + KNOWN_SECONDS"),
+    Mutant("signatures.py", 'scope.get("raw_path") or scope["path"].encode()', 'scope["path"].encode()'),
+    Mutant(f"{_UPLOADS}/records.py", "if self._client not in {None, found.upload.client}:", "if False:"),
+    Mutant("../services.py", "None if self.admission is None else pseudonym(self.admission.key)", "None"),
+    Mutant("../http/failures.py", "if problem.refuses:", "if False:"),
+    Mutant(f"{_QUOTAS}/room.py", "            if self._fault is not None:\n", "            if False:\n"),
+    Mutant(f"{_QUOTAS}/room.py", "                mended=self._known,", "                mended=SpaceLedger(),"),
+    Mutant(f"{_QUOTAS}/model.py", "type(value) is not int or not 0", "not 0"),
     Mutant("oidc/verification.py", "if algorithm not in issuer.algorithms:", "if False:"),
 )
 

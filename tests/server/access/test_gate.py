@@ -139,6 +139,24 @@ def test_patterns_cover_every_way_of_setting_a_tag() -> None:
     closed_service(work)
 
 
+@pytest.mark.parametrize("slash", ["/", "%2F", "%2f"])
+def test_patterns_are_compared_with_names_of_repositories_as_they_are_meant(slash: str) -> None:
+    async def work(app: Application) -> None:
+        limited = bearer(await token_for(app, READ, WRITE, DELETE, tags=("team/*",)))
+        for owner, refused in (("team", False), ("prod", True), ("te%61m", False), ("%70rod", True)):
+            for method, path in (
+                ("POST", f"/api/models/{owner}{slash}m/branch/b"),
+                ("POST", f"/{owner}{slash}m.git/info/lfs/objects/batch"),
+                ("DELETE", f"/api/models/{owner}{slash}m/tag/t"),
+                ("POST", f"/v2/{owner}{slash}m/blobs/uploads/"),
+                ("PUT", f"/api/2.0/mlflow-artifacts/artifacts/{owner}{slash}m"),
+            ):
+                got = await ask(app, method, f"/spaces/own{path}", b"{}", limited)
+                assert (got.status == 403) is refused, (method, path, got)
+
+    closed_service(work)
+
+
 def test_tags_of_a_registration_are_asked_about() -> None:
     async def work(app: Application) -> None:
         limited = await token_for(app, Scope.REGISTER, tags=("ci-*",))

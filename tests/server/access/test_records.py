@@ -154,6 +154,13 @@ def test_tokens_of_an_earlier_version_are_listed_after_a_start() -> None:
     in_storage(work)
 
 
+def test_a_credential_has_a_longest_length() -> None:
+    scheme, longest = "Bearer ", 24 << 10
+    assert secret_in(scheme + "a" * (longest - len(scheme))) == "a" * (longest - len(scheme))
+    assert secret_in(scheme + "a" * (longest - len(scheme) + 1)) == ""
+    assert secret_in("Basic " + b64encode(b"u:" + b"a" * longest).decode()) == ""
+
+
 @pytest.mark.parametrize(
     "wanted",
     [
