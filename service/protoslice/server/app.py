@@ -219,8 +219,10 @@ def _template(scope: Scope) -> str:
 
 def _prepare_routes(app: FastAPI) -> None:
     """Match each route once: the framework builds it now, not in the first request, for 60 ms."""
-    for route in app.router.routes:
-        route.matches({"type": "http", "method": "GET", "path": "/", "root_path": "", "headers": []})
+    included: Any
+    for included in app.router.routes:
+        path = next(iter((*included.original_router.paths, *included.original_router.beginnings)))
+        included.matches({"type": "http", "method": "GET", "path": path, "root_path": "", "headers": []})
 
 
 def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:

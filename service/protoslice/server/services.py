@@ -296,4 +296,11 @@ def given(request: Request) -> Services:
     return services
 
 
-Given = Annotated[Services, Depends(given)]
+async def _given(request: Request) -> Services:
+    # A coroutine, since the framework runs plain functions in threads. Requests take turns here, so that no turn of the
+    # loop is a whole request.
+    await asyncio.sleep(0)
+    return given(request)
+
+
+Given = Annotated[Services, Depends(_given)]

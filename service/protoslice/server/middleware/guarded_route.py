@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import Any
 
+from fastapi import APIRouter
 from fastapi.routing import APIRoute
+from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from protoslice.server.http.digests import BodyDigest
@@ -34,6 +37,35 @@ class GuardedRoute(APIRoute):
             await found.stores.room.check(stored_bytes=size)
         digest = BodyDigest(fields) if terms.digest_checked else None
         await super().handle(scope, GuardedBody(receive, limit, settings, digest), send)
+
+
+class GuardedRouter(APIRouter):
+    """Router of guarded routes; compares with them only paths that begin as one of theirs."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"route_class": GuardedRoute} | options)
+
+    @cached_property
+    def paths(self) -> frozenset[str]:
+        """Paths of the routes without parameters."""
+        return frozenset(path for path in self._templates() if "{" not in path)
+
+    @cached_property
+    def beginnings(self) -> tuple[str, ...]:
+        """Paths of the other routes up to their first parameters."""
+        return tuple({path.partition("{")[0] for path in self._templates() if "{" in path})
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match the routes; a path of another router costs one comparison in place of one for each route."""
+        path = scope["path"].removeprefix(scope["root_path"])
+        if path not in self.paths and not path.startswith(self.beginnings):
+            return Match.NONE, {}
+        return super().matches(scope)
+
+    def _templates(self) -> Iterator[str]:
+        route: Any
+        for route in self.routes:
+            yield route.path
 
 
 def rows_of(routes: Iterable[Any]) -> set[str]:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing, nullcontext
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -15,11 +15,11 @@ from protoslice.server.api.documentation.openapi_fragments import BINARY, header
 from protoslice.server.http.parameters import with_parameter
 from protoslice.server.intake.resumable.answers import PREFIX, about, answering
 from protoslice.server.middleware.context import context_of
-from protoslice.server.middleware.guarded_route import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 from protoslice.stores.uploads import ArrivingRequest
 
-router = APIRouter(tags=["uploads"], route_class=GuardedRoute)
+router = GuardedRouter(tags=["uploads"])
 
 _URL: Final = f"{PREFIX}/{{upload}}/records"
 _MEDIA_TYPES: Final = ("application/x-protobuf-delimited", "application/octet-stream")

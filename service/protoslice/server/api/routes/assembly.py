@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import aclosing
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response
 
 from protoslice.server.api.documentation.openapi_fragments import header, problems
@@ -16,11 +16,11 @@ from protoslice.server.intake.resumable.answers import answering, joining
 from protoslice.server.intake.resumable.dialects import upload_id
 from protoslice.server.intake.uploads import counted, follow_recipe
 from protoslice.server.middleware.context import context_of
-from protoslice.server.middleware.guarded_route import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.stores import Created, IngestRequest
 
-router = APIRouter(tags=["uploads"], route_class=GuardedRoute)
+router = GuardedRouter(tags=["uploads"])
 
 
 @router.post(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from starlette.responses import Response
 
 from protoslice.facts import Difference
@@ -15,12 +15,12 @@ from protoslice.server.api.encoding import comparison_json
 from protoslice.server.api.json_answers import VERSIONED, encoded, json_answer, large_answer, next_page
 from protoslice.server.api.models import DiffModel, TensorDeltaModel
 from protoslice.server.http.disconnect import CancelOnDisconnect
-from protoslice.server.middleware.guarded_route import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 from protoslice.stores.names import is_id
 from protoslice.stores.paging import ResultPage
 
-router = APIRouter(tags=["views"], route_class=GuardedRoute)
+router = GuardedRouter(tags=["views"])
 
 Before = Annotated[
     str, Query(description="The store that is compared with, by id, tag or name.", examples=["resnet:1"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response
 
 from protoslice.drafts import Drafts
@@ -10,10 +10,10 @@ from protoslice.server.api.json_answers import made_answer
 from protoslice.server.api.models import MadeModel
 from protoslice.server.api.routes.intake import CREATED, Options
 from protoslice.server.intake.uploads import counted
-from protoslice.server.middleware.guarded_route import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 
-router = APIRouter(tags=["stores"], route_class=GuardedRoute)
+router = GuardedRouter(tags=["stores"])
 
 
 @router.post(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
 from protoslice.errors import CorruptModel, StorageDenied
@@ -18,11 +18,11 @@ from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.http.parameters import plain_size
 from protoslice.server.intake.uploads import counted, take_in
 from protoslice.server.middleware.body_limits import UPLOAD_BODY, takes_body
-from protoslice.server.middleware.guarded_route import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 from protoslice.stores import TAGS_AT_ONCE, IngestRequest
 
-router = APIRouter(tags=["stores"], route_class=GuardedRoute)
+router = GuardedRouter(tags=["stores"])
 
 DEFAULT_MIN_CHUNK = "1MiB"
 DEFAULT_MAX_CHUNK = "1GiB"

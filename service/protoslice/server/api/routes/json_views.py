@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
 from protoslice.formats.selection import tags_of
@@ -26,13 +26,13 @@ from protoslice.server.api.models import (
 )
 from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP, TAGS_HELP
 from protoslice.server.http.answers.locations import lasting_url
-from protoslice.server.middleware.guarded_route import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.stores import OpenStore, RecordsRequest
 from protoslice.stores.paging import PAGE_BYTES
 from protoslice.streams.framing import Framing
 
-router = APIRouter(tags=["views"], route_class=GuardedRoute)
+router = GuardedRouter(tags=["views"])
 
 Limit = Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")]
 Cursor = Annotated[str | None, Query(description="`next` of the page before.")]
@@ -58,7 +58,7 @@ class _Chosen:
     ] = None
 
 
-def _document(
+async def _document(
     file: Annotated[str | None, Query(description=FILE_HELP, examples=["variables/variables.index"])] = None,
     framing: Annotated[
         Framing | None, Query(description="Framing of a stream, where its bytes do not tell it.")

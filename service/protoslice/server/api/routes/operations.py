@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 from typing import Literal
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import BaseModel
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from protoslice.server.api.documentation.openapi_fragments import problems
 from protoslice.server.api.problems import DRAINING, NOT_FOUND, PROBLEMS, RETRY_AFTER_SECONDS, HttpProblem
-from protoslice.server.middleware.guarded_route import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.observability.metrics import CONTENT_TYPE
 from protoslice.server.pages.home import problem_page
 from protoslice.server.pages.shell import PAGE_HEADERS
 from protoslice.server.services import Given
 
-router = APIRouter(tags=["operations"], route_class=GuardedRoute)
+router = GuardedRouter(tags=["operations"])
 
 _NO_STORE = {"cache-control": "no-store"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import HTMLResponse, Response
 
 from protoslice.errors import ProtosliceError
@@ -13,13 +13,13 @@ from protoslice.facts import Store
 from protoslice.server.access.places import url_of
 from protoslice.server.api.documentation.openapi_fragments import problems
 from protoslice.server.api.problems import NOT_FOUND, HttpProblem
-from protoslice.server.middleware.guarded_route import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.pages.built import BUILT_HEADERS, assets, shell
 from protoslice.server.pages.home import home_body, home_page
 from protoslice.server.pages.shell import PAGE_HEADERS, STYLE
 from protoslice.server.services import Given
 
-router = APIRouter(tags=["operations"], route_class=GuardedRoute)
+router = GuardedRouter(tags=["operations"])
 
 _LASTING: Final = {
     "cache-control": "public, max-age=31536000, immutable",

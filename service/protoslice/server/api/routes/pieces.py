@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from starlette.responses import Response
 
 from protoslice.server.access.places import Ref
@@ -15,10 +15,10 @@ from protoslice.server.api.models import MissingModel, PageModel, PieceModel
 from protoslice.server.api.request_bodies import AskMissing
 from protoslice.server.api.routes.json_views import lasting_headers
 from protoslice.server.http.disconnect import CancelOnDisconnect
-from protoslice.server.middleware.guarded_route import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 
-router = APIRouter(tags=["chunks"], route_class=GuardedRoute)
+router = GuardedRouter(tags=["chunks"])
 
 
 @router.post(

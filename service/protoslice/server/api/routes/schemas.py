@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from starlette.responses import Response
 
 from protoslice.server.access.places import url_of
@@ -18,10 +18,10 @@ from protoslice.server.http.answers.rendered import InMemory
 from protoslice.server.http.conditions import EntityTag
 from protoslice.server.http.headers import media_type_of, read_fields
 from protoslice.server.middleware.body_limits import SCHEMA_BODY, takes_body
-from protoslice.server.middleware.guarded_route import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 
-router = APIRouter(tags=["schemas"], route_class=GuardedRoute)
+router = GuardedRouter(tags=["schemas"])
 
 _TYPES = ("application/protobuf", "application/x-protobuf", "application/x-protobuffer", "application/octet-stream")
 _ETAG = {"etag": header("Of the descriptor set.")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from starlette.responses import Response
 
 from protoslice.server.access.places import Ref, url_of
@@ -12,10 +12,10 @@ from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import removed_json
 from protoslice.server.api.json_answers import json_answer, large_answer, page_answer, restored_body, store_body
 from protoslice.server.api.models import PageModel, RemovedModel, RestoredModel, StoreModel
-from protoslice.server.middleware.guarded_route import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 
-router = APIRouter(tags=["stores"], route_class=GuardedRoute)
+router = GuardedRouter(tags=["stores"])
 
 
 @router.get(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import Header, Query, Request
 from starlette.responses import Response
 
 from protoslice.errors import Conflict, NotFound
@@ -16,11 +16,11 @@ from protoslice.server.api.models import PageModel, TagModel
 from protoslice.server.api.problems import PRECONDITION, HttpProblem
 from protoslice.server.api.request_bodies import PutTag
 from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
-from protoslice.server.middleware.guarded_route import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.stores import StoredTag
 
-router = APIRouter(tags=["tags"], route_class=GuardedRoute)
+router = GuardedRouter(tags=["tags"])
 
 IfMatch = Annotated[str | None, Header(description="Only if the tag has this entity tag now; `*`: only if it exists.")]
 IfNoneMatch = Annotated[str | None, Header(description="`*`: only if there is no such tag yet.")]

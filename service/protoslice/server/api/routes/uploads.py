@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import JSONResponse, Response
 
 from protoslice.errors import InvalidInput
@@ -30,11 +30,11 @@ from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, takes_body
 from protoslice.server.middleware.clients import pseudonym
 from protoslice.server.middleware.context import context_of
-from protoslice.server.middleware.guarded_route import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.stores.uploads import Body, Upload
 
-router = APIRouter(tags=["uploads"], route_class=GuardedRoute)
+router = GuardedRouter(tags=["uploads"])
 
 
 _TUS_BODY: Final = "application/offset+octet-stream"

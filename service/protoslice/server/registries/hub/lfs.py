@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import JSONResponse, Response
 
 from protoslice.concurrency.gather import map_concurrently
@@ -14,14 +14,14 @@ from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, takes_body
 from protoslice.server.middleware.clients import pseudonym
 from protoslice.server.middleware.context import context_of
-from protoslice.server.middleware.guarded_route import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.hub.bodies import BatchBody, LfsObject
 from protoslice.server.registries.hub.failures import answering
 from protoslice.server.registries.hub.paths import repository_of
 from protoslice.server.services import Given, Services
 from protoslice.stores.uploads import Body, Checksum
 
-router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
+router = GuardedRouter(include_in_schema=False)
 
 _MEDIA: Final = "application/vnd.git-lfs+json"
 _UPLOADS: Final = "/api/lfs-uploads"

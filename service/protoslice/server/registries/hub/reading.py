@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Final
 from urllib.parse import parse_qsl, quote, urlencode
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from starlette.responses import JSONResponse, Response
 
 from protoslice.defaults import MAX_FILES
@@ -17,14 +17,14 @@ from protoslice.server.access.places import url_of
 from protoslice.server.api.json_answers import encoded
 from protoslice.server.http.headers import Headers
 from protoslice.server.middleware.context import context_of
-from protoslice.server.middleware.guarded_route import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.hub.facts import commit_json, entries_of, info_json, listed_json, refs_json
 from protoslice.server.registries.hub.failures import answering, failure_of
 from protoslice.server.registries.hub.paths import USER, Encoded, repository_of
 from protoslice.server.services import Given, Services
 
-router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
+router = GuardedRouter(include_in_schema=False)
 
 _PAGE: Final = 1000
 _COMMITS: Final = 50

@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator
 from typing import Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import JSONResponse, Response
 
 from protoslice.errors import InvalidInput
@@ -14,7 +14,7 @@ from protoslice.repositories import MAIN, Author, Change, KnownFiles, Repository
 from protoslice.server.api.problems import CONFLICT
 from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import UPLOAD_BODY, takes_body
-from protoslice.server.middleware.guarded_route import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.hub.bodies import BranchBody, PreuploadBody, RepositoryBody, TagBody
 from protoslice.server.registries.hub.failures import answering
 from protoslice.server.registries.hub.operations import (
@@ -29,7 +29,7 @@ from protoslice.server.registries.hub.operations import (
 from protoslice.server.registries.hub.paths import USER, Encoded, repository_of, url_of
 from protoslice.server.services import Given
 
-router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
+router = GuardedRouter(include_in_schema=False)
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _REPOSITORY: Final = "/api/{kind}/{name:repository}"

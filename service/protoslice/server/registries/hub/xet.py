@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import JSONResponse, Response
 
 from protoslice._core import Xorb
@@ -21,7 +21,7 @@ from protoslice.server.intake.uploads import counted, pieces_from, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, takes_body
 from protoslice.server.middleware.clients import pseudonym
 from protoslice.server.middleware.context import context_of
-from protoslice.server.middleware.guarded_route import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.hub.failures import answering
 from protoslice.server.registries.hub.paths import Encoded, repository_of
 from protoslice.server.registries.hub.shards import ShardFile, files_of
@@ -29,7 +29,7 @@ from protoslice.server.services import Given, Services
 from protoslice.stores.ingest.writers import Batches
 from protoslice.stores.manifest import ObjectExtent
 
-router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
+router = GuardedRouter(include_in_schema=False)
 
 _SESSION: Final = "/api/xet/{kind}/{name:repository}/{session}/v1"
 _HASH: Final = re.compile(r"[0-9a-f]{64}")

@@ -6,7 +6,7 @@ import hashlib
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 from starlette.responses import JSONResponse, Response
 
 from protoslice import _core
@@ -17,16 +17,17 @@ from protoslice.server.http.headers import Headers
 from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, takes_body
 from protoslice.server.middleware.context import context_of
+from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.hub.paths import Encoded
 from protoslice.server.registries.mlflow.answers import BASE, MlflowRoute, done
 from protoslice.server.services import Given, Services
 from protoslice.stores import Representation
 
-router = APIRouter(route_class=MlflowRoute, include_in_schema=False)
+router = GuardedRouter(route_class=MlflowRoute, include_in_schema=False)
 
 
-def _drafts(services: Given) -> Drafts:
+async def _drafts(services: Given) -> Drafts:
     return Drafts(services.stores, services.uploads)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
@@ -16,12 +16,13 @@ from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, takes_body
 from protoslice.server.middleware.clients import pseudonym
 from protoslice.server.middleware.context import context_of
+from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.hub.paths import Encoded
 from protoslice.server.registries.mlflow.answers import BASE, MlflowRoute, done
 from protoslice.server.registries.mlflow.artifacts import Artifacts
 from protoslice.server.services import Given, Services
 
-router = APIRouter(route_class=MlflowRoute, include_in_schema=False)
+router = GuardedRouter(route_class=MlflowRoute, include_in_schema=False)
 
 _PARTS: Final = BASE + "/parts"
 _UNKEPT: Final = {"cache-control": "no-store"}

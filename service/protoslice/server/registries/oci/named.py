@@ -11,14 +11,14 @@ from protoslice.artifacts.exports import ExportedRepository
 from protoslice.server.services import Given
 
 
-def _repository(name: str, services: Given) -> ArtifactRepository:
+async def _repository(name: str, services: Given) -> ArtifactRepository:
     return ArtifactRepository(services.stores, RepositoryName(name), services.uploads)
 
 
 Repository = Annotated[ArtifactRepository, Depends(_repository)]
 
 
-def _exported(repository: Repository, services: Given) -> ExportedRepository:
+async def _exported(repository: Repository, services: Given) -> ExportedRepository:
     return ExportedRepository(services.stores, repository)
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Annotated
 from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from starlette.responses import Response
 
 from protoslice.artifacts import (
@@ -25,6 +25,7 @@ from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, BodyTerms, takes_body
 from protoslice.server.middleware.clients import pseudonym
 from protoslice.server.middleware.context import context_of
+from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.oci.answers import begun, blob_headers, check_place, made, next_page, refuse_backward
 from protoslice.server.registries.oci.errors import OciRoute
@@ -32,7 +33,7 @@ from protoslice.server.registries.oci.named import Exported, Repository
 from protoslice.server.services import Given
 from protoslice.stores.uploads import Body
 
-router = APIRouter(route_class=OciRoute, include_in_schema=False)
+router = GuardedRouter(route_class=OciRoute, include_in_schema=False)
 
 MANIFEST_BODY = BodyTerms(lambda _: MAX_MANIFEST_BYTES)
 REFERRERS = 100

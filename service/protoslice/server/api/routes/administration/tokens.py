@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
@@ -19,10 +19,10 @@ from protoslice.server.api.encoding import format_time
 from protoslice.server.api.json_answers import json_answer, page_answer
 from protoslice.server.api.models import PageModel
 from protoslice.server.api.request_bodies import CreateToken, SignUrl
-from protoslice.server.middleware.guarded_route import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 
-router = APIRouter(tags=["tokens"], route_class=GuardedRoute)
+router = GuardedRouter(tags=["tokens"])
 
 _NO_STORE = {"cache-control": "no-store"}
 Everywhere = Annotated[bool, Query(description="Tokens for every space, which takes an admin of all.")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
@@ -15,12 +15,12 @@ from protoslice.server.api.encoding import format_time
 from protoslice.server.api.json_answers import json_answer, page_answer
 from protoslice.server.api.models import PageModel
 from protoslice.server.api.request_bodies import PutWebhook
-from protoslice.server.middleware.guarded_route import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 from protoslice.stores import ResultPage
 from protoslice.webhooks.model import Letter, NewWebhook, Webhook
 
-router = APIRouter(tags=["webhooks"], route_class=GuardedRoute)
+router = GuardedRouter(tags=["webhooks"])
 
 _NO_STORE = {"cache-control": "no-store"}
 
