@@ -15,7 +15,10 @@ from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
 from protoslice.server.transport.uvicorn_config import uvicorn_config
 
-ON = ("OCI_API_MANIFESTS_TAG_PARAM", "OCI_API_BLOBS_UPLOAD_CANCEL", "OCI_API_BLOBS_DIGEST_HEADER")
+ON = (
+    "OCI_API_MANIFESTS_TAG_PARAM", "OCI_API_MANIFESTS_DIGEST_HEADER", "OCI_API_BLOBS_UPLOAD_CANCEL",
+    "OCI_API_BLOBS_DIGEST_HEADER", "OCI_DATA_SPARSE",
+)  # fmt: skip
 """Tests that the program leaves out unless they are asked for."""
 
 
@@ -25,7 +28,7 @@ def main(program: str) -> int:
         settings = Settings(storage=f"file://{folder}/storage")
         with live_server(uvicorn_config(create_app(settings), settings)) as live:
             asked = {"OCI_REGISTRY": f"{live.host}:{live.port}", "OCI_TLS": "disabled", "OCI_RESULTS_DIR": folder}
-            asked |= dict.fromkeys((*ON, "OCI_API_MANIFESTS_DIGEST_HEADER"), "true")
+            asked |= dict.fromkeys(ON, "true")
             status = subprocess.run([os.path.abspath(program)], env=os.environ | asked, cwd=folder).returncode
         print(ElementTree.parse(Path(folder, "junit.xml")).getroot().attrib)
     return status

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from unittest.mock import patch
 
 import pytest
 from tests.support.stores import opened, read
 
 from protoslice.artifacts import ArtifactRepository, Digest, ManifestUnknown, RepositoryName
-from protoslice.artifacts.records import ArtifactRecords
+from protoslice.artifacts.faults import BlobUnknown, ManifestBlobUnknown
+from protoslice.artifacts.places import BlobPlaces
+from protoslice.artifacts.records import ArtifactRecords, StoredBlob
+from protoslice.errors import NotFound
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores import Stores
 
@@ -99,7 +103,7 @@ def test_a_tag_that_moves_while_its_manifest_is_deleted_stays() -> None:
     async def work(repository: ArtifactRepository, stores: Stores) -> None:
         for data in (FIRST, SECOND):
             await sent(repository, data)
-        deleted, _ = await repository.put_manifest("v1", manifest_of(FIRST), MEDIA_TYPE)
+        deleted, _, _ = await repository.put_manifest("v1", manifest_of(FIRST), MEDIA_TYPE)
         removing = ArtifactRecords.delete_tag
 
         async def moved_before(records: ArtifactRecords, tag: str, etag: str | None = None) -> None:
@@ -152,3 +156,48 @@ def test_tags_behind_a_page_of_removed_ones_are_listed(monkeypatch: pytest.Monke
 
 async def _nothing(*_: object) -> None:
     return None
+
+
+def test_a_blob_that_a_manifest_named_before_it_came_never_expires() -> None:
+    async def work(repository: ArtifactRepository, stores: Stores) -> None:
+        stored, _, missing = await repository.put_manifest("v1", manifest_of(FIRST), MEDIA_TYPE)
+        assert (stored.store, missing) == (None, [Digest.of(FIRST)])
+        with pytest.raises(BlobUnknown):
+            await repository.open_blob(Digest.of(FIRST))
+        upload = await sent(repository, FIRST)
+        with suppress(NotFound):
+            await stores.uploads.remove(upload)  # as when it expires
+        assert await content(repository, FIRST) == FIRST
+        completed, _, missing = await repository.put_manifest("v1", manifest_of(FIRST), MEDIA_TYPE)
+        assert (completed.store is None, missing) == (False, [])
+
+    in_repository(work)
+
+
+def test_a_manifest_does_not_count_on_a_blob_that_is_gone() -> None:
+    async def work(repository: ArtifactRepository, stores: Stores) -> None:
+        upload = await sent(repository, FIRST)
+        await stores.uploads.remove(upload)
+        with pytest.raises(ManifestBlobUnknown):
+            await repository.put_manifest("v1", manifest_of(FIRST), MEDIA_TYPE)
+
+    in_repository(work)
+
+
+def test_a_blob_that_comes_while_a_manifest_that_lacks_it_is_taken_is_part_of_it() -> None:
+    async def work(repository: ArtifactRepository, stores: Stores) -> None:
+        find = BlobPlaces.find
+        looked = 0
+
+        async def late(self: BlobPlaces, digest: Digest) -> StoredBlob | None:
+            nonlocal looked
+            found, looked = await find(self, digest), looked + 1
+            if looked == 1:
+                await sent(repository, FIRST)
+            return found
+
+        with patch.object(BlobPlaces, "find", late):
+            stored, _, missing = await repository.put_manifest("v1", manifest_of(FIRST), MEDIA_TYPE)
+        assert (stored.store is None, missing) == (False, [])
+
+    in_repository(work)

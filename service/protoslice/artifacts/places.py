@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
-from protoslice.artifacts.faults import BlobUnknown
+from protoslice.artifacts.faults import BlobUnknown, ManifestBlobUnknown
 from protoslice.artifacts.names import Digest
 from protoslice.artifacts.records import ArtifactRecords, StoredBlob
 from protoslice.errors import Conflict, IntegrityError, NotFound, StorageUnavailable
@@ -21,6 +22,8 @@ class BlobPlaces:
 
     async def is_there(self, blob: StoredBlob) -> bool:
         """True if the bytes of a blob are where its record says."""
+        if not blob.has_come:
+            return False
         with suppress(NotFound):
             if blob.store is not None:
                 await self._stores.files(blob.store)
@@ -42,10 +45,33 @@ class BlobPlaces:
                 return blob
             if found is not None and (found.store is not None or not fresh) and await self.is_there(found):
                 return found
+            kept = replace(blob, wanted=found is not None and found.wanted)
             with suppress(Conflict, NotFound):
-                await self._records.change_blob(digest, blob, etag)
-                return blob
+                await self._records.change_blob(digest, kept, etag)
+                return kept
         raise StorageUnavailable(f"the place of the blob {digest.text} keeps changing: send the blob again")
+
+    async def find(self, digest: Digest) -> StoredBlob | None:
+        """The place of a blob that a manifest names; None for one that has not come.
+
+        `ManifestBlobUnknown` for one that had come and is gone, since its sender takes it to be here.
+        """
+        found, _ = await self._known(digest)
+        if found is None or not found.has_come:
+            return None
+        if not await self.is_there(found):
+            raise ManifestBlobUnknown(f"the blob {digest.text} is gone, with its store or upload: send it again")
+        return found
+
+    async def want(self, digest: Digest) -> StoredBlob | None:
+        """Note that a manifest names a blob that has not come; its place if it came meanwhile, else None."""
+        for _ in range(TRIES):
+            found, etag = await self._known(digest)
+            if found is not None and (found.has_come or found.wanted):
+                return await self.find(digest)
+            with suppress(Conflict):
+                await self._records.change_blob(digest, StoredBlob(0, wanted=True), etag)
+        raise StorageUnavailable(f"the place of the blob {digest.text} keeps changing: send the manifest again")
 
     async def _known(self, digest: Digest) -> tuple[StoredBlob | None, str | None]:
         with suppress(BlobUnknown):

@@ -1,6 +1,7 @@
 """Records of a repository: where its blobs lie, its manifests, tags and referrers.
 
-artifacts/<name>/blobs/<digest>                  size, and the upload or the store and path that hold the bytes
+artifacts/<name>/blobs/<digest>                  size, and the upload or the store and path that hold the bytes; neither
+                                                 where a manifest names a blob that has not come yet
 artifacts/<name>/manifests/<digest>              a manifest as it came
 artifacts/<name>/stores/<digits>/<digest>        the manifest's store has an id of these digits; written before it
 artifacts/<name>/tags/<tag>                      the digest that a tag points to
@@ -33,12 +34,26 @@ _ROOT = ObjectKey("artifacts")
 
 @dataclass(frozen=True, slots=True)
 class StoredBlob:
-    """A blob and its place: a complete upload, or a file of a store."""
+    """A blob and its place, an upload or a file of a store; neither for one that has not come yet."""
 
     size: int
     upload: str | None = None
     store: str | None = None
     path: str | None = None
+    wanted: bool = False
+    """True once a manifest has named the blob before it came, so that it must not expire as an upload."""
+
+    @property
+    def has_come(self) -> bool:
+        """True for a blob with a place."""
+        return self.upload is not None or self.store is not None
+
+    def encode(self) -> bytes:
+        """Serialize to JSON in an envelope."""
+        described = asdict(self)
+        if not self.wanted:
+            del described["wanted"]
+        return _sealed(described)
 
 
 class ArtifactRecords:
@@ -50,15 +65,18 @@ class ArtifactRecords:
         self._tags = NamedRecords(storage, self._folder / "tags", "tag")
 
     async def blob(self, digest: Digest) -> StoredBlob:
-        """The record of a blob; `BlobUnknown` when there is none."""
-        return (await self.blob_version(digest))[0]
+        """The record of a blob; `BlobUnknown` when there is none, or the blob has not come yet."""
+        found = (await self.blob_version(digest))[0]
+        if not found.has_come:
+            raise _no_blob(digest)
+        return found
 
     async def blob_version(self, digest: Digest) -> tuple[StoredBlob, str]:
         """The record of a blob and its entity tag; `BlobUnknown` when there is none."""
         try:
             found = await self._storage.get(self._key("blobs", digest.text))
         except NotFound:
-            raise BlobUnknown(f"the repository has no blob {digest.text}") from None
+            raise _no_blob(digest) from None
         data = unseal(found.data, f"the record of the blob {digest.text}")
         try:
             return StoredBlob(**json.loads(data)), found.stat.etag
@@ -67,11 +85,11 @@ class ArtifactRecords:
 
     async def put_blob(self, digest: Digest, blob: StoredBlob) -> None:
         """Create or replace the record of a blob."""
-        await self._storage.put(self._key("blobs", digest.text), _sealed(asdict(blob)))
+        await self._storage.put(self._key("blobs", digest.text), blob.encode())
 
     async def change_blob(self, digest: Digest, blob: StoredBlob, etag: str | None) -> None:
         """Replace the record of a blob whose entity tag is `etag`, create it for None; `Conflict` for another."""
-        key, data = self._key("blobs", digest.text), _sealed(asdict(blob))
+        key, data = self._key("blobs", digest.text), blob.encode()
         if etag is None:
             await self._storage.put_if_absent(key, data)
         else:
@@ -206,6 +224,10 @@ class ArtifactRecords:
 
     async def _read(self, key: ObjectKey, what: str) -> bytes:
         return unseal((await self._storage.get(key)).data, what)
+
+
+def _no_blob(digest: Digest) -> BlobUnknown:
+    return BlobUnknown(f"the repository has no blob {digest.text}")
 
 
 def _no_tag(tag: str) -> ManifestUnknown:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from protoslice.artifacts.faults import (
     BlobUnknown,
@@ -15,7 +15,7 @@ from protoslice.artifacts.faults import (
     UploadUnknown,
 )
 from protoslice.artifacts.files import blob_path, paths_of
-from protoslice.artifacts.manifests import Descriptor, ManifestContent, StoredManifest, parse
+from protoslice.artifacts.manifests import ManifestContent, StoredManifest, parse
 from protoslice.artifacts.names import Digest, RepositoryName, check_tag
 from protoslice.artifacts.places import BlobPlaces
 from protoslice.artifacts.records import ArtifactRecords, StoredBlob, repository_names
@@ -25,6 +25,8 @@ from protoslice.stores import IngestRequest, OpenStore, Stores
 from protoslice.stores.requests import TAGS_AT_ONCE
 from protoslice.stores.uploads import Body, Checksum, NewUpload, Upload, Uploads
 
+MOST_AWAITED: Final = 32
+"""Blobs that a manifest may name before they have come."""
 _SESSION = "artifact "
 """Beginning of the metadata of an upload to a repository; the repository's name follows."""
 
@@ -87,14 +89,15 @@ class ArtifactRepository:
         except ChecksumMismatch:
             await self._uploads.remove(upload_id)
             raise DigestInvalid(f"the bytes sent do not have the digest {digest.text}: nothing was kept") from None
-        return await self._places.keep(digest, StoredBlob(done.offset, upload=upload_id), fresh=True)
+        kept = await self._places.keep(digest, StoredBlob(done.offset, upload=upload_id), fresh=True)
+        return await self._settled(digest, kept)
 
     async def _finished(self, upload_id: str, digest: Digest) -> StoredBlob:
         """The blob that an upload became, for a client that asks again since it got no answer."""
         with suppress(BlobUnknown):
             found = await self._records.blob(digest)
             if found.upload in {upload_id, None}:  # bytes of a store have no upload (None)
-                return found
+                return await self._settled(digest, found)
         raise UploadUnknown(f"the upload {upload_id} has ended")
 
     async def mount(self, digest: Digest, other: RepositoryName) -> bool:
@@ -103,7 +106,7 @@ class ArtifactRepository:
             found = await ArtifactRepository(self._stores, other).blob(digest)
         except BlobUnknown:
             return False
-        await self._places.keep(digest, found, fresh=False)
+        await self._settled(digest, await self._places.keep(digest, found, fresh=False))
         return True
 
     async def blob(self, digest: Digest) -> StoredBlob:
@@ -129,11 +132,11 @@ class ArtifactRepository:
 
     async def put_manifest(
         self, ref: str, data: bytes, media_type: str, *, tags: Sequence[str] = ()
-    ) -> tuple[StoredManifest, ManifestContent]:
+    ) -> tuple[StoredManifest, ManifestContent, Sequence[Digest]]:
         """Take in a manifest under a tag or its digest, and further `tags`, and make a store of its blobs.
 
-        `LimitExceeded` for more than 64 tags. `ManifestInvalid` or `ManifestBlobUnknown` when it cannot be taken,
-        `DigestInvalid` for another digest.
+        Returns the digests of what it names and was never sent too. `LimitExceeded` for more than 64 tags.
+        `ManifestInvalid` or `ManifestBlobUnknown` when it cannot be taken, `DigestInvalid` for another digest.
         """
         wanted = Digest(ref) if ":" in ref else None
         names = _new_tags([*tags] if wanted is not None else [ref, *tags])
@@ -143,12 +146,13 @@ class ArtifactRepository:
         )
         if wanted is not None and wanted != digest:
             raise DigestInvalid(f"the manifest has the digest {digest.text}, not {wanted.text}")
-        stored = StoredManifest(digest, media_type, data, await self._gather(manifest))
+        store, missing = await self._gather(manifest)
+        stored = StoredManifest(digest, media_type, data, store)
         await self._records.put_manifest(stored)
         if manifest.subject is not None:
             await self._records.put_referrer(manifest.subject, digest, stored.described(manifest))
         await in_turns(lambda tag: self._records.put_tag(tag, digest), names)
-        return stored, manifest
+        return stored, manifest, missing
 
     async def manifest(self, ref: str) -> StoredManifest:
         """The manifest that a tag or digest names; `ManifestUnknown` when there is none."""
@@ -180,28 +184,41 @@ class ArtifactRepository:
         """Page of the descriptors of manifests that refer to `subject`; the last digest if there are more."""
         return await self._records.referrers(subject, limit=limit, after=after)
 
-    async def _gather(self, manifest: ManifestContent) -> str | None:
-        """The store of all blobs that a manifest names, made unless it is there; None when it names none.
+    async def _gather(self, manifest: ManifestContent) -> tuple[str | None, Sequence[Digest]]:
+        """The store of all blobs that a manifest names and that have come, and the digests of what has not.
 
-        `ManifestBlobUnknown` when the repository lacks a blob or manifest.
+        The store is made unless it is there; None for no blobs. `ManifestBlobUnknown` for blobs that had come and are
+        gone, and for too many that have not.
         """
         children = list({each.digest for each in manifest.manifests if not each.elsewhere})
-        for digest, there in zip(children, await in_turns(self._records.has_manifest, children), strict=True):
-            if not there:
-                raise ManifestBlobUnknown(f"the repository lacks the manifest {digest.text}: send it first")
-        needed = {each.digest: each for each in manifest.blobs if not each.elsewhere}
-        if not needed:
-            return None
-        found = dict(zip(needed, await in_turns(self._find, needed.values()), strict=True))
-        return await self._stored(found, paths_of([each for each in manifest.blobs if not each.elsewhere]))
+        there = await in_turns(self._records.has_manifest, children)
+        missing = [digest for digest, known in zip(children, there, strict=True) if not known]
+        needed = list(dict.fromkeys(each.digest for each in manifest.blobs if not each.elsewhere))
+        awaited: list[Digest] = []
 
-    async def _find(self, descriptor: Descriptor) -> StoredBlob:
-        try:
-            return await self.blob(descriptor.digest)
-        except BlobUnknown:
-            raise ManifestBlobUnknown(
-                f"the repository lacks the blob {descriptor.digest.text}: send it first"
-            ) from None
+        async def find(digest: Digest) -> StoredBlob | None:
+            blob = await self._places.find(digest)
+            if blob is None:
+                awaited.append(digest)
+            if len(awaited) > MOST_AWAITED:  # each costs a write
+                raise ManifestBlobUnknown(
+                    f"more than {MOST_AWAITED} blobs were never sent, {digest.text} for one: send them first"
+                )
+            return blob
+
+        found = dict(zip(needed, await in_turns(find, needed), strict=True))
+        found.update(zip(awaited, await in_turns(self._places.want, awaited), strict=True))
+        blobs = {digest: blob for digest, blob in found.items() if blob is not None}
+        missing += [digest for digest in needed if digest not in blobs]
+        if not blobs:
+            return None, missing
+        return await self._stored(blobs, paths_of([each for each in manifest.blobs if each.digest in blobs])), missing
+
+    async def _settled(self, digest: Digest, blob: StoredBlob) -> StoredBlob:
+        """A blob that has come, in a store at once if a manifest names it: an upload would expire."""
+        if blob.wanted and blob.store is None:
+            await self._stored({digest: blob}, {digest: blob_path(digest)})
+        return blob
 
     async def _stored(self, blobs: dict[Digest, StoredBlob], paths: dict[Digest, str]) -> str:
         """A store of the blobs: those of uploads become its own, those of other stores are shared with them."""

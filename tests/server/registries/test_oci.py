@@ -133,8 +133,10 @@ def test_a_blob_is_of_its_repository_until_it_is_mounted(client: httpx.Client) -
     digest = push(client, b"to be mounted")
     other = "/v2/another/one"
     assert code_of(client.get(f"{other}/blobs/{digest}")) == "BLOB_UNKNOWN"
-    refused = put_manifest(client, "v1", other, layers=[descriptor(b"to be mounted")])
-    assert (refused.status_code, code_of(refused)) == (400, "MANIFEST_BLOB_UNKNOWN")
+    put = put_manifest(client, "v1", other, layers=[descriptor(b"to be mounted")])
+    assert (put.status_code, "protoslice-store" in put.headers) == (201, False)
+    assert put.headers["warning"] == f'299 - "1 contents were never sent, {digest} for one"'
+    assert code_of(client.get(f"{other}/blobs/{digest}")) == "BLOB_UNKNOWN"
     mounted = client.post(f"{other}/blobs/uploads/", params={"mount": digest, "from": "team/resnet"})
     assert mounted.status_code == 201
     assert client.get(f"{other}/blobs/{digest}").content == b"to be mounted"
@@ -206,6 +208,24 @@ def test_repositories_are_listed_by_name(client: httpx.Client) -> None:
     assert len(found) == len(set(found))
 
 
+def test_what_a_manifest_names_may_come_later_or_never(client: httpx.Client) -> None:
+    base, here, later = "/v2/team/sparse", b"sent before", b"sent later"
+    push(client, here, base)
+    put = put_manifest(client, "v1", base, layers=[descriptor(here, "here"), descriptor(later, "later")])
+    assert put.status_code == 201
+    assert digest_of(later) in put.headers["warning"]
+    files = client.get(f"/v1/stores/{put.headers['protoslice-store']}").json()["files"]
+    assert [file["path"] for file in files] == ["here"]
+    push(client, later, base)
+    assert client.get(f"{base}/blobs/{digest_of(later)}").content == later
+    put = put_manifest(client, "v1", base, layers=[descriptor(here, "here"), descriptor(later, "later")])
+    assert "warning" not in put.headers
+    files = client.get(f"/v1/stores/{put.headers['protoslice-store']}").json()["files"]
+    assert [file["path"] for file in files] == ["here", "later"]
+    index = put_manifest(client, "index", base, manifests=[{"digest": "sha256:" + "0" * 64}])
+    assert (index.status_code, "sha256:000" in index.headers["warning"]) == (201, True)
+
+
 @pytest.mark.parametrize(
     ("about", "code"),
     [
@@ -213,7 +233,7 @@ def test_repositories_are_listed_by_name(client: httpx.Client) -> None:
         ({"layers": [{"digest": "md5:00"}]}, "MANIFEST_INVALID"),
         ({"layers": [17]}, "MANIFEST_INVALID"),
         ({"mediaType": "text/plain"}, "MANIFEST_INVALID"),
-        ({"manifests": [{"digest": "sha256:" + "0" * 64}]}, "MANIFEST_BLOB_UNKNOWN"),
+        ({"layers": [{"digest": f"sha256:{number:064}"} for number in range(33)]}, "MANIFEST_BLOB_UNKNOWN"),
     ],
 )
 def test_a_manifest_that_cannot_be_is_refused(client: httpx.Client, about: dict[str, Any], code: str) -> None:

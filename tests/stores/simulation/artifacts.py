@@ -92,7 +92,7 @@ class PushArtifact(Action):
         ledger.artifact_tags.setdefault((self.repository, self.tag), []).append(deed)
 
         async def put(stores: Stores) -> tuple[str, bool]:
-            stored, _ = await self._at(stores).put_manifest(self.tag, data, MEDIA_TYPE)
+            stored, _, _ = await self._at(stores).put_manifest(self.tag, data, MEDIA_TYPE)
             return stored.store or "", False
 
         if await taken_in(client, self.content, (), "manifest", put, shares=True):

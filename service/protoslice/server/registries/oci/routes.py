@@ -200,10 +200,12 @@ async def put_manifest(
             media_type = str(json.loads(data).get("mediaType", ""))
     if not media_type or not media_type.isascii() or not media_type.isprintable():
         raise ManifestInvalid("the manifest has no media type: send it as Content-Type")
-    stored, manifest = await repository.put_manifest(ref, data, media_type, tags=tag)
+    stored, manifest, missing = await repository.put_manifest(ref, data, media_type, tags=tag)
     headers = {} if manifest.subject is None else {"oci-subject": manifest.subject.text}
     if stored.store is not None:
         headers["protoslice-store"] = context_of(request.scope).store = stored.store
+    if missing:
+        headers["warning"] = f'299 - "{len(missing)} contents were never sent, {missing[0].text} for one"'
     if tag:
         headers["oci-tag"] = ", ".join(tag)
     location = url_of(request.scope, f"/v2/{repository.name.text}/manifests/{stored.digest.text}")
