@@ -24,6 +24,7 @@ from bench import (
     formats,
     loading,
     records,
+    registries,
     service,
     streams,
     tensors,
@@ -52,6 +53,7 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
     "endurance": endurance.endurance,
     "workers": workers.workers,
     "access": access.access,
+    "mlflow": registries.mlflow,
 }
 APART = (
     "packed",
@@ -65,6 +67,7 @@ APART = (
     "endurance",
     "workers",
     "access",
+    "mlflow",
 )
 ENGINE = [name for name in SUBJECTS if name not in APART]
 

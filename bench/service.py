@@ -205,7 +205,7 @@ def running_service(storage: Path, settings: dict[str, str] | None = None) -> It
     """The address of a service over a folder, in a process of its own; `settings` go before."""
     environment = os.environ | {"PROTOSLICE_STORAGE": storage.as_uri()} | (settings or {})
     command = [sys.executable, "-m", "protoslice.cli", "serve", "--port", "0"]
-    with _running(command, environment, stdout=subprocess.PIPE) as process:
+    with running(command, environment, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         yield process.stdout.readline().decode().strip()
 
@@ -213,32 +213,33 @@ def running_service(storage: Path, settings: dict[str, str] | None = None) -> It
 @contextmanager
 def running_peer(path: Path, settings: dict[str, str] | None = None) -> Iterator[str]:
     """The address of the barest apps, over a file."""
-    port = _free_port()
+    port = free_port()
     command = [sys.executable, "-m", "uvicorn", "peers:app", "--port", str(port), "--no-access-log", "--loop", "uvloop"]
     environment = os.environ | {"PEER_FILE": str(path)} | (settings or {})
-    with _running([*command, "--lifespan", "off", "--log-level", "error"], environment):
-        _wait(port)
+    with running([*command, "--lifespan", "off", "--log-level", "error"], environment):
+        wait_for(port)
         yield f"http://127.0.0.1:{port}"
 
 
 @contextmanager
 def _nginx(folder: Path, path: Path) -> Iterator[str]:
-    port = _free_port()
+    port = free_port()
     config = folder / "nginx.conf"
     config.write_text(
         f"daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log /dev/null; events {{}}\n"
         f"http {{ access_log off; sendfile on; server {{ listen 127.0.0.1:{port}; root {path.parent}; }} }}\n"
     )
     os.chmod(folder, 0o755)
-    with _running([str(_tool("nginx")), "-c", str(config), "-g", "user root;"], dict(os.environ)):
-        _wait(port)
+    with running([str(_tool("nginx")), "-c", str(config), "-g", "user root;"], dict(os.environ)):
+        wait_for(port)
         yield f"http://127.0.0.1:{port}"
 
 
 @contextmanager
-def _running(
+def running(
     command: list[str], environment: dict[str, str], stdout: int = subprocess.DEVNULL
 ) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of its own, ended with the block."""
     here = Path(__file__).parent
     process = subprocess.Popen(command, env=environment, cwd=here, stdout=stdout, stderr=subprocess.DEVNULL)
     try:
@@ -252,14 +253,16 @@ def _tool(name: str) -> str | None:
     return shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of the loopback that nothing listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def _wait(port: int) -> None:
-    for _ in range(200):
+def wait_for(port: int, seconds: int = 10) -> None:
+    """Return once something listens on a port; end the program when nothing does."""
+    for _ in range(20 * seconds):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return

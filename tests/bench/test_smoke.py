@@ -11,6 +11,7 @@ import pytest
 from bench.bucket import GATEWAY
 from bench.loading import PEERS as PEERS_OF_LOADING
 from bench.run import APART, ENGINE, SUBJECTS
+from tests.mlflow import WHOLE
 from tests.support.environments import is_made
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +28,7 @@ ROWS = {
     "workers": 3,
     "loading": 3,
     "access": 6,
+    "mlflow": 2,
 }
 PEERS = {"service": ("wrk", "nginx"), "workers": ("wrk",), "access": ("wrk",)}
 """Programs that a service is measured with; a benchmark names those that are missing."""
@@ -57,6 +59,10 @@ def test_every_benchmark_runs(name: str) -> None:
     if name == "loading" and not is_made(*PEERS_OF_LOADING):
         assert done.returncode == 1
         assert done.stderr.startswith("make the peers' environment first")
+        return
+    if name == "mlflow" and not is_made(WHOLE):
+        assert done.returncode == 1
+        assert done.stderr.startswith("make MLflow's environment first")
         return
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
