@@ -49,7 +49,7 @@ from protoslice.server.intake.resumable.answers import speaking_tus
 from protoslice.server.middleware.body_limits import check_framing
 from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.cors import AllowOrigins, Preflight
-from protoslice.server.middleware.guarded_route import routes_of, rows_of
+from protoslice.server.middleware.guarded_route import GuardedRouter, routes_of, rows_of
 from protoslice.server.middleware.origin_policy import OriginPolicy
 from protoslice.server.middleware.request import RequestMiddleware
 from protoslice.server.observability.logs import RequestLog
@@ -221,7 +221,8 @@ def _prepare_routes(app: FastAPI) -> None:
     """Match each route once: the framework builds it now, not in the first request, for 60 ms."""
     included: Any
     for included in app.router.routes:
-        path = next(iter((*included.original_router.paths, *included.original_router.beginnings)))
+        router = included.original_router
+        path = router.beginning if isinstance(router, GuardedRouter) else "/"
         included.matches({"type": "http", "method": "GET", "path": path, "root_path": "", "headers": []})
 
 

@@ -55,6 +55,11 @@ class GuardedRouter(APIRouter):
         """Paths of the other routes up to their first parameters."""
         return tuple({path.partition("{")[0] for path in self._templates() if "{" in path})
 
+    @property
+    def beginning(self) -> str:
+        """A path that is compared with the routes."""
+        return next(iter((*self.paths, *self.beginnings)))
+
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Match the routes; a path of another router costs one comparison in place of one for each route."""
         path = scope["path"].removeprefix(scope["root_path"])

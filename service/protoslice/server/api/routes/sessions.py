@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import BaseModel, Field
 from starlette.responses import Response
@@ -30,12 +30,12 @@ from protoslice.server.api.problems import CROSS_SITE, NOT_FOUND, HttpProblem
 from protoslice.server.api.request_bodies import RequestBody
 from protoslice.server.http.headers import read_fields
 from protoslice.server.middleware.context import context_of
-from protoslice.server.middleware.guarded_route import GuardedRoute
+from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.middleware.origin_policy import is_own_page
 from protoslice.server.pages.shell import PAGE_HEADERS, page
 from protoslice.server.services import Given, Services
 
-router = APIRouter(tags=["sessions"], route_class=GuardedRoute)
+router = GuardedRouter(tags=["sessions"])
 
 _NO_STORE: Final = {"cache-control": "no-store"}
 _CALLBACK: Final = "/session/callback"
