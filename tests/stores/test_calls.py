@@ -13,14 +13,21 @@ from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.manifest import LARGEST_HELD
 
 
-def calls(work: Callable[[Stores], Awaitable[object]], *, stores: int = 60) -> Counting:
-    """The calls of `work` in a process that has just been started."""
+def calls(
+    work: Callable[[Stores], Awaitable[object]],
+    *,
+    stores: int = 60,
+    before: Callable[[Stores], Awaitable[object]] | None = None,
+) -> Counting:
+    """The calls of `work` in a process that has just been started, after `before` in another one."""
 
     async def run() -> Counting:
         storage = MemoryStorage()
         await seed(storage, stores)
         async with opened(storage) as others:
             await upload(others, onnx(100), IngestRequest(tags=("net:1",)))
+            if before is not None:
+                await before(others)
         counting = Counting(storage)
         async with opened(counting) as fresh:
             counting.calls.clear()
@@ -38,8 +45,8 @@ def test_an_upload_asks_for_nothing_that_it_has_written(stores: int, size: int, 
         assert (made.created, made.store.tags) == (True, ("net:2",))
 
     found = calls(tagged, stores=stores)
-    # The claim and the reference; three entries, the manifest, and the tag; the claim is read once.
-    assert found.requests == 8 + files
+    # The claim and the reference; two entries, which bear the tag, the manifest, and the tag; the claim is read once.
+    assert found.requests == 7 + files
     assert {name for name, _ in found.calls} <= {"writer", "write", "commit", "put_if_absent", "put", "get_range"}
     assert found.calls["commit", "objects"] == files
     assert found.calls["get_range", "objects"] == 1
@@ -71,11 +78,30 @@ def test_a_store_costs_its_manifest_its_list_of_tags_and_its_tags(stores: int) -
 
 
 @pytest.mark.parametrize("stores", [30, 60])
-def test_a_list_costs_three_calls_for_each_store_on_it(stores: int) -> None:
+@pytest.mark.parametrize("type", [None, "seeded.Model"])
+def test_a_list_costs_a_call_for_each_store_on_it(type: str | None, stores: int) -> None:
     async def newest(fresh: Stores) -> None:
-        assert len((await fresh.list(limit=20)).items) == 20
+        items = (await fresh.list(type=type, limit=20)).items
+        assert [len(info.tags) for info in items] == [1] * 20
 
-    assert calls(newest, stores=stores).requests == 1 + 3 * 20
+    assert calls(newest, stores=stores).requests == 1 + 20
+
+
+@pytest.mark.parametrize("stores", [30, 60])
+def test_a_store_on_a_list_that_has_got_another_tag_costs_three_calls_and_one_more(stores: int) -> None:
+    async def newest(fresh: Stores) -> None:
+        assert (await fresh.list(limit=20)).items[3].tags == ("later", f"t{stores - 3}")
+
+    found = calls(newest, stores=stores, before=lambda others: others.put_tag("later", f"t{stores - 3}"))
+    assert found.requests == 1 + 19 + 4
+
+
+def test_a_store_on_a_list_that_was_sent_without_a_tag_costs_its_manifest() -> None:
+    async def newest(fresh: Stores) -> None:
+        assert (await fresh.list(limit=1)).items[0].tags == ()
+
+    found = calls(newest, before=lambda others: upload(others, onnx(300)))
+    assert found.calls == {("list", "indexes"): 1, ("get", "stores"): 1}
 
 
 @pytest.mark.parametrize("stores", [30, 60])
@@ -83,4 +109,4 @@ def test_a_list_by_the_beginning_of_a_tag_costs_what_is_shown(stores: int) -> No
     async def tagged(fresh: Stores) -> None:
         assert len((await fresh.list(tag="t", limit=20)).items) == 20
 
-    assert calls(tagged, stores=stores).requests == 1 + 3 * 20
+    assert calls(tagged, stores=stores).requests == 2 + 20

@@ -61,7 +61,7 @@ def test_a_store_whose_object_is_gone_is_damaged_not_missing() -> None:
 def test_a_storage_of_another_layout_is_refused() -> None:
     async def run() -> None:
         storage = MemoryStorage()
-        said = {b'{"layout":1}': "storage upgrade", b'{"layout":2,"upgrading":1}': "again", b'{"layout":3}': "later"}
+        said = {b'{"layout":1}': "storage upgrade", b'{"layout":2,"upgrading":1}': "again", b'{"layout":4}': "later"}
         for mark, sentence in said.items():
             await storage.put(ObjectKey("protoslice.json"), mark)
             with pytest.raises(Unsupported, match=sentence):
@@ -80,7 +80,7 @@ class Careless(MemoryStorage):
 def test_a_storage_without_conditions_serves_and_takes_nothing_in() -> None:
     async def run() -> None:
         storage = Careless()
-        await storage.put(ObjectKey("protoslice.json"), b'{"layout":2}')
+        await storage.put(ObjectKey("protoslice.json"), b'{"layout":3}')
         async with opened(storage) as stores:
             assert await visible(stores) == {}
             calls = (

@@ -75,13 +75,17 @@ async def seed(storage: Storage, count: int, like: Manifest | None = None, *, fi
     for number in range(first, first + count):
         attempt = f"{1_700_000_000 + number:010x}-{number:020x}"
         manifest = replace(
-            like or _closed(attempt), id=seeded_id(number), created=created + timedelta(seconds=number), attempt=attempt
+            like or _closed(attempt),
+            id=seeded_id(number),
+            created=created + timedelta(seconds=number),
+            attempt=attempt,
+            tags=(f"t{number}",),
         )
         for key in (*sorted(manifest.keys), f"objects/{attempt}/claim"):
             await storage.put(ObjectKey(key), b"alive")
         await Indexes(storage).add(manifest, references_of(manifest))
         await storage.put(keys.store(manifest.id), manifest.encode())
-        await Tags(storage).put(f"t{number}", manifest.id, if_match=None, if_none_match=False)
+        await Tags(storage).put(f"t{number}", manifest, if_match=None, if_none_match=False)
 
 
 def seeded_id(number: int) -> str:
@@ -92,7 +96,7 @@ def seeded_id(number: int) -> str:
 def _closed(attempt: str) -> Manifest:
     """Manifest of a store whose file is told of, and is not there."""
     return Manifest(
-        id="", type=None, root=None, chunks=0, min_chunk=1, max_chunk=2, created=datetime(2026, 1, 1, tzinfo=UTC),
-        source="", attempt=attempt, files=(File("a", 3, "0" * 64),), indexed=False, why="it is none",
+        id="", type="seeded.Model", root="a", chunks=0, min_chunk=1, max_chunk=2, source="",
+        created=datetime(2026, 1, 1, tzinfo=UTC), attempt=attempt, files=(File("a", 3, "0" * 64),), indexed=False,
         objects=(ObjectLocation(3, key=f"objects/{attempt}/file-0", sums=bytes(4)),),
     )  # fmt: skip

@@ -21,6 +21,7 @@ from protoslice.stores import Created, IngestRequest, OpenStore, Representation,
 from protoslice.stores.collection.garbage import collect_garbage
 from protoslice.stores.ingest import packs, persist
 from protoslice.stores.layout import fresh, keys
+from protoslice.stores.layout.indexes import IndexEntry
 
 T = TypeVar("T")
 
@@ -179,6 +180,11 @@ async def objects_in(storage: Storage, attempt: str | None = None) -> list[str]:
     folder = "objects" if attempt is None else f"objects/{attempt}"
     found = await keys_in(storage, folder)
     return [key for key in found if not key.endswith("/claim") and "/of-" not in key]
+
+
+async def in_time(storage: Storage) -> list[str]:
+    """Ids of the stores in the index by time, newest first, once for each entry or mark."""
+    return [IndexEntry.parse(item.key).store async for item in storage.iterate(keys.BY_TIME)]
 
 
 async def keys_in(storage: Storage, folder: str | None = None) -> list[str]:

@@ -169,6 +169,10 @@ class Manifest:
     """Rules that the root was planned by, in canonical form."""
     inline: Mapping[str, bytes] = field(default_factory=dict)
     """Small records of the root, by name: each saves a durable write, and a read when the store is opened."""
+    tags: tuple[str, ...] | None = None
+    """Tags that the store was sent with, which its index entries bear; None for entries that bear none."""
+    again: bool = False
+    """True when a mark of removal lay in the manifest's place, and its remover may still delete there."""
 
     def encode(self) -> bytes:
         """Serialize the manifest to JSON in an envelope."""
@@ -283,6 +287,10 @@ def _as_dict(manifest: Manifest) -> dict[str, Any]:
     data |= _sums_as_dict(manifest.stored)
     if not manifest.rules:
         del data["rules"]  # programs that know no rules read the stores that have none
+    if manifest.tags is None:
+        del data["tags"]  # programs of layout 2 read the stores of layout 2
+    if not manifest.again:
+        del data["again"]
     data["inline"] = {name: b64encode(record).decode() for name, record in manifest.inline.items()}
     return data
 
@@ -336,6 +344,7 @@ def _from_dict(raw: dict[str, Any]) -> dict[str, Any]:
     raw["objects"] = tuple(stored_from_dict(stored, sums) for stored in raw["objects"])
     raw["side"] = stored_from_dict(raw["side"], sums) if raw["side"] else None
     raw["rules"] = tuple(raw.get("rules", ()))
+    raw["tags"] = tuple(raw["tags"]) if raw.get("tags") is not None else None
     raw["inline"] = {name: b64decode(record, validate=True) for name, record in raw.get("inline", {}).items()}
     return raw
 

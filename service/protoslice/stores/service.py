@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
@@ -13,6 +13,7 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import in_turns, map_concurrently, run_concurrently
 from protoslice.errors import (
     Conflict,
+    IntegrityError,
     InvalidInput,
     NotFound,
     StorageFull,
@@ -76,7 +77,9 @@ class Stores:
         refused: str | None,
         names: Names | None = None,
         beside: Stores | None = None,
+        bears_tags: bool = True,
     ) -> None:
+        """With `bears_tags`, index entries of new stores bear their tags, as in layout 3."""
         self._inner = storage
         self.room = SpaceRoom(storage, options.quota)
         """Quota of these stores, and what is left of it."""
@@ -126,7 +129,13 @@ class Stores:
             beside._open_stores if beside else None,
         )
         self._publisher = Publisher(
-            storage, self._claims, self._manifests, self._tags, self._store_pages, self._open_stores.assemble
+            storage,
+            self._claims,
+            self._manifests,
+            self._tags,
+            self._store_pages,
+            self._open_stores.assemble,
+            bears_tags=bears_tags,
         )
 
     @classmethod
@@ -149,8 +158,8 @@ class Stores:
         except Unsupported as error:
             refused = error.message
             _log.warning("opened for reading alone: %s", refused)
-        await check_layout(storage, mark=create and refused is None)
-        return cls(storage, options or StoreOptions(), refused=refused, names=names)
+        bears_tags = await check_layout(storage, mark=create and refused is None)
+        return cls(storage, options or StoreOptions(), refused=refused, names=names, bears_tags=bears_tags)
 
     async def below(self, folder: ObjectKey, *, create: bool = False) -> Stores:
         """The stores of a folder of this storage: a world of its own, with these threads and this memory.
@@ -160,8 +169,8 @@ class Stores:
         if create:
             self._check_writable()
         storage = PrefixStorage(self._inner, folder)
-        await check_layout(storage, mark=create)
-        return Stores(storage, self._options, refused=self._refused, beside=self)
+        bears_tags = await check_layout(storage, mark=create)
+        return Stores(storage, self._options, refused=self._refused, beside=self, bears_tags=bears_tags)
 
     @property
     def storage(self) -> Storage:
@@ -288,21 +297,34 @@ class Stores:
             await self.resolve(ref)
             raise Conflict(f"{ref!r} is a tag or another name: remove the tag, or name the store by its id")
         store_id = await self.resolve(ref)
-        tags = [tag async for tag in self._tags.all_of(store_id)]
-        try:
-            await self._manifests.remove(store_id, [tag.name for tag in tags])
-        except NotFound:
-            if not tags:
-                raise
-            # Another removal was interrupted or is under way: the tags were read before the manifest vanished.
-        self._open_stores.forget(store_id)
+        tags = [tag async for tag in self._tags.all_of(store_id, await self._borne(store_id))]
 
         async def untag(tag: StoredTag) -> None:
             with suppress(NotFound, Conflict):
                 await self._tags.delete(tag.name, if_match=tag.etag)
 
-        await map_concurrently(untag, tags)
+        try:
+            names = [tag.name for tag in tags]
+            await self._manifests.remove(store_id, names, lambda: map_concurrently(untag, tags))
+        except NotFound:
+            if not tags:
+                raise
+            # Another removal was interrupted or is under way: the tags were read before the manifest vanished.
+            await map_concurrently(untag, tags)
+        finally:
+            self._open_stores.forget(store_id)
         return Removed(store_id, tuple(tag.name for tag in tags), now() + timedelta(seconds=GRACE_SECONDS))
+
+    async def _borne(self, store_id: str) -> Collection[str]:
+        """Tags that the index entries of a store bear, also of a removed one; none if nothing is left."""
+        with suppress(NotFound):
+            try:
+                return (await self._manifests.get(store_id)).tags or ()
+            except NotFound:
+                return (await find_tombstone(self._storage, self._worker, store_id)).manifest.tags or ()
+            except IntegrityError:
+                return await self._manifests.borne(store_id)
+        return ()
 
     async def restore(self, store_id: str) -> Restored:
         """Undo the last removal of a store and set its tags again, except those that point elsewhere by now."""
@@ -311,23 +333,23 @@ class Stores:
             raise InvalidInput("name a store to be restored by its whole id")
         tombstone = await find_tombstone(self._storage, self._worker, store_id)
         try:
-            there = await self._manifests.publish(tombstone.manifest)
+            there = await self._manifests.restore(tombstone.manifest)
         except Collected:
             raise Conflict(f"objects of store {store_id} have been collected since: send it again") from None
-        free = await map_concurrently(lambda name: self._set_if_free(name, store_id), tombstone.tags)
+        free = await map_concurrently(lambda name: self._set_if_free(name, there), tombstone.tags)
         await self._storage.delete(tombstone.key)
         taken = tuple(name for name, was_free in zip(tombstone.tags, free, strict=True) if not was_free)
         return Restored(await self._store_pages.described(there), taken)
 
-    async def _set_if_free(self, name: str, store_id: str) -> bool:
+    async def _set_if_free(self, name: str, store: Manifest) -> bool:
         """Set a tag unless one of that name points at another store; True when set."""
         with suppress(Conflict):
-            await self._tags.put(name, store_id, if_match=None, if_none_match=True)
+            await self._tags.put(name, store, if_match=None, if_none_match=True)
             return True
         with suppress(Conflict, NotFound):
             left = await self._tags.get(name)
-            if left.store == store_id:  # left by an interrupted removal: set anew, or a collector may remove it
-                await self._tags.put(name, store_id, if_match=left.etag, if_none_match=False)
+            if left.store == store.id:  # left by an interrupted removal: set anew, or a collector may remove it
+                await self._tags.put(name, store, if_match=left.etag, if_none_match=False)
                 return True
         return False
 
@@ -390,7 +412,7 @@ class Stores:
         if store is None:
             return await self._tags.page(limit, cursor)
         manifest = await self._manifests.get(await self.resolve(store))
-        return await self._tags.of(manifest.id, limit=limit, cursor=cursor)
+        return await self._tags.of(manifest.id, manifest.tags or (), limit=limit, cursor=cursor)
 
     async def tag(self, name: str) -> StoredTag:
         """The tag called `name`; `NotFound` when it does not exist."""
@@ -407,9 +429,9 @@ class Stores:
         check_tag(name)
         manifest = await self._manifests.get(await self.resolve(store))
         await run_concurrently(
-            lambda: self._manifests.check_lasting(manifest), lambda: self._tags.check_room(manifest.id, [name])
+            lambda: self._manifests.check_lasting(manifest), lambda: self._tags.check_room(manifest, [name])
         )
-        return await self._tags.put(name, manifest.id, if_match=if_match, if_none_match=if_none_match)
+        return await self._tags.put(name, manifest, if_match=if_match, if_none_match=if_none_match)
 
     async def delete_tag(self, name: str, *, if_match: str | None = None) -> None:
         """Remove a tag; `Conflict` unless its entity tag is `if_match`, when given."""

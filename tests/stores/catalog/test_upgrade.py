@@ -1,4 +1,4 @@
-"""Upgrade of a storage of layout 1, written by protoslice 0.1, to layout 2, through interruptions.
+"""Upgrade of a storage of layout 1, written by protoslice 0.1, or 2 to layout 3, and interruptions.
 
 `tests/golden/storage/layout1.tar.xz` is a storage that commit ef13719 wrote: a model with two tags, a store of a type
 of its own, a chunked proto beside a text, a store that was removed, and an upload under way.
@@ -11,13 +11,15 @@ import tarfile
 
 import pytest
 from tests.support.golden import GOLDEN
+from tests.support.seeded import Counting
 from tests.support.stores import assert_whole, keys_in, onnx, opened, upload, visible
 
 from protoslice.errors import ProtosliceError, Unsupported
+from protoslice.facts import Store
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.catalog.upgrade import upgrade
-from protoslice.stores.layout.version import MARK
+from protoslice.stores.layout.version import MARK, SECOND
 from protoslice.testing import FaultyStorage
 
 LAYOUT1 = GOLDEN / "storage" / "layout1.tar.xz"
@@ -126,6 +128,42 @@ def test_indexes_that_were_lost_are_made_anew() -> None:
         async with opened(storage) as stores:
             assert await visible(stores) == {info.id: info}
         assert set(before) < set(await keys_in(storage))
+
+    asyncio.run(run())
+
+
+def test_a_storage_of_the_second_layout_has_cheap_lists_after_an_upgrade() -> None:
+    async def shown(storage: MemoryStorage) -> tuple[dict[str, Store], list[Store], int]:
+        counting = Counting(storage)
+        async with opened(counting) as stores:
+            counting.calls.clear()
+            listed = await visible(stores)
+            requests = counting.requests
+            return listed, list((await stores.list(tag="t")).items), requests
+
+    async def run() -> None:
+        storage = MemoryStorage()
+        await storage.put(ObjectKey("protoslice.json"), SECOND)
+        async with opened(storage) as stores:
+            ids = [(await upload(stores, onnx(9, seed=n), IngestRequest(tags=(f"t{n}",)))).store.id for n in range(9)]
+            await stores.put_tag("t0", ids[1])
+            await stores.put_tag("x" * 120, ids[2])
+            await stores.put_tag("y" * 120, ids[2])
+            await stores.delete(ids[3])
+        before = await shown(storage)
+        assert before[2] == 1 + 9 * 2 + 11, "manifests and lists of tags, also of what is gone, and tags"
+        for _ in range(2):
+            await upgrade(storage)
+            after = await shown(storage)
+            assert after[:2] == before[:2]
+            assert after[2] == 1 + 5 + 1 + 2 + 5 + 2, (
+                "five with a tag, one with none, with two, with three, and one gone"
+            )
+        async with opened(storage) as stores:
+            assert (await stores.restore(ids[3])).store.tags == ("t3",)
+            await stores.delete(ids[2])
+            assert set(await visible(stores)) == {*ids} - {ids[2]}
+            assert "t2" not in {tag.name for tag in (await stores.tags()).items}
 
     asyncio.run(run())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from tests.stores.simulation.artifacts import check_artifacts
 from tests.stores.simulation.clients import TAGS
@@ -31,6 +32,7 @@ async def check(cluster: Cluster, ledger: Ledger, *, grace: float, lifetime: flo
     old = list(cluster.machines.values())
     fresh = await cluster.start(len(old))
     await _at(cluster, fresh, lambda stores: _check_stores(ledger, stores))
+    await _at(cluster, fresh, _check_lists)
     for machine in old:
         await _at(cluster, machine, lambda stores: _check_files(ledger, stores))
     await _at(cluster, fresh, lambda stores: _check_tags(ledger, stores))
@@ -71,6 +73,42 @@ async def _check_stores(ledger: Ledger, stores: Stores) -> None:
             raise Violation("a list shows what was sent", f"{content.name} is there, and not listed")
     if strange := listed.keys() - ledger.contents.keys():
         raise Violation("a list shows what was sent", f"{sorted(strange)}")
+
+
+async def _check_lists(stores: Stores) -> None:
+    """All lists show the same, each store once and as it is; tags may be left out until a collection."""
+    for listed in (await _paged(stores), await _paged(stores, tag="v"), await _paged_by_types(stores)):
+        if len({info.id for info in listed}) < len(listed):
+            raise Violation("a list shows a store once", f"{[info.id for info in listed]}")
+        for info in listed:
+            try:
+                there = await stores.get(info.id)
+            except NotFound:
+                raise Violation("a list shows stores that are there", info.id) from None
+            if not set(info.tags) <= set(there.tags) or replace(info, tags=()) != replace(there, tags=()):
+                raise Violation("a list shows stores as they are", f"{info} and not {there}")
+    everything = {info.id: info for info in await _paged(stores)}
+    if {info.id: info for info in await _paged_by_types(stores)} != {
+        store: info for store, info in everything.items() if info.type is not None
+    }:
+        raise Violation("lists agree", f"{sorted(everything)}")
+
+
+async def _paged(stores: Stores, *, tag: str | None = None, type: str | None = None) -> list[Store]:
+    """All pages of a list, each of two stores."""
+    found: list[Store] = []
+    cursor: str | None = None
+    while True:
+        page = await stores.list(tag=tag, type=type, limit=2, cursor=cursor)
+        found += page.items
+        cursor = page.next
+        if cursor is None:
+            return found
+
+
+async def _paged_by_types(stores: Stores) -> list[Store]:
+    types = sorted({info.type for info in await _paged(stores) if info.type is not None})
+    return [info for each in types for info in await _paged(stores, type=each)]
 
 
 async def _is_whole(stores: Stores, store: str) -> bool:
@@ -162,7 +200,7 @@ async def _check_leftovers(cluster: Cluster, ledger: Ledger) -> None:
             tags.add(f"indexes/tag/{store}/{name}")
             if store not in listed:
                 raise Violation("a tag points at a store", f"{name} points at {store}")
-            if name not in listed[store].tags:
+            if name not in listed[store].tags or name not in (await stores.get(store)).tags:
                 raise Violation("a store is shown with its tags", f"{name} is missing")
 
     await _at(cluster, reader, read_all)
@@ -186,6 +224,11 @@ async def _named(cluster: Cluster, found: list[str]) -> dict[str, set[str]]:
     return named
 
 
+def _store_at(entry: str) -> str:
+    """The store of an entry or a mark in an index by time or type."""
+    return entry.rpartition("/")[2].partition("-")[2][:64]
+
+
 def _unaccounted(
     found: list[str], read: set[str], tags: set[str], named: dict[str, set[str]], empty: set[str]
 ) -> list[str]:
@@ -195,7 +238,10 @@ def _unaccounted(
     attempts = {key.split("/")[1] for key in contents if key.startswith("objects/")}
     # All that a store names may lie in the attempts of others, and its own claim then stands for it alone.
     own = {
-        each for key, some in named.items() if key.startswith("indexes/time/") and key[-64:] in stores for each in some
+        each
+        for key, some in named.items()
+        if key.startswith("indexes/time/") and _store_at(key) in stores
+        for each in some
     }
 
     def is_needed(key: str) -> bool:
@@ -206,7 +252,9 @@ def _unaccounted(
         if folder in _WRITTEN_BY_CLIENTS:
             return True
         if key.startswith(("indexes/time/", "indexes/type/")):
-            return last.partition("-")[2] in stores
+            return _store_at(key) in stores
+        if key.startswith("indexes/name/"):
+            return key.rpartition("-")[2] in stores
         if key.startswith("indexes/file/"):
             return named[key] <= attempts
         if key.startswith("indexes/tag/"):
@@ -214,6 +262,6 @@ def _unaccounted(
         # Nothing of an empty object is read, but its sums if they are an object.
         return key in contents or (key in empty and key.split("/")[1] in attempts | own)
 
-    entries = [key.rpartition("/")[2] for key in found if key.startswith("indexes/time/")]
-    twice = [key for key in entries if [other[-64:] for other in entries].count(key[-64:]) > 1]
+    entries = [key for key in found if key.startswith("indexes/time/") and not key.endswith("+")]
+    twice = [key for key in entries if [*map(_store_at, entries)].count(_store_at(key)) > 1]
     return sorted(key for key in found if not is_needed(key)) + twice

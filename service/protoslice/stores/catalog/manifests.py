@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from protoslice.concurrency.executor import Worker
@@ -14,6 +15,7 @@ from protoslice.concurrency.lru import LruCache
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError, StorageUnavailable
 from protoslice.storage import ObjectContent, ObjectKey, ObjectStat, Storage
 from protoslice.stores.catalog.claims import Claims, Collected
+from protoslice.stores.catalog.named_records import is_removal_mark
 from protoslice.stores.catalog.removed import bury
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.fresh import put_all_new
@@ -133,7 +135,9 @@ class Manifests:
             if await self._holds(there) and await self._is_sound(there):
                 return there
             await self._claims.hold(manifest.attempts, manifest.names_in)  # a writer that is too late replaces nothing
-            replaced = await self._replace(manifest.id, data, etag)
+            await self._indexes.release(there)
+            await self._indexes.mark(manifest)  # entries of the new one do not bear the tags of the old
+            replaced = await self._replace(manifest.id, replace(manifest, again=there.again).encode(), etag)
         raise StorageUnavailable(f"the store {manifest.id} keeps changing")
 
     async def _placed(self, manifest: Manifest, data: bytes) -> tuple[Manifest, str] | None:
@@ -150,9 +154,13 @@ class Manifests:
             found = await self._storage.get(key)
             try:
                 return await self._decoded(found), found.stat.etag
-            except (IntegrityError, NotFound):  # a damaged or withdrawn manifest does not keep its place
-                await self._claims.hold(manifest.attempts, manifest.names_in)
-                return manifest, await self._storage.put(key, data, if_etag=found.stat.etag)
+            except NotFound:  # withdrawn or removed, maybe by one who is about to delete what lies there
+                await self._indexes.mark(manifest)
+            except IntegrityError:  # a damaged manifest does not keep its place; its entries have to be looked for
+                await self._indexes.release_all(manifest.id)
+            await self._claims.hold(manifest.attempts, manifest.names_in)
+            again = replace(manifest, again=True)
+            return again, await self._storage.put(key, again.encode(), if_etag=found.stat.etag)
         return None
 
     async def _keep(self, manifest: Manifest, etag: str, replaced: bytes | None = None) -> None:
@@ -165,7 +173,7 @@ class Manifests:
             await _insisting(lambda: self._claims.hold(manifest.attempts, manifest.names_in))
         except Collected:
             if replaced is None:
-                await self._retire(manifest.id, etag)
+                await self._retire(manifest, etag)
             else:
                 await self._put_back(manifest.id, replaced, etag)
             raise
@@ -207,35 +215,88 @@ class Manifests:
             return found.data
         return None
 
-    async def _retire(self, store_id: str, etag: str) -> None:
+    async def _retire(self, manifest: Manifest, etag: str) -> None:
         """Withdraw this writer's manifest, whose id no client has seen yet, unless it has been replaced."""
-        self._cache.drop(store_id)
+        self._cache.drop(manifest.id)
         with suppress(ProtosliceError):
-            await withdraw(self._storage, store_id, etag)
+            await withdraw(self._storage, manifest, etag)
 
-    async def remove(self, store_id: str, tags: Sequence[str]) -> None:
-        """Remove a store atomically; the manifest and `tags` go into a tombstone.
+    async def remove(self, store_id: str, tags: Sequence[str], untag: Callable[[], Awaitable[object]]) -> None:
+        """Remove a store atomically, then its tags by `untag`; the manifest and `tags` go into a tombstone.
 
         Objects stay for the grace period.
         """
-        key = keys.store(store_id)
+        key, mark, may_delete = keys.store(store_id), _new_mark(), False
+        for _ in range(TRIES):
+            found = await self._found(store_id)
+            if found.data == mark:  # our own write, whose answer was lost
+                break
+            if is_retired(found.data):
+                raise NotFound(f"there is no store {store_id}")
+            manifest = await self._released(store_id, found.data)
+            may_delete = manifest is not None and not manifest.again
+            await bury(self._storage, store_id, found.data, tags)
+            self._cache.drop(store_id)
+            with suppress(Conflict):
+                await self._storage.put(key, mark, if_etag=found.stat.etag)
+                break
+        else:
+            raise StorageUnavailable(f"the store {store_id} keeps changing")
+        # The mark stays until the tags have gone: a store that comes to its place is looked at in full.
+        await untag()
+        await self._clear(key, mark, may_delete=may_delete)
+
+    async def _found(self, store_id: str) -> ObjectContent:
         try:
-            content = (await self._storage.get(key)).data
+            return await self._storage.get(keys.store(store_id))
         except NotFound:
             raise NotFound(f"there is no store {store_id}") from None
-        if is_retired(content):
-            raise NotFound(f"there is no store {store_id}")
-        await bury(self._storage, store_id, content, tags)
-        await self._storage.delete(key)
-        self._cache.drop(store_id)
+
+    async def _released(self, store_id: str, content: bytes) -> Manifest | None:
+        """`Indexes.release` of a store that is to be removed; its manifest, None for a damaged one."""
+        try:
+            manifest = await self._worker.sized(len(content), lambda: Manifest.decode(content))
+        except IntegrityError:
+            await self._indexes.release_all(store_id)
+            return None
+        await self._indexes.release(manifest)
+        return manifest
+
+    async def _clear(self, key: ObjectKey, mark: bytes, *, may_delete: bool) -> None:
+        """Delete the mark of a removal; one that stays counts as no manifest.
+
+        Where the storage does not delete on a condition, a store that comes to this place meanwhile may be hit. So it
+        notes that a mark was there (`Manifest.again`), and the next remover deletes nothing: of all stores that come,
+        one that comes to an empty place is safe.
+        """
+        with suppress(ProtosliceError):
+            if self._storage.abilities.conditional_delete:
+                found = await self._storage.get(key)
+                if found.data == mark:
+                    await self._storage.delete(key, if_etag=found.stat.etag)
+            elif may_delete:
+                await self._storage.delete(key)
+
+    async def restore(self, manifest: Manifest) -> Manifest:
+        """Publish the manifest of a removed store again; see `publish`."""
+        await self._indexes.mark(manifest)  # since it was removed, and even if a collector has deleted that mark
+        return await self.publish(manifest)
+
+    async def borne(self, store_id: str) -> Sequence[str]:
+        """Tags that the index entries of a store bear whose manifest cannot be read."""
+        return await self._indexes.release_all(store_id)
 
     async def starting_with(self, prefix: str) -> str:
         """The only store id that begins with `prefix`.
 
         `InvalidInput` when several do, `NotFound` when none does.
         """
-        page = await self._storage.list(keys.STORES, after=keys.store(prefix), limit=2)
-        found = [item.key.segments[-1] for item in page.items if item.key.segments[-1].startswith(prefix)]
+        found: list[str] = []
+        async for item in self._storage.iterate(keys.STORES, after=keys.store(prefix), limit=2):
+            if not item.key.segments[-1].startswith(prefix) or len(found) > 1:
+                break
+            if not is_removal_mark(item):
+                found.append(item.key.segments[-1])
         if len(found) > 1:
             raise InvalidInput(f"{prefix!r} is the beginning of several ids: give more of it")
         if not found:
@@ -243,12 +304,18 @@ class Manifests:
         return found[0]
 
 
-async def withdraw(storage: Storage, store_id: str, etag: str) -> None:
+def _new_mark() -> bytes:
+    """Content that takes the place of a manifest, in the size of all removal marks."""
+    return _RETIRED + secrets.token_hex(8).encode()
+
+
+async def withdraw(storage: Storage, manifest: Manifest, etag: str) -> None:
     """Take back the manifest of a store whose objects were collected; `Conflict` unless it has this tag.
 
     What remains where the storage does not delete on a condition counts as no manifest.
     """
-    key, mark = keys.store(store_id), _RETIRED + secrets.token_hex(8).encode()
+    await Indexes(storage).release(manifest)
+    key, mark = keys.store(manifest.id), _new_mark()
     etag = await _insisting(lambda: storage.put(key, mark, if_etag=etag))
     if storage.abilities.conditional_delete:
         await storage.delete(key, if_etag=etag)

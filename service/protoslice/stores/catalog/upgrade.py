@@ -1,10 +1,10 @@
-"""Upgrade of a storage from layout 1 to 2; rewrites small records only."""
+"""Upgrade of a storage from layout 1 or 2 to 3; rewrites small records only."""
 
 from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from protoslice import schema
@@ -18,9 +18,9 @@ from protoslice.stores.catalog.removed import bury
 from protoslice.stores.catalog.tags import Tags
 from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.indexes import Indexes
+from protoslice.stores.layout.indexes import Indexes, borne
 from protoslice.stores.layout.references import references_of
-from protoslice.stores.layout.version import FIRST, MARK, UPGRADING
+from protoslice.stores.layout.version import MARK, UPGRADABLE, UPGRADING
 from protoslice.stores.manifest import Manifest, upgraded
 
 
@@ -50,12 +50,12 @@ async def upgrade(storage: Storage) -> UpgradeReport:
     mark = await _begin(storage)
     report = UpgradeReport()
     await _each_attempt(storage, report)
-    await each_concurrently(lambda item: _store(storage, item, report), storage.iterate(keys.STORES))
-    await each_concurrently(lambda item: _removal(storage, item, report), storage.iterate(keys.REMOVED))
-    indexes = Indexes(storage)
-    async for tag in Tags(storage).each():
-        await indexes.add_tag(tag.store, tag.name)
+    tags, indexes = Tags(storage), Indexes(storage)
+    async for tag in tags.each():
+        await indexes.note_tag(tag.store, tag.name)
         report.tags += 1
+    await each_concurrently(lambda item: _store(storage, tags, item, report), storage.iterate(keys.STORES))
+    await each_concurrently(lambda item: _removal(storage, item, report), storage.iterate(keys.REMOVED))
     await storage.put(keys.MARKER, MARK, if_etag=mark)
     return report
 
@@ -64,7 +64,7 @@ async def _begin(storage: Storage) -> str:
     """Mark the storage as being upgraded, so that no service opens it; returns the mark's entity tag."""
     stat = await storage.stat(keys.MARKER)
     found = await storage.get_range(keys.MARKER, 0, stat.size, if_etag=stat.etag)
-    if found not in {FIRST, MARK, UPGRADING}:
+    if found not in UPGRADABLE:
         raise Unsupported("this storage was laid out by a later version of protoslice: use that one")
     return await storage.put(keys.MARKER, UPGRADING, if_etag=stat.etag)
 
@@ -87,7 +87,7 @@ async def _stake(claims: Claims, attempt: str) -> None:
         await claims.stake(attempt)
 
 
-async def _store(storage: Storage, item: ObjectStat, report: UpgradeReport) -> None:
+async def _store(storage: Storage, tags: Tags, item: ObjectStat, report: UpgradeReport) -> None:
     data = await storage.get_range(item.key, 0, item.size, if_etag=item.etag)
     if is_retired(data):
         return
@@ -96,16 +96,21 @@ async def _store(storage: Storage, item: ObjectStat, report: UpgradeReport) -> N
     except IntegrityError:
         report.unreadable += (item.key.text,)
         return
-    await Indexes(storage).add(manifest, references_of(manifest))
-    files = entries_of_files(manifest, zip(manifest.files, manifest.objects, strict=True))
+    found = [tag async for tag in tags.all_of(manifest.id, ())]
+    renewed = replace(manifest, tags=borne(tag.name for tag in found), again=False)
+    indexes = Indexes(storage)
+    await indexes.add(renewed, references_of(renewed))
+    files = entries_of_files(renewed, zip(renewed.files, renewed.objects, strict=True))
     await map_concurrently(lambda key: storage.put(key, files[key]), files)
-    if manifest.encode() != data:
-        await storage.put(item.key, manifest.encode(), if_etag=item.etag)
+    if renewed.encode() != data:
+        await storage.put(item.key, renewed.encode(), if_etag=item.etag)
+    await indexes.renew(manifest, renewed, [tag.name for tag in found])
+    await map_concurrently(lambda tag: tags.renew(tag, renewed), found)
     report.stores += 1
 
 
 async def _removal(storage: Storage, item: ObjectStat, report: UpgradeReport) -> None:
-    """Turn a removed store's manifest of layout 1 into a tombstone of layout 2."""
+    """Turn a removed store's manifest of layout 1 into a tombstone."""
     if len(item.key.segments) != 2:
         return
     try:

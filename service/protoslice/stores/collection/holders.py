@@ -82,7 +82,7 @@ class Holders:
         for attempt in compress(attempts, over):
             if not manifest.keys_in(attempt) <= await self._listed(attempt):
                 with suppress(Conflict, NotFound):  # replaced or removed meanwhile
-                    await withdraw(self._storage, manifest.id, found.stat.etag)
+                    await withdraw(self._storage, manifest, found.stat.etag)
                     _log.warning("the store %s is withdrawn: its upload was collected too early", manifest.id)
                     return True
         return False

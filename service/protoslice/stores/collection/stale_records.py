@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Final
 
-from protoslice.concurrency.gather import each_concurrently
+from protoslice.concurrency.gather import each_concurrently, map_concurrently
 from protoslice.errors import Conflict, IntegrityError, NotFound
-from protoslice.storage import ObjectKey, ObjectStat, Storage
+from protoslice.storage import ObjectKey, ObjectStat, Storage, unquote
 from protoslice.stores.catalog.claims import RENEW_SECONDS, Claims
 from protoslice.stores.catalog.files import FilesByDigest
 from protoslice.stores.catalog.named_records import is_removal_mark
@@ -16,7 +16,7 @@ from protoslice.stores.catalog.tags import StoredTag, Tags
 from protoslice.stores.collection.census import Census, TagCensus
 from protoslice.stores.collection.holders import Holders, UnreadableManifest
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.indexes import entries_of, owner_of, store_at
+from protoslice.stores.layout.indexes import IndexEntry, Indexes, is_mark, owner_of, place_in_time
 from protoslice.stores.manifest import STORE
 
 SETTLED_SECONDS: Final = 2 * RENEW_SECONDS
@@ -47,9 +47,10 @@ class StaleRecords:
 
     async def remove(self) -> None:
         """Delete all stale index entries, entries of tags, and removal marks."""
-        tags = await TagCensus.of(self._storage)
+        tags = await TagCensus.of(self._storage, self._census.borne)
         self.tags = len(tags)
         await each_concurrently(self._remove_entry, self._entries())
+        await each_concurrently(self._remove_mark_by_tag, self._marks_by_tags())
         await each_concurrently(self._remove_entry_of_file, self._entries_of_files())
         await each_concurrently(self._remove_entry_of_tag, self._entries_of_tags(tags))
         await each_concurrently(self._remove_unless_changed, self._marks(tags))
@@ -69,15 +70,45 @@ class StaleRecords:
         for folder in (*([keys.BY_TIME] if self._census.is_astray else []), keys.BY_TYPE):
             async for item in self._storage.iterate(folder):
                 old = item.modified.timestamp() < self._before
-                if old and not self._census.is_current(item.key.segments[-1]):
+                if old and not self._census.is_current(IndexEntry.parse(item.key).place):
                     yield item
 
-    async def _remove_entry(self, item: ObjectStat) -> None:
+    async def _remove_entry(self, item: ObjectStat) -> bool:
+        """Delete an entry or a mark that is over, unless a manifest is at its place; True when deleted."""
+        entry = IndexEntry.parse(item.key)
         try:
-            manifests = await self._holders.of_store(store_at(item.key.segments[-1]))
+            manifests = await self._holders.of_store(entry.store)
         except UnreadableManifest:
-            return
-        if not any(item.key in entries_of(manifest) for manifest in manifests) and await self.is_over(item):
+            return False
+        if any(place_in_time(manifest) == entry.place for manifest in manifests) or not await self.is_over(item):
+            return False
+        # Entries go before their mark, and tags that point at nothing before the entry, which alone tells of them.
+        await map_concurrently(lambda name: self._is_set(entry.store, name), entry.tags or ())
+        if is_mark(item.key):
+            for each in await self._beside(item.key):
+                await self._remove_entry(each)
+            if await self._beside(item.key):
+                return False
+        await self._storage.delete(item.key)
+        return True
+
+    async def _beside(self, mark: ObjectKey) -> list[ObjectStat]:
+        """The entry that a mark is about, if it is there."""
+        page = await self._storage.list(ObjectKey("/".join(mark.segments[:-1])), after=mark, limit=1)
+        return [each for each in page.items if IndexEntry.parse(each.key).place == IndexEntry.parse(mark).place]
+
+    async def _marks_by_tags(self) -> AsyncIterator[ObjectStat]:
+        """Marks of stores that are not at the place where they were made."""
+        async for item in self._storage.iterate(keys.BY_NAME):
+            place = item.key.segments[-1].rpartition("!")[2]
+            if item.modified.timestamp() < self._settled and not self._census.is_current(place):
+                yield item
+
+    async def _remove_mark_by_tag(self, item: ObjectStat) -> None:
+        """Delete the mark of a store that is over, once the tag does not say that it is there."""
+        quoted, _, place = item.key.segments[-1].rpartition("!")
+        tag = await self._tags.get_or_none(unquote(quoted))
+        if (tag is None or tag.made is None or tag.made.place != place) and await self.is_over(item):
             await self._storage.delete(item.key)
 
     async def _entries_of_files(self) -> AsyncIterator[ObjectStat]:
@@ -91,14 +122,14 @@ class StaleRecords:
             await self._storage.delete(item.key)
 
     async def _entries_of_tags(self, tags: TagCensus) -> AsyncIterator[ObjectStat]:
-        """Entries of missing tags, of missing stores, and of tags with several entries, good or not."""
+        """Entries of missing tags, of stores unmarked or gone, and of tags with several, good or not."""
         repeated = set[str]()
         async for item in self._storage.iterate(keys.BY_STORE):
             name, old = item.key.segments[-1], item.modified.timestamp() < self._settled
             count = tags.see(name)
             if count > 1:
                 repeated.add(name)
-            elif old and not (count and self._census.has(item.key.segments[-2])):
+            elif old and not (count and self._census.is_looked_at(item.key.segments[-2])):
                 yield item
         if repeated:
             async for item in self._storage.iterate(keys.BY_STORE):
@@ -106,12 +137,16 @@ class StaleRecords:
                     yield item
 
     async def _remove_entry_of_tag(self, item: ObjectStat) -> None:
-        if not await self._is_set(item.key):
+        store, name = item.key.segments[-2], keys.name_of(item.key)
+        if not await self._is_set(store, name):
             await self._remove_unless_changed(item)
+        elif not self._census.is_looked_at(store):
+            # A store that came again, with a tag that its removal left or that was set too late to be seen there.
+            with suppress(UnreadableManifest):
+                await map_concurrently(Indexes(self._storage).mark, await self._holders.of_store(store))
 
-    async def _is_set(self, entry: ObjectKey) -> bool:
-        """True when the tag of an entry points at the entry's store, or is damaged. Removes dangling tags."""
-        store, name = entry.segments[-2], keys.name_of(entry)
+    async def _is_set(self, store: str, name: str) -> bool:
+        """True when a tag points at a store, or is damaged. Removes dangling tags."""
         try:
             tag = await self._tags.get(name)
             if tag.store != store:
@@ -145,7 +180,9 @@ class StaleRecords:
         # order of other calls prevents that, as a delete may take effect long after it was sent.
         conditional = self._storage.abilities.conditional_delete
         for item in (*tags.marks, *(self._census.marks if conditional else [])):
-            if item.modified.timestamp() < self._settled:
+            # The mark of a removal stays as long as the removal can be taken back, and tags may be left of it.
+            restorable = item in self._census.marks and await self._is_store(item.key.segments[-1])
+            if item.modified.timestamp() < self._settled and not restorable:
                 yield item
         for folder in (keys.SCHEMAS, *(_MARKED if conditional else ())):
             async for item in self._storage.iterate(folder):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from protoslice.errors import IntegrityError, NotFound, UnsoundModel
 from protoslice.facts import ModelReport, Store
@@ -14,6 +15,7 @@ from protoslice.stores.catalog.tags import StoredTag, Tags
 from protoslice.stores.ingest.abandoned import drop_outrun
 from protoslice.stores.ingest.persist import StoreDraft
 from protoslice.stores.layout.fresh import put_all_new
+from protoslice.stores.layout.indexes import borne
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.reading.opened import OpenStore
 from protoslice.stores.requests import Created, IngestRequest
@@ -30,8 +32,11 @@ class Publisher:
         tags: Tags,
         pages: StorePages,
         assemble: Callable[[Manifest], Awaitable[OpenStore]],
+        *,
+        bears_tags: bool = True,
     ) -> None:
-        """`assemble` opens the store of a manifest, which may be unpublished."""
+        """`assemble` opens the store of a manifest, which may be unpublished; see `Stores` for `bears_tags`."""
+        self._bears_tags = bears_tags
         self._storage = storage
         self._claims = claims
         self._manifests = manifests
@@ -42,6 +47,8 @@ class Publisher:
     async def publish(self, draft: StoreDraft, request: IngestRequest) -> Created:
         """Publish a store unless it exists, then set its tags."""
         manifest, beside = draft.manifest, draft.beside
+        if self._bears_tags:
+            manifest = replace(manifest, tags=borne(request.tags))
         report = None
         if request.report or request.strict:
             await put_all_new(self._storage, beside)  # the report reads the index
@@ -52,7 +59,7 @@ class Publisher:
         if not created:
             await drop_outrun(self._storage, self._claims, manifest)
             return Created(await self._tagged(there, request), False, report)
-        set_now = {tag: await self._tag_new(tag, manifest.id) for tag in request.tags}
+        set_now = {tag: await self._tag_new(tag, manifest) for tag in request.tags}
         return Created(manifest.as_store(sorted(set_now)), True, report)
 
     async def known(self, store_id: str, request: IngestRequest) -> Created | None:
@@ -69,12 +76,12 @@ class Publisher:
     async def _tagged(self, there: Manifest, request: IngestRequest) -> Store:
         """A store that was there, with the tags of a request, even if somebody removes it right now."""
         if request.tags:
-            await self._tags.check_room(there.id, request.tags)
-        set_now = {tag: await self._tag_new(tag, there.id) for tag in request.tags}
+            await self._tags.check_room(there, request.tags)
+        set_now = {tag: await self._tag_new(tag, there) for tag in request.tags}
         return await self._pages.described(there, set_now)
 
-    async def _tag_new(self, name: str, store_id: str) -> StoredTag:
-        return (await self._tags.put(name, store_id, if_match=None, if_none_match=False))[0]
+    async def _tag_new(self, name: str, store: Manifest) -> StoredTag:
+        return (await self._tags.put(name, store, if_match=None, if_none_match=False))[0]
 
     async def _report(self, manifest: Manifest, *, strict: bool) -> ModelReport:
         """Report on a model before its store is visible.

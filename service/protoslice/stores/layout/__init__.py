@@ -1,1 +1,1 @@
-"""Layout 2 of a storage: keys, index entries, listing helpers and the layout marker."""
+"""Layout 3 of a storage: keys, index entries, listing helpers and the layout marker."""

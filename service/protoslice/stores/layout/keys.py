@@ -1,4 +1,4 @@
-"""Keys of all objects in a storage: layout 2.
+"""Keys of all objects in a storage: layout 3.
 
 protoslice.json                     the layout's version
 stores/<id>                         a store's manifest: written last, in one step; with it the store exists
@@ -20,9 +20,12 @@ derived/<id>/<name>                 what can be made anew: digests of chunks and
 tags/<name>                         a tag: the id it points to
 schemas/<name>                      an uploaded descriptor set
 removed/<id>/<time>-<random>        the manifest and the tags of a store removed then, until its objects are collected
-indexes/time/<place>                a store, newer ones first; a place is the time upside down, and the id
-indexes/type/<type>/<place>         a store of a type; both entries hold the attempt of its manifest
-indexes/tag/<id>/<name>             the store bears the tag; holds a random text
+indexes/time/<place>=<tag>=<tag>…   a store, newer ones first, with the tags that it was sent with; a place is the time
+                                    upside down, and the id. In storages of layout 2 the place alone
+indexes/type/<type>/<place>=…       a store of a type; both entries hold the attempt of its manifest
+indexes/time/<place>+  …/<place>+   the entry may be wrong: the store has got other tags, or is being removed
+indexes/name/<tag>!<place>          such a mark for each tag that the entry bears; all marks hold the attempt
+indexes/tag/<id>/<name>             a tag set later than its store was sent; holds a random text
 indexes/file/<sha256>/<place>-<attempt>  a file whose bytes came with the store; holds the location of its objects
 artifacts/<name>/…                  blobs, manifests and tags of the OCI API (artifacts/records.py)
 repositories/<name>                 a repository: the id of its history, which is new when the name is given again
@@ -73,6 +76,7 @@ BY_TIME = ObjectKey("indexes/time")
 BY_TYPE = ObjectKey("indexes/type")
 BY_STORE = ObjectKey("indexes/tag")
 BY_FILE = ObjectKey("indexes/file")
+BY_NAME = ObjectKey("indexes/name")
 TALLY = ObjectKey("tally/last")
 
 
@@ -138,6 +142,12 @@ def by_digest(sha256: str) -> ObjectKey:
 def by_store(store_id: str, tag_name: str) -> ObjectKey:
     """The entry of a tag among those of the store it points at."""
     return BY_STORE / store_id / quote(tag_name)
+
+
+def by_name(tag_name: str, place: str) -> ObjectKey:
+    """The mark of a store that was sent with a tag."""
+    # Before all letters of tags, so that marks are in the order of tags.
+    return BY_NAME / f"{quote(tag_name)}!{place}"
 
 
 def object_key(attempt: str, name: str) -> ObjectKey:

@@ -9,13 +9,17 @@ from protoslice.errors import Conflict, NotFound, Unsupported
 from protoslice.storage import Storage
 from protoslice.stores.layout import keys
 
-MARK: Final = b'{"layout":2}'
+MARK: Final = b'{"layout":3}'
+SECOND: Final = b'{"layout":2}'
+"""Layout whose index entries bear no tags; served as it is, beside programs that know no other."""
 FIRST: Final = b'{"layout":1}'
-UPGRADING: Final = b'{"layout":2,"upgrading":1}'
+UPGRADING: Final = b'{"layout":3,"upgrading":1}'
+_UPGRADING: Final = frozenset({UPGRADING, b'{"layout":2,"upgrading":1}'})
+UPGRADABLE: Final = frozenset({FIRST, SECOND, MARK}) | _UPGRADING
 
 
-async def check_layout(storage: Storage, *, mark: bool) -> None:
-    """Check the layout marker, after writing it if absent when `mark` is True.
+async def check_layout(storage: Storage, *, mark: bool) -> bool:
+    """Check the layout marker, which `mark` writes if absent; True where index entries bear tags.
 
     Raises `NotFound` for an unmarked storage, `Unsupported` for another layout or an unfinished upgrade.
     """
@@ -31,9 +35,10 @@ async def check_layout(storage: Storage, *, mark: bool) -> None:
             "this storage was laid out by protoslice 0.1: stop all services that use it, then run "
             "`protoslice storage upgrade` once; nothing large is moved"
         )
-    if found == UPGRADING:
+    if found in _UPGRADING:
         raise Unsupported(
             "an upgrade of this storage has begun and not ended: run `protoslice storage upgrade` again, to its end"
         )
-    if found != MARK:
+    if found not in {MARK, SECOND}:
         raise Unsupported("this storage was laid out by a later version of protoslice: use that one")
+    return found == MARK
