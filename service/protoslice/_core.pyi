@@ -25,6 +25,7 @@ __all__ = [
     "KeyTable",
     "Limits",
     "Links",
+    "Pattern",
     "Plan",
     "RecordScanner",
     "Records",
@@ -248,6 +249,18 @@ class Index:
     @property
     def root_type(self) -> str | None: ...
     def verify(self) -> None: ...
+
+@final
+class Pattern:
+    """A regular expression, which never backtracks; `InvalidInput` for one that is none, or too large."""
+
+    def __new__(cls, text: str) -> Self: ...
+    @property
+    def weight(self) -> int:
+        """Work for a byte at the most, as a multiple of that of the smallest expressions."""
+
+    def are_in(self, names: list[bytes]) -> list[bool]:
+        """True for each of the names in which the expression is found."""
 
 @final
 class Document:

@@ -271,6 +271,20 @@ class TensorEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorGroup:
+    """Tensors whose names begin alike."""
+
+    prefix: str
+    """Beginning of all of their names, up to the end of a step; the whole name of a group of one name."""
+    tensors: int
+    """Number of tensors."""
+    size: int
+    """Bytes of their elements together; strings count for nothing."""
+    tensor: TensorEntry | None
+    """The tensor of a group of one; None for more."""
+
+
+@dataclass(frozen=True, slots=True)
 class Histogram:
     """Counts of numbers in bins of one width."""
 

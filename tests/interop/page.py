@@ -176,6 +176,46 @@ def test_tensors_are_found_sorted_and_opened_by_keys(context: BrowserContext) ->
     expect(rows.last).to_contain_text("größe")
 
 
+def test_tensors_are_found_by_an_expression_and_gone_through_by_groups(context: BrowserContext) -> None:
+    page = opened(context, "/m/bert:1/tensors")
+    page.get_by_role("combobox", name="Way to search").select_option("Regex")
+    page.get_by_role("searchbox").fill(r"layer\.(1|3)\..*(key|value)\.weight$")
+    expect(page.get_by_role("status").first).to_have_text("4 tensors")
+    page.get_by_role("searchbox").fill("")
+    page.get_by_role("checkbox", name="Group by name").check()
+    rows = page.get_by_role("row")
+    expect(rows.nth(3)).to_contain_text("encoder.layer.")
+    expect(rows.nth(3)).to_contain_text("36 tensors" if page.viewport_size == {"width": 1360, "height": 860} else "▸")
+    page.get_by_role("grid").focus()
+    for key in ("ArrowDown", "ArrowDown", "Enter"):
+        page.keyboard.press(key)
+    expect(page).to_have_url(re.compile(r"prefix=encoder\.layer\."))
+    expect(rows).to_have_count(7)
+    rows.nth(4).click()
+    expect(page.get_by_role("navigation", name="Group")).to_contain_text("3.")
+    expect(rows.nth(1)).to_contain_text("attention.")
+    assert violations(context, page) == "[]"
+    page.get_by_role("navigation", name="Group").get_by_role("button", name="all").click()
+    expect(rows.nth(3)).to_contain_text("encoder.layer.")
+
+
+def test_an_expression_that_is_none_is_told(browser: Browser, service: ServiceProcess) -> None:
+    with window(browser, service.url, may_say="Failed to load resource") as context:
+        page = opened(context, "/m/bert:1/tensors?regex=(")
+        expect(page.get_by_role("alert")).to_contain_text("unclosed group")
+
+
+def test_the_table_is_scrolled_to_anywhere_at_once(context: BrowserContext) -> None:
+    page = opened(context, "/m/bert:1/tensors?sort=name")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    grid = page.get_by_role("grid")
+    expect(grid).to_have_attribute("aria-rowcount", "3039")
+    grid.evaluate("grid => { grid.scrollTop = 2000 * 33; }")
+    expect(page.locator("#row-2004")).to_contain_text("größe.שלום.")
+    assert len([each for each in asked if "/tensors?" in each]) == 1, "rows between are not asked for"
+
+
 def test_a_record_is_found_by_its_number_and_read_by_keys(context: BrowserContext) -> None:
     page = opened(context, "/m/events")
     page.get_by_role("tab", name="Records").click()

@@ -17,6 +17,9 @@ export interface Tensor {
   file: string | null; kind: string; problem?: string;
 }
 
+/** Tensors whose names begin alike; a group of one is that tensor. */
+export interface TensorGroup { prefix: string; tensors: number; size: number; tensor: Tensor | null }
+
 export interface Histogram { start: number; width: number; counts: number[] }
 
 export interface Statistics {

@@ -16,6 +16,7 @@ mod index;
 mod keys;
 mod limits;
 mod links;
+mod pattern;
 mod records;
 mod riegeli;
 mod rope;
@@ -54,6 +55,8 @@ mod _core {
     use super::limits::Limits;
     #[pymodule_export]
     use super::links::Links;
+    #[pymodule_export]
+    use super::pattern::Pattern;
     #[pymodule_export]
     use super::records::{RecordScanner, Records, chunked, index_records};
     #[pymodule_export]

@@ -31,6 +31,7 @@ pub mod metadata;
 mod omit;
 pub mod ondemand;
 pub mod path;
+pub mod pattern;
 pub mod plan;
 mod plan_file;
 pub mod reader;

@@ -437,6 +437,22 @@ READING: Final = (
         status=200,
         budget=Budget(calls=20, work=300 * 2000, written_room=_FACTS),
     ),
+    _view(
+        "tensors",
+        "a costly expression in the names of 2 000 empty tensors",
+        "?regex=(e|em|emp)%2B%5Ba-z%5D%7B40%7D$&limit=1",
+        given=empty_tensors(24, 2000),
+        status=200,
+        budget=Budget(calls=20, work=300 * 2000, written_room=_FACTS),
+    ),
+    _view(
+        "groups",
+        "2 000 empty tensors, by name",
+        "?limit=1000",
+        given=empty_tensors(25, 2000),
+        status=200,
+        budget=Budget(calls=20, work=400 * 2000, written_room=_FACTS),
+    ),
     *(
         Row(
             route=f"GET {_STORE}/diff",

@@ -306,8 +306,35 @@ def test_the_list_is_searched_and_sorted(client: httpx.Client, base: str) -> Non
     assert names("search=A+W") == ["/layer/w", "far/away"]
     assert names("search=A+W&sort=-size&dtype=F64") == ["far/away"]
     assert names("search=nothing") == []
+    assert names("sort=-size&from=4") == names("sort=-size")[4:]
+    assert client.get(f"{base}/tensors?search=nothing").json()["total"] == 6
+    assert names("regex=%5E(/|o$)") == ["/layer/w", "o"]
+    assert names("regex=^[a-z]{5}$&sort=-name&search=T") == ["twice", "twice"]
+    assert names("prefix=/layer/") == ["/layer/w"]
+    _refused(client.get(f"{base}/tensors?regex=(a)%5C1"), 400, "invalid-input")
+    _refused(client.get(f"{base}/tensors?regex=%5Cw{{9000}}"), 400, "invalid-input")
     _refused(client.get(f"{base}/tensors?sort=age"), 400, "invalid-input")
     _refused(client.get(f"{base}/tensors?search={'+'.join('a' * 17)}"), 400, "invalid-input")
+
+
+def test_tensors_are_grouped_by_the_steps_of_their_names(client: httpx.Client, base: str) -> None:
+    found = client.get(f"{base}/groups").raise_for_status().json()
+    told = [
+        (each["prefix"], each["tensors"], each["size"], each["tensor"] and each["tensor"]["name"])
+        for each in found["items"]
+    ]
+    assert told == [
+        ("/layer/w", 1, WEIGHT.nbytes, "/layer/w"),
+        ("far/away", 1, BESIDE.nbytes, "far/away"),
+        ("o", 1, OTHER.nbytes, "o"),
+        ("twice", 2, 8, None),
+        ("words", 1, 0, "words"),
+    ]
+    first = client.get(f"{base}/groups?limit=2").json()
+    rest = client.get(f"{base}/groups?limit=9&cursor={first['next']}").json()
+    assert first["items"] + rest["items"] == found["items"]
+    assert client.get(f"{base}/groups?prefix=far/").json()["items"] == found["items"][1:2]
+    assert client.get(f"{base}/groups?prefix=none").json() == {"items": [], "next": None}
 
 
 def test_the_summary_adds_up_all_tensors(client: httpx.Client, base: str) -> None:

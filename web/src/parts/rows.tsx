@@ -7,11 +7,14 @@ export interface Column<T> {
   name: string; title: string; sort?: string; right?: boolean; show: (row: T) => ComponentChildren;
 }
 
+/** Rows by number; undefined for those that are not here yet. Lists are such, too. */
+export interface Numbered<T> { readonly length: number; at(number: number): T | undefined }
+
 interface Given<T> {
-  rows: readonly T[]; columns: readonly Column<T>[]; label: string; keyOf: (row: T) => string; chosen: string | null;
+  rows: Numbered<T>; columns: readonly Column<T>[]; label: string; keyOf: (row: T) => string; chosen: string | null;
   sort: string; onSort: (sort: string) => void; onChoose: (row: T) => void;
-  /** Called when the end comes into sight, if there are more rows than are here. */
-  onEnd?: () => void;
+  /** Called with the numbers of the first row in sight, and of that behind the last. */
+  onSee?: (first: number, last: number) => void;
 }
 
 /** Gives the table the focus, which a drawer beside it had. */
@@ -21,10 +24,11 @@ const HEIGHT = 33;
 const SPARE = 8;
 
 export function Rows<T>(given: Given<T>) {
-  const { rows, columns, label, keyOf, chosen, onChoose, onEnd } = given;
+  const { rows, columns, label, keyOf, chosen, onChoose, onSee } = given;
   const box = useRef<HTMLDivElement>(null);
   const [seen, setSeen] = useState({ first: 0, count: 30 });
-  const [focus, setFocus] = useState(0);
+  const [moved, setFocus] = useState(0);
+  const focus = Math.max(0, Math.min(moved, rows.length - 1));
   const last = Math.min(rows.length, seen.first + seen.count);
 
   const look = () => {
@@ -35,7 +39,7 @@ export function Rows<T>(given: Given<T>) {
     setSeen((before) => (before.first === first && before.count === count ? before : { first, count }));
   };
   useLayoutEffect(look, []);
-  useEffect(() => { if (onEnd && last >= rows.length) onEnd(); }, [last, rows.length, onEnd]);
+  useEffect(() => onSee?.(seen.first, last), [seen.first, last, rows, onSee]);
 
   const step = (event: KeyboardEvent) => {
     const page = Math.max(1, Math.floor((box.current?.clientHeight ?? 0) / HEIGHT) - 2);
@@ -43,7 +47,7 @@ export function Rows<T>(given: Given<T>) {
       ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -rows.length, End: rows.length,
     };
     const move = moves[event.key];
-    const row = rows[focus];
+    const row = rows.at(focus);
     if (event.key === "Enter" && row) onChoose(row);
     if (move === undefined) return;
     event.preventDefault();
@@ -57,19 +61,21 @@ export function Rows<T>(given: Given<T>) {
 
   return (
     <div class="rows" ref={box} onScroll={look} onKeyDown={step} tabIndex={0} role="grid" aria-label={label}
-      aria-rowcount={rows.length + 1} aria-activedescendant={rows.length ? `row-${focus}` : undefined}>
+      aria-rowcount={rows.length + 1} aria-activedescendant={focus >= seen.first && focus < last ? `row-${focus}` : undefined}>
       <div role="row" class="row head" aria-rowindex={1}>
         {columns.map((column) => <Head key={column.name} column={column} given={given} />)}
       </div>
       <div role="presentation" ref={(pad) => { if (pad) pad.style.height = `${seen.first * HEIGHT}px`; }} />
-      {rows.slice(seen.first, last).map((row, n) => {
+      {Array.from({ length: Math.max(0, last - seen.first) }, (_, n) => {
         const number = seen.first + n;
-        const state = `row${number === focus ? " focus" : ""}${keyOf(row) === chosen ? " chosen" : ""}`;
+        const row = rows.at(number);
+        const key = row === undefined ? `#${number}` : keyOf(row);
+        const state = `row${number === focus ? " focus" : ""}${key === chosen ? " chosen" : ""}`;
         return (
-          <div key={keyOf(row)} id={`row-${number}`} role="row" class={state} aria-rowindex={number + 2}
-            aria-selected={keyOf(row) === chosen} onClick={() => { setFocus(number); onChoose(row); }}>
-            {columns.map((column) => (
-              <span key={column.name} role="gridcell" class={cellClass(column)} dir="auto">{column.show(row)}</span>
+          <div key={key} id={`row-${number}`} role="row" class={state} aria-rowindex={number + 2}
+            aria-selected={key === chosen} onClick={() => { setFocus(number); if (row !== undefined) onChoose(row); }}>
+            {columns.map((column, place) => (
+              <span key={column.name} role="gridcell" class={cellClass(column)} dir="auto">{row !== undefined ? column.show(row) : place ? "" : "…"}</span>
             ))}
           </div>
         );

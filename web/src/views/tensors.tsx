@@ -1,68 +1,171 @@
-/** The tensors: a table of any number of them, and a drawer with the numbers of one. */
+/** The tensors: a table of any number of them, flat or by the steps of their names, and a drawer with the numbers of one. */
 
-import { useEffect, useRef, useState } from "preact/hooks";
-import { getJson, hasGraph, view, type Page, type Statistics, type Store, type Tensor } from "../api";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { getJson, hasGraph, view, type Page, type Query, type Statistics, type Store, type Tensor, type TensorGroup } from "../api";
 import { drawable } from "../elements";
-import { bytes, figure, percent, shape, whole } from "../format";
+import { bytes, figure, many, percent, shape, whole } from "../format";
 import { Await, Trouble, useJson } from "../loading";
 import { Heatmap } from "../parts/heatmap";
 import { Bars } from "../parts/histogram";
-import { Rows, type Column } from "../parts/rows";
+import { focusRows, Rows, type Column, type Numbered } from "../parts/rows";
 import { useParameter } from "../place";
 
 const PAGE = 500;
-const COLUMNS: Column<Tensor>[] = [
-  { name: "name", title: "Name", sort: "name", show: (tensor) => <span title={tensor.name}>{tensor.name || tensor.address}</span> },
-  { name: "dtype", title: "Type", sort: "dtype", show: (tensor) => tensor.dtype ?? "?" },
-  { name: "shape", title: "Shape", sort: "shape", show: (tensor) => shape(tensor.shape) },
-  { name: "size", title: "Size", sort: "size", right: true, show: (tensor) => (tensor.size === null ? "–" : bytes(tensor.size)) },
-];
+const WAYS = { search: "Words", regex: "Regex" } as const;
+type Way = keyof typeof WAYS;
 
 export function Tensors({ store }: { store: Store }) {
   const [search, setSearch] = useParameter("search");
+  const [regex, setRegex] = useParameter("regex");
+  const [prefix, setPrefix] = useParameter("prefix");
+  const [grouped, setGrouped] = useParameter("grouped");
   const [sort, setSort] = useParameter("sort");
   const [chosen, setChosen] = useParameter("tensor");
-  const [typed, setTyped] = useState(search);
-  const { rows, next, error, more } = usePages(store.id, search, sort || "-size");
-  useEffect(() => { const wait = setTimeout(() => setSearch(typed), 150); return () => clearTimeout(wait); }, [typed]);
+  const [way, setWay] = useState<Way>(regex ? "regex" : "search");
+  const [typed, setTyped] = useState(regex || search);
+  const sought = way === "regex" ? regex : search;
+  // What is sought is looked for in all names: groups come back once nothing is.
+  const groups = grouped !== "" && !sought;
+  const query: Query = groups ? { prefix } : { search, regex, prefix, sort: sort || "-size" };
+  const all = !groups && !sought && !prefix;
+  const { rows, next, error, see } = usePages<Tensor | TensorGroup>((cursor) => view(store.id, [groups ? "groups" : "tensors"], { ...query, limit: PAGE, cursor }), all);
+  useEffect(() => {
+    const wait = setTimeout(() => { (way === "regex" ? setRegex : setSearch)(typed); (way === "regex" ? setSearch : setRegex)(""); }, 150);
+    return () => clearTimeout(wait);
+  }, [typed, way]);
+  const shown = useMemo(() => (groups && rows && !next ? inOrder(rows) : rows), [rows, next, groups]);
+  const columns = useMemo(() => columnsOf(prefix, groups), [prefix, groups]);
+  const choose = (row: Tensor | TensorGroup) => {
+    if (isGroup(row)) { setPrefix(row.prefix, true); focusRows(); } else setChosen(row.address, true);
+  };
   return (
     <>
       <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
-        <input type="search" placeholder="Words of a name, such as layer.3 bias" aria-label="Words in the name" value={typed}
+        <input type="search" placeholder={way === "regex" ? "An expression, such as layer\\.(3|11)\\..*bias$" : "Words of a name, such as layer.3 bias"}
+          aria-label={way === "regex" ? "Regular expression in the name" : "Words in the name"} value={typed} spellcheck={false}
           onInput={(event) => setTyped(event.currentTarget.value)} />
-        <span class="soft" role="status">{rows === null ? "Loading …" : `${whole(rows.length)}${next ? "+" : ""} tensors`}</span>
+        <select aria-label="Way to search" value={way} onChange={(event) => setWay(event.currentTarget.value as Way)}>
+          {Object.entries(WAYS).map(([name, title]) => <option key={name} value={name}>{title}</option>)}
+        </select>
+        <label class="check"><input type="checkbox" checked={grouped !== ""} onChange={(event) => setGrouped(event.currentTarget.checked ? "1" : "")} /> Group by name</label>
+        <span class="soft" role="status">{rows === null ? "Loading …" : `${whole(rows.length)}${next && !all ? "+" : ""} ${groups ? "groups" : "tensors"}`}</span>
       </form>
+      {prefix && <Steps prefix={prefix} onGo={(to) => setPrefix(to, true)} />}
       {error && <Trouble error={error} />}
       <div class={chosen ? "both drawn" : ""}>
-        {rows && (
-          <Rows rows={rows} columns={COLUMNS} label="Tensors" keyOf={(tensor) => tensor.address} chosen={chosen}
-            sort={sort || "-size"} onSort={(wanted) => setSort(wanted === "-size" ? "" : wanted)}
-            onChoose={(tensor) => setChosen(tensor.address, true)} {...(next ? { onEnd: more } : {})} />
+        {shown && (
+          <Rows rows={shown} columns={columns} label="Tensors" keyOf={(row) => (isGroup(row) ? row.prefix : row.address)} chosen={chosen}
+            sort={groups ? "" : sort || "-size"} onSort={(wanted) => setSort(wanted === "-size" ? "" : wanted)}
+            onChoose={choose} onSee={see} />
         )}
-        {chosen && <Drawer key={chosen} store={store} address={chosen} onClose={() => setChosen("")} />}
+        {chosen && <Drawer key={chosen} store={store} address={chosen} onClose={() => { setChosen(""); focusRows(); }} />}
       </div>
     </>
   );
 }
 
-/** The rows so far, and a way to the next ones; begins anew with another search or order. */
-function usePages(store: string, search: string, sort: string) {
-  const [state, set] = useState<{ rows: Tensor[] | null; next: string | null; error: Error | null }>({ rows: null, next: null, error: null });
-  const asked = useRef("");
-  const load = async (before: Tensor[], cursor: string | null) => {
-    const mark = asked.current = `${store} ${search} ${sort} ${cursor}`;
+const NUMBERS = new Intl.Collator("en", { numeric: true });
+const nameOf = (row: Tensor | TensorGroup): string => (isGroup(row) ? row.prefix : row.name);
+
+/** Rows by name, `layer.2` before `layer.10`. */
+const inOrder = (rows: Numbered<Tensor | TensorGroup>): (Tensor | TensorGroup)[] =>
+  Array.from({ length: rows.length }, (_, n) => rows.at(n)!).sort((a, b) => NUMBERS.compare(nameOf(a), nameOf(b)));
+
+const isGroup = (row: Tensor | TensorGroup): row is TensorGroup => "prefix" in row;
+
+function columnsOf(prefix: string, groups: boolean): Column<Tensor | TensorGroup>[] {
+  const name = (row: Tensor | TensorGroup) => {
+    if (isGroup(row)) return <><span aria-hidden="true" class="twist">▸ </span>{row.prefix.slice(prefix.length) || row.prefix}</>;
+    return <span title={row.name}>{(groups ? row.name.slice(prefix.length) : "") || row.name || row.address}</span>;
+  };
+  const sorted = (column: string) => (groups ? {} : { sort: column });
+  return [
+    { name: "name", title: "Name", ...sorted("name"), show: name },
+    { name: "dtype", title: "Type", ...sorted("dtype"), show: (row) => (isGroup(row) ? "" : row.dtype ?? "?") },
+    { name: "shape", title: "Shape", ...sorted("shape"), show: (row) => (isGroup(row) ? many(row.tensors, "tensor") : shape(row.shape)) },
+    { name: "size", title: "Size", ...sorted("size"), right: true, show: (row) => (row.size === null ? "–" : bytes(row.size)) },
+  ];
+}
+
+/** The way to a group, each step of which leads back to it. */
+function Steps({ prefix, onGo }: { prefix: string; onGo: (prefix: string) => void }) {
+  const ends = [...prefix.matchAll(/[^./:][./:]/g)].map((found) => found.index + 2);
+  if (ends.at(-1) !== prefix.length) ends.push(prefix.length);
+  return (
+    <nav class="steps" aria-label="Group">
+      <button type="button" class="plain" onClick={() => onGo("")}>all</button>
+      {ends.map((end, n) => <button key={end} type="button" class="plain" dir="auto" onClick={() => onGo(prefix.slice(0, end))}>{prefix.slice(ends[n - 1] ?? 0, end)}</button>)}
+    </nav>
+  );
+}
+
+interface Found<T> { rows: Blocks<T> | null; next: string | null; error: Error | null }
+
+/** The rows that are here, and a way to those that come into sight; begins anew with another question. */
+function usePages<T extends object>(placeOf: (cursor: string | null) => string, whole: boolean) {
+  const [state, set] = useState<Found<T>>({ rows: null, next: null, error: null });
+  const asked = useRef<AbortController | null>(null);
+  const coming = useRef<string | null>(null);
+  const load = async (before: Blocks<T> | null, from: string | null) => {
+    asked.current?.abort();
+    const { signal } = asked.current = new AbortController();
+    coming.current = from;
     try {
-      const page = await getJson<Page<Tensor>>(view(store, ["tensors"], { search, sort, limit: PAGE, cursor }));
-      if (asked.current === mark) set({ rows: [...before, ...page.items], next: page.next, error: null });
+      let [found, cursor, total]: [T[], string | null, number] = [[], from, 0];
+      // A page may be empty though others follow: the service searches so many names for each.
+      do {
+        const page = await getJson<Page<T | TensorGroup> & { total?: number }>(placeOf(cursor), signal);
+        found = page.items.map((row) => ("tensor" in row && row.tensor ? row.tensor : row) as T);
+        [cursor, total] = [page.next, page.total ?? 0];
+      } while (!found.length && cursor);
+      const start = whole ? Number(from ?? 0) : before?.length ?? 0;
+      set({ rows: (before ?? Blocks.none as Blocks<T>).with(start, found, whole ? total : 0), next: cursor, error: null });
     } catch (error) {
-      if (asked.current === mark) set({ rows: before, next: null, error: error as Error });
+      if (!signal.aborted) set({ rows: before, next: null, error: error as Error });
     }
+    if (asked.current?.signal === signal) [asked.current, coming.current] = [null, null];
   };
-  useEffect(() => { void load([], null); }, [store, search, sort]);
-  const more = () => {
-    if (state.rows && state.next && !asked.current.endsWith(` ${state.next}`)) void load(state.rows, state.next);
+  useEffect(() => { void load(null, null); return () => asked.current?.abort(); }, [placeOf(null)]);
+  const wait = useRef(0);
+  const see = (first: number, last: number) => {
+    clearTimeout(wait.current);
+    const { rows, next } = state;
+    if (!rows) return;
+    const from = whole ? rows.missing(first, last)?.toString() ?? null : last >= rows.length ? next : null;
+    // Rows that fly past are not asked for.
+    if (from !== null && from !== coming.current) wait.current = setTimeout(() => void load(rows, from), 60);
   };
-  return { ...state, more };
+  return { ...state, see };
+}
+
+/** Rows in blocks, of which some are here. */
+class Blocks<T> {
+  private constructor(readonly length: number, private readonly blocks: readonly (readonly [start: number, rows: readonly T[]])[] = []) {}
+
+  static readonly none = new Blocks<never>(0);
+
+  at(number: number): T | undefined {
+    const block = this.blocks.find(([start, rows]) => start <= number && number < start + rows.length);
+    return block && block[1][number - block[0]];
+  }
+
+  /** The rows, and those from `start` on, of `total` at least. */
+  with(start: number, rows: readonly T[], total: number): Blocks<T> {
+    return new Blocks(Math.max(total, this.length, start + rows.length), [...this.blocks, [start, rows]]);
+  }
+
+  /** The first row that is not here: of a block before `first`, so that rows above come with it. */
+  missing(first: number, last: number): number | null {
+    for (let number = first; number < last; number += 1) {
+      if (this.at(number) === undefined) return number > first ? number : Math.max(this.after(number), number - (PAGE >> 1));
+    }
+    return null;
+  }
+
+  /** The end of the last block before a row. */
+  private after(number: number): number {
+    return Math.max(0, ...this.blocks.map(([start, rows]) => start + rows.length).filter((end) => end <= number));
+  }
 }
 
 function Drawer({ store, address, onClose }: { store: Store; address: string; onClose: () => void }) {

@@ -105,6 +105,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "GET /v1/stores/{ref}/diff/{name:path}": _READ,
     "GET /v1/stores/{ref}/files/{path:path}": _READ,
     "GET /v1/stores/{ref}/graph": _READ,
+    "GET /v1/stores/{ref}/groups": _READ,
     "GET /v1/stores/{ref}/merge": _READ,
     "GET /v1/stores/{ref}/metadata": _READ,
     "GET /v1/stores/{ref}/pieces": _READ,

@@ -109,12 +109,17 @@ def page_answer(
     *,
     headers: Mapping[str, str] | None = None,
     weak: bool = True,
+    total: int | None = None,
 ) -> Response:
-    """A page, with a link to the next; items in bytes are JSON already, with commas between them."""
+    """A page, with a link to the next; items in bytes are JSON already, with commas between them.
+
+    `total` is a member of the page where it is known.
+    """
     given = next_page(request, page) | dict(headers or {})
-    data: object = {"items": items, "next": page.next}
+    told: dict[str, object] = {"next": page.next} | ({} if total is None else {"total": total})
+    data: object = {"items": items} | told
     if isinstance(items, bytes):
-        data = b'{"items":[%b],"next":%b}' % (items, json.dumps(page.next).encode())
+        data = b'{"items":[%b],%b' % (items, json.dumps(told, separators=(",", ":")).encode()[1:])
     return json_answer(request, data, headers=given, weak=weak)
 
 

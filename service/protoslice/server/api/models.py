@@ -217,6 +217,18 @@ class TensorModel(BaseModel):
     problem: str | None = Field(default=None, description="Why its bytes cannot be had, where that is so.")
 
 
+class TensorGroupModel(BaseModel):
+    """Tensors whose names begin alike."""
+
+    prefix: str = Field(
+        description="Beginning of all of the names; the whole name of a group of one name.",
+        examples=["encoder.layer.3."],
+    )
+    tensors: int = Field(ge=1)
+    size: int = Field(ge=0, description="Bytes of their elements together; strings count for nothing.")
+    tensor: TensorModel | None = Field(description="The tensor of a group of one.")
+
+
 class SignatureTensorModel(BaseModel):
     """An input or an output of a signature."""
 
@@ -324,6 +336,12 @@ class PageModel(BaseModel, Generic[T]):
 
     items: list[T]
     next: str | None = Field(description="The cursor of the next page; null on the last.")
+
+
+class TensorPageModel(PageModel[TensorModel]):
+    """Some of the tensors of a store."""
+
+    total: int = Field(ge=0, description="Tensors of the store, those that were not asked for among them.")
 
 
 class UploadModel(BaseModel):

@@ -142,6 +142,7 @@ READING: Final = _plain("""
     GET /v1/stores/{store}/diff?from=mine
     GET /v1/stores/mine/diff/weight-0?from={store}
     GET /v1/stores/{store}/graph
+    GET /v1/stores/{store}/groups
     GET /v1/stores/{store}/merge
     GET /v1/stores/{store}/metadata
     GET /v1/stores/{store}/pieces
@@ -152,6 +153,7 @@ READING: Final = _plain("""
     GET /v1/stores/{store}/signatures
     GET /v1/stores/{store}/summary
     GET /v1/stores/{store}/tensors
+    GET /v1/stores/{store}/tensors?regex=w&prefix=w&from=0
     GET /v1/stores/{store}/tensors/weight-0
     GET /v1/stores/{store}/tree
     GET /v1/stores/{store}/treemap

@@ -22,7 +22,8 @@ from protoslice.server.api.models import (
     PageModel,
     ReportModel,
     SignatureModel,
-    TensorModel,
+    TensorGroupModel,
+    TensorPageModel,
 )
 from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP, TAGS_HELP
 from protoslice.server.http.answers.locations import lasting_url
@@ -51,6 +52,17 @@ class _Chosen:
     search: Annotated[
         str | None,
         Query(description="Only with all of these words in the name, in any case.", examples=["layer.3 bias"]),
+    ] = None
+    regex: Annotated[
+        str | None,
+        Query(
+            description="Only with this regular expression in the name, which never backtracks: no back references, "
+            "no look-around.",
+            examples=[r"layer\.(3|11)\..*bias$"],
+        ),
+    ] = None
+    prefix: Annotated[
+        str | None, Query(description="Only with names that begin so.", examples=["encoder.layer.3."])
     ] = None
     sort: Annotated[
         str | None,
@@ -162,7 +174,7 @@ async def get_summary(request: Request, services: Given, ref: Ref) -> Response:
 @router.get(
     "/v1/stores/{ref}/tensors",
     operation_id="list_tensors",
-    response_model=PageModel[TensorModel],
+    response_model=TensorPageModel,
     responses={304: SEEN, **problems(404, 412, 422)},
     summary="The tensors of a model",
 )
@@ -174,12 +186,46 @@ async def list_tensors(
     tags: Annotated[str | None, Query(description=TAGS_HELP, examples=["serve,gpu"])] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
+    start: Annotated[
+        int, Query(alias="from", ge=0, description="Place to begin at in the order of all, in place of a cursor.")
+    ] = 0,
 ) -> Response:
-    """A page of tensors, in the model's order or sorted: name, address, type, shape, size, and the file."""
+    """A page of tensors, in the model's order or sorted: name, address, type, shape, size, and the file.
+
+    A page may be empty and have a next one: for each, only so many names are searched.
+    """
     store = await services.stores.view(ref)
     tensors = store.tensors_with(tags_of(tags))
-    page = await tensors.page(**asdict(chosen), limit=_at_most(limit, services), cursor=cursor)
-    return page_answer(request, page, b",".join(page.items), headers=lasting_headers(request, store, ref), weak=False)
+    page = await tensors.page(**asdict(chosen), limit=_at_most(limit, services), cursor=cursor or str(start))
+    headers = lasting_headers(request, store, ref)
+    total = len(await tensors.all())
+    return page_answer(request, page, b",".join(page.items), headers=headers, weak=False, total=total)
+
+
+@router.get(
+    "/v1/stores/{ref}/groups",
+    operation_id="list_tensor_groups",
+    response_model=PageModel[TensorGroupModel],
+    responses={304: SEEN, **problems(404, 412, 422)},
+    summary="Groups of tensors whose names begin alike",
+)
+async def list_tensor_groups(
+    request: Request,
+    services: Given,
+    ref: Ref,
+    prefix: Annotated[
+        str, Query(description="Groups below this beginning of names; absent for all.", examples=["encoder.layer."])
+    ] = "",
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Response:
+    """A page of groups by the next step of the names (it ends at `.`, `/` or `:`), with their bytes."""
+    store = await services.stores.view(ref)
+    page = await store.tensors.groups(prefix, _at_most(limit, services), cursor)
+    items = await services.stores.worker.sized(
+        PAGE_BYTES, lambda: encoded([asdict(group) for group in page.items])[1:-1]
+    )
+    return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
 
 
 @router.get(

@@ -1,4 +1,4 @@
-"""Order of the tensors of a store, and searches for them."""
+"""Order of the tensors of a store, and their sizes in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from protoslice.formats.model import Tensor, Tensors
 _CACHED: Final = 8
 _ROOM: Final = 16 << 20
 _AT_ONCE: Final = 256
-_MOST_WORDS: Final = 16
+_SIZES: Final = "sums of sizes"
+"""Key of the sums among the orders."""
+_MOST_BYTES: Final = (1 << 64) - 1
+"""Sums end here: a model may claim any sizes."""
 
 _KEYS: Final[dict[str, Callable[[Tensor], tuple[int, str]]]] = {
     "name": lambda tensor: (0, tensor.name),
@@ -48,9 +51,21 @@ class TensorOrder:
             raise InvalidInput(f"{sort[:40]!r} is no column to sort by: there are {', '.join(_KEYS)}, - for descending")
         return await self._sorted.get(sort, lambda: self._made(found, sort))
 
+    async def sizes(self, found: Tensors) -> tuple[Sequence[int], Sequence[int]]:
+        """The tensors by name, and the bytes of all before each place of that order, and of all."""
+        order = await self.by(found, "name")
+        return order, await self._sorted.get(_SIZES, lambda: self._summed(found, order))
+
+    async def _summed(self, found: Tensors, order: Sequence[int]) -> tuple[Sequence[int], int]:
+        sums = array("Q", [0])
+        async for some in self._worker.steps(_slices(found, _KEYS["size"], order)):
+            for size, _ in some:
+                sums.append(min(sums[-1] + max(size, 0), _MOST_BYTES))
+        return sums, sums.itemsize * len(sums)
+
     async def _made(self, found: Tensors, sort: str) -> tuple[Sequence[int], int]:
         key, keys = _KEYS[sort.removeprefix("-")], list[tuple[int, str]]()
-        async for some in self._worker.steps(_slices(found, key)):
+        async for some in self._worker.steps(_slices(found, key, range(len(found)))):
             keys += some
         order = await self._worker.bulk(
             lambda: array("q", sorted(range(len(keys)), key=keys.__getitem__, reverse=sort.startswith("-")))
@@ -58,16 +73,8 @@ class TensorOrder:
         return order, order.itemsize * len(order)
 
 
-def finding(search: str | None) -> Callable[[str], bool]:
-    """A predicate for names that have all words of `search` in them, whatever the case; None matches all."""
-    words = (search or "").casefold().split()
-    if len(words) > _MOST_WORDS:
-        raise InvalidInput(f"a search has at most {_MOST_WORDS} words")
-    if not words:
-        return lambda name: True
-    return lambda name: all(word in folded for folded in (name.casefold(),) for word in words)
-
-
-def _slices(found: Tensors, key: Callable[[Tensor], tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
-    for at in range(0, len(found), _AT_ONCE):
-        yield [key(found[number]) for number in range(at, min(at + _AT_ONCE, len(found)))]
+def _slices(
+    found: Tensors, key: Callable[[Tensor], tuple[int, str]], order: Sequence[int]
+) -> Iterator[list[tuple[int, str]]]:
+    for at in range(0, len(order), _AT_ONCE):
+        yield [key(found[number]) for number in order[at : at + _AT_ONCE]]

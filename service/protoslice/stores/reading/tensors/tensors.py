@@ -6,12 +6,13 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import quote
 
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import LimitExceeded
+from protoslice.facts import TensorGroup
 from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Model, Tensor, Tensors
 from protoslice.formats.outputs.listing import items, row_text
@@ -25,7 +26,11 @@ from protoslice.stores.objects.joined import JoinedObject
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import StoredObject
 from protoslice.stores.paging import PageBudget, ResultPage, first_item
-from protoslice.stores.reading.tensors.order import TensorOrder, finding
+from protoslice.stores.reading.tensors.groups import steps_of_groups
+from protoslice.stores.reading.tensors.order import TensorOrder
+from protoslice.stores.reading.tensors.searching import NameSearch, steps_of_page
+
+T = TypeVar("T")
 
 _BYTES: Final = "application/octet-stream"
 _JSON: Final = "application/json"
@@ -93,23 +98,30 @@ class StoreTensors:
         limit: int,
         cursor: str | None,
         search: str | None = None,
+        regex: str | None = None,
+        prefix: str | None = None,
         sort: str | None = None,
     ) -> ResultPage[bytes]:
-        """A page of tensors as items of a JSON list, filtered by `name` (may hold `*`), words, and `dtype`."""
-        wanted(name, dtype)  # raises for an unknown dtype
-        fits, first = finding(search), first_item(cursor)
+        """A page of tensors as items of a JSON list: by `name` (may hold `*`), `dtype`, and a `NameSearch`."""
+        means, sought, first = wanted(name, dtype), NameSearch(search, regex, prefix), first_item(cursor)
         found = await self.all()
-        if search is None and sort is None:
+        if sought.is_any and sort is None:
             return await self._worker.run(lambda: _page(found, name, dtype, limit, first))
         order = await self._order.by(found, sort)
-        called, means = naming(found), wanted(name, dtype)
+        return await self._last(steps_of_page(found, order, first, sought, means, limit))
 
-        def chosen_from(numbers: Sequence[int]) -> ResultPage[bytes]:
-            return _ordered(
-                found, numbers, first, lambda number: fits(called(number)[0]) and means(found[number]), limit
-            )
+    async def groups(self, prefix: str, limit: int, cursor: str | None) -> ResultPage[TensorGroup]:
+        """A page of the groups of tensors whose names begin with `prefix`, by their next steps."""
+        first, found = first_item(cursor), await self.all()
+        order, sizes = await self._order.sizes(found)
+        return await self._last(steps_of_groups(found, order, sizes, prefix, limit, first))
 
-        return await self._worker.run(lambda: chosen_from(order))
+    async def _last(self, steps: Iterator[ResultPage[T] | None]) -> ResultPage[T]:
+        """The page that comes last of `steps`."""
+        async for found in self._worker.steps(steps):
+            if found is not None:
+                return found
+        raise AssertionError("the page comes last")  # pragma: no cover
 
     async def one(self, name: str, slice_text: str | None, form: str, sample: int | None = None) -> Representation:
         """One tensor, or a slice of it, as `form`: raw bytes, `packed`, `npy`, `json`, `lod` or `stats`.
@@ -305,20 +317,6 @@ def _page(found: Tensors, name: str | None, dtype: str | None, limit: int, first
                 if not room.takes(len(text)):
                     return ResultPage(texts, str(number))
                 texts.append(text)
-    return ResultPage(texts, None)
-
-
-def _ordered(
-    found: Tensors, order: Sequence[int], first: int, fits: Callable[[int], bool], limit: int
-) -> ResultPage[bytes]:
-    """A page of the tensors of `order`, from its member `first` on, whose numbers fit."""
-    texts, room = list[bytes](), PageBudget(limit)
-    for place in range(first, len(order)):
-        if fits(order[place]):
-            text = row_text(found[order[place]])
-            if not room.takes(len(text)):
-                return ResultPage(texts, str(place))
-            texts.append(text)
     return ResultPage(texts, None)
 
 
