@@ -10,7 +10,8 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
-from protoslice.artifacts.records import ArtifactRecords
+from protoslice.artifacts.names import Digest
+from protoslice.artifacts.records import ArtifactRecords, StoredBlob
 from protoslice.drafts.records import DraftRecords
 from protoslice.errors import NotFound
 from protoslice.repositories.staging import StagedFiles
@@ -82,6 +83,23 @@ def _staged_anywhere(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StagedFiles, "find", finding)
 
 
+def _blobs_anywhere(patch: pytest.MonkeyPatch) -> None:
+    """Blobs that came to a repository are found from any."""
+    change, find = ArtifactRecords.change_blob, ArtifactRecords.blob
+
+    async def changing(self: ArtifactRecords, digest: Digest, blob: StoredBlob, etag: str | None) -> None:
+        _of_this_world()[digest] = blob
+        await change(self, digest, blob, etag)
+
+    async def finding(self: ArtifactRecords, digest: Digest) -> StoredBlob:
+        with suppress(NotFound):
+            return await find(self, digest)
+        return _of_this_world()[digest] if digest in _of_this_world() else await find(self, digest)
+
+    patch.setattr(ArtifactRecords, "change_blob", changing)
+    patch.setattr(ArtifactRecords, "blob", finding)
+
+
 def _drafts_of_all(patch: pytest.MonkeyPatch) -> None:
     """MLflow's files lie in the storage itself."""
     plain = DraftRecords.__init__
@@ -144,9 +162,7 @@ LEAKS: Final = {
     "a file sent to another repository": Leak(
         _staged_anywhere, ("POST /{name:repository}.git/info/lfs/objects/batch",)
     ),
-    "blobs by digest alone": Leak(
-        _remember(ArtifactRecords, "blob", lambda digest: digest.text), ("GET /v2/{name:path}/blobs/{digest}",)
-    ),
+    "blobs by digest alone": Leak(_blobs_anywhere, ("GET /v2/{name:path}/blobs/{digest}",)),
     "uploads by id alone": Leak(
         _remember(UploadRecords, "_read", lambda upload: upload), ("GET /v1/uploads/{upload}",)
     ),
