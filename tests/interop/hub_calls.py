@@ -179,6 +179,9 @@ class Calls:
         for path in ("large.bin", "again.bin"):
             self.api.upload_file(path_or_fileobj=self.folder / "large.bin", path_in_repo=path, repo_id=self.name)
             self.holds(path, self.read(path) == data)
+        (self.folder / "parts.bin").write_bytes(data * 7)  # in parts, where LFS takes it
+        self.api.upload_file(path_or_fileobj=self.folder / "parts.bin", path_in_repo="parts.bin", repo_id=self.name)
+        self.holds("parts.bin", self.read("parts.bin") == data * 7)
         self.api.create_commit(self.name, [CommitOperationCopy("large.bin", "copy.bin")], commit_message="copy")
         self.holds("a large copy", self.read("copy.bin") == data)
 

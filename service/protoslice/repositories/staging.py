@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
-from protoslice.errors import IntegrityError, NotFound
+from protoslice.concurrency.gather import in_turns
+from protoslice.errors import ChecksumMismatch, IntegrityError, InvalidInput, NotFound
 from protoslice.storage import Storage
 from protoslice.stores import Stores
 from protoslice.stores.catalog.named_records import NamedRecords
 from protoslice.stores.layout import keys
-from protoslice.stores.uploads import NewUpload, Upload
+from protoslice.stores.uploads import Body, NewUpload, Upload
 
 
 class StagedFiles:
@@ -29,6 +31,43 @@ class StagedFiles:
         # A name lets the bytes be inspected as they come: a commit reads none of them again.
         new = NewUpload(length=size, path=sha256, partial=True, sha256=bytes.fromhex(sha256), client=client)
         return await self._stores.uploads.create(new)
+
+    async def put_part(self, mark: str, size: int, pieces: AsyncIterator[bytes], client: str) -> str:
+        """Take a part of `size` bytes, in any order and any number of times; returns the id that `join` takes."""
+        # A path lets compaction and joining find a state of the inspection, as for any file.
+        wanted = NewUpload(length=size, path="part", partial=True, client=client, client_metadata=self._marked(mark))
+        upload = await self._stores.uploads.create(wanted)
+        await self._stores.uploads.append(upload.id, Body(pieces=pieces, offset=0, last=True))
+        await self._stores.uploads.set_aside(upload.id)
+        return upload.id
+
+    async def join(self, sha256: str, size: int, parts: Sequence[tuple[str, str]], client: str) -> None:
+        """Stage a file of parts, each a mark and an id, without copying them; they are read once.
+
+        `ChecksumMismatch` for other bytes, whose parts are removed: they could only be read in vain again.
+        """
+
+        async def check(part: tuple[str, str]) -> Upload:
+            mark, upload_id = part
+            found = await self._stores.uploads.renew(upload_id)
+            if found.client_metadata != self._marked(mark):
+                raise InvalidInput(f"{upload_id[:80]!r} is no such part of the file: send the part again")
+            return found
+
+        upload = await self.begin(sha256, size, client)
+        if not upload.is_whole:
+            uploads = await in_turns(check, parts)
+            extents = [extent for each in uploads for location in each.parts for extent in location.extents()]
+            try:
+                expires = min(each.expires for each in uploads)
+                upload = await self._stores.uploads.compose(upload.id, extents, expires)
+            except ChecksumMismatch:
+                await in_turns(lambda each: self._stores.uploads.remove(each.id), uploads)
+                raise
+        await self.keep(upload)
+
+    def _marked(self, mark: str) -> str:
+        return f"part {self._history} {mark}"
 
     async def keep(self, upload: Upload) -> None:
         """Let commits find a complete upload."""

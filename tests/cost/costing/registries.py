@@ -192,6 +192,22 @@ REGISTRIES: Final = (
         status=404,
     ),
     _row(
+        "PUT /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}/{number}",
+        "a part beyond the last",
+        request("PUT", f"/api/lfs-parts/models/ann/m/{'0' * 64}/400/1/401", b"x" * 100_000),
+        status=404,
+    ),
+    _row(
+        "POST /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}",
+        "hundreds of parts that are not there",
+        _post(
+            f"/api/lfs-parts/models/ann/m/{'0' * 64}/400/1",
+            {"parts": [{"partNumber": n, "etag": f"{n:031x}"} for n in range(1, 401)]},
+        ),
+        status=404,
+        budget=Budget(held=40_000, loop=1_500_000, calls=450, written_room=16 * KIB),
+    ),
+    _row(
         f"GET {_KIND}/xet-write-token/{{revision}}",
         "a new session",
         get("/api/models/ann/m/xet-write-token/main"),

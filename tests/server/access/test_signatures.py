@@ -18,6 +18,7 @@ from protoslice.server.access.credentials import KNOWN_SECONDS
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.signatures import Signer, UrlSignature, signed_alone
 from protoslice.server.app import Application
+from protoslice.server.registries.hub import lfs_parts
 
 DATA = onnx(300)
 FILE = "/v1/stores/m/files/m.onnx"
@@ -198,6 +199,35 @@ def test_lfs_uploads_go_to_urls_that_need_no_token() -> None:
         assert (await ask(it.app, "PUT", target, DATA)).status == 200
         again = await ask(it.app, "POST", "/spaces/own/a/x.git/info/lfs/objects/batch", wanted, headers)
         assert "actions" not in json.loads(again.body)["objects"][0]
+
+    with_signed(work)
+
+
+def test_lfs_parts_go_to_urls_that_need_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lfs_parts, "_PART_BYTES", len(DATA) - 1)
+
+    async def work(it: Signed) -> None:
+        headers = bearer(it.token) | {"content-type": "application/json"}
+        made = json.dumps({"name": "a/x", "type": "model"}).encode()
+        assert (await ask(it.app, "POST", "/spaces/own/api/repos/create", made, headers)).status == 200
+        oid = hashlib.sha256(DATA).hexdigest()
+        asked = {"operation": "upload", "transfers": ["multipart"], "objects": [{"oid": oid, "size": len(DATA)}]}
+        wanted = json.dumps(asked).encode()
+        told = await ask(it.app, "POST", "/spaces/own/a/x.git/info/lfs/objects/batch", wanted, headers)
+        upload = json.loads(told.body)["objects"][0]["actions"]["upload"]
+        end, first, second = (urlsplit(url) for url in (upload["href"], upload["header"]["1"], upload["header"]["2"]))
+        sent: list[dict[str, object]] = []
+        for url, data in ((first, DATA[:-1]), (second, DATA[-1:])):
+            assert (await ask(it.app, "PUT", url.path, data)).status == 401
+            assert (await ask(it.app, "PUT", f"{end.path}/{len(sent) + 1}?{url.query[:-1]}x", data)).status == 401
+            answer = await ask(it.app, "PUT", f"{url.path}?{url.query}", data)
+            assert answer.status == 200
+            sent.append({"partNumber": len(sent) + 1, "etag": answer.headers["etag"]})
+        assert (await ask(it.app, "PUT", f"{second.path}?{first.query}", DATA[-1:])).status == 401
+        body, kind = json.dumps({"oid": oid, "parts": sent}).encode(), {"content-type": "application/json"}
+        assert (await ask(it.app, "POST", end.path, body, kind)).status == 401
+        assert (await ask(it.app, "POST", f"{end.path}?{first.query}", body, kind)).status == 401
+        assert (await ask(it.app, "POST", f"{end.path}?{end.query}", body, kind)).status == 200
 
     with_signed(work)
 

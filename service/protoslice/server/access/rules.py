@@ -61,6 +61,7 @@ _SEND: Final = Rule(Scope.WRITE, TagPlace.REPOSITORY, signed=True)
 _OCI: Final = "/v2/{name:path}"
 _MLFLOW: Final = "/api/2.0/mlflow-artifacts"
 _HUB: Final = "/api/{kind}/{name:repository}"
+_LFS_PARTS: Final = "/api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}"
 _XET: Final = "/api/xet/{kind}/{name:repository}/{session}/v1"
 
 RULES: Final[Mapping[str, Rule]] = {
@@ -163,6 +164,8 @@ RULES: Final[Mapping[str, Rule]] = {
     "POST /datasets/{name:repository}.git/info/lfs/objects/batch": _COMMIT,
     "POST /{name:repository}.git/info/lfs/objects/batch": _COMMIT,
     "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}": _SEND,
+    f"POST {_LFS_PARTS}": _SEND,
+    f"PUT {_LFS_PARTS}/{{number}}": _SEND,
     f"GET {_HUB}/xet-write-token/{{revision}}": _COMMIT,
     f"POST {_XET}/xorbs/default/{{hash}}": _COMMIT,
     f"POST {_XET}/shards": _COMMIT,

@@ -63,7 +63,7 @@ class Call:
 
 _NAMES: Final = (
     "word", "file", "store", "piece", "removed", "tus", "part", "draft", "commit", "lfs_staged", "lfs_open", "session",
-    "xorb", "blob", "manifest", "oci", "mpu", "etag", "token", "place",
+    "xorb", "oid_open", "size_open", "blob", "manifest", "oci", "mpu", "etag", "token", "place",
 )  # fmt: skip
 
 
@@ -333,6 +333,16 @@ WRITING: Final = [
     *(
         Call("PUT", f"/api/lfs-uploads/models/{{repository}}/{{{name}}}", lambda t: text_of(t["word"], "open") * 20)
         for name in ("lfs_open", "lfs_staged", "tus")
+    ),
+    Call(
+        "PUT",
+        "/api/lfs-parts/models/{repository}/{oid_open}/{size_open}/{size_open}/1",
+        lambda t: text_of(t["word"], "open") * 20,
+    ),
+    _json(
+        "POST",
+        "/api/lfs-parts/models/{repository}/{oid_open}/{size_open}/{size_open}",
+        parts=[{"partNumber": 1, "etag": "{tus}"}],
     ),
     _commit(header(), ("lfsFile", {"path": "staged", "algo": "sha256", "oid": "{oid_staged}"})),
     _commit(header(), ("lfsFile", {"path": "open", "algo": "sha256", "oid": "{oid_open}"})),

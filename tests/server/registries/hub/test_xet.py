@@ -48,6 +48,18 @@ def committed(client: httpx.Client, name: str, data: bytes = DATA, kind: str = "
     return send(client, f"{kind}/{name}", header(), ("lfsFile", {"path": "m.bin", "algo": "sha256", "oid": oid}))
 
 
+def test_the_hash_of_a_xorb_is_that_of_the_clients() -> None:
+    """Cuts and hash as hf_xet sent them of these bytes, from huggingface_hub 1.33.0 and 2.4.0 alike."""
+    data = hashlib.shake_256(b"golden").digest(1_500_000)
+    ends = (
+        0, 40_970, 109_339, 240_411, 287_187, 396_344, 449_341, 506_432, 517_221, 648_293, 677_312, 715_836, 834_932,
+        844_789, 883_280, 911_464, 1_034_840, 1_063_643, 1_083_326, 1_123_190, 1_179_927, 1_239_751, 1_256_334,
+        1_283_266, 1_412_425, 1_464_244, 1_500_000,
+    )  # fmt: skip
+    hash, _ = xorb_of(*(data[start:end] for start, end in pairwise(ends)))
+    assert hash == "39b3607542eabdc273b9c333e806d75606a15e2af3933ba4819ac8cc00e3449e"
+
+
 def size(*chunks: bytes) -> int:
     """Bytes of chunks together."""
     return sum(map(len, chunks))

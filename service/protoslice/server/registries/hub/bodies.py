@@ -9,6 +9,8 @@ from pydantic import BaseModel, Field
 _MOST_FILES: Final = 1000
 _MOST_OBJECTS: Final = 256
 """Objects of a batch: each begins an upload."""
+MOST_PARTS: Final = 400
+"""Parts of a file: each is an upload."""
 _Text = Annotated[str, Field(max_length=1000)]
 
 
@@ -53,8 +55,22 @@ class LfsObject(BaseModel):
     size: Annotated[int, Field(ge=1)]
 
 
+class LfsPart(BaseModel):
+    """Part of a file that was sent, and the entity tag of its answer."""
+
+    partNumber: Annotated[int, Field(ge=1, le=MOST_PARTS)]  # noqa: N815 - the protocol's name
+    etag: _Text
+
+
+class LfsParts(BaseModel):
+    """All parts of a file, in any order."""
+
+    parts: Annotated[list[LfsPart], Field(max_length=MOST_PARTS)]
+
+
 class BatchBody(BaseModel):
     """Files of git-lfs that a client has."""
 
     operation: Literal["upload"]
+    transfers: Annotated[list[_Text], Field(max_length=20)] = []
     objects: Annotated[list[LfsObject], Field(max_length=_MOST_OBJECTS)]

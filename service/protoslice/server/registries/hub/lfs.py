@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Final
+from typing import Final
 
 from fastapi import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import NotFound
@@ -15,15 +15,15 @@ from protoslice.server.middleware.body_limits import PART_BODY, takes_body
 from protoslice.server.middleware.clients import pseudonym
 from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
-from protoslice.server.registries.hub.bodies import BatchBody, LfsObject
+from protoslice.server.registries.hub.bodies import BatchBody
 from protoslice.server.registries.hub.failures import answering
+from protoslice.server.registries.hub.lfs_parts import PART_UPLOADS, batch_answer, plan_parts, wants_parts
 from protoslice.server.registries.hub.paths import repository_of
 from protoslice.server.services import Given, Services
 from protoslice.stores.uploads import Body, Checksum
 
 router = GuardedRouter(include_in_schema=False)
 
-_MEDIA: Final = "application/vnd.git-lfs+json"
 _UPLOADS: Final = "/api/lfs-uploads"
 
 
@@ -72,18 +72,14 @@ async def _planned(request: Request, services: Services, kind: str, name: str, b
     repository = await services.repositories.get(repository_of(kind, name))
     known, client = repository.known(), pseudonym(context_of(request.scope).key)
     new = [each for each in body.objects if await known.find(each.oid) is None]
+    base = f"{str(request.base_url).rstrip('/')}{{}}/{kind}/{name}"
+    if wants_parts(body, new):
+        return await plan_parts(services, base.format(PART_UPLOADS), body, repository, new)
     uploads = await map_concurrently(lambda each: repository.staged.begin(each.oid, each.size, client), new)
     signed = await services.signing()
-    base = f"{str(request.base_url).rstrip('/')}{_UPLOADS}/{kind}/{name}"
-    hrefs = {
-        each.oid: signed("PUT", f"{base}/{upload.id}")
+    actions = {
+        each.oid: {"href": signed("PUT", f"{base.format(_UPLOADS)}/{upload.id}")}
         for each, upload in zip(new, uploads, strict=True)
         if not upload.is_whole
     }
-    objects = [_object_json(each, hrefs.get(each.oid)) for each in body.objects]
-    return JSONResponse({"transfer": "basic", "objects": objects}, media_type=_MEDIA)
-
-
-def _object_json(wanted: LfsObject, href: str | None) -> dict[str, Any]:
-    told: dict[str, Any] = {"oid": wanted.oid, "size": wanted.size}
-    return told if href is None else told | {"actions": {"upload": {"href": href}}}
+    return batch_answer("basic", body, actions)
