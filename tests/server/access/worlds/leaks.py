@@ -16,7 +16,7 @@ from protoslice.drafts.records import DraftRecords
 from protoslice.errors import NotFound
 from protoslice.repositories.staging import StagedFiles
 from protoslice.server.access import records, rules
-from protoslice.server.access.decision import Decision, Scope
+from protoslice.server.access.decision import EVERY_SPACE, Decision, Scope
 from protoslice.server.access.rules import Rule
 from protoslice.storage import PrefixStorage
 from protoslice.stores import ResultPage
@@ -128,12 +128,14 @@ def _any_grant(patch: pytest.MonkeyPatch) -> None:
 
 
 def _tokens_of_all(patch: pytest.MonkeyPatch) -> None:
-    """A page of tokens is cut out of those of all spaces."""
+    """A page of tokens ends at one of another space."""
 
     async def page(self: records.Tokens, space: str, limit: int, cursor: str | None) -> Any:
-        found, following = await self._records.page(limit, cursor)
+        found, _ = await self._records.page(100, cursor)
         listed = [records._decoded(data) for data, _ in found]
-        return ResultPage([each for each in listed if each.grant.space == space], following)
+        own = [each for each in listed if each.grant.space == space]
+        others = [each.id for each in listed if each.grant.space not in (space, EVERY_SPACE)]
+        return ResultPage(own[:limit], others[0] if others else None)
 
     patch.setattr(records.Tokens, "page", page)
 
