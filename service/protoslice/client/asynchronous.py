@@ -165,6 +165,7 @@ class AsyncClient:
     space_usage = _iterator(Client.space_usage)
     set_quota = _coroutine(Client.set_quota)
     create_space = _coroutine(Client.create_space)
+    sign_in_terms = _coroutine(Client.sign_in_terms)
     tokens = _iterator(Client.tokens)
     sign = _coroutine(Client.sign)
     put_webhook = _coroutine(Client.put_webhook)

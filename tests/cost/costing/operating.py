@@ -112,7 +112,7 @@ OPERATING: Final = (
         ask=get("/openapi.json"),
         fresh=True,
         status=200,
-        budget=Budget(held=100_000, work=3_990_000),
+        budget=Budget(held=100_000, work=4_400_000),
     ),
     *(
         Row(

@@ -120,8 +120,10 @@ def test_every_fact_has_a_case() -> None:
         "GraphEntry",
         "GraphNode",
         "Histogram",
+        "SignInTerms",
         "SignedUrl",
         "Space",
+        "TensorGroup",
         "TensorStatistics",
         "WebhookFacts",
     }

@@ -30,7 +30,7 @@ def login(
         typer.Option("--device/--token", help="Sign in at the issuer, or give a token.", show_default=False),
     ] = None,
 ) -> None:
-    """Sign in at the issuer of a service, or keep a token of it, for all verbs that ask it.
+    """Sign in at a service for all verbs that ask it.
 
     On a terminal, signs in with a browser of any machine where the service names an issuer. Otherwise asks for a token,
     or reads it from standard input; an argument would be seen by everybody on the machine.

@@ -72,7 +72,7 @@ class NewSession(RequestBody):
     "/.well-known/oauth-protected-resource",
     operation_id="get_sign_in",
     response_model=SignInModel,
-    responses=problems(404),
+    responses=problems(400, 404),
     summary="The way to sign in",
 )
 async def how_to_sign_in(request: Request, services: Given) -> Response:
@@ -90,7 +90,13 @@ async def how_to_sign_in(request: Request, services: Given) -> Response:
     return json_answer(request, said)
 
 
-@router.get("/session", operation_id="get_session", response_model=SessionModel, summary="The session of a browser")
+@router.get(
+    "/session",
+    operation_id="get_session",
+    response_model=SessionModel,
+    responses=problems(400),
+    summary="The session of a browser",
+)
 async def get_session(request: Request, services: Given) -> Response:
     """Tell whom the cookie of this request names, until when, and how one signs in."""
     fields = read_fields(request.scope)
@@ -123,7 +129,7 @@ async def begin_session(request: Request, services: Given, body: NewSession) -> 
     return json_answer(request, _facts(services, caller, end), status=201, headers=headers)
 
 
-@router.delete("/session", operation_id="end_session", status_code=204, summary="Sign out")
+@router.delete("/session", operation_id="end_session", status_code=204, responses=problems(400), summary="Sign out")
 async def end_session(request: Request, services: Given) -> Response:
     """Sign out: the cookie is removed, and what the browser has kept of answers."""
     context = context_of(request.scope)
