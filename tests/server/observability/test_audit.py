@@ -59,7 +59,7 @@ def lines() -> Iterator[Lines]:
 
 
 SESSIONS = {"POST /session": 0, "DELETE /session": 1, "GET /session/callback": 1}
-"""Rows that anybody may call to sign in or out, each with the number of its lines; the first is sent no token here."""
+"""Lines of each row that anybody may call to sign in or out; POST is sent no token here."""
 
 
 def changing(row: str) -> bool:
