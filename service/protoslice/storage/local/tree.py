@@ -124,7 +124,11 @@ class Tree:
                         _link(staging, staging_folder[-1], segments[-1], chain[-1])
                     else:
                         with self.locked():
-                            check()
+                            try:
+                                check()
+                            except BaseException:
+                                _drop_empty(segments, chain)
+                                raise
                             os.rename(staging, segments[-1], src_dir_fd=staging_folder[-1], dst_dir_fd=chain[-1])
                     # Without the lock, so that the writers of a folder share the work of the disk. Another process may
                     # have made a folder and not synced it yet: all that are not known are synced.
@@ -139,11 +143,7 @@ class Tree:
         with self.folders(segments[:-1]) as chain:
             os.unlink(segments[-1], dir_fd=chain[-1])
             os.fsync(chain[-1])
-            for depth in range(len(chain) - 2, -1, -1):
-                try:
-                    os.rmdir(segments[depth], dir_fd=chain[depth])
-                except OSError:
-                    return  # not empty
+            _drop_empty(segments, chain)
 
     def walk(self, segments: Sequence[str], after: str) -> Found:
         """Key and `os.stat_result` of each entry but folders below `segments`, in key order, after `after`."""
@@ -173,6 +173,15 @@ class Tree:
                 return sum(_drop_if_abandoned(name, chain[-1], before) for name in os.listdir(chain[-1]))
         except FileNotFoundError:
             return 0
+
+
+def _drop_empty(segments: Sequence[str], chain: Sequence[int]) -> None:
+    """Remove the folders of `chain` that are empty, the innermost first."""
+    for depth in range(len(chain) - 2, -1, -1):
+        try:
+            os.rmdir(segments[depth], dir_fd=chain[depth])
+        except OSError:
+            return  # not empty
 
 
 def _link(staging: str, staging_folder: int, name: str, folder: int) -> None:
