@@ -103,7 +103,7 @@ KEEPING: Final = (
         ask=lambda store: request("POST", f"/v1/stores/{store}/restore"),
         given=_removed,
         status=200,
-        budget=Budget(held=30_000, work=190_000, calls=20 * 7, written_room=512 * KIB),
+        budget=Budget(held=30_000, work=190_000, calls=20 * 9, written_room=512 * KIB),
     ),
     Row(
         route="GET /v1/tags",
