@@ -54,6 +54,7 @@ class StaleRecords:
         await each_concurrently(self._remove_entry_of_file, self._entries_of_files())
         await each_concurrently(self._remove_entry_of_tag, self._entries_of_tags(tags))
         await each_concurrently(self._remove_unless_changed, self._marks(tags))
+        await each_concurrently(self._remove_mark_of_store, self._marks_of_stores())
 
     async def is_over(self, item: ObjectStat) -> bool:
         """True when the attempt that wrote an index entry or a reference can no longer become a store.
@@ -176,18 +177,27 @@ class StaleRecords:
             await self._tags.delete(tag.name, if_match=tag.etag)
 
     async def _marks(self, tags: TagCensus) -> AsyncIterator[ObjectStat]:
+        """Old marks in the place of removed tags, schemas and, where they can go, records of rooms above."""
         # Without conditional deletes the others stay: deleting one could hit what was written in its place, and no
         # order of other calls prevents that, as a delete may take effect long after it was sent.
-        conditional = self._storage.abilities.conditional_delete
-        for item in (*tags.marks, *(self._census.marks if conditional else [])):
-            # The mark of a removal stays as long as the removal can be taken back, and tags may be left of it.
-            restorable = item in self._census.marks and await self._is_store(item.key.segments[-1])
-            if item.modified.timestamp() < self._settled and not restorable:
+        for item in tags.marks:
+            if item.modified.timestamp() < self._settled:
                 yield item
-        for folder in (keys.SCHEMAS, *(_MARKED if conditional else ())):
+        for folder in (keys.SCHEMAS, *(_MARKED if self._storage.abilities.conditional_delete else ())):
             async for item in self._storage.iterate(folder):
                 if item.modified.timestamp() < self._settled and is_removal_mark(item):
                     yield item
+
+    async def _marks_of_stores(self) -> AsyncIterator[ObjectStat]:
+        """Old marks in the place of manifests, where they can go."""
+        for item in self._census.marks if self._storage.abilities.conditional_delete else []:
+            if item.modified.timestamp() < self._settled:
+                yield item
+
+    async def _remove_mark_of_store(self, item: ObjectStat) -> None:
+        # The mark of a removal stays as long as the removal can be taken back, and tags may be left of it.
+        if not await self._is_store(item.key.segments[-1]):
+            await self._remove_unless_changed(item)
 
     async def _remove_unless_changed(self, item: ObjectStat) -> None:
         """Delete a record unless it was rewritten since the listing.
