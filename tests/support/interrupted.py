@@ -14,7 +14,7 @@ T = TypeVar("T")
 class InterruptedStorage(InterceptedStorage):
     """Awaits `meanwhile` before call number `at`, counted from `arm`: another replica may act there.
 
-    A loop over `at` = 1, 2, 3 … that ends when `reached` is False has interrupted every call there is.
+    `at_every_call` interrupts every call there is.
     """
 
     def __init__(self, inner: Storage, meanwhile: Callable[[], Awaitable[object]]) -> None:
@@ -38,3 +38,11 @@ class InterruptedStorage(InterceptedStorage):
         if self._calls == self._at:
             await self._meanwhile()
         return await call()
+
+
+async def at_every_call(at: Callable[[int], Awaitable[bool]], fewest: int) -> None:
+    """Run `at` with 1, 2, 3 … until it finds no such call; fails unless there are more than `fewest`."""
+    number = 1
+    while await at(number):
+        number += 1
+    assert number > fewest

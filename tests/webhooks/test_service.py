@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import pytest
+from tests.support.interrupted import at_every_call
 from tests.support.receiver import Receiver, running_receiver
 from tests.support.repositories import change
 from tests.support.stores import opened, upload
@@ -243,13 +244,7 @@ def test_a_replica_that_dies_at_any_call_loses_no_event(
         assert not [stat async for stat in storage.iterate(ObjectKey("webhooks/outbox"))], number
         return reached
 
-    async def work() -> None:
-        number = 1
-        while await dies_at(number):
-            number += 1
-        assert number > 3
-
-    asyncio.run(work())
+    asyncio.run(at_every_call(dies_at, 3))
 
 
 def test_two_replicas_seldom_send_the_same(receiver: Receiver, clock: Clock) -> None:

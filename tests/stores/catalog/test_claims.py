@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 import pytest
-from tests.support.interrupted import InterruptedStorage
+from tests.support.interrupted import InterruptedStorage, at_every_call
 from tests.support.stores import assert_whole, in_memory, keys_in, onnx, opened, upload, visible
 
 from protoslice.errors import Conflict, NotFound, StorageUnavailable
@@ -94,13 +94,7 @@ def test_a_collector_that_stands_still_spares_what_became_a_store_meanwhile() ->
                 await assert_whole(ours, info)
             return storage.reached
 
-    async def run() -> None:
-        number = 1
-        while await at(number):
-            number += 1
-        assert number > 10
-
-    asyncio.run(run())
+    asyncio.run(at_every_call(at, 10))
 
 
 class Unsteady(InterceptedStorage):

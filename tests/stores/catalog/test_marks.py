@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.support.interrupted import InterruptedStorage
+from tests.support.interrupted import InterruptedStorage, at_every_call
 from tests.support.seeded import Counting
 from tests.support.stores import collect_a_day_later, in_memory, keys_in, objects_in, onnx, opened, upload, visible
 
@@ -113,13 +113,7 @@ def test_lists_are_right_wherever_a_removal_breaks_off(make: type[MemoryStorage]
             assert (await stores.tags()).items == []
         return faulty.failed
 
-    async def run() -> None:
-        number = 1
-        while await at(number):
-            number += 1
-        assert number > 8
-
-    asyncio.run(run())
+    asyncio.run(at_every_call(at, 8))
 
 
 @pytest.mark.parametrize("make", [MemoryStorage, Bucket])
@@ -147,13 +141,7 @@ def test_a_store_that_comes_again_between_any_two_calls_of_a_removal(make: type[
         await shown(inner)
         return storage.reached
 
-    async def run() -> None:
-        number = 1
-        while await at(number):
-            number += 1
-        assert number > 8
-
-    asyncio.run(run())
+    asyncio.run(at_every_call(at, 8))
 
 
 def test_a_store_that_is_restored_is_looked_at_in_full() -> None:

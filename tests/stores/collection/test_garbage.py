@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import TypeVar
 
 import pytest
-from tests.support.interrupted import InterruptedStorage
+from tests.support.interrupted import InterruptedStorage, at_every_call
 from tests.support.seeded import Counting, seed
 from tests.support.stores import assert_whole, in_files, in_memory, keys_in, onnx, opened, some, upload, visible
 
@@ -215,13 +215,7 @@ def test_an_upload_that_begins_while_a_collector_is_at_work_goes_on() -> None:
                 assert set(await visible(stores)) == {done.store}
             return storage.reached
 
-    async def run() -> None:
-        number = 1
-        while await at(number):
-            number += 1
-        assert number > 8
-
-    asyncio.run(run())
+    asyncio.run(at_every_call(at, 8))
 
 
 @pytest.mark.parametrize("state", ["doomed", "missing", "alive"])

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 import pytest
-from tests.support.interrupted import InterruptedStorage
+from tests.support.interrupted import InterruptedStorage, at_every_call
 from tests.support.stores import (
     assert_whole,
     collect_a_day_later,
@@ -218,13 +218,7 @@ def test_a_tag_that_is_set_anew_is_no_leftover() -> None:
                 assert (await stores.tag("a")).store == one
             return around.reached
 
-    async def run() -> None:
-        number = 1
-        while await at(number):
-            number += 1
-        assert number > 20
-
-    asyncio.run(run())
+    asyncio.run(at_every_call(at, 20))
 
 
 def test_restoring_takes_over_tags_that_a_broken_removal_left() -> None:

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
-from tests.support.interrupted import InterruptedStorage
+from tests.support.interrupted import InterruptedStorage, at_every_call
 from tests.support.s3 import RawBucket, emulator
 from tests.support.stores import assert_whole, onnx, opened, upload
 
@@ -178,10 +178,4 @@ def test_another_replica_between_any_two_calls_of_a_request(last: bool) -> None:
             assert len(told) == reached
             return reached
 
-    async def run() -> None:
-        number = 1
-        while await at(number):
-            number += 1
-        assert number > 12
-
-    asyncio.run(run())
+    asyncio.run(at_every_call(at, 12))
