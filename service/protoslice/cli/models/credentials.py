@@ -12,14 +12,19 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from protoslice.errors import InvalidInput
 
 _MODE: Final = 0o600
-_LONGEST: Final = 16 << 10
-"""Characters of a refresh token."""
+LONGEST: Final = 16 << 10
+"""Characters of a JWT, as the service takes it, and of a refresh token."""
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+def is_plain(value: object, longest: int = LONGEST) -> TypeGuard[str]:
+    """True for printable ASCII of at most `longest` characters, as tokens and codes of an issuer are."""
+    return isinstance(value, str) and 0 < len(value) <= longest and value.isascii() and value.isprintable()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +41,7 @@ class Renewal:
 
     def followed_by(self, token: object) -> Renewal:
         """The next way, by the refresh token that came in place of this one; this one for anything else."""
-        sound = isinstance(token, str) and 0 < len(token) <= _LONGEST and token.isascii() and token.isprintable()
-        return replace(self, token=token) if isinstance(token, str) and sound else self
+        return replace(self, token=token) if is_plain(token) else self
 
 
 @dataclass(frozen=True, slots=True)

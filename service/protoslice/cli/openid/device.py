@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from protoslice.cli.models.credentials import Renewal
+from protoslice.cli.models.credentials import LONGEST, Renewal, is_plain
 from protoslice.cli.openid.issuers import IssuerEndpoints, checked_url, exchange
 from protoslice.cli.terminal.show import shorten
 from protoslice.errors import StorageDenied, StorageUnavailable, Unsupported
@@ -18,8 +18,6 @@ _GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
 _LONGEST_WAIT: Final = 1800.0
 """Seconds until a code ends, whatever its issuer says."""
 _SECONDS: Final = 5.0
-_LONGEST: Final = 16 << 10
-"""Characters of a JWT, as the service takes it, and of a refresh token."""
 _LONGEST_CODE: Final = 64
 
 
@@ -62,7 +60,7 @@ def sign_in(terms: SignInTerms, show: Callable[[Prompt], None], clock: Clock | N
     status, said = exchange(asked, {"client_id": terms.client_id, "scope": " ".join(terms.scopes)})
     if status != 200:
         raise StorageDenied(f"the issuer {terms.issuer} begins no sign-in: {_error(status, said)}")
-    code = _text(said, "device_code", _LONGEST)
+    code = _text(said, "device_code")
     whole = said.get("verification_uri_complete")
     place = checked_url(said.get("verification_uri", said.get("verification_url")))
     show(Prompt(place, _text(said, "user_code", _LONGEST_CODE), None if whole is None else checked_url(whole)))
@@ -111,9 +109,9 @@ def id_token_in(said: Mapping[str, Any]) -> str:
     return token
 
 
-def _text(said: Mapping[str, Any], name: str, longest: int = _LONGEST) -> str:
+def _text(said: Mapping[str, Any], name: str, longest: int = LONGEST) -> str:
     value = said.get(name)
-    if not isinstance(value, str) or not 0 < len(value) <= longest or not (value.isascii() and value.isprintable()):
+    if not is_plain(value, longest):
         raise StorageDenied(f"the issuer gave no {name} that can be used")
     return value
 

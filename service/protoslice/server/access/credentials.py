@@ -131,10 +131,12 @@ class Callers:
                 self._signers.put(id, found, len(id) + 1000)
         return found if found is not None and found.signed(signature) else None
 
-    async def signer_of(self, caller: KnownCaller) -> Signer | None:
-        """Signer of a caller's URLs; None for one of whom nothing is known that could prove a signature."""
-        if caller.signer is not None or caller.statement is None or self._key is None:
+    async def signer_of(self, caller: KnownCaller) -> Signer:
+        """Signer of a caller's URLs, which end with the token or JWT that it came with."""
+        if caller.signer is not None:
             return caller.signer
+        if caller.statement is None or self._key is None:
+            raise RuntimeError("every caller has a token or a JWT")
         key = await self._key.get()
         return _stating(caller.statement.sealed(key), key, caller.statement.end)
 

@@ -60,10 +60,7 @@ class Admission:
 
     async def signer(self) -> Signer:
         """Signer of the caller's URLs, which end with the token or JWT that it came with."""
-        found = await self._callers.signer_of(self._caller)
-        if found is None:
-            raise RuntimeError("every caller has a token or a JWT")
-        return found
+        return await self._callers.signer_of(self._caller)
 
     def allow_tags(self, tags: Sequence[str]) -> None:
         """Raise `HttpProblem` unless the caller may set these tags, which its body names."""
@@ -129,7 +126,7 @@ class Gate:
         found = None if self._callers is None else await self._callers.find(f"Bearer {secret}")
         if found is None or self._callers is None:
             raise HttpProblem(UNAUTHORIZED, _WRONG_TOKEN, headers={"www-authenticate": 'Bearer realm="protoslice"'})
-        return found.principal, await Admission(found, EVERY_SPACE, Rule(None), self._callers).signer()
+        return found.principal, await self._callers.signer_of(found)
 
     async def visitor(self, scope: AsgiScope, fields: Fields) -> Principal | None:
         """The caller of the session that a request is part of; None without one, or once it has ended."""

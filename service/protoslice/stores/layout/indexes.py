@@ -142,8 +142,10 @@ class Indexes:
 
         Each holds the name of the attempt, whose claim tells a collector whether the entry may be deleted.
         """
-        owner = manifest.attempt.encode()
-        await map_concurrently(lambda key: self._write(key, owner), (*entries_of(manifest), *references))
+        await self._write_all((*entries_of(manifest), *references), manifest.attempt.encode())
+
+    async def _write_all(self, entries: Iterable[ObjectKey], owner: bytes) -> None:
+        await map_concurrently(lambda key: self._write(key, owner), entries)
 
     async def _write(self, key: ObjectKey, owner: bytes) -> None:
         """Write an entry; an existing one is overwritten with the new owner."""
@@ -159,8 +161,7 @@ class Indexes:
         A mark stays as long as the entry: the store may be removed by several and restored, in any order.
         """
         if manifest.tags is not None:  # else a list looks at the store in full anyway
-            owner = manifest.attempt.encode()
-            await map_concurrently(lambda key: self._write(key, owner), marks_of(manifest))
+            await self._write_all(marks_of(manifest), manifest.attempt.encode())
 
     async def release(self, manifest: Manifest) -> None:
         """Mark a store's entries and note the tags that they bear apart, before its manifest goes.
@@ -190,7 +191,7 @@ class Indexes:
                     owner = await owner_of(self._storage, item)
                     mark = ObjectKey("/".join((*item.key.segments[:-1], entry.place + _MARK)))
                     marks = (mark, *(keys.by_name(name, entry.place) for name in entry.tags))
-                    await map_concurrently(lambda key: self._write(key, (owner or "").encode()), marks)  # noqa: B023
+                    await self._write_all(marks, (owner or "").encode())
                     found.update(entry.tags)
         await self._note(store_id, found)
         return sorted(found)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 from fastapi import Path, Request
 from starlette.responses import Response
 
+from protoslice.concurrency.gather import in_turns
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.repositories import Repository
 from protoslice.server.api.json_answers import encoded
@@ -58,7 +59,8 @@ async def plan_parts(
     """URLs of the parts of new objects; nothing is kept before the first part comes."""
     for each in new:
         services.stores.uploads.options.check_size(each.size)
-    missing = [each for each in new if await repository.staged.find(each.oid) is None]
+    staged = await in_turns(lambda each: repository.staged.find(each.oid), new)
+    missing = [each for each, found in zip(new, staged, strict=True) if found is None]
     most = min(MOST_PARTS, _MOST_OF_BATCH // max(1, len(missing)))
 
     signed = await services.signing()
