@@ -38,3 +38,14 @@ def test_nobody_is_refused_without_a_limit() -> None:
         for _ in range(100):
             held.enter_context(free.one("a"))
             held.enter_context(unnamed.one(""))
+
+
+def test_clients_are_forgotten_when_nothing_is_left_of_them() -> None:
+    shares = Shares(0, 1, "things")
+    for number in range(1000):
+        shares.take(f"client {number}")
+    for number in range(1000):
+        with pytest.raises(ClientLimit):
+            shares.take(f"client {number}")
+        shares.give(f"client {number}")
+    assert shares._of == {}

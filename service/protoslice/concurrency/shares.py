@@ -12,7 +12,7 @@ from protoslice.errors import ClientLimit, TooMany
 class Shares:
     """At most `most` places, of which one client has at most `each`.
 
-    0 is no limit, and the client "" has none.
+    0, as for `most` where nothing bounds all together, is no limit, and the client "" has none.
     """
 
     def __init__(self, most: int, each: int, what: str) -> None:
@@ -23,19 +23,27 @@ class Shares:
         self._taken = 0
         self._of: Counter[str] = Counter()
 
-    @contextmanager
-    def one(self, client: str) -> Iterator[None]:
-        """Take a place while the context lasts; `TooMany` or `ClientLimit` when none is left."""
+    def take(self, client: str) -> None:
+        """Take a place; `TooMany` or `ClientLimit` when none is left."""
         if self._each and client and self._of[client] >= self._each:
             raise ClientLimit(f"the limit for one client is {self._each} {self._what}", limit=self._each)
         if self._most and self._taken >= self._most:
             raise TooMany(f"{self._most} {self._what} already", limit=self._most)
         self._taken += 1
         self._of[client] += 1
+
+    def give(self, client: str) -> None:
+        """Give a place back."""
+        self._taken -= 1
+        self._of[client] -= 1
+        if not self._of[client]:
+            del self._of[client]
+
+    @contextmanager
+    def one(self, client: str) -> Iterator[None]:
+        """Have a place while the context lasts; see `take`."""
+        self.take(client)
         try:
             yield
         finally:
-            self._taken -= 1
-            self._of[client] -= 1
-            if not self._of[client]:
-                del self._of[client]
+            self.give(client)

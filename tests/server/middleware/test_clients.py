@@ -18,7 +18,7 @@ from tests.support.problems import assert_problem
 from protoslice.concurrency.windows import Window, Windows
 from protoslice.errors import InvalidInput
 from protoslice.server.middleware import body_limits
-from protoslice.server.middleware.clients import ClientQuota, Clients, network_of, pseudonym
+from protoslice.server.middleware.clients import Clients, network_of, pseudonym
 from protoslice.server.settings import Settings, read_settings
 
 PING = b"GET /v1/tags HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -291,16 +291,6 @@ def test_who_proves_a_name_is_known_by_it_wherever_it_comes_from() -> None:
     named = {"headers": [(b"x-who", b"ada")]}
     assert clients.key(named, "192.0.2.1") == clients.key(named, "192.0.2.2") == "principal ada"
     assert clients.key({"headers": []}, "192.0.2.1") == "192.0.2.1"
-
-
-def test_shares_are_forgotten_when_nothing_is_left_of_them() -> None:
-    shares = ClientQuota(1, "things")
-    for number in range(1000):
-        assert shares.take(f"client {number}")
-    for number in range(1000):
-        assert not shares.take(f"client {number}")
-        shares.give(f"client {number}")
-    assert shares._taken == {}
 
 
 @pytest.mark.parametrize("proxies", ["10.0.0.1/8", "proxy.example", "10.0.0.0/8, unix, x"])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import lru_cache
 from hashlib import blake2b
 from ipaddress import IPv4Address, IPv6Network, ip_network
@@ -12,7 +11,6 @@ from typing import Final, TypeAlias
 from starlette.types import Scope
 
 from protoslice.concurrency.shares import Shares
-from protoslice.server.api.problems import RETRY_AFTER_SECONDS, SHARE, HttpProblem
 from protoslice.server.http.headers import Headers
 from protoslice.server.middleware.forwarded import Address, client_of, parse_address
 from protoslice.server.settings import UNIX, Settings
@@ -24,60 +22,15 @@ _V6_PREFIX: Final = 64
 """One machine has that many bits of IPv6 to choose from."""
 
 
-class ClientQuota:
-    """Quota of each client, by key: at most `limit`; 0 is no limit, and the key "" is not counted."""
-
-    def __init__(self, limit: int, what: str) -> None:
-        self.limit = limit
-        self._what = what
-        self._taken: dict[str, int] = {}
-
-    def take(self, key: str) -> bool:
-        """Count one more, unless that is too many."""
-        count = self._taken.get(key, 0)
-        if self.limit and key and count >= self.limit:
-            return False
-        self._taken[key] = count + 1
-        return True
-
-    def give(self, key: str) -> None:
-        """Count one less."""
-        left = self._taken[key] - 1
-        if left:
-            self._taken[key] = left
-        else:
-            del self._taken[key]
-
-    @contextmanager
-    def one(self, key: str) -> Iterator[None]:
-        """Have one while the context lasts; the problem when that is too many."""
-        if not self.take(key):
-            raise self.refusal()
-        try:
-            yield
-        finally:
-            self.give(key)
-
-    def refusal(self) -> HttpProblem:
-        """Problem for a client that has its share."""
-        headers = {"retry-after": str(RETRY_AFTER_SECONDS)}
-        return HttpProblem(SHARE, self.detail, headers=headers, limit=self.limit)
-
-    @property
-    def detail(self) -> str:
-        """The limit in words."""
-        return f"the limit for one client is {self.limit} {self._what}"
-
-
 class Clients:
     """Recognises clients by a request's proof, by the word of trusted proxies, else by the peer's address."""
 
     def __init__(self, settings: Settings, principal: Principal | None = None) -> None:
-        self.connections = ClientQuota(settings.connections_per_client(), "connections")
-        self.requests = ClientQuota(settings.requests_per_client(), "requests under way")
+        self.connections = Shares(0, settings.connections_per_client(), "connections")
+        self.requests = Shares(0, settings.requests_per_client(), "requests under way")
         self.uploads = Shares(settings.max_uploads, settings.uploads_per_client(), "uploads under way")
         self.readers = Shares(settings.max_waiting_readers, settings.waiting_readers_per_client(), "readers that wait")
-        self.principals = ClientQuota(settings.requests_per_principal(), "requests under way")
+        self.principals = Shares(0, settings.requests_per_principal(), "requests under way")
         self._principal = principal
         self._trusts_unix = UNIX in settings.trusted_proxies
         self._networks = [ip_network(name) for name in settings.trusted_proxies if name != UNIX]

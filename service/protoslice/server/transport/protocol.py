@@ -10,9 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, cast
 
+from protoslice.concurrency.shares import Shares
+from protoslice.errors import ClientLimit
 from protoslice.server.api.problems import BAD_REQUEST, BUSY, HEADERS, SHARE, TIMEOUT, Problem
 from protoslice.server.http.headers import Headers
-from protoslice.server.middleware.clients import ClientQuota, Clients, network_of
+from protoslice.server.middleware.clients import Clients, network_of
 from protoslice.server.transport.lingering import LINGER_BYTES, Linger, LingeringTransport
 from protoslice.server.transport.pacing import HEAD_PIECES, PacedProtocol, RoundRobin
 from protoslice.server.transport.refusals import refusal
@@ -50,7 +52,7 @@ class GuardedProtocol(PacedProtocol):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._counted: tuple[ClientQuota, str] | None = None
+        self._counted: tuple[Shares, str] | None = None
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
         self._send_timer: asyncio.TimerHandle | None = None
@@ -69,22 +71,21 @@ class GuardedProtocol(PacedProtocol):
         limit_unsent(transport, AT_FIRST)
         if len(self.connections) > self.limits.max_connections:
             self._refuse(BUSY, f"the limit is {self.limits.max_connections} connections", lingers=False)
-        elif not self._count():
-            detail = self.limits.clients.connections.detail if self.limits.clients else ""
-            self._refuse(SHARE, detail, lingers=False)
+            return
+        try:
+            self._count()
+        except ClientLimit as error:
+            self._refuse(SHARE, error.message, lingers=False)
         else:
             self._await_head()
 
-    def _count(self) -> bool:
-        """Count the connection for its client; False when that has its share. Trusted proxies have no limit."""
+    def _count(self) -> None:
+        """Count the connection for its client, unless a trusted proxy; `ClientLimit` beyond its share."""
         clients, peer = self.limits.clients, self.client[0] if self.client else None
-        if clients is None or clients.is_proxy(peer):
-            return True
-        key = network_of(peer)
-        if not clients.connections.take(key):
-            return False
-        self._counted = clients.connections, key
-        return True
+        if clients is not None and not clients.is_proxy(peer):
+            key = network_of(peer)
+            clients.connections.take(key)
+            self._counted = clients.connections, key
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timers, and give the place back."""
