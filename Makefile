@@ -7,7 +7,7 @@ PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev run test soak fuzz check fmt docs protos bench bucket oci oidc registries engines merger nginx replicas tus web browser screenshots clean
+.PHONY: help dev run test soak fuzz check fmt docs protos bench bucket oci oidc logins registries engines merger nginx replicas tus web browser screenshots clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -135,7 +135,12 @@ oidc: .venv/ready .venv/core web $(DEX) ## people sign in at Dex, built with Go:
 ORAS := .make/oras
 $(ORAS):
 	@mkdir -p .make
-	GOBIN=$(CURDIR)/.make go install oras.land/oras/cmd/oras@v1.3.0
+	GOBIN=$(CURDIR)/.make go install oras.land/oras/cmd/oras@v1.2.3
+
+logins: .venv/ready .venv/core $(ORAS) ## docker's login by oras, skopeo and buildah, curl's netrc, git's credentials: Debian's programs, installed if there are none
+	@command -v skopeo >/dev/null && command -v buildah >/dev/null && command -v git-lfs >/dev/null && command -v curl >/dev/null \
+		|| apt-get install --yes --no-install-recommends skopeo buildah git-lfs curl
+	$(BIN)/python -m tests.logins $(ORAS)
 
 registries: .venv/ready .venv/core $(ORAS) ## clients of model registries against the service: three versions of huggingface_hub and of MLflow, and KServe's, each in an environment of its own; the lines of the README
 	$(BIN)/python -m tests.hub

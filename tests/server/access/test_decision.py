@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from protoslice.server.access.decision import EVERY_SPACE, Decision, Grant, Need, Principal, Scope, decide
+from protoslice.server.access.decision import EVERY_SPACE, Decision, Grant, Need, Principal, Scope, decide, lacking
 
 OWN, OTHER = "team", "rivals"
 
@@ -56,3 +56,24 @@ def test_grants_do_not_add_up() -> None:
     both = Principal("2", "both", (*robot(Scope.WRITE, tags=("ci-*",)).grants, *robot(Scope.DELETE).grants))
     assert decide(both, OWN, Need(Scope.WRITE, ("prod",))) is Decision.FORBIDDEN
     assert decide(both, OWN, Need(Scope.DELETE, ("prod",))) is Decision.ALLOWED
+
+
+@pytest.mark.parametrize(
+    ("space", "need", "words"),
+    [
+        (OWN, Need(Scope.DELETE, ("ci-1",)), "the token lacks the scope delete"),
+        (EVERY_SPACE, Need(Scope.ADMIN), "the token lacks the scope admin in every space"),
+        (
+            OWN,
+            Need(Scope.WRITE, ("ci-1", "prod")),
+            "the token lacks the scope write for the tags ci-1, prod: it has it for the tags ci-* alone",
+        ),
+        (
+            OWN,
+            Need(Scope.SCHEMAS),
+            "the token lacks the scope schemas for what has no tag: it has it for the tags ci-* alone",
+        ),
+    ],
+)
+def test_a_refusal_tells_what_is_missing(space: str, need: Need, words: str) -> None:
+    assert lacking(robot(Scope.WRITE, Scope.SCHEMAS, tags=("ci-*",)), space, need) == words

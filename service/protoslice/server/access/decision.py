@@ -44,9 +44,13 @@ class Grant:
     scopes: frozenset[Scope]
     tags: tuple[str, ...] = ()
 
+    def gives(self, scope: Scope) -> bool:
+        """True when this grant has a scope, be it on some tags alone."""
+        return scope in self.scopes or Scope.ADMIN in self.scopes
+
     def covers(self, need: Need) -> bool:
         """True when this grant suffices for `need`."""
-        if need.scope not in self.scopes and Scope.ADMIN not in self.scopes:
+        if not self.gives(need.scope):
             return False
         if not self.tags or need.scope is Scope.READ:
             return True
@@ -80,7 +84,21 @@ def decide(principal: Principal | None, space: str, need: Need) -> Decision:
     """
     if principal is None:
         return Decision.UNNAMED
-    here: Sequence[Grant] = [grant for grant in principal.grants if grant.space in (space, EVERY_SPACE)]
+    here = _grants_in(principal, space)
     if not any(grant.scopes for grant in here):
         return Decision.HIDDEN
     return Decision.ALLOWED if any(grant.covers(need) for grant in here) else Decision.FORBIDDEN
+
+
+def lacking(principal: Principal, space: str, need: Need) -> str:
+    """Words for a caller who is refused: the scope that it lacks, here or for these tags."""
+    missing = f"the token lacks the scope {need.scope}"
+    limits = sorted({tag for grant in _grants_in(principal, space) if grant.gives(need.scope) for tag in grant.tags})
+    if limits:
+        asked = f"the tags {', '.join(need.tags)}" if need.tags else "what has no tag"
+        return f"{missing} for {asked}: it has it for the tags {' '.join(limits)} alone"
+    return missing + (" in every space" if space == EVERY_SPACE else "")
+
+
+def _grants_in(principal: Principal, space: str) -> Sequence[Grant]:
+    return [grant for grant in principal.grants if grant.space in (space, EVERY_SPACE)]

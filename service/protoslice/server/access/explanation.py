@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
-from protoslice.server.access.decision import EVERY_SPACE, Decision, Need, Principal, decide
+from protoslice.server.access.decision import EVERY_SPACE, Decision, Need, Principal, decide, lacking
 from protoslice.server.access.oidc.trust import Issuer, read_trust
 from protoslice.server.access.records import Tokens
 from protoslice.server.access.rules import RULES, TagPlace
@@ -57,7 +57,10 @@ async def explain(settings: Settings, token: str, asked: Asked) -> Explanation:
     need = f"{row} needs {rule.scope} in {'every space' if rule.everywhere else f'the space {space}'}{told}"
     later = ("tags that its body names are judged too",) if rule.tags is TagPlace.BODY else ()
     decision = decide(principal, where, Need(rule.scope, tags))
-    return Explanation(caller, _STATUS[decision], (*reasons, need, *later))
+    missing = (
+        (lacking(principal, where, Need(rule.scope, tags)),) if principal and decision is Decision.FORBIDDEN else ()
+    )
+    return Explanation(caller, _STATUS[decision], (*reasons, need, *missing, *later))
 
 
 async def _caller(settings: Settings, text: str) -> tuple[Principal | None, list[str]]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.types import Scope as AsgiScope
 
 from protoslice.errors import InvalidInput, NotFound, StorageDenied, Unsupported
-from protoslice.server.access.credentials import Callers, KnownCaller
-from protoslice.server.access.decision import EVERY_SPACE, Decision, Need, Principal, Scope
+from protoslice.server.access.credentials import Callers, KnownCaller, secret_in
+from protoslice.server.access.decision import EVERY_SPACE, Decision, Need, Principal, Scope, lacking
 from protoslice.server.access.records import Tokens
 from protoslice.server.access.rules import Rule, TagPlace
 from protoslice.server.access.service_key import ServiceKey
@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # cryptography is loaded where there are issuers
 
 _BASIC: Final = 'Basic realm="protoslice", charset="UTF-8"'
 _READ: Final = Need(Scope.READ)
+_NO_TOKEN: Final = "the service asks for a token: send it as `Authorization: Bearer TOKEN`, or as the password of Basic"
 _WRONG_TOKEN: Final = "the token is not valid: unknown, expired or revoked"
 _WRONG_SIGNATURE: Final = (
     "the signature of the URL is not valid: altered, of another method, expired, or its signer may not enter any more"
@@ -76,11 +77,9 @@ class Admission:
     def require(self, need: Need, space: str | None = None) -> None:
         """Raise `HttpProblem` unless the caller may do in `space`, by default its own, what needs `need`."""
         self.tags.extend(need.tags)
-        if self._caller.verdict(space or self._space, need) is not Decision.ALLOWED:
-            told = f" for the tags {', '.join(need.tags)}" if need.tags else ""
-            everywhere = " in every space" if EVERY_SPACE in {space, self._space} else ""
-            detail = f"the token lacks the scope {need.scope}{told}{everywhere}"
-            raise HttpProblem(FORBIDDEN, detail, scope=str(need.scope))
+        where = space or self._space
+        if self._caller.verdict(where, need) is not Decision.ALLOWED:
+            raise HttpProblem(FORBIDDEN, lacking(self.principal, where, need), scope=str(need.scope))
 
 
 class Gate:
@@ -173,7 +172,9 @@ class Gate:
             elif (session := session_of(scope, fields)) is not None:
                 caller = await self._callers.find_signer(session)
         if caller is None or self._callers is None:
-            wrong = _WRONG_TOKEN if authorization is not None else _WRONG_SIGNATURE if signature is not None else None
+            # Without a login, skopeo sends a name and a password that are both empty.
+            sent = authorization is not None and secret_in(authorization) != ""
+            wrong = _WRONG_TOKEN if sent else _WRONG_SIGNATURE if signature is not None else None
             raise _unnamed(scope["path"], fields, wrong)
         admission, context = (
             Admission(caller, EVERY_SPACE if rule.everywhere else space, rule, self._callers),
@@ -198,7 +199,7 @@ def _unnamed(path: str, fields: Fields, wrong: str | None) -> HttpProblem:
 
     `wrong` says what is the matter with the credential; None without one.
     """
-    said = wrong or UNAUTHORIZED.advice
+    said = wrong or _NO_TOKEN
     bearer = 'Bearer realm="protoslice"' + (', error="invalid_token"' if wrong else "")
     # Clients of OCI registries take Bearer for the URL of a service that gives out tokens.
     challenge = _BASIC if "/v2/" in path else f"{bearer}, {_BASIC}"

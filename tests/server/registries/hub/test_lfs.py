@@ -110,3 +110,16 @@ def test_a_batch_names_digests_and_sizes(client: httpx.Client, made: Made, wante
 def test_a_file_is_no_larger_than_an_upload_may_be(client: httpx.Client, made: Made) -> None:
     body = {"operation": "upload", "objects": [{"oid": OID, "size": 1 << 62}]}
     assert client.post(f"/{made()}.git/info/lfs/objects/batch", json=body).status_code == 413
+
+
+def test_people_are_shown_why_a_batch_is_refused(client: httpx.Client, made: Made) -> None:
+    refused = {
+        "operation 'download'": (made(), "download", 400),
+        "team/none": ("team/none", "upload", 404),
+    }
+    for words, (name, operation, status) in refused.items():
+        body = {"operation": operation, "objects": []}
+        told = client.post(f"/{name}.git/info/lfs/objects/batch", json=body)
+        assert told.status_code == status
+        assert told.headers["content-type"] == "application/json", "git-lfs reads no other"
+        assert words in told.json()["message"]

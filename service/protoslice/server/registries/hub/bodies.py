@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import BaseModel, Field
 
@@ -71,6 +71,6 @@ class LfsParts(BaseModel):
 class BatchBody(BaseModel):
     """Files of git-lfs that a client has."""
 
-    operation: Literal["upload"]
+    operation: _Text
     transfers: Annotated[list[_Text], Field(max_length=20)] = []
     objects: Annotated[list[LfsObject], Field(max_length=_MOST_OBJECTS)]

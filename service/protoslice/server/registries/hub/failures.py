@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from protoslice.errors import ProtosliceError
 from protoslice.repositories import NoCommit, NoFile, NoRepository, Outrun
 from protoslice.server.api.problems import PRECONDITION, HttpProblem, problem_of_error
 from protoslice.server.http.failures import failing_as
+from protoslice.server.registries.protocol_route import ProtocolRoute
 
 _CODES: Final[dict[type[ProtosliceError], str]] = {
     NoRepository: "RepoNotFound",
@@ -34,3 +35,12 @@ def failure_of(error: ProtosliceError, commit: str | None = None) -> HttpProblem
 
 answering = failing_as(failure_of)
 """Decorator of handlers whose errors become problems of the hub."""
+
+
+class LfsRoute(ProtocolRoute):
+    """A route of git-lfs, which shows people the `message` of an answer alone."""
+
+    @staticmethod
+    def told(error: Exception, failure: HttpProblem) -> dict[str, Any]:
+        """Words of the failure, under the name that git-lfs shows."""
+        return {"message": failure.detail}

@@ -9,20 +9,20 @@ from fastapi import Request
 from starlette.responses import Response
 
 from protoslice.concurrency.gather import map_concurrently
-from protoslice.errors import NotFound
+from protoslice.errors import InvalidInput, NotFound
 from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, takes_body
 from protoslice.server.middleware.clients import pseudonym
 from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.hub.bodies import BatchBody
-from protoslice.server.registries.hub.failures import answering
+from protoslice.server.registries.hub.failures import LfsRoute, answering
 from protoslice.server.registries.hub.lfs_parts import PART_UPLOADS, batch_answer, plan_parts, wants_parts
 from protoslice.server.registries.hub.paths import repository_of
 from protoslice.server.services import Given, Services
 from protoslice.stores.uploads import Body, Checksum
 
-router = GuardedRouter(include_in_schema=False)
+router = GuardedRouter(route_class=LfsRoute, include_in_schema=False)
 
 _UPLOADS: Final = "/api/lfs-uploads"
 
@@ -69,6 +69,8 @@ async def send_file(request: Request, services: Given, kind: str, name: str, upl
 
 async def _planned(request: Request, services: Services, kind: str, name: str, body: BatchBody) -> Response:
     """The answer to a batch: an object without actions is there already."""
+    if body.operation != "upload":
+        raise InvalidInput(f"operation {body.operation!r}: files are only sent by git-lfs, and read under /resolve/")
     repository = await services.repositories.get(repository_of(kind, name))
     known, client = repository.known(), pseudonym(context_of(request.scope).key)
     new = [each for each in body.objects if await known.find(each.oid) is None]
