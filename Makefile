@@ -132,10 +132,17 @@ oidc: .venv/ready .venv/core web $(DEX) ## people sign in at Dex, built with Go:
 	$(PIP) install --constraint constraints.txt playwright
 	$(BIN)/python -m tests.oidc $(DEX)
 
+# Of oras before 1.3.4 the proxy of Go modules has nothing any more.
 ORAS := .make/oras
 $(ORAS):
 	@mkdir -p .make
-	GOBIN=$(CURDIR)/.make go install oras.land/oras/cmd/oras@v1.2.3
+	GOBIN=$(CURDIR)/.make go install oras.land/oras/cmd/oras@v1.3.6
+
+# The registry that oras is measured and copied against.
+DISTRIBUTION := .make/registry
+$(DISTRIBUTION):
+	@mkdir -p .make
+	GOBIN=$(CURDIR)/.make go install github.com/distribution/distribution/v3/cmd/registry@v3.1.2
 
 logins: .venv/ready .venv/core $(ORAS) ## docker's login by oras, skopeo and buildah, curl's netrc, git's credentials: Debian's programs, installed if there are none
 	@command -v skopeo >/dev/null && command -v buildah >/dev/null && command -v git-lfs >/dev/null && command -v curl >/dev/null \

@@ -23,6 +23,7 @@ from bench import (
     engine,
     formats,
     loading,
+    oras,
     records,
     registries,
     service,
@@ -54,6 +55,7 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
     "workers": workers.workers,
     "access": access.access,
     "mlflow": registries.mlflow,
+    "oras": oras.oras,
 }
 APART = (
     "packed",
@@ -68,6 +70,7 @@ APART = (
     "workers",
     "access",
     "mlflow",
+    "oras",
 )
 ENGINE = [name for name in SUBJECTS if name not in APART]
 

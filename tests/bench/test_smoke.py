@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from bench.bucket import GATEWAY
 from bench.loading import PEERS as PEERS_OF_LOADING
+from bench.oras import DISTRIBUTION, ORAS
 from bench.run import APART, ENGINE, SUBJECTS
 from tests.mlflow import WHOLE
 from tests.support.environments import is_made
@@ -29,6 +30,7 @@ ROWS = {
     "loading": 3,
     "access": 6,
     "mlflow": 2,
+    "oras": 4,
 }
 PEERS = {"service": ("wrk", "nginx"), "workers": ("wrk",), "access": ("wrk",)}
 """Programs that a service is measured with; a benchmark names those that are missing."""
@@ -63,6 +65,10 @@ def test_every_benchmark_runs(name: str) -> None:
     if name == "mlflow" and not is_made(WHOLE):
         assert done.returncode == 1
         assert done.stderr.startswith("make MLflow's environment first")
+        return
+    if name == "oras" and not (ORAS.exists() and DISTRIBUTION.exists()):
+        assert done.returncode == 1
+        assert done.stderr.startswith("build the programs first: make .make/")
         return
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
