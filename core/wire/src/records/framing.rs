@@ -128,12 +128,13 @@ impl Framing {
     }
 
     /// The head at the start of `bytes`, which stand at `offset`; None when more bytes are needed.
-    #[inline]
+    #[inline(always)] // the compiler would not, and a record costs half as much again
     pub(super) fn head(self, bytes: &[u8], offset: u64) -> Result<Option<Head>> {
         match self {
             Self::TfRecord | Self::TfRecordGzip | Self::TfRecordZlib => checked_length(bytes, offset),
             Self::Delimited => match bytes {
                 [short @ 0..0x80, ..] => Ok(Some(Head::fixed(1, u64::from(*short)))),
+                [low, high @ 1..0x80, ..] => Ok(Some(Head::fixed(2, u64::from(low & 0x7f) | u64::from(*high) << 7))),
                 _ => long_varint(bytes, offset),
             },
             Self::U32Le => Ok(bytes.first_chunk().map(|b| Head::fixed(4, u32::from_le_bytes(*b).into()))),
@@ -174,6 +175,7 @@ pub fn masked(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
+#[inline(never)]
 fn long_varint(bytes: &[u8], offset: u64) -> Result<Option<Head>> {
     match varint::read(bytes) {
         Varint::Value(content, len) => {

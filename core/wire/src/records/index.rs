@@ -252,6 +252,11 @@ impl Builder {
         self.index.fault.as_ref()
     }
 
+    /// Bytes of the last record, 0 at the beginning of a row.
+    pub(super) fn last(&self) -> u64 {
+        self.last
+    }
+
     /// Appends a record of `len` bytes whose frame ends at `end`, and whose head is `extra` bytes longer than need be.
     #[inline]
     pub(super) fn push(&mut self, len: u64, extra: u64, end: u64) -> Result<()> {
@@ -315,6 +320,7 @@ impl Builder {
         }
     }
 
+    #[cold]
     fn begin_row(&mut self) -> Result<()> {
         self.close_run();
         let at = self.index.codes.len() as u64;

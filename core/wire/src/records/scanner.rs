@@ -209,7 +209,7 @@ impl Scanner {
             let frame = head.content.checked_add(head.len + tail);
             match frame.and_then(|frame| usize::try_from(frame).ok()).filter(|frame| *frame <= rest.len()) {
                 Some(frame) if head.extra == 0 => {
-                    let count = alike(rest, head.len, frame);
+                    let count = if head.content == self.builder.last() { alike(rest, head.len, frame) } else { 1 };
                     at += count * frame;
                     self.builder.push_alike(head.content, count as u64, self.position + at as u64)?;
                 }
