@@ -109,9 +109,18 @@ $(MINIO):
 	@mkdir -p .make
 	GOBIN=$(CURDIR)/.make go install github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
 
-bucket: .venv/ready .venv/core $(GATEWAY) $(MINIO) ## the HTTP contract and the storage suite on S3: Versity's gateway and MinIO, built with Go
+# Azure's emulator runs in Node; npm keeps no lock file, which would record the address of a registry.
+AZURITE := .make/azurite-3.37.0
+$(AZURITE):
+	@command -v npm >/dev/null || { echo "no npm, which installs Azurite: apt install npm"; exit 1; }
+	rm -rf $@.new && mkdir -p $@.new
+	npm install --prefix $@.new --no-package-lock --no-audit --no-fund --silent azurite@$(lastword $(subst -, ,$@))
+	mv $@.new $@
+
+bucket: .venv/ready .venv/core $(GATEWAY) $(MINIO) $(AZURITE) ## the HTTP contract and the storage suite on buckets: Versity's gateway and MinIO, built with Go, and Azurite, from npm
 	$(BIN)/python -m tests.bucket $(GATEWAY) -n 2
 	$(BIN)/python -m tests.bucket $(MINIO) -n 2
+	$(BIN)/python -m tests.bucket $(AZURITE)/node_modules/.bin/azurite-blob -n 2
 
 # The program is no Go module that a proxy has: clone opencontainers/distribution-spec, and in its folder `conformance`
 # run `go build -o THIS/.make/oci-conformance .`

@@ -1,10 +1,13 @@
-"""HTTP contract and storage conformance suite on an S3 server: Versity's gateway or MinIO.
+"""HTTP contract and storage suite on a bucket of Versity's gateway, MinIO or Azurite.
 
 Run by `make bucket` with the program of each; further arguments go to pytest.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import json
 import os
 import signal
@@ -14,39 +17,40 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from email.utils import formatdate
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import httpx
 from tests.support.backends import VARIABLE
 
 KEY_ID, SECRET = "an-id-of-nobody", "a-secret-of-nobody"
+_ACCOUNT_KEY = base64.b64encode(SECRET.encode()).decode()
 BUCKET = "contract"
 START_SECONDS = 20
 CONFORMANCE = ("tests/storage/cloud/test_real.py",)
 CONTRACT = ("-m", "contract", "tests/server")
 
 
-class Gateway:
-    """An S3 server over a folder, which needs extended attributes; it may be killed and started again."""
+class _Server:
+    """A program that serves buckets at a port of its own; it may be killed and started again."""
 
-    def __init__(self, program: str, folder: Path) -> None:
-        (folder / BUCKET).mkdir()
-        address = f"127.0.0.1:{_free_port()}"
-        # Attributes in a sidecar folder would do without extended attributes, but lose updates of compare-and-set.
-        self._command = [program, "--port", address, "--quiet", "--keep-alive", "posix", str(folder)]
-        variables = ("ROOT_ACCESS_KEY", "ROOT_SECRET_KEY")
-        if Path(program).name.startswith("minio"):
-            self._command = [program, "server", "--quiet", "--address", address, str(folder)]
-            variables = ("MINIO_ROOT_USER", "MINIO_ROOT_PASSWORD")
-        secrets = dict(zip(variables, (KEY_ID, SECRET), strict=True))
-        self._environment = {"PATH": os.environ["PATH"], "HOME": str(folder)} | secrets
-        self._address = address
+    scheme: str
+
+    def __init__(self, address: str, command: list[str], environment: dict[str, str]) -> None:
+        self._address, self._command = address, command
+        self._environment = {"PATH": os.environ["PATH"], **environment}
         self._running: subprocess.Popen[bytes] | None = None
 
     @property
     def endpoint(self) -> str:
         """URL of the server."""
         return f"http://{self._address}"
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options of the scheme that reach the server."""
+        raise NotImplementedError
 
     def start(self) -> None:
         """Start it, and return when it listens."""
@@ -60,30 +64,91 @@ class Gateway:
         self._running.wait(START_SECONDS)
 
 
+class Gateway(_Server):
+    """An S3 server with a bucket, over a folder, which needs extended attributes."""
+
+    scheme = "s3"
+
+    def __init__(self, program: str, folder: Path) -> None:
+        (folder / BUCKET).mkdir()
+        address = f"127.0.0.1:{_free_port()}"
+        # Attributes in a sidecar folder would do without extended attributes, but lose updates of compare-and-set.
+        command = [program, "--port", address, "--quiet", "--keep-alive", "posix", str(folder)]
+        variables = ("ROOT_ACCESS_KEY", "ROOT_SECRET_KEY")
+        if Path(program).name.startswith("minio"):
+            command = [program, "server", "--quiet", "--address", address, str(folder)]
+            variables = ("MINIO_ROOT_USER", "MINIO_ROOT_PASSWORD")
+        secrets = dict(zip(variables, (KEY_ID, SECRET), strict=True))
+        super().__init__(address, command, {"HOME": str(folder)} | secrets)
+
+    @property
+    def options(self) -> dict[str, str]:
+        return options_of(self.endpoint)
+
+
+class Azurite(_Server):
+    """Azure's emulator over a folder, with an account of its own; a container is made after each start."""
+
+    scheme = "az"
+
+    def __init__(self, program: str, folder: Path) -> None:
+        port = _free_port()
+        command = [program, "--silent", "--disableTelemetry", "--blobPort", str(port), "--location", str(folder)]
+        # obstore may speak a version of the interface that is newer than the emulator.
+        command.append("--skipApiVersionCheck")
+        accounts = {"HOME": str(folder), "AZURITE_ACCOUNTS": f"{KEY_ID}:{_ACCOUNT_KEY}"}
+        super().__init__(f"127.0.0.1:{port}", command, accounts)
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {"endpoint": f"{self.endpoint}/{KEY_ID}", "account_name": KEY_ID, "account_key": _ACCOUNT_KEY}
+
+    def start(self) -> None:
+        super().start()
+        headers = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2023-11-03"}
+        told = [*(f"{name}:{value}" for name, value in headers.items()), f"/{KEY_ID}/{KEY_ID}/{BUCKET}"]
+        signed = "\n".join(["PUT", *[""] * 11, *told, "restype:container"]).encode()
+        digest = hmac.digest(base64.b64decode(_ACCOUNT_KEY), signed, hashlib.sha256)
+        headers["authorization"] = f"SharedKey {KEY_ID}:{base64.b64encode(digest).decode()}"
+        url = f"{self.endpoint}/{KEY_ID}/{BUCKET}?restype=container"
+        answer = httpx.put(url, headers=headers)
+        if answer.status_code not in {201, 409}:
+            raise SystemExit(f"Azurite made no container: {answer.status_code} {answer.text}")
+
+
 def options_of(endpoint: str) -> dict[str, str]:
     """Options of `s3://` for a gateway."""
     return {"endpoint": endpoint, "region": "us-east-1", "access_key_id": KEY_ID, "secret_access_key": SECRET}
 
 
 @contextmanager
-def gateway(program: str) -> Iterator[str]:
-    """Endpoint of a running server with an empty bucket."""
+def running(program: str) -> Iterator[Gateway | Azurite]:
+    """A running server with an empty bucket."""
+    kind = Azurite if Path(program).name.startswith("azurite") else Gateway
     with TemporaryDirectory() as folder:
-        server = Gateway(program, Path(folder))
+        server = kind(program, Path(folder))
         server.start()
         try:
-            yield server.endpoint
+            yield server
         finally:
             server.end()
 
 
+@contextmanager
+def gateway(program: str) -> Iterator[str]:
+    """Endpoint of a running S3 server with an empty bucket."""
+    with running(program) as server:
+        yield server.endpoint
+
+
 def main(program: str, arguments: list[str]) -> int:
     """Run both suites; the first exit status of pytest that is not 0, or 0."""
-    with gateway(program) as endpoint:
+    with running(program) as server:
+        variable = f"PROTOSLICE_TEST_{server.scheme.upper()}"
         environment = os.environ | {
-            "PROTOSLICE_TEST_S3": f"s3://{BUCKET}/tests",
-            "PROTOSLICE_TEST_S3_OPTIONS": json.dumps(options_of(endpoint)),
-            VARIABLE: "s3",
+            variable: f"{server.scheme}://{BUCKET}/tests",
+            f"{variable}_OPTIONS": json.dumps(server.options),
+            VARIABLE: server.scheme,
         }
         command = [sys.executable, "-m", "pytest", *arguments]
         suites = [subprocess.run([*command, *suite], env=environment) for suite in (CONFORMANCE, CONTRACT)]

@@ -1,4 +1,4 @@
-"""Storages that the HTTP contract is tested on: a directory, memory with odd entity tags, S3."""
+"""Storages that the HTTP contract is tested on: a directory, memory with odd entity tags, a bucket."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Backend:
 
 @contextmanager
 def backend(name: str, folder: Path) -> Iterator[Backend]:
-    """The storage called `name`: `memory`, `directory` (made below `folder`), `odd` or `s3`."""
+    """The storage called `name`: `memory`, `directory` (made below `folder`), `odd`, `s3` or `az`."""
     match name:
         case "memory":
             yield Backend("memory://")
@@ -49,10 +49,12 @@ def backend(name: str, folder: Path) -> Iterator[Backend]:
         case "odd":
             with _odd_scheme():
                 yield Backend(f"{_ODD_SCHEME}://")
-        case "s3" if (named := bucket_folder("PROTOSLICE_TEST_S3"))[0]:
+        case "s3" | "az" if (named := bucket_folder(f"PROTOSLICE_TEST_{name.upper()}"))[0]:
             yield Backend(*named)
         case _:
-            raise InvalidInput(f"tests have no storage {name!r}; `s3` needs PROTOSLICE_TEST_S3")
+            raise InvalidInput(
+                f"tests have no storage {name!r}; `s3` needs PROTOSLICE_TEST_S3, `az` PROTOSLICE_TEST_AZ"
+            )
 
 
 def bucket_folder(variable: str) -> tuple[str, Mapping[str, str]]:
