@@ -86,6 +86,38 @@ class Tag:
 
 
 @dataclass(frozen=True, slots=True)
+class RepositorySummary:
+    """A repository of a registry's clients, and the store of its head."""
+
+    name: str
+    """As its clients name it; of MLflow the URI of a folder of artifacts."""
+    protocol: str
+    """`hub`, `oci` or `mlflow`: whose clients filled it."""
+    ref: str | None
+    """Name of the head as a store; None for a repository without files."""
+    store: str | None
+    """Id of the store; None, with its facts, where no store has been made yet or the store was removed."""
+    type: str | None
+    size: int | None
+    files: int | None
+    updated: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryVersion:
+    """A branch or tag of a repository that has files."""
+
+    name: str
+    kind: str
+    """`branch` or `tag`."""
+    ref: str
+    """Name of the version as a store."""
+    store: str
+    """Id of the store."""
+    updated: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class SignInTerms:
     """Way in which people sign in at a service: the issuer, its public client, and the scopes to ask for."""
 

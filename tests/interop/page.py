@@ -159,7 +159,7 @@ def test_tensors_are_found_sorted_and_opened_by_keys(context: BrowserContext) ->
     expect(rows.nth(1)).to_contain_text("embeddings.word.weight")
     assert rows.count() < 80, "only the rows in sight are in the page"
     page.get_by_role("searchbox").fill("LAYER.3 query")
-    expect(page.get_by_role("status").first).to_have_text("1 tensors")
+    expect(page.get_by_role("status").first).to_have_text("1 tensor")
     page.get_by_role("searchbox").fill("")
     expect(rows.nth(1)).to_contain_text("embeddings")
     page.get_by_role("grid").focus()
@@ -271,7 +271,7 @@ def test_a_node_is_searched_for_and_the_same_stands_in_a_table(context: BrowserC
 
 def test_changes_are_shown_with_their_distances(context: BrowserContext) -> None:
     page = opened(context, "/m/bert:2")
-    page.get_by_role("link", name="what changed since bert:1").click()
+    page.get_by_role("link", name="what changed since 1").click()
     expect(page).to_have_url(re.compile(r"/diff/bert%3A1\.\.\.bert%3A2$"))
     counts = page.get_by_role("list", name="Numbers of changes")
     for told in ("6 tensors changed", "6 tensors renamed", "1 part changed"):

@@ -9,6 +9,7 @@ import pytest
 from onnx import helper
 from playwright.sync_api import BrowserContext, expect
 from tests.support.browser import opened, violations
+from tests.support.hub import commit
 from tests.support.process import ServiceProcess
 
 NUMBER = 55
@@ -44,7 +45,7 @@ def test_versions_stand_together_and_a_click_tells_what_changed(context: Browser
 
 def test_a_version_before_that_the_list_does_not_show_is_found(context: BrowserContext) -> None:
     page = opened(context, "/?tag=model:2")
-    page.get_by_role("link", name="what changed before it?").click()
+    page.get_by_role("link", name="what changed last").click()
     expect(page).to_have_url(re.compile(r"/diff/model%3A1\.\.\.model%3A2$"))
     page.goto("/diff/...model%3A1")
     expect(page.locator("main")).to_have_text("model:1 is the first version of its name: there is nothing before it.")
@@ -68,3 +69,37 @@ def test_stores_are_searched_filtered_and_paged(context: BrowserContext) -> None
     assert violations(context, page) == "[]"
     page.get_by_role("searchbox").fill("nothing")
     expect(page.locator("main")).to_contain_text("Nothing here with these filters")
+
+
+def test_repositories_stand_beside_models_and_open_their_heads(
+    context: BrowserContext, service: ServiceProcess
+) -> None:
+    with httpx.Client(base_url=service.url, timeout=60) as client:
+        client.post("/api/repos/create", json={"organization": "ann", "name": "bert"})
+        client.post("/api/repos/create", json={"organization": "ann", "name": "empty"})
+        for number in (1, 2):
+            model = helper.make_model(helper.make_graph([], f"commit {number}", [], [])).SerializeToString()
+            assert commit(client, "models/ann/bert", {"m.onnx": model}).status_code == 200
+            client.post("/api/models/ann/bert/tag/main", json={"tag": f"v{number}"})
+    page = opened(context, "/")
+    page.get_by_role("button", name="Repositories").click()
+    expect(page).to_have_url(re.compile(r"\?of=repositories$"))
+    cards = page.locator(".cards li")
+    expect(cards).to_have_text(
+        [re.compile("^ann/bertmainHugging Face · onnx.ModelProto"), re.compile("^ann/empty.*nothing pushed yet")]
+    )
+    page.get_by_role("searchbox").press_sequentially("ann/b")
+    expect(cards).to_have_count(1)
+    assert violations(context, page) == "[]"
+    cards.get_by_role("link").first.click()
+    expect(page).to_have_url(re.compile(r"/m/ann%2Fbert%40main$"))
+    versions = page.get_by_role("combobox", name="Version")
+    expect(versions.locator("option")).to_have_count(3)
+    versions.select_option("v1")
+    expect(page.get_by_role("heading", level=1)).to_have_text("ann/bert@v1")
+    page.go_back()
+    page.get_by_role("link", name="what changed last").click()
+    expect(page).to_have_url(re.compile(r"/diff/[0-9a-f]{40}\.\.\.ann%2Fbert%40main$"))
+    expect(page.get_by_role("list", name="Numbers of changes")).to_contain_text("part")
+    page.goto("/diff/...ann%2Fbert@v2")
+    expect(page).to_have_url(re.compile(r"/diff/[0-9a-f]{40}\.\.\.ann%2Fbert%40v2$"))

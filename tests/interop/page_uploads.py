@@ -1,6 +1,7 @@
 """Uploads by the page in a real browser that breaks off, is closed and goes on: `make browser`.
 
-`PROTOSLICE_UPLOAD_BYTES` sets the size of the file, which is 12 MiB otherwise.
+`PROTOSLICE_UPLOAD_BYTES` sets the size of the file, which is 12 MiB otherwise, `PROTOSLICE_UPLOAD_FILES` the number of
+files in a folder of many.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tests.support.relay import Relay
 
 SIZE = int(os.environ.get("PROTOSLICE_UPLOAD_BYTES", 12 << 20))
 MIB = 1 << 20
+MANY = int(os.environ.get("PROTOSLICE_UPLOAD_FILES", "300"))
 PATIENCE = 30_000 + SIZE // 20_000
 """Milliseconds for an upload: 20 MB/s, and half a minute."""
 LOST = "Failed to load resource: "
@@ -298,10 +300,43 @@ def test_an_upload_is_paused_and_goes_on_by_keys(context: BrowserContext, servic
     assert begun == [(upload, had)]
 
 
-def test_a_folder_of_many_files_goes_in_one_request(
+def test_a_folder_of_many_files_goes_on_as_one_upload(
     context: BrowserContext, services: Services, tmp_path: Path
 ) -> None:
-    digests = {f"{n:03}": noise(tmp_path / "many" / f"{n:03}", n) for n in range(201)}
+    folder, deep = tmp_path / "many", "/".join(["größe-und-tiefe"] * 8)
+    digests = {f"{n:03}": noise(folder / f"{n:03}", 40_000 + n) for n in range(MANY)}
+    digests |= {f"{deep}/שלום.bin": noise(folder / deep / "שלום.bin", 513), "empty": noise(folder / "empty", 0)}
+    page = opened(context, "/")
+    services.line.begin(up=MANY * 20_000, holds=True)
+    drop(context, page, folder)
+    assert services.line.reached.wait(PATIENCE / 1000)
+    page.close()
+    services.line.begin()
+    ((upload, had),) = services.offsets().items()
+    assert had > MANY * 10_000
+
+    page = opened(context, "/")
+    expect(page.get_by_label("Upload", exact=True)).to_contain_text(f"{MANY + 2} files")
+    knows_of(page, had)
+    begun = beginnings(page)
+    page.get_by_label("Folder to upload").set_input_files(folder)
+    assert stored(page, services) == digests
+    assert begun == [(upload, had)], "what the service had is not sent again"
+    assert violations(context, page) == "[]"
+
+
+def test_a_folder_of_many_files_of_which_one_is_another_is_sent_anew(
+    context: BrowserContext, services: Services, tmp_path: Path
+) -> None:
+    digests = {f"{n:03}": noise(tmp_path / "many" / f"{n:03}", 40_000) for n in range(201)}
+    page = opened(context, "/")
+    services.line.begin(up=4_000_000, holds=True)
+    page.get_by_label("Folder to upload").set_input_files(tmp_path / "many")
+    assert services.line.reached.wait(30)
+    page.close()
+    services.line.begin()
+    digests["100"] = noise(tmp_path / "many" / "100", 39_999)
+
     page = opened(context, "/")
     page.get_by_label("Folder to upload").set_input_files(tmp_path / "many")
     assert stored(page, services) == digests

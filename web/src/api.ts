@@ -7,6 +7,12 @@ export interface Store {
   tags: string[]; files: StoreFile[]; source: string; why: string | null;
 }
 
+/** A repository of a registry's clients, with its head; nulls for one without files. */
+export interface Repository {
+  name: string; protocol: "hub" | "oci" | "mlflow"; ref: string | null; store: string | null; type: string | null;
+  size: number | null; files: number | null; updated: string;
+}
+
 export interface Node {
   path: string; field: number; name: string | null; kind: string | null; type: string | null; count: number | null;
   size: number; deeper: boolean; text: string | null; children?: Node[]; more?: number;

@@ -27,11 +27,23 @@ export function useLoaded<T>(key: string | null, load: (signal: AbortSignal) => 
   return state;
 }
 
-/** `children` of a value that is there; else a word about its coming. */
-export function Await<T>({ of, children }: { of: Loaded<T>; children: (value: T) => ComponentChildren }) {
+/** `children` of a value that is there; else a word about its coming. Without the `whole` there is nothing on the page. */
+export function Await<T>({ of, whole = false, children }: { of: Loaded<T>; whole?: boolean; children: (value: T) => ComponentChildren }) {
+  if (of.error && whole) return <Missing error={of.error} />;
   if (of.error) return <Trouble error={of.error} />;
   if (of.value === null) return <p class="soft" role="status">{of.busy ? "Loading …" : ""}</p>;
   return <>{children(of.value)}</>;
+}
+
+function Missing({ error }: { error: Error }) {
+  const absent = error instanceof Failure && error.status === 404;
+  return (
+    <>
+      <h1>{absent ? "There is nothing here" : "This cannot be shown now"}</h1>
+      <Trouble error={error} />
+      <p>{!absent && <><button type="button" onClick={() => location.reload()}>Try again</button> </>}<a href="/">To the library</a></p>
+    </>
+  );
 }
 
 export function Trouble({ error }: { error: Error }) {

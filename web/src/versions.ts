@@ -1,14 +1,52 @@
 /** Versions: stores whose tags begin with one name, such as `bert:1` and `bert:2`. */
 
-import type { Store } from "./api";
+import { getJson, url, type Page, type Store } from "./api";
 
 /** The tag that names a store: one that tells a version before others; its id where it has none. */
 export const nameOf = ({ id, tags }: Store): string => tags.find((tag) => tag.includes(":")) ?? tags[0] ?? id;
 export const familyOf = (name: string): string => name.split(":")[0]!;
 export const versionOf = (name: string): string => name.slice(familyOf(name).length + 1);
 
-const NUMBERS = new Intl.Collator("en", { numeric: true });
+/** A name as it is shown: ids of stores and commits by their first digits. */
+export const shortened = (name: string): string => (/^[0-9a-f]{40,64}$/.test(name) ? name.slice(0, 12) : name);
+
+export const NUMBERS = new Intl.Collator("en", { numeric: true });
 
 /** The newest first; of those of one second the one with the later name. */
 export const byAge = (a: Store, b: Store): number =>
   Date.parse(b.created) - Date.parse(a.created) || NUMBERS.compare(nameOf(b), nameOf(a));
+
+/** A branch or tag of a repository. */
+export interface Version { name: string; kind: "branch" | "tag"; ref: string; store: string; updated: string }
+
+/** The name of the repository in a reference such as `ann/bert@main`; empty for any other. */
+export const repositoryOf = (ref: string): string =>
+  !ref.includes("/") || ref.startsWith("mlflow-artifacts:") ? "" : ref.split(/[@:]/)[0]!;
+
+/** Versions of a repository, the newest first. */
+export async function versionsOf(repository: string, signal?: AbortSignal): Promise<Version[]> {
+  const found: Version[] = [];
+  for (let cursor: string | null = ""; cursor !== null && found.length < 200;) {
+    const page: Page<Version> = await getJson(url(["v1", "repositories", ...repository.split("/")], { limit: 100, cursor }), signal);
+    found.push(...page.items);
+    cursor = page.next;
+  }
+  return found.sort((a, b) => Date.parse(b.updated) - Date.parse(a.updated) || NUMBERS.compare(b.name, a.name));
+}
+
+/** Commits that led to a branch or tag of the hub, the newest first. */
+function historyOf(repository: string, ref: string, signal?: AbortSignal): Promise<{ id: string }[]> {
+  const steps = repository.split("/");
+  const kind = steps[0] === "datasets" ? [] : ["models"];
+  if (ref[repository.length] !== "@" || steps.length + kind.length !== 3) return Promise.resolve([]);
+  return getJson(url(["api", ...kind, ...steps, "commits", ref.slice(repository.length + 1)]), signal);
+}
+
+/** What came before a version: the commit that its branch had, else the newest version that is older; empty for none. */
+export async function beforeVersion(ref: string, signal?: AbortSignal): Promise<string> {
+  const repository = repositoryOf(ref);
+  const [versions, history] = await Promise.all([versionsOf(repository, signal), historyOf(repository, ref, signal)]);
+  const own = versions.find((each) => each.ref === ref);
+  const older = versions.find((each) => own && each.store !== own.store && each.updated < own.updated);
+  return history[1]?.id ?? older?.ref ?? "";
+}

@@ -41,16 +41,30 @@ class ArtifactCommits:
 
     async def refs(self) -> AsyncIterator[Ref]:
         """Tags by name, and `main` for `latest`."""
-        last: str | None = None
-        more = self._artifacts is not None
-        while more and self._artifacts is not None:
-            tags, more = await self._artifacts.tags(limit=_PAGE, after=last)
-            for tag, commit in zip(tags, await map_concurrently(self.find, tags), strict=True):
-                last = tag
-                if commit is not None:
-                    yield Ref("tags", tag, commit)
+        found, last = await self.page(limit=_PAGE, after=None)
+        while found or last is not None:
+            for ref in found:
+                yield ref
+            found, last = ([], None) if last is None else await self.page(limit=_PAGE, after=last)
         if (latest := await self.find(MAIN)) is not None:
             yield Ref("heads", MAIN, latest)
+
+    async def head(self) -> Ref | None:
+        """The tag `latest`, or the one set last; None when neither has files."""
+        if self._artifacts is None:
+            return None
+        for tag in (_LATEST, await self._artifacts.newest_tag()):
+            if tag is not None and (commit := await self.find(tag)) is not None:
+                return Ref("tags", tag, commit)
+        return None
+
+    async def page(self, *, limit: int, after: str | None) -> tuple[list[Ref], str | None]:
+        """A page of the tags that have files, by name, and the last tag looked at when there are more."""
+        if self._artifacts is None:
+            return [], None
+        tags, more = await self._artifacts.tags(limit=limit, after=after)
+        found = zip(tags, await map_concurrently(self.find, tags), strict=True)
+        return [Ref("tags", tag, commit) for tag, commit in found if commit is not None], tags[-1] if more else None
 
     async def exist(self) -> bool:
         """True when there is a tag."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from protoslice.artifacts.faults import BlobUnknown, ManifestUnknown
 from protoslice.artifacts.manifests import StoredManifest
@@ -28,8 +28,11 @@ from protoslice.repositories.model import COMMIT_DIGITS
 from protoslice.storage import ObjectKey, ObjectStat, Storage, quote, unquote
 from protoslice.stores.catalog.named_records import NamedRecords, is_removal_mark
 from protoslice.stores.envelope import seal, unseal
+from protoslice.stores.layout import keys
 
 _ROOT = ObjectKey("artifacts")
+_PAGE: Final = 250
+"""Objects of one listing of repositories, of each of which the first object is enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +177,13 @@ class ArtifactRecords:
             found.append(unquote(stat.key.segments[-1]))
         return found, False
 
+    async def newest_tag(self) -> str | None:
+        """The tag set last, of the first thousand by name; None when there is none."""
+        page = await self._storage.list(self._folder / "tags")
+        tags = [stat for stat in page.items if not is_removal_mark(stat)]
+        newest = max(tags, key=lambda stat: stat.modified, default=None)
+        return None if newest is None else unquote(newest.key.segments[-1])
+
     async def untag(self, digest: Digest) -> None:
         """Remove all tags that point to a manifest."""
 
@@ -238,16 +248,29 @@ def _sealed(data: dict[str, Any]) -> bytes:
     return seal(json.dumps(data, separators=(",", ":")).encode())
 
 
-async def repository_names(storage: Storage, *, limit: int, after: str | None) -> tuple[list[str], bool]:
-    """A page of the names of repositories, and True when there are more; one listing for each name."""
+async def repository_names(
+    storage: Storage, *, limit: int, after: str | None, prefix: str = ""
+) -> tuple[list[str], bool]:
+    """A page of the names of repositories that begin with `prefix`, and True when there are more.
+
+    One listing for a page, one more for each repository whose records fill it.
+    """
     found: list[str] = []
-    place = _behind(after) if after is not None else None
+    place = _behind(after) if after is not None else keys.before_tags(quote(prefix), _ROOT)
     while True:
-        page = await storage.list(_ROOT, after=place, limit=1)
-        if not page.items or len(found) == limit:
-            return found, bool(page.items)
-        found.append(unquote(page.items[0].key.segments[1]))
-        place = _behind(found[-1])
+        page = await storage.list(_ROOT, after=place, limit=_PAGE)
+        for stat in page.items:
+            name = unquote(stat.key.segments[1])
+            if found[-1:] == [name]:
+                continue
+            if not name.startswith(prefix):
+                return found, False
+            if len(found) == limit:
+                return found, True
+            found.append(name)
+        if page.after is None:
+            return found, False
+        place = _behind(unquote(page.after.segments[1]))
 
 
 def _behind(name: str) -> ObjectKey:

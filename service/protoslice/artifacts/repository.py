@@ -178,6 +178,10 @@ class ArtifactRepository:
         """A page of tags by name, and True when there are more."""
         return await self._records.tags(limit=limit, after=after)
 
+    async def newest_tag(self) -> str | None:
+        """The tag set last, of the first thousand by name; None when there is none."""
+        return await self._records.newest_tag()
+
     async def referrers(
         self, subject: Digest, *, limit: int, after: Digest | None
     ) -> tuple[list[dict[str, Any]], Digest | None]:
@@ -260,6 +264,6 @@ def _new_tags(names: Sequence[str]) -> Sequence[str]:
         raise NameInvalid(error.message) from None
 
 
-async def catalog(stores: Stores, *, limit: int, after: str | None) -> tuple[list[str], bool]:
-    """A page of the names of all repositories, and True when there are more."""
-    return await repository_names(stores.storage, limit=limit, after=after)
+async def catalog(stores: Stores, *, limit: int, after: str | None, prefix: str = "") -> tuple[list[str], bool]:
+    """A page of the names of repositories that begin with `prefix`, and True when there are more."""
+    return await repository_names(stores.storage, limit=limit, after=after, prefix=prefix)

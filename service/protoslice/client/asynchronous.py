@@ -158,6 +158,8 @@ class AsyncClient:
 
     # Tags, schemas, spaces and tokens
 
+    repositories = _iterator(Client.repositories)
+    versions = _iterator(Client.versions)
     tags = _iterator(Client.tags)
     tag = _coroutine(Client.tag)
     untag = _coroutine(Client.untag)

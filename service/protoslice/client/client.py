@@ -34,6 +34,8 @@ from protoslice.facts import (
     Piece,
     RecordsSummary,
     Removed,
+    RepositorySummary,
+    RepositoryVersion,
     Restored,
     Schema,
     Signature,
@@ -157,6 +159,17 @@ class Client(Administration, ClosedAtEnd):
         The id is checked against the listed files and policy, unless files were registered in place.
         """
         return verified_store(read_json(Store, self._connection.call("GET", url_path("v1", "stores", ref)).json()), ref)
+
+    def repositories(self, prefix: str = "") -> Iterator[RepositorySummary]:
+        """Repositories of model registries whose names begin with `prefix`, with the stores of their heads.
+
+        Those of the hub come first, then those of OCI clients, then folders of MLflow's artifacts; each by name.
+        """
+        return self._each(RepositorySummary, "/v1/repositories", given_params(prefix=prefix or None))
+
+    def versions(self, repository: str) -> Iterator[RepositoryVersion]:
+        """Branches and tags of a repository that have files; `NotFound` when there is none of that name."""
+        return self._each(RepositoryVersion, url_path("v1", "repositories", *repository.split("/")))
 
     def remove(self, id: str) -> Removed:
         """Remove the store with this id, or with an id that begins so, and the tags that point at the store.

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from protoslice.concurrency.gather import in_turns
-from protoslice.drafts.records import DraftEntry, DraftFile, DraftRecords, NoDraft
+from protoslice.drafts.records import ArtifactFolder, DraftEntry, DraftFile, DraftRecords, NoDraft
 from protoslice.errors import LimitExceeded, NotFound
 from protoslice.stores import Created, IngestRequest, Stores
 from protoslice.stores.uploads import Body, NewUpload, Uploads
@@ -52,6 +52,14 @@ class Drafts:
     async def entries(self, folder: str) -> list[DraftEntry]:
         """Folders and files directly in a folder; none when there is no such folder."""
         return await self._records.entries(folder)
+
+    async def artifact_folders(self, below: str, *, limit: int, after: str | None) -> tuple[list[ArtifactFolder], bool]:
+        """A page of the folders of artifacts below a folder, and True when there are more."""
+        return await self._records.artifact_folders(below, limit=limit, after=after)
+
+    async def last_sealed(self, folder: str) -> str | None:
+        """The store that was made last of a folder, which may have changed since; None when none is known."""
+        return await self._records.last_sealed(folder)
 
     async def delete(self, path: str) -> None:
         """Remove a file or a folder; stores that were made of them stay. `NoDraft` when there is neither."""

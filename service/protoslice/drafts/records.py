@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from protoslice.concurrency.gather import in_turns
@@ -28,6 +29,8 @@ from protoslice.stores.names import check_file_path
 _ROOT: Final = ObjectKey("drafts")
 _SEALED: Final = ObjectKey("sealed")
 _FOLDER, _FILE = "d-", "f-"
+_ARTIFACTS: Final = "artifacts"
+"""Folder in which MLflow keeps the files of a run or of a model."""
 _PAGE: Final = 250
 """Objects of one listing: whatever lies deeper than asked is skipped from the next on."""
 
@@ -70,6 +73,13 @@ class DraftEntry(NamedTuple):
 
     name: str
     size: int | None
+
+
+class ArtifactFolder(NamedTuple):
+    """A folder that a client of MLflow filled, and the time of the last change among its first files."""
+
+    path: str
+    updated: datetime
 
 
 class DraftFolder(NamedTuple):
@@ -158,6 +168,38 @@ class DraftRecords:
         sizes = [DraftEntry(name, read[0].size) for name, read in zip(files, found, strict=True) if read is not None]
         return folders + sizes
 
+    async def artifact_folders(self, below: str, *, limit: int, after: str | None) -> tuple[list[ArtifactFolder], bool]:
+        """A page of the folders of artifacts below a folder, and True when there are more.
+
+        A folder called `artifacts` is one, as MLflow has it for each run and model, and any other folder that holds
+        files directly. One listing for a page, one more for each folder that fills it.
+        """
+        top, found = _folder_key(below), list[ArtifactFolder]()
+        place = None if after is None else _behind(_folder_key(after))
+        while True:
+            page = await self._storage.list(top, after=place, limit=_PAGE)
+            for stat in page.items:
+                path = _artifact_folder(stat.key.segments[1:])
+                if not path:  # files of the root, which follow all folders
+                    return found, False
+                if found and found[-1].path == path:
+                    found[-1] = ArtifactFolder(path, max(found[-1].updated, stat.modified))
+                elif len(found) == limit:
+                    return found, True
+                else:
+                    found.append(ArtifactFolder(path, stat.modified))
+            if page.after is None:
+                return found, False
+            place = _behind(_folder_key(found[-1].path))
+
+    async def last_sealed(self, folder: str) -> str | None:
+        """The store that was made last of a folder, which may have changed since; None when none is known."""
+        try:
+            found = await self._storage.get(_sealed_key(folder))
+            return unseal(found.data, f"the record of the store of {folder!r}").decode().partition(" ")[2]
+        except (NotFound, IntegrityError):
+            return None
+
     async def _keys(self, folder: str) -> AsyncIterator[ObjectKey]:
         async for stat in self._storage.iterate(_folder_key(folder)):
             yield stat.key
@@ -180,6 +222,12 @@ class DraftRecords:
     async def _version(self, path: str) -> tuple[DraftFile, str]:
         found = await self._storage.get(_file_key(path))
         return DraftFile.decode(path, found.data), found.stat.etag
+
+
+def _artifact_folder(segments: Sequence[str]) -> str:
+    """The outermost folder called `artifacts` on the way to a file, or the file's own folder."""
+    folders = [unquote(segment.removeprefix(_FOLDER)) for segment in segments[:-1]]
+    return "/".join(folders[: folders.index(_ARTIFACTS) + 1] if _ARTIFACTS in folders else folders)
 
 
 def _digest(etags: Mapping[str, str]) -> str:

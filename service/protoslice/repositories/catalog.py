@@ -17,9 +17,9 @@ from protoslice.repositories.records import HistoryRecords
 from protoslice.repositories.repository import Repository
 from protoslice.repositories.sessions import XorbSessions
 from protoslice.repositories.staging import StagedFiles
-from protoslice.storage import Storage
+from protoslice.storage import Storage, quote
 from protoslice.stores import Stores
-from protoslice.stores.catalog.named_records import NamedRecords
+from protoslice.stores.catalog.named_records import NamedRecords, is_removal_mark
 from protoslice.stores.clock import now
 from protoslice.stores.layout import keys
 
@@ -64,6 +64,21 @@ class Repositories:
             if self._pushed is None or not await self._pushed(name).exist():
                 raise
             return self._opened(name, Commit().time, _NO_HISTORY)
+
+    async def names(self, prefix: str, *, limit: int, after: str | None) -> tuple[list[str], bool]:
+        """A page of the names that begin with `prefix`, by their keys, and True when there are more."""
+        start = keys.before_tags(quote(prefix), keys.REPOSITORIES) if after is None else keys.repository(after)
+        found: list[str] = []
+        async for stat in self._storage.iterate(keys.REPOSITORIES, after=start, limit=limit + 1):
+            name = keys.name_of(stat.key)
+            if not name.startswith(prefix):
+                break
+            if is_removal_mark(stat):
+                continue
+            if len(found) == limit:
+                return found, True
+            found.append(name)
+        return found, False
 
     async def remove(self, name: str) -> None:
         """Remove a repository and its history. Stores of its commits stay, as others may share them."""

@@ -40,6 +40,11 @@ class HistoryRecords:
         async for data, stat in self._refs.each():
             yield Ref.decode(keys.name_of(stat.key), data, stat.etag)
 
+    async def page(self, limit: int, cursor: str | None) -> tuple[list[Ref], str | None]:
+        """A page of branches and tags by kind and name, and the cursor of the next page or None."""
+        found, following = await self._refs.page(limit, cursor)
+        return [Ref.decode(keys.name_of(stat.key), data, stat.etag) for data, stat in found], following
+
     async def create(self, ref: Ref) -> None:
         """Create a branch or tag; `RefExists` when there is one of that name."""
         try:

@@ -32,6 +32,7 @@ from protoslice.server.api.routes import (
     operations,
     pages,
     pieces,
+    repositories,
     schemas,
     sessions,
     stores,
@@ -66,8 +67,8 @@ _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 """The methods that some route has."""
 
 _ROUTES: Final = (
-    intake, stores, uploads, arriving, assembly, drafts, pieces, json_views, comparing, tags, schemas, spaces, tokens,
-    webhooks, sessions, operations, pages,
+    intake, stores, uploads, arriving, assembly, drafts, pieces, json_views, comparing, tags, repositories, schemas,
+    spaces, tokens, webhooks, sessions, operations, pages,
 )  # fmt: skip
 
 

@@ -16,7 +16,8 @@ from protoslice.errors import NotFound
 from protoslice.repositories import Repositories
 from protoslice.stores import Stores
 
-_MLFLOW: Final = "mlflow-artifacts:/"
+MLFLOW: Final = "mlflow-artifacts:/"
+"""Scheme of names of folders of MLflow's artifacts."""
 
 
 class StoreNames:
@@ -30,7 +31,7 @@ class StoreNames:
 
     async def __call__(self, stores: Stores, ref: str) -> str:
         """Id of the store that a reference names; `NotFound` when it names none."""
-        if ref.startswith(_MLFLOW):
+        if ref.startswith(MLFLOW):
             folder = _folder_of(ref)
             return await self._making.get((stores, folder), lambda: Drafts(stores).sealed(folder))
         name, _, revision = ref.partition("@")
@@ -56,7 +57,7 @@ def _folder_of(uri: str) -> str:
 
     `NotFound` for all artifacts at once.
     """
-    path = uri.removeprefix(_MLFLOW)
+    path = uri.removeprefix(MLFLOW)
     folder = (path[1:].partition("/")[2] if path.startswith("/") else path).strip("/")
     if not folder:
         raise NotFound(f"{uri[:200]} names no folder of artifacts")

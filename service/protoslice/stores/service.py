@@ -256,6 +256,10 @@ class Stores:
         tag = await self._tags.get(ref)
         return await self._store_pages.get(tag.store, tag)
 
+    async def outline(self, store_id: str) -> Store:
+        """The store with this id, without its tags; `NotFound` when there is none."""
+        return await self._store_pages.outline(store_id)
+
     async def resolve(self, ref: str, *, trusting: bool = False) -> str:
         """The store id that `ref` names; `NotFound` when it names none.
 

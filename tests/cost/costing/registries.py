@@ -113,6 +113,18 @@ REGISTRIES: Final = (
         status=200,
         budget=Budget(held=30_000, work=None, written_room=64 * KIB),
     ),
+    _row(
+        "GET /v1/repositories",
+        "all, one of which has a head of a thousand long paths",
+        get("/v1/repositories?limit=1000&prefix="),
+        budget=Budget(held=20_000, calls=60),
+    ),
+    _row(
+        "GET /v1/repositories/{name:path}",
+        "many tags",
+        get("/v1/repositories/ann/m"),
+        budget=Budget(held=12_000, calls=60),
+    ),
     _row("GET /api/whoami-v2", "a question", get("/api/whoami-v2")),
     _row(
         "GET /datasets/{name:repository}/resolve/{revision}/{path:path}",

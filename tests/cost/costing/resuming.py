@@ -136,6 +136,14 @@ RESUMING: Final = (
     ),
     Row(
         route="POST /v1/stores/assemble",
+        worst="an upload that is no archive",
+        ask=lambda parts: _assemble({"archive": parts[0]}),
+        given=_ONE,
+        status=(400, 422),
+        budget=Budget(held=24_000, calls=20),
+    ),
+    Row(
+        route="POST /v1/stores/assemble",
         worst="two thousand tags",
         ask=lambda parts: _assemble({"uploads": {"a": parts[0]}, "tags": [f"t{n}:x" for n in range(2000)]}),
         given=_ONE,

@@ -75,7 +75,7 @@ class Site:
     def state(self) -> list[object]:
         """Content of both spaces, by every protocol."""
         with self.http(self.admin) as http:
-            lists = ["v1/stores", "v1/tags", "v1/tokens", "v2/_catalog", "v2/team/hidden/tags/list"]
+            lists = ["v1/stores", "v1/tags", "v1/repositories", "v1/tokens", "v2/_catalog", "v2/team/hidden/tags/list"]
             lists += ["api/models/team/hidden/refs", f"{MLFLOW[1:]}/artifacts?path=hidden", "v2/team/own/tags/list"]
             found = [http.get(f"/spaces/{space}/{what}").json() for space in ("own", "other") for what in lists]
             return [{name: value for name, value in each.items() if name != "request_id"} for each in found]

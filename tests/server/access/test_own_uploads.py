@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from tarfile import TarInfo
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -36,12 +37,17 @@ async def tus(call: Caller, **more: str) -> str:
     return begun.headers["location"].rpartition("/")[2]
 
 
-async def part(call: Caller) -> str:
+async def part(call: Caller, data: bytes = DATA) -> str:
     """Id of a complete part."""
     begun = await call(
-        "POST", "/v1/uploads", DATA, TUS | BYTES | {"upload-length": str(len(DATA)), "upload-concat": "partial"}
+        "POST", "/v1/uploads", data, TUS | BYTES | {"upload-length": str(len(data)), "upload-concat": "partial"}
     )
     return begun.headers["location"].rpartition("/")[2]
+
+
+async def archive(call: Caller) -> str:
+    """Id of a complete part that is an archive of an empty file."""
+    return await part(call, TarInfo("x").tobuf() + bytes(1024))
 
 
 async def draft(call: Caller) -> str:
@@ -125,6 +131,9 @@ USES: Final = {
     "a part, asked": Use("GET /v1/uploads/{upload}", part, "/v1/uploads/{}"),
     "parts, joined": Use("POST /v1/uploads", part, "/v1/uploads", b"", TUS | {"upload-concat": "final;/v1/uploads/{}"}),
     "parts, assembled": Use("POST /v1/stores/assemble", part, "/v1/stores/assemble", b'{"uploads": {"f": "{}"}}', JSON),
+    "an archive, assembled": Use(
+        "POST /v1/stores/assemble", archive, "/v1/stores/assemble", b'{"archive": "{}"}', JSON
+    ),
     "a file of git-lfs, sent": Use(
         "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}", lfs, "/api/lfs-uploads/models/a/x/{}", DATA
     ),

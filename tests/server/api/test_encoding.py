@@ -28,6 +28,8 @@ from protoslice.facts import (
     Piece,
     PiecePlace,
     Removed,
+    RepositorySummary,
+    RepositoryVersion,
     Restored,
     Schema,
     Signature,
@@ -59,6 +61,17 @@ CASES: list[tuple[object, Callable[[Any], dict[str, Any]], type[BaseModel]]] = [
     (ROOTLESS, encoding.store_json, models.StoreModel),
     (Removed(ID, ("a:1",), TIME), encoding.removed_json, models.RemovedModel),
     (Tag("a:1", ID, TIME), encoding.tag_json, models.TagModel),
+    (
+        RepositorySummary("ann/m", "hub", "ann/m@main", ID, "onnx.ModelProto", 1 << 40, 2, TIME),
+        encoding.repository_json,
+        models.RepositoryModel,
+    ),
+    (
+        RepositorySummary("ann/empty", "oci", None, None, None, None, None, TIME),
+        encoding.repository_json,
+        models.RepositoryModel,
+    ),
+    (RepositoryVersion("v1", "tag", "ann/m@v1", ID, TIME), encoding.version_json, models.RepositoryVersionModel),
     (Schema("mine", 90, 3, TIME), encoding.schema_json, models.SchemaModel),
     (
         Signature("serve", "predict", ("serve",), (SignatureTensor("x", "x:0", "F32", (None, 3)),), ()),

@@ -1,11 +1,12 @@
 /** Uploads: files and folders dropped anywhere, with rate, time left and a pause; those of a closed page go on. */
 
 import { useEffect, useReducer, useRef, useState } from "preact/hooks";
-import { bytes } from "../format";
+import { bytes, many } from "../format";
 import { Trouble } from "../loading";
 import { go } from "../place";
+import { archived } from "../uploads/archive";
 import { again, dropped, picked, type Chosen } from "../uploads/dropped";
-import { MOST, remembered, sendingOf, type Sending, type State } from "../uploads/sending";
+import { remembered, sendingOf, type Sending, type State } from "../uploads/sending";
 
 /** All that is on its way, also while another view is shown. */
 let sendings: Sending[] | null = null;
@@ -43,7 +44,7 @@ export function Drop() {
         <strong>Drop a model here</strong>, a file or a folder, or{" "}
         <Choose title="choose files" label="Files to upload" onChosen={start} />{" "}
         <Choose title="choose a folder" label="Folder to upload" folder onChosen={start} />
-        <span class="soft"> Any size, any format. An upload that breaks off goes on where it was, also after the page was closed.</span>
+        <span class="soft hint">Any size, any format. An upload that breaks off goes on where it was, also after the page was closed.</span>
       </p>
       {trouble && <Trouble error={trouble} />}
       {(sendings ?? []).map((sending) => <Progress key={sending.batch.id} sending={sending} onGo={() => start(again(sending.batch.handles))} />)}
@@ -77,10 +78,11 @@ async function known(): Promise<Sending[]> {
 async function begin(chosen: Chosen): Promise<void> {
   if (!chosen.files.length) return;
   const before = await known();
-  const sending = await sendingOf(chosen, before, change);
+  const sent = archived(chosen);
+  const sending = await sendingOf(sent, before, change);
   if (busy(sending)) return;
   if (!before.includes(sending)) before.push(sending);
-  await follow(sending, chosen.files);
+  await follow(sending, sent.files);
 }
 
 /** Sends, then shows the model, if the person is still in the library. */
@@ -110,14 +112,13 @@ function Progress({ sending, onGo }: { sending: Sending; onGo: () => void }) {
     <div class="sending">
       <strong dir="auto">{name}</strong>
       <progress max={size || 1} value={sent} aria-label={`Upload of ${name}`} />
-      <span class="soft">{bytes(sent)} of {bytes(size)}{state === "sending" && rateOf(sending)}</span>
+      <span class="soft">{count > 1 && `${many(count, "file")} · `}{bytes(sent)} of {bytes(size)}{state === "sending" && rateOf(sending)}</span>
       <span role="status">{SAYS[state]}</span>
-      {(state === "sending" || state === "waiting") && count <= MOST && <button type="button" onClick={() => sending.pause()}>Pause</button>}
+      {(state === "sending" || state === "waiting") && <button type="button" onClick={() => sending.pause()}>Pause</button>}
       {(state === "paused" || state === "failed") && <button type="button" onClick={() => void follow(sending)}>Go on</button>}
       {state === "left" && handles.length > 0 && <button type="button" onClick={onGo}>Go on</button>}
       {!busy(sending) && state !== "elsewhere" && <button type="button" class="plain" onClick={remove}>Forget</button>}
       {state === "left" && <span class="soft">{handles.length ? "" : `Drop or choose the same ${count > 1 ? "files" : "file"} again to go on.`}</span>}
-      {count > MOST && <span class="soft">More than {MOST} files go in one request, which does not go on after a break.</span>}
       {error && <Trouble error={error} />}
     </div>
   );

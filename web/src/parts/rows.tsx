@@ -38,7 +38,7 @@ export function Rows<T>(given: Given<T>) {
     const count = Math.ceil(holder.clientHeight / HEIGHT) + 2 * SPARE;
     setSeen((before) => (before.first === first && before.count === count ? before : { first, count }));
   };
-  useLayoutEffect(look, []);
+  useLayoutEffect(look, [rows.length]);
   useEffect(() => onSee?.(seen.first, last), [seen.first, last, rows, onSee]);
 
   const step = (event: KeyboardEvent) => {

@@ -2,8 +2,8 @@
 
 export interface Dropped { path: string; file: File }
 
-/** Files that make one store, and what they can be asked for again with after the page was closed. */
-export interface Chosen { name: string; files: Dropped[]; handles: Handle[] }
+/** Files that make one store, and what they can be asked for again with after the page was closed; `count` of them are in an archive. */
+export interface Chosen { name: string; files: Dropped[]; handles: Handle[]; count?: number }
 
 /** A file or folder that outlives the page (File System Access; lib.dom has no names for its newer parts). */
 export type Handle = (FileSystemFileHandle | FileSystemDirectoryHandle) & {

@@ -51,13 +51,13 @@ export const forget = (id: string): Promise<unknown> => within("readwrite", (bat
 });
 
 /** The batch of these files: one that began before and has a file in common, or a new one. */
-export async function batchOf({ name, files, handles }: Chosen): Promise<Batch> {
+export async function batchOf({ name, files, handles, count = files.length }: Chosen): Promise<Batch> {
   let id = crypto.getRandomValues(new Uint32Array(2)).join("-");
   for (const batch of await unfinished()) {
     const known = new Map((await partsOf(batch.id)).map((part) => [part.path, part]));
     if (batch.name === name && (!known.size || files.some((each) => isSame(known.get(each.path), each)))) ({ id } = batch);
   }
-  const batch = { id, name, handles, size: files.reduce((size, { file }) => size + file.size, 0), count: files.length };
+  const batch = { id, name, handles, size: files.reduce((size, { file }) => size + file.size, 0), count };
   // Some browsers cannot keep handles.
   if ((await within("readwrite", (batches) => batches.put(batch))) === null) await within("readwrite", (batches) => batches.put({ ...batch, handles: [] }));
   return batch;

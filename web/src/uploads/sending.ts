@@ -1,6 +1,7 @@
 /** Sending of batches: each file in a resumable upload of its own (tus), then one store of them all. */
 
 import { Failure, getJson, type Store } from "../api";
+import { ARCHIVE } from "./archive";
 import type { Chosen, Dropped } from "./dropped";
 import { batchOf, forget, isSame, note, partsOf, unfinished, type Batch, type Part } from "./journal";
 
@@ -10,8 +11,6 @@ export type State = "left" | "elsewhere" | "sending" | "waiting" | "paused" | "m
 const AT_ONCE = 3;
 /** Files up to this many bytes go with the request that begins their upload. */
 const SMALL = 1 << 20;
-/** Files that are uploaded one by one: the service keeps a limited number of open uploads of a client. */
-export const MOST = 200;
 const ATTEMPTS = [0, 500, 1000, 2000, 4000, ...Array<number>(80).fill(8000)];
 const PASSING = new Set([408, 409, 423, 429, 500, 502, 503, 504]);
 
@@ -89,7 +88,7 @@ export class Sending {
   private async whole(): Promise<string> {
     const known = new Map((await partsOf(this.batch.id)).map((part) => [part.path, part]));
     const uploads: Record<string, string> = {};
-    const left = (this.files.length > MOST ? [] : this.files).values();
+    const left = this.files.values();
     this.at.clear();
     const sendSome = async () => {
       for (const each of left) uploads[each.path] = await this.part(each, known.get(each.path));
@@ -100,7 +99,8 @@ export class Sending {
       throw error;
     })));
     this.show("making", null);
-    const store = this.files.length > MOST ? await asForm(this.files) : await assembled(uploads);
+    const archive = uploads[ARCHIVE];
+    const store = await made(JSON.stringify(archive ? { archive } : { uploads }));
     await forget(this.batch.id);
     return store;
   }
@@ -118,7 +118,7 @@ export class Sending {
         endpoint: "/v1/uploads",
         uploadUrl: isSame(known, each) ? known!.url : null,
         headers: { "upload-concat": "partial" },
-        metadata: { filename: path },
+        metadata: { filename: path || "archive.tar" },
         uploadDataDuringCreation: file.size <= SMALL,
         retryDelays: ATTEMPTS,
         storeFingerprintForResuming: false,
@@ -165,20 +165,11 @@ function alone<T>(id: string, work: () => Promise<T>): Promise<T> {
   }) as Promise<T>;
 }
 
-const assembled = (uploads: Record<string, string>): Promise<string> =>
-  made("/v1/stores/assemble", JSON.stringify({ uploads }), { "content-type": "application/json" });
-
-/** A store of several files in one form, which does not go on after a break. */
-function asForm(files: readonly Dropped[]): Promise<string> {
-  const form = new FormData();
-  for (const { path, file } of files) form.append("file", file, path);
-  return made("/v1/stores", form, {});
-}
-
 /** The id of the store that a request makes; one that makes the same again is told the same. */
-async function made(place: string, body: BodyInit, headers: Record<string, string>): Promise<string> {
+async function made(body: string): Promise<string> {
+  const asked = { method: "POST", headers: { "content-type": "application/json" }, body };
   for (const wait of [...ATTEMPTS.slice(1), -1]) {
-    const answer = await fetch(place, { method: "POST", headers, body }).catch(() => null);
+    const answer = await fetch("/v1/stores/assemble", asked).catch(() => null);
     const told = await answer?.json().catch(() => null) as Partial<Store> & { detail?: string } | null | undefined;
     if (answer?.ok && told?.id) return told.id;
     if (wait < 0 || (answer && !PASSING.has(answer.status))) throw new Failure(answer?.status ?? 0, told?.detail ?? "the service does not answer");

@@ -8,7 +8,7 @@ import { Await, Trouble, useJson, useLoaded, type Loaded } from "../loading";
 import { focusRows, Rows, type Column } from "../parts/rows";
 import { Treemap, type Cell, type Mark } from "../parts/treemap";
 import { diffPlace, go, useParameter } from "../place";
-import { byAge, familyOf } from "../versions";
+import { beforeVersion, byAge, familyOf, repositoryOf, shortened } from "../versions";
 import { Part } from "./part";
 
 const SIGNS: Record<Difference["change"], string> = { added: "+", removed: "−", changed: "±", renamed: "→", reordered: "⇅" };
@@ -23,13 +23,14 @@ export function DiffView({ names }: { names: string }) {
 /** Goes on to the difference from the version before `after`: of the stores of its name, the newest that is older. */
 function SinceBefore({ after }: { after: string }) {
   const found = useLoaded<string>(after, async (signal) => {
+    if (repositoryOf(after)) return beforeVersion(after, signal);
     const name = `${familyOf(after)}:`;
     const [store, page] = await Promise.all([getJson<Store>(view(after, []), signal), getJson<Page<Store>>(url(["v1", "stores"], { tag: name, limit: 1000 }), signal)]);
     const [older] = page.items.filter((each) => each.id !== store.id && byAge(each, store) > 0).sort(byAge);
     return older?.tags.find((tag) => tag.startsWith(name)) ?? older?.id ?? "";
   });
   useEffect(() => { if (found.value) go(diffPlace(found.value, after), true); }, [found.value]);
-  return <Await of={found}>{(older) => older ? null : <p class="empty"><Named name={after} /> is the first version of its name: there is nothing before it.</p>}</Await>;
+  return <Await of={found} whole>{(older) => older ? null : <p class="empty"><Named name={after} /> is the first version of its name: there is nothing before it.</p>}</Await>;
 }
 
 function Between({ names, before, after }: { names: string; before: string; after: string }) {
@@ -49,7 +50,7 @@ function Between({ names, before, after }: { names: string; before: string; afte
 }
 
 function Named({ name }: { name: string }) {
-  return <a href={`/m/${encodeURIComponent(name)}`} dir="auto"><b>{name.length === 64 ? name.slice(0, 12) : name}</b></a>;
+  return <a href={`/m/${encodeURIComponent(name)}`} dir="auto"><b>{shortened(name)}</b></a>;
 }
 
 /** All listed differences, page by page. */

@@ -1,55 +1,98 @@
 /** The library: what is stored, by name; the newest first, versions of one name together. */
 
 import { useEffect, useState } from "preact/hooks";
-import { getJson, url, type Page, type Store } from "../api";
+import { getJson, url, type Page, type Repository, type Store } from "../api";
 import { ago, bytes, many } from "../format";
 import { Await, Trouble, useJson } from "../loading";
 import { Drop } from "../parts/drop";
 import { diffPlace, useParameter } from "../place";
-import { byAge, familyOf, nameOf, versionOf } from "../versions";
+import { byAge, familyOf, nameOf, repositoryOf, versionOf } from "../versions";
 
 const PAGE = 50;
 /** Versions of a name that are shown at once. */
 const SHOWN = 4;
 
 /** What came after the first page of `place`. */
-interface More { place: string; items: Store[]; next: string | null; error: Error | null }
+interface More<T> { place: string; items: T[]; next: string | null; error: Error | null }
 
 export function Library() {
-  const [tag, setTag] = useParameter("tag");
+  const [of, setOf] = useParameter("of");
+  const stores = of !== "repositories";
+  const [begin, setBegin] = useParameter("tag");
   const [type, setType] = useParameter("type");
-  const [typed, setTyped] = useState(tag);
-  const [more, setMore] = useState<More | null>(null);
-  const place = url(["v1", "stores"], { tag, type, limit: PAGE });
-  const found = useJson<Page<Store>>(place);
-  useEffect(() => { if (typed.trim() === tag) return; const wait = setTimeout(() => setTag(typed.trim()), 200); return () => clearTimeout(wait); }, [typed]);
-  useEffect(() => setTyped(tag), [tag]);
-
-  const after = more?.place === place ? more : null;
-  const items = [...(found.value?.items ?? []), ...(after?.items ?? [])];
-  const cursor = after ? after.next : found.value?.next;
-  const types = [...new Set([type, ...items.map((store) => store.type ?? "")])].filter(Boolean).sort();
-  const load = () => getJson<Page<Store>>(url(["v1", "stores"], { tag, type, limit: PAGE, cursor })).then(
-    (page) => setMore({ place, items: [...(after?.items ?? []), ...page.items], next: page.next, error: null }),
-    (error: Error) => setMore({ place, items: after?.items ?? [], next: cursor ?? null, error }),
-  );
+  const [typed, setTyped] = useState(begin);
+  useEffect(() => { if (typed.trim() === begin) return; const wait = setTimeout(() => setBegin(typed.trim()), 200); return () => clearTimeout(wait); }, [typed]);
+  useEffect(() => setTyped(begin), [begin]);
+  const list = useList<Store & Repository>(stores ? url(["v1", "stores"], { tag: begin, type, limit: PAGE }) : url(["v1", "repositories"], { prefix: begin, limit: PAGE }));
+  const types = [...new Set([type, ...list.items.map((each) => each.type ?? "")])].filter(Boolean).sort();
+  const items = stores || !type ? list.items : list.items.filter((each) => each.type === type);
   return (
     <>
       <h1 class="unseen">Library</h1>
       <Drop />
       <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
-        <input type="search" placeholder="Find by tag …" aria-label="Find by the beginning of a tag" value={typed}
+        <span class="either" role="group" aria-label="What to list">
+          <button type="button" aria-pressed={stores} onClick={() => setOf("", true)}>Models</button>
+          <button type="button" aria-pressed={!stores} onClick={() => setOf("repositories", true)}>Repositories</button>
+        </span>
+        <input type="search" placeholder={stores ? "Find by tag …" : "Find by name …"} aria-label={`Find by the beginning of a ${stores ? "tag" : "name"}`} value={typed}
           onInput={(event) => setTyped(event.currentTarget.value)} />
         <select aria-label="Type" value={type} onChange={(event) => setType(event.currentTarget.value)}>
           <option value="">All types</option>
           {types.map((name) => <option key={name} value={name}>{name}</option>)}
         </select>
       </form>
-      <Await of={found}>
-        {() => (items.length ? <Cards stores={items} /> : <p class="soft empty">Nothing here {tag || type ? "with these filters" : "yet: drop a model above"}.</p>)}
+      <Await of={list.first}>
+        {() => items.length
+          ? stores ? <Cards stores={items} /> : <ul class="cards">{items.map((each) => <li key={each.name}><RepositoryCard repository={each} /></li>)}</ul>
+          : list.cursor ? null : <Nothing filtered={Boolean(begin || type)} stores={stores} />}
       </Await>
-      {after?.error && <Trouble error={after.error} />}
-      {cursor && <p class="more"><button type="button" onClick={() => void load()}>More</button></p>}
+      {list.error && <Trouble error={list.error} />}
+      {list.cursor && <p class="more"><button type="button" onClick={list.load}>More</button></p>}
+    </>
+  );
+}
+
+/** A list of which further pages are loaded on demand. */
+function useList<T>(place: string) {
+  const [more, setMore] = useState<More<T> | null>(null);
+  const first = useJson<Page<T>>(place);
+  const after = more?.place === place ? more : null;
+  const cursor = after ? after.next : first.value?.next;
+  const load = () => void getJson<Page<T>>(`${place}&cursor=${encodeURIComponent(cursor ?? "")}`).then(
+    (page) => setMore({ place, items: [...(after?.items ?? []), ...page.items], next: page.next, error: null }),
+    (error: Error) => setMore({ place, items: after?.items ?? [], next: cursor ?? null, error }),
+  );
+  return { first, items: [...(first.value?.items ?? []), ...(after?.items ?? [])], cursor, load, error: after?.error };
+}
+
+function Nothing({ filtered, stores }: { filtered: boolean; stores: boolean }) {
+  if (filtered) return <p class="soft empty">Nothing here with these filters.</p>;
+  if (stores) return <p class="soft empty">Nothing here yet: drop a model above.</p>;
+  return (
+    <p class="soft empty">
+      Nothing here yet. What <code>huggingface_hub</code>, OCI clients such as <code>oras</code>, and MLflow push to {location.origin} is listed here.
+    </p>
+  );
+}
+
+const CLIENTS: Record<Repository["protocol"], string> = { hub: "Hugging Face", oci: "OCI", mlflow: "MLflow" };
+
+function RepositoryCard({ repository: { name, protocol, ref, type, size, files, updated } }: { repository: Repository }) {
+  const shown = protocol === "mlflow" ? name.replace(/^mlflow-artifacts:\//, "") : name;
+  const version = ref && repositoryOf(ref) ? ref.slice(name.length + 1) : "";
+  const about = (
+    <>
+      <Title name={shown} version={version} />
+      <span class="soft" dir="auto">{CLIENTS[protocol]} · {type ?? (files !== null ? "files" : protocol === "mlflow" ? "not opened yet" : "nothing pushed yet")}</span>
+      <span class="facts">{size !== null && <b>{bytes(size)}</b>}{files !== null && <span>{many(files, "file")}</span>}<span>{ago(updated)}</span></span>
+    </>
+  );
+  if (ref === null) return <div class="card">{about}</div>;
+  return (
+    <>
+      <a class="card" href={placeOf(ref)}>{about}</a>
+      {version && <p class="soft under"><a href={diffPlace("", ref)}>what changed last</a></p>}
     </>
   );
 }
@@ -73,6 +116,13 @@ function Cards({ stores }: { stores: readonly Store[] }) {
   return <ul class="cards">{families(stores).map((family) => <li key={family.name}><Card {...family} /></li>)}</ul>;
 }
 
+const Title = ({ name, version }: { name: string; version: string }) => (
+  <span class="name"><strong dir="auto" title={name}>{name}</strong>{version && <span class="version" dir="auto">{version}</span>}</span>
+);
+
+/** A store that has no tag is known by its file. */
+const fileOf = ({ root, files }: Store): string => (root ?? files[0]?.path ?? "no files").split("/").pop()!;
+
 function Card({ name, stores }: Family) {
   const [newest, before] = stores;
   const ref = nameOf(newest!);
@@ -80,14 +130,14 @@ function Card({ name, stores }: Family) {
   return (
     <>
       <a class="card" href={placeOf(ref)}>
-        <strong dir="auto">{newest!.tags.length ? name : name.slice(0, 12)}{version && <span class="version" dir="auto">{version}</span>}</strong>
+        <Title name={newest!.tags.length ? name : fileOf(newest!)} version={newest!.tags.length ? version : name.slice(0, 12)} />
         <span class="soft" dir="auto">{newest!.type ?? "files"}</span>
         <span class="facts"><b>{bytes(newest!.size)}</b><span>{many(newest!.files.length, "file")}</span><span>{ago(newest!.created)}</span></span>
       </a>
       {(version || newest!.tags.length > 1) && (
         <p class="soft under">
           {/* Without a first name, the page of differences looks for the version before. */}
-          {version && <a href={diffPlace(before ? nameOf(before) : "", ref)}>what changed{before ? ` since ${versionOf(nameOf(before)) || "before"}` : " before it?"}</a>}
+          {version && <a href={diffPlace(before ? nameOf(before) : "", ref)}>what changed{before ? ` since ${versionOf(nameOf(before)) || "before"}` : " last"}</a>}
           <Others family={{ name, stores }} but={ref} />
         </p>
       )}

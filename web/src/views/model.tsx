@@ -6,6 +6,7 @@ import { ago, bytes, count, many, percent } from "../format";
 import { lazily } from "../lazily";
 import { Await, useJson, useLoaded } from "../loading";
 import { diffPlace, go } from "../place";
+import { familyOf, NUMBERS, repositoryOf, shortened, versionOf, versionsOf } from "../versions";
 import { Files } from "./files";
 
 const Bytes = lazily(async () => (await import("./bytes")).Bytes);
@@ -23,7 +24,7 @@ export function Model({ store: ref, tab }: { store: string; tab: string }) {
   // The part that will be shown comes while the service is asked about the model.
   useState(() => { void (tab === "files" ? null : (LOADED[tab] ?? Bytes).load()); });
   const found = useJson<Store>(url(["v1", "stores", ref]));
-  return <Await of={found}>{(store) => <Shown store={store} name={ref} tab={tab} />}</Await>;
+  return <Await of={found} whole>{(store) => <Shown store={store} name={ref} tab={tab} />}</Await>;
 }
 
 function Shown({ store, name, tab }: { store: Store; name: string; tab: string }) {
@@ -64,7 +65,7 @@ function Head({ store, name }: { store: Store; name: string }) {
   return (
     <header class="model">
       <div class="title">
-        <h1 dir="auto">{name.length === 64 ? name.slice(0, 12) : name}</h1>
+        <h1 dir="auto">{shortened(name)}</h1>
         <Versions store={store} name={name} />
       </div>
       <p class="soft" dir="auto">
@@ -80,29 +81,39 @@ function Head({ store, name }: { store: Store; name: string }) {
   );
 }
 
-/** Other versions: tags that begin with the same name. */
+/** A version by its name as a store, and a short name for it. */
+interface Named { ref: string; short: string }
+
+/** Other versions: of a repository its branches and tags, else tags that begin with the same name. */
 function Versions({ store, name }: { store: Store; name: string }) {
-  const family = (store.tags.includes(name) ? name : store.tags[0] ?? "").split(":")[0] ?? "";
-  const others = useLoaded<string[]>(family, async (signal) => {
+  const repository = repositoryOf(name);
+  const family = repository || familyOf(store.tags.includes(name) ? name : store.tags[0] ?? "");
+  const others = useLoaded<Named[]>(family, async (signal) => {
+    if (repository) return (await versionsOf(repository, signal)).map((each) => ({ ref: each.ref, short: each.name }));
     if (!family) return [];
     const page = await getJson<Page<Store>>(url(["v1", "stores"], { tag: `${family}:`, limit: 50 }), signal);
-    return [...new Set([...store.tags, ...page.items.flatMap((each) => each.tags)])].filter((tag) => tag.split(":")[0] === family).sort();
+    const tags = new Set([...store.tags, ...page.items.flatMap((each) => each.tags)].filter((tag) => familyOf(tag) === family));
+    return [...tags].sort((a, b) => NUMBERS.compare(b, a)).map((tag) => ({ ref: tag, short: versionOf(tag) || tag }));
   });
-  const tags = others.value ?? store.tags;
-  if (!tags.some((tag) => tag !== name)) return null;
-  const at = tags.indexOf(name);
-  const comparable = tags.filter((tag) => tag !== name);
+  const versions = others.value ?? [];
+  const at = versions.findIndex((each) => each.ref === name);
+  const comparable = versions.filter((each) => each.ref !== name);
+  const before = repository ? { ref: "", short: "" } : versions[at + 1];
   return (
     <span class="versions">
-      <select aria-label="Version" value={name} onChange={(event) => go(`/m/${encodeURIComponent(event.currentTarget.value)}`)}>
-        {!tags.includes(name) && <option value={name}>{name.slice(0, 12)}</option>}
-        {tags.map((tag) => <option key={tag} value={tag}>{tag}</option>)}
-      </select>
-      <select aria-label="Compare with" value="" onChange={(event) => go(diffPlace(event.currentTarget.value, name))}>
-        <option value="">Compare with …</option>
-        {comparable.map((tag) => <option key={tag} value={tag}>{tag}</option>)}
-      </select>
-      {at > 0 && <a class="tag" href={diffPlace(tags[at - 1]!, name)}>what changed since {tags[at - 1]}</a>}
+      {comparable.length > 0 && (
+        <>
+          <select aria-label="Version" value={name} onChange={(event) => go(`/m/${encodeURIComponent(event.currentTarget.value)}`)}>
+            {at < 0 && <option value={name}>{shortened(name)}</option>}
+            {versions.map(({ ref, short }) => <option key={ref} value={ref}>{short}</option>)}
+          </select>
+          <select aria-label="Compare with" value="" onChange={(event) => go(diffPlace(event.currentTarget.value, name))}>
+            <option value="">Compare with …</option>
+            {comparable.map(({ ref, short }) => <option key={ref} value={ref}>{short}</option>)}
+          </select>
+        </>
+      )}
+      {at >= 0 && before && <a class="tag" href={diffPlace(before.ref, name)}>what changed {before.ref ? `since ${before.short}` : "last"}</a>}
     </span>
   );
 }

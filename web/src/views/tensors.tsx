@@ -48,7 +48,7 @@ export function Tensors({ store }: { store: Store }) {
           {Object.entries(WAYS).map(([name, title]) => <option key={name} value={name}>{title}</option>)}
         </select>
         <label class="check"><input type="checkbox" checked={grouped !== ""} onChange={(event) => setGrouped(event.currentTarget.checked ? "1" : "")} /> Group by name</label>
-        <span class="soft" role="status">{rows === null ? "Loading …" : `${whole(rows.length)}${next && !all ? "+" : ""} ${groups ? "groups" : "tensors"}`}</span>
+        <span class="soft" role="status">{rows === null ? "Loading …" : `${whole(rows.length)}${next && !all ? "+" : ""} ${groups ? "group" : "tensor"}${rows.length === 1 ? "" : "s"}`}</span>
       </form>
       {prefix && <Steps prefix={prefix} onGo={(to) => setPrefix(to, true)} />}
       {error && <Trouble error={error} />}

@@ -196,18 +196,40 @@ def ls(
     url: ServiceUrl = None,
     tag: Annotated[str | None, typer.Option(metavar="TAG", help="Only stores with a tag that begins so.")] = None,
     type_name: TypeName = None,
+    repositories: Annotated[
+        bool, typer.Option("--repositories", help="Repositories of model registries instead, by name.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """List the stores of a service, newest first. With --tag they come by the names of the tags.
 
     Example: protoslice ls --url http://127.0.0.1:8000 --tag resnet
     """
+    if repositories:
+        if tag is not None or type_name is not None:
+            raise InvalidInput("repositories have neither tags nor types: leave out --tag and --type")
+        _ls_repositories(url, as_json)
+        return
     with client_of(service_url(url)) as client:
         stores = list(client.stores(tag=tag, type=type_name))
     if as_json:
         print_json([store_facts(store) for store in stores])
         return
     print_table(["store", "size", "created", "type", "tags"], [_row(store) for store in stores], right=(1,))
+
+
+def _ls_repositories(url: str | None, as_json: bool) -> None:
+    with client_of(service_url(url)) as client:
+        found = list(client.repositories())
+    if as_json:
+        print_json([asdict(each) | {"updated": each.updated.isoformat()} for each in found])
+        return
+    rows = [
+        [each.name, "" if each.size is None else format_size(each.size), f"{each.updated:%Y-%m-%d %H:%M}",
+         each.type or "", each.protocol]
+        for each in found
+    ]  # fmt: skip
+    print_table(["repository", "size", "updated", "type", "protocol"], rows, right=(1,))
 
 
 def _row(store: Any) -> list[str]:

@@ -84,6 +84,8 @@ RULES: Final[Mapping[str, Rule]] = {
     "GET /readyz": _OPEN,
     "POST /v1/chunks/missing": _READ,
     "POST /v1/drafts/{name:path}": Rule(Scope.WRITE, TagPlace.QUERY),
+    "GET /v1/repositories": _READ,
+    "GET /v1/repositories/{name:path}": _READ,
     "GET /v1/schemas": _READ,
     "GET /v1/schemas/{name}": _READ,
     "PUT /v1/schemas/{name}": _SCHEMAS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -16,6 +16,8 @@ from protoslice.facts import (
     PiecePlace,
     RecordsSummary,
     Removed,
+    RepositorySummary,
+    RepositoryVersion,
     Restored,
     Schema,
     Signature,
@@ -27,6 +29,9 @@ from protoslice.stores.paging import ResultPage
 from protoslice.stores.reading.comparisons import StoreComparison
 
 Json = dict[str, Any]
+
+_REPOSITORY: Final = tuple(field.name for field in fields(RepositorySummary))
+_VERSION: Final = tuple(field.name for field in fields(RepositoryVersion))
 
 _FILE_WEIGHT: Final = 120
 """Bytes of JSON for a file, beside its path."""
@@ -105,6 +110,16 @@ def removed_json(removed: Removed) -> Json:
 def tag_json(tag: Tag) -> Json:
     """A tag; its entity tag is a header."""
     return {"name": tag.name, "store": tag.store, "updated": format_time(tag.updated)}
+
+
+def repository_json(repository: RepositorySummary) -> Json:
+    """A repository, with the store of its head."""
+    return {name: getattr(repository, name) for name in _REPOSITORY} | {"updated": format_time(repository.updated)}
+
+
+def version_json(version: RepositoryVersion) -> Json:
+    """A branch or tag of a repository."""
+    return {name: getattr(version, name) for name in _VERSION} | {"updated": format_time(version.updated)}
 
 
 def schema_json(schema: Schema) -> Json:

@@ -184,6 +184,33 @@ class TagModel(BaseModel):
     updated: datetime
 
 
+class RepositoryModel(BaseModel):
+    """A repository of a registry's clients, and the store of its head."""
+
+    name: str = Field(examples=["ann/resnet"])
+    protocol: Literal["hub", "oci", "mlflow"] = Field(description="Whose clients filled it.")
+    ref: str | None = Field(
+        examples=["ann/resnet@main"],
+        description="Name of its head under `/v1/stores`: `main`, the tag `latest`, or the tag set last. Null, as the "
+        "following, for a repository without files; a folder of MLflow's has a store once somebody asks for it.",
+    )
+    store: Id | None
+    type: str | None
+    size: int | None = Field(ge=0)
+    files: int | None = Field(ge=0)
+    updated: datetime
+
+
+class RepositoryVersionModel(BaseModel):
+    """A branch or tag of a repository."""
+
+    name: str = Field(examples=["main"])
+    kind: Literal["branch", "tag"]
+    ref: str = Field(examples=["ann/resnet@main"], description="Its name under `/v1/stores`.")
+    store: Id
+    updated: datetime
+
+
 class SchemaModel(BaseModel):
     """An uploaded descriptor set."""
 

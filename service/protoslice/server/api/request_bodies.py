@@ -158,7 +158,7 @@ class Register(NewStore):
 
 
 class Assemble(NewStore):
-    """Finished uploads that are to be the files of a store: `uploads` or a `recipe`, one of the two."""
+    """Finished uploads to make a store of: `uploads`, a `recipe` or an `archive`, one of them."""
 
     uploads: OfFiles[str | list[str]] = Field(
         default={},
@@ -169,14 +169,19 @@ class Assemble(NewStore):
         default=None,
         description="An upload, by its id or URL, whose content is a recipe: the store is what that says.",
     )
+    archive: str | None = Field(
+        default=None,
+        description="An upload, by its id or URL, whose content is a tar archive: the store is of its files.",
+    )
     sha256: dict[str, Sha256] = Field(
         default={}, description="By path, what a file of `uploads` is to have: compared before the store can be seen."
     )
 
     @model_validator(mode="after")
-    def _is_one_of_the_two(self) -> Self:
-        if bool(self.uploads) == (self.recipe is not None) or (self.recipe is not None and self.sha256):
-            raise ValueError("either uploads with their digests or a recipe, which has its own")
+    def _is_one_of_them(self) -> Self:
+        given = [bool(self.uploads), self.recipe is not None, self.archive is not None]
+        if given.count(True) != 1 or (self.sha256 and not self.uploads):
+            raise ValueError("either uploads, with their digests if any, or a recipe, or an archive")
         return self
 
 

@@ -22,7 +22,8 @@ from protoslice.server.middleware.context import context_of
 from protoslice.server.services import Services
 from protoslice.stores import Created, Ingest, IngestRequest, follow
 
-_SEVERAL: Final = {"multipart/form-data", "application/x-tar"}
+TAR: Final = "application/x-tar"
+_SEVERAL: Final = {"multipart/form-data", TAR}
 
 
 async def take_in(request: Request, services: Services, wanted: IngestRequest, filename: str | None) -> Created:
@@ -64,6 +65,14 @@ async def _take_in(
     services.metrics.stage("receive", received - started)
     services.metrics.stage("commit", perf_counter() - received)
     return created
+
+
+async def unpack(services: Services, wanted: IngestRequest, archive: AsyncIterator[bytes]) -> Created:
+    """Make the store of the files in a tar archive."""
+    async with await services.stores.ingest(wanted) as ingest:
+        async for file in files_of(TAR, None, None, archive):
+            await _take_file(ingest, file.path, file.pieces, None)
+        return await ingest.commit()
 
 
 async def follow_recipe(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -73,6 +74,7 @@ class StorePages:
         self._indexes = Indexes(storage)
         self._manifests = manifests
         self._tags = tags
+        self._long_reads = asyncio.Lock()
 
     async def get(self, store_id: str, tag: StoredTag | None = None) -> Store:
         """The store as the API shows it, with up to `TAGS_SHOWN` tags; `tag` is one that was read just now."""
@@ -81,6 +83,14 @@ class StorePages:
             lambda: self._manifests.get(store_id), lambda: self._tags.later(store_id, TAGS_SHOWN)
         )
         return _shown(manifest, await self._tags_of(manifest, known, later))
+
+    async def outline(self, store_id: str) -> Store:
+        """The store without its tags, by one read; long manifests are read one at a time."""
+        _, manifest = await self._manifests.peek(store_id)
+        if manifest is None:
+            async with self._long_reads:
+                manifest = await self._manifests.get(store_id)
+        return manifest.as_store(())
 
     async def described(self, manifest: Manifest, known: Mapping[str, StoredTag] = MappingProxyType({})) -> Store:
         """The store of a manifest that was read just now, as were the tags `known`; see `get`."""

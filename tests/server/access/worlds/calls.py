@@ -169,6 +169,12 @@ READING: Final = _plain("""
     GET /v1/tags
     GET /v1/tags/{word}
     GET /v1/tags?store={store}
+    GET /v1/repositories
+    GET /v1/repositories?limit=1
+    GET /v1/repositories?prefix=mlflow-artifacts:/{word}
+    GET /v1/repositories/{repository}
+    GET /v1/repositories/{image}
+    GET /v1/repositories/spaces/other/{repository}
     GET /v1/schemas
     GET /v1/schemas/{word}
     GET /v1/stores?limit=1

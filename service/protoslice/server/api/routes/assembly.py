@@ -14,7 +14,7 @@ from protoslice.server.api.request_bodies import Assemble
 from protoslice.server.http.parameters import plain_size
 from protoslice.server.intake.resumable.answers import answering, joining
 from protoslice.server.intake.resumable.dialects import upload_id
-from protoslice.server.intake.uploads import counted, follow_recipe
+from protoslice.server.intake.uploads import counted, follow_recipe, unpack
 from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
@@ -38,7 +38,7 @@ router = GuardedRouter(tags=["uploads"])
 )
 @answering
 async def assemble_store(request: Request, services: Given, body: Assemble) -> Response:
-    """Create a store of uploaded files, each one or several uploads in order, or as a recipe says."""
+    """Create a store of uploaded files, each one or several uploads, of a recipe, or of an archive."""
     services.allow_tags(body.tags)
     plain = IngestRequest()
     wanted = IngestRequest(
@@ -62,6 +62,9 @@ async def _assembled(services: Services, body: Assemble, wanted: IngestRequest) 
     if body.recipe is not None:
         async with aclosing(services.uploads.content(upload_id(body.recipe))) as recipe:
             return await follow_recipe(services, wanted, recipe)
+    if body.archive is not None:
+        async with aclosing(services.uploads.content(upload_id(body.archive))) as archive:
+            return await unpack(services, wanted, archive)
     files = {
         path: [upload_id(url) for url in ([urls] if isinstance(urls, str) else urls)]
         for path, urls in body.uploads.items()

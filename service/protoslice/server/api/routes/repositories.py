@@ -1,0 +1,59 @@
+"""Repositories: what clients of model registries have filled."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query, Request
+from starlette.responses import Response
+
+from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
+from protoslice.server.api.encoding import repository_json, version_json
+from protoslice.server.api.json_answers import page_answer
+from protoslice.server.api.models import PageModel, RepositoryModel, RepositoryVersionModel
+from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.repository_pages import RepositoryPages
+from protoslice.server.services import Given
+
+router = GuardedRouter(tags=["repositories"])
+
+PAGE = 100
+"""Repositories or versions in a page at most: for each some records are read."""
+Limit = Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")]
+Cursor = Annotated[str | None, Query(description="`next` of the page before.")]
+
+
+@router.get(
+    "/v1/repositories",
+    operation_id="list_repositories",
+    response_model=PageModel[RepositoryModel],
+    responses={304: SEEN, **problems(400, 412)},
+    summary="A page of repositories, by name",
+)
+async def list_repositories(
+    request: Request,
+    services: Given,
+    prefix: Annotated[str, Query(description="Only with a name that begins so.")] = "",
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Response:
+    """List those of the hub, then those of OCI clients alone, then folders of MLflow's artifacts."""
+    most = min(limit, PAGE, services.settings.max_page_items)
+    page = await RepositoryPages(services.stores).page(prefix, limit=most, cursor=cursor)
+    return page_answer(request, page, [repository_json(each) for each in page.items])
+
+
+@router.get(
+    "/v1/repositories/{name:path}",
+    operation_id="list_versions",
+    response_model=PageModel[RepositoryVersionModel],
+    responses={304: SEEN, **problems(400, 404, 412)},
+    summary="A page of the branches and tags of a repository",
+)
+async def list_versions(
+    request: Request, services: Given, name: str, limit: Limit = 50, cursor: Cursor = None
+) -> Response:
+    """List the branches and tags of a repository that have files; those of MLflow have none."""
+    most = min(limit, PAGE, services.settings.max_page_items)
+    page = await RepositoryPages(services.stores).versions(name, limit=most, cursor=cursor)
+    return page_answer(request, page, [version_json(each) for each in page.items])
