@@ -15,7 +15,7 @@ import httpx
 import pytest
 from cluster import Replica, Site, site
 from front import wait_for
-from load import Caller, faults
+from load import Caller, faults, passed_on_twice
 from tests.bucket import Gateway
 
 KILLS = int(os.environ.get("PROTOSLICE_KILLS", "3"))
@@ -59,6 +59,8 @@ def test_nothing_is_lost_and_nothing_is_wrong(tmp_path: Path, capsys: pytest.Cap
         with capsys.disabled():
             print(f"\n{3 * KILLS} kills: {dict(sorted(answered.items()))}")
         assert [fault for caller in callers for fault in caller.wrong] == []
+        twice = passed_on_twice((tmp_path / "access.log").read_text())
+        assert [request for caller in callers for request in caller.gone if request not in twice] == []
         for url in (running.url, *(f"http://127.0.0.1:{replica.port}" for replica in running.replicas)):
             with httpx.Client(base_url=url, timeout=60) as http:
                 for number, caller in enumerate(callers):
