@@ -162,7 +162,10 @@ def _pair(runs: int, ours: Callable[[], float], peer: Callable[[], float]) -> tu
 
 def requests_a_second(seconds: int, url: str, byte_range: str, connections: int, *more: str) -> float:
     """Requests a second that `wrk` gets answered; `more` are options of it."""
-    found = re.search(r"Requests/sec:\s+([\d.]+)", _run_wrk(url, byte_range, connections, seconds, *more))
+    told = _run_wrk(url, byte_range, connections, seconds, *more)
+    if failed := re.search(r"Non-2xx or 3xx responses: \d+", told):
+        raise SystemExit(f"{url} did not answer all: {failed[0]}")
+    found = re.search(r"Requests/sec:\s+([\d.]+)", told)
     return float(found[1]) if found else 0.0
 
 
