@@ -22,7 +22,7 @@ from bench.service import running_peer, running_service
 from bench.timing import Row, pair
 from obstore.store import S3Store
 from tests.bucket import BUCKET, KEY_ID, SECRET, gateway
-from tests.support.distance import far_away
+from tests.support.distance import Distance, far_away
 
 from bench import models
 
@@ -30,6 +30,8 @@ MIB = 1 << 20
 GATEWAY = Path(__file__).parent.parent / ".make" / "versitygw-v1.8.0"
 FAR_SECONDS = 0.02
 """Seconds that a request of the distant bucket takes longer."""
+_FILLING_READS = 20
+"""Reads within which all of a file is in the cache, which keeps nothing that its disk is too slow for."""
 
 
 def gateway_program() -> Path:
@@ -57,17 +59,24 @@ def bucket(folder: Path, scale: float) -> Iterator[Row]:
             path = folder / f"{mebibytes}.pb"
             models.big_constants(path, int(scale * (mebibytes * MIB)))
             obstore.put(store, path.name, path)
-            with path.open("rb") as body:
-                made = httpx.put(f"{ours}/v1/stores?type=tensorflow.GraphDef", content=body, timeout=600).json()
-            view = f"{ours}/v1/stores/{made['id']}/files/{made['root']}"
+            view = _uploaded(ours, path)
             yield from _reads(
                 view, f"{bare}/bucket/{path.name}", partial(_straight, store, path.name), mebibytes, scale
             )
         far.reset()
         _read(view, 1)
-        asked = sum(count for request, count in far.seen.items() if request.startswith("GET"))
+        # Beside the object a read may look for the store's manifest, which another replica may have removed.
+        asked = _object_reads(far)
         yield Row(f"{mebibytes} MiB from a bucket: objects read", str(asked), "1", float(asked), 1, False)
         yield _upload(ours, bare, path)
+        cached = storage | {
+            "PROTOSLICE_STORAGE": f"s3://{BUCKET}/cached",
+            "PROTOSLICE_CACHE_DIRECTORY": str(folder / "cache"),
+        }
+        kept = stack.enter_context(running_service(folder / "unused", cached))
+        local = stack.enter_context(running_service(folder / "local"))
+        for mebibytes in (64, 1024):
+            yield _cached(far, kept, local, folder / f"{mebibytes}.pb")
 
 
 def _reads(view: str, bare: str, straight: Callable[[int], object], mebibytes: int, scale: float) -> Iterator[Row]:
@@ -104,6 +113,33 @@ def _upload(ours: str, bare: str, path: Path) -> Row:
     )
     at, other = (f"{path.stat().st_size / MIB / seconds:.0f} MiB/s" for seconds in (mine, theirs))
     return Row("upload to a bucket 20 ms away, speed against a bare app", at, other, theirs / mine, 0.9)
+
+
+def _cached(far: Distance, kept: str, local: str, path: Path) -> Row:
+    """Reads from a cache in a directory, against those of a service whose storage is a directory."""
+    views = [_uploaded(service, path) for service in (kept, local)]
+    for _ in range(_FILLING_READS):
+        far.reset()
+        _read(views[0], 1)
+        if not _object_reads(far):
+            break
+    else:
+        raise SystemExit(f"the cache does not fill: {far.seen}")
+    mine, theirs = pair(partial(_read, views[0], 1), partial(_read, views[1], 1))
+    size = path.stat().st_size / MIB
+    at, other = (f"{size / seconds:.0f} MiB/s" for seconds in (mine, theirs))
+    return Row(f"{size:.0f} MiB from the cache of a bucket, speed against a directory", at, other, theirs / mine, 0.9)
+
+
+def _object_reads(far: Distance) -> int:
+    return sum(number for request, number in far.seen.items() if request.startswith("GET") and "/objects" in request)
+
+
+def _uploaded(service: str, path: Path) -> str:
+    """URL of the file of a new store."""
+    with path.open("rb") as body:
+        made = httpx.put(f"{service}/v1/stores?type=tensorflow.GraphDef", content=body, timeout=600).json()
+    return f"{service}/v1/stores/{made['id']}/files/{made['root']}"
 
 
 def _read(url: str, readers: int) -> None:

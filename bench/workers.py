@@ -30,7 +30,7 @@ CONNECTIONS = 16
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Requests a second, processor seconds of the service for each, and processors of the client and of nobody."""
+    """Requests a second, processor seconds of the service for each, processors of the client, idle ones."""
 
     rate: float
     cost: float
