@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
+from random import Random
 
 import httpx
 import pytest
@@ -155,15 +156,17 @@ def test_a_copy_is_of_a_store_by_its_whole_id(client: httpx.Client) -> None:
         assert answer.status_code == expected, answer.text
 
 
-def test_pieces_are_looked_for_in_the_sixteen_newest_stores_that_were_asked_for_theirs(client: httpx.Client) -> None:
-    models = [onnx(100, seed=seed) for seed in range(100, 117)]
-    asked = [{"sha256": sha256(model).hexdigest(), "size": len(model)} for model in models]
-    for model in models:
-        store = client.put("/v1/stores?filename=m.onnx", content=model).json()["id"]
-        assert client.get(f"/v1/stores/{store}/pieces").status_code == 200
+def test_pieces_are_looked_for_in_any_store_of_eight_mebibytes_that_was_asked_for_its(client: httpx.Client) -> None:
+    pieces = [Random(seed).randbytes(250_000) for seed in range(40)]
+    asked = [{"sha256": sha256(piece).hexdigest(), "size": len(piece)} for piece in pieces]
+    for held in (pieces[:36], pieces[36:]):
+        sent = client.post("/v1/stores", files=[("file", (f"{n}.bin", piece)) for n, piece in enumerate(held)])
+        assert client.get(f"/v1/stores/{sent.json()['id']}/pieces").status_code == 200
+    for seed in range(20):
+        client.put("/v1/stores?filename=m.onnx", content=onnx(100, seed=200 + seed)).raise_for_status()
     answer = client.post("/v1/chunks/missing", json={"chunks": asked}).json()
-    assert answer["missing"] == [asked[0]["sha256"]]
-    assert len(answer["found"]) == 16
+    assert answer["missing"] == [each["sha256"] for each in asked[36:]], "they lie in a store of one mebibyte"
+    assert len(answer["found"]) == 36
 
 
 def test_entity_tags_of_lists_that_change_are_weak_and_all_others_strong(client: httpx.Client) -> None:

@@ -28,6 +28,7 @@ from protoslice.stores.catalog.claims import Claims, Collected
 from protoslice.stores.catalog.files import FileRef, FilesByDigest, StoredPath, refs_of
 from protoslice.stores.catalog.manifests import Manifests
 from protoslice.stores.catalog.pages import StorePages
+from protoslice.stores.catalog.piece_index import PieceIndex
 from protoslice.stores.catalog.removed import find_tombstone
 from protoslice.stores.catalog.schemas import Schemas, StoredSchema
 from protoslice.stores.catalog.tags import StoredTag, Tags
@@ -58,9 +59,6 @@ _log = logging.getLogger(__name__)
 
 READY_SECONDS = 2
 """Seconds in which a storage that is ready answers."""
-NEWEST = 16
-"""Newest stores searched for pieces when a request names none."""
-
 
 Names = Callable[["Stores", str], Awaitable[str]]
 """Resolves a reference with a slash, such as `owner/name@main`, to the id of a store, or `NotFound`."""
@@ -106,7 +104,9 @@ class Stores:
             storage, self._worker, self._claims, self.ingest, self._types, options.uploads, self.room
         )
         self._pieces = Pieces(storage, self._worker)
-        self._search = PieceSearch(self._pieces, FilesByDigest(storage), self._manifests, self.view, self._newest)
+        self._search = PieceSearch(
+            self._pieces, FilesByDigest(storage), PieceIndex(storage), self._manifests, self.view
+        )
         self._comparisons = Comparisons(self._worker)
         # Local files lie in the cache of the system, and what no other process sees in memory.
         distant = storage.abilities.shared and not storage.abilities.open_file
@@ -287,9 +287,6 @@ class Stores:
         """
         return await self._store_pages.page(tag=tag, type=type, limit=limit, cursor=cursor)
 
-    async def _newest(self) -> Sequence[str]:
-        return await self._store_pages.newest(NEWEST)
-
     async def delete(self, ref: str) -> Removed:
         """Remove a store, named by its id or a prefix of it, and the tags that point at it.
 
@@ -402,8 +399,8 @@ class Stores:
     async def locate(self, wanted: Mapping[str, int], refs: Sequence[str] | None) -> Sequence[PiecePlace]:
         """Places of the pieces in `wanted` (digest to size), in the stores `refs`; in any when `refs` is None.
 
-        Then whole files of 1 MiB or more are found wherever they are, and other pieces in the newest stores whose piece
-        table has been computed.
+        Then whole files of 1 MiB or more are found wherever they are, and other pieces in the stores that have most of
+        them by the index of pieces.
         """
         if refs is not None:
             return await self._pieces.locate(wanted, [await self.view(ref) for ref in refs])

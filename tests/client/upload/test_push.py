@@ -17,6 +17,7 @@ from tests.support.proxy import Fault, FaultyProxy
 
 from protoslice import schema
 from protoslice.client import Client
+from protoslice.client.upload import plans, push
 from protoslice.client.upload.bodies import items_of
 from protoslice.errors import Conflict, CorruptModel, InvalidInput, NoRoot, NotFound, StorageError
 from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter
@@ -196,7 +197,7 @@ def test_another_version_sends_only_what_is_new(
     proxy: FaultyProxy, client: Client, versions: Any, tmp_path: Path
 ) -> None:
     with Client(proxy.url) as counted:
-        first = counted.push(versions.old_path, type=GRAPH, tags=["delta:1"])
+        first = counted.push(versions.old_path, type=GRAPH, tags=["delta:1"], base=[])
         assert (first.sent, first.copied) == (len(versions.old), 0)
         before = proxy.sent_up + proxy.sent_down
         second = counted.push(versions.new_path, type=GRAPH, tags=["delta:2"])
@@ -209,10 +210,52 @@ def test_another_version_sends_only_what_is_new(
 
 def test_a_base_may_be_named_and_refused(client: Client, versions: Any) -> None:
     base = client.push(versions.old_path, type=GRAPH).store
-    for options, copies in (({"base": [base.id]}, True), ({"base": []}, False), ({}, False)):
+    for options, copies in (({"base": [base.id]}, True), ({"base": []}, False), ({}, True)):
         pushed = client.push(versions.new_path, type=GRAPH, min_chunk=1 << 19, **options)
         assert (pushed.copied > 0) is copies
         client.remove(pushed.store.id)
+
+
+def test_without_a_base_any_store_whose_pieces_are_known_is_one(client: Client, tmp_path: Path) -> None:
+    content, old = os.urandom(10_000_000), tmp_path / "old.bin"
+    old.write_bytes(content)
+    store = client.push(old).store
+    for _ in client.pieces(store.id):
+        pass
+    for number in range(20):
+        client.push(b"\x0a\x02%02d" % number, filename="newer.pb")
+    new = tmp_path / "new.bin"
+    new.write_bytes(b"in front" + content)
+    pushed = client.push(new, tags=["unheard:1"])
+    assert pushed.copied > 6_000_000
+    assert files_of(client, pushed.store.id, tmp_path) == {"": b"in front" + content}
+
+
+def test_a_large_file_without_a_base_is_looked_for_by_its_beginning(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(push, "BEGINNING", 9_000_000)
+    looked = list[int]()
+    look = plans.survey
+
+    def surveyed(item: Any, terms: Any, **more: Any) -> Any:
+        found = look(item, terms, **more)
+        looked.append(sum(size for _, size, _ in found.pieces))
+        return found
+
+    monkeypatch.setattr(push, "survey", surveyed)
+    new = tmp_path / "unlike.bin"
+    new.write_bytes(os.urandom(20_000_000))
+    assert client.push(new).copied == 0
+    assert len(looked) == 1
+    assert 9_000_000 <= looked[0] < 14_000_000
+
+
+def test_a_file_that_is_there_by_another_name_is_copied_whole(client: Client, tmp_path: Path) -> None:
+    content = os.urandom(9_000_000)
+    for name, copied in (("one.bin", 0), ("other.bin", len(content))):
+        (tmp_path / name).write_bytes(content)
+        assert client.push(tmp_path / name).copied == copied
 
 
 def test_a_base_that_goes_away_meanwhile(client: Client, versions: Any, tmp_path: Path) -> None:
@@ -287,16 +330,18 @@ def test_a_recipe_without_its_end_or_its_files(service: LiveServer) -> None:
     assert send(service, RecipeWriter().done()).status_code == 400
 
 
-def test_pieces_are_looked_for_in_the_stores_named_or_in_the_newest(
+def test_pieces_are_looked_for_in_the_stores_named_or_in_any(
     service: LiveServer, client: Client, versions: Any
 ) -> None:
     store = client.push(versions.old_path, type=GRAPH, min_chunk=99999).store
-    piece = next(client.pieces(store.id))
-    asked = {"chunks": [{"sha256": piece.sha256, "size": piece.size}, {"sha256": "0" * 64, "size": 1}]}
+    pieces = [*client.pieces(store.id)]
+    piece = pieces[0]
+    asked = {"chunks": [{"sha256": each.sha256, "size": each.size} for each in pieces]}
+    asked["chunks"].append({"sha256": "0" * 64, "size": 1})
     for more in ({"stores": [store.id[:20]]}, {}):
         said = httpx.post(f"{service.url}/v1/chunks/missing", json=asked | more).json()
         assert said["missing"] == ["0" * 64]
-        (found,) = said["found"]
+        found = next(each for each in said["found"] if each["sha256"] == piece.sha256)
         place = client.source(found["store"], f"files/{found['file']}")
         assert sha(place.read(found["offset"], found["size"])) == piece.sha256
     wrong_size = {"chunks": [{"sha256": piece.sha256, "size": piece.size + 1}], "stores": [store.id]}

@@ -384,6 +384,7 @@ def test_a_program_that_is_killed_again_and_again(service: LiveServer, large: Pa
 def test_a_program_that_is_interrupted_says_how_to_go_on(
     number: signal.Signals, code: int, service: LiveServer, large: Path, state: Path
 ) -> None:
+    large.write_bytes(content(LARGE, seed=code))  # a file that the service has would not be sent
     with Relay(service.url, up=20 * MIB, holds=True) as relay, program(relay, large) as running:
         assert relay.reached.wait(60)
         running.send_signal(number)

@@ -247,7 +247,7 @@ KEEPING: Final = (
     ),
     Row(
         route="POST /v1/chunks/missing",
-        worst="ten thousand digests, in whatever is newest",
+        worst="ten thousand digests, in whatever store",
         ask=_missing(),
         given=small,
         status=200,

@@ -18,6 +18,7 @@ from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.facts import Store
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores import IngestRequest, Stores
+from protoslice.stores.catalog import piece_index
 from protoslice.stores.catalog.upgrade import upgrade
 from protoslice.stores.layout.version import MARK, SECOND
 from protoslice.testing import FaultyStorage
@@ -128,6 +129,28 @@ def test_indexes_that_were_lost_are_made_anew() -> None:
         async with opened(storage) as stores:
             assert await visible(stores) == {info.id: info}
         assert set(before) < set(await keys_in(storage))
+
+    asyncio.run(run())
+
+
+def test_entries_of_pieces_that_were_computed_are_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(piece_index, "LEAST_INDEXED", 100_000)
+
+    async def run() -> None:
+        storage = MemoryStorage()
+        async with opened(storage) as stores:
+            for number in (1, 2):
+                store = (
+                    await upload(stores, {f"{each}": bytes([each]) * 70_000 for each in (number, number + 1)})
+                ).store
+                await stores.pieces(store.id, limit=1, cursor=None)
+            await upload(stores, {f"{each}": bytes([each]) * 70_000 for each in (8, 9)})
+        before = await keys_in(storage, "indexes/piece")
+        assert len(before) == 4
+        for key in before:
+            await storage.delete(ObjectKey(key))
+        await upgrade(storage)
+        assert await keys_in(storage, "indexes/piece") == before
 
     asyncio.run(run())
 

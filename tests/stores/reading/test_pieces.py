@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from contextlib import suppress
-from typing import Any
 
 import pytest
 from tests.support.golden import CHUNKED
@@ -18,9 +17,10 @@ from protoslice.pieces import LONGEST
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.storage.wrappers.metered import MeteredStorage
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.catalog import derived_facts
+from protoslice.stores.catalog import derived_facts, piece_index
 from protoslice.stores.envelope import unseal
 from protoslice.stores.layout.keys import object_key
+from protoslice.stores.reading.pieces import Pieces
 from protoslice.testing.faults import FaultyStorage, InjectedFault
 
 MODEL = onnx(100, 70_000, 2_300_000, 10, LONGEST + 5, 1_048_576)
@@ -139,6 +139,14 @@ def test_they_are_found_by_digest() -> None:
     in_memory(work)
 
 
+@pytest.fixture
+def _all_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pieces of any store have entries."""
+    for name, value in (("LEAST_SAMPLED", 1), ("LEAST_INDEXED", 1), ("_FEWEST", 1000)):
+        monkeypatch.setattr(piece_index, name, value)
+
+
+@pytest.mark.usefixtures("_all_indexed")
 def test_without_a_name_only_known_tables_are_looked_in() -> None:
     async def work(stores: Stores, _: object) -> None:
         store = (await upload(stores, FILES["raw"], REQUEST)).store
@@ -151,6 +159,7 @@ def test_without_a_name_only_known_tables_are_looked_in() -> None:
     in_memory(work)
 
 
+@pytest.mark.usefixtures("_all_indexed")
 @records_apart()
 def test_without_a_name_a_damaged_store_is_passed_over() -> None:
     async def run() -> None:
@@ -158,7 +167,7 @@ def test_without_a_name_a_damaged_store_is_passed_over() -> None:
         sha256 = hashlib.sha256(b"a text").hexdigest()
         async with opened(storage) as stores:
             sound = (await upload(stores, FILES["raw"], REQUEST)).store
-            damaged = (await upload(stores, FILES["chunked"], REQUEST)).store
+            damaged = (await upload(stores, FILES["chunked"] | {"notes": b"a text"}, REQUEST)).store
             for store in (sound, damaged):
                 await pieces_of(stores, store.id)
         async with opened(storage) as stores:
@@ -173,22 +182,24 @@ def test_without_a_name_a_damaged_store_is_passed_over() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.usefixtures("_all_indexed")
 def test_without_a_name_a_store_removed_meanwhile_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(stores: Stores, _: object) -> None:
         kept = (await upload(stores, FILES["raw"], REQUEST)).store
-        removed = (await upload(stores, FILES["chunked"], REQUEST)).store
+        removed = (await upload(stores, FILES["chunked"] | {"notes": b"a text"}, REQUEST)).store
         for store in (kept, removed):
             await pieces_of(stores, store.id)
-        page = stores.list
+        known, asked = Pieces.known, list[str]()
 
-        async def removing(**given: Any) -> Any:
-            listed = await page(**given)
-            await stores.delete(removed.id)
-            return listed
+        async def removing(self: Pieces, store: str) -> bool:
+            asked.append(store)
+            if store == removed.id:
+                await stores.delete(removed.id)
+            return await known(self, store)
 
-        monkeypatch.setattr(stores, "list", removing)
+        monkeypatch.setattr(Pieces, "known", removing)
         (place,) = await stores.locate({hashlib.sha256(b"a text").hexdigest(): 6}, None)
-        assert place.store == kept.id
+        assert (place.store, asked) == (kept.id, [removed.id, kept.id])
 
     in_memory(work)
 

@@ -1,26 +1,27 @@
-"""Pieces in stores that nobody named."""
+"""Pieces in stores that nobody named: of whole files, and of parts by the index of pieces."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Sequence
 
 import pytest
-from tests.support.seeded import Counting, seed
-from tests.support.stores import in_memory, onnx, opened, some, upload
+from tests.support.seeded import Counting
+from tests.support.stores import collect_a_day_later, in_memory, keys_in, onnx, opened, some, upload
 
 from protoslice.facts import PiecePlace
-from protoslice.storage import MemoryStorage, Storage
+from protoslice.storage import MemoryStorage, ObjectKey, Storage
 from protoslice.stores import Stores
+from protoslice.stores.catalog import piece_index
 from protoslice.stores.reading import search
 
+TENSOR = 70_000
 LARGE = onnx(2 << 20)
 SHA256 = hashlib.sha256(LARGE).hexdigest()
 
 
-def test_a_whole_file_is_found_in_a_store_that_is_not_among_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("protoslice.stores.service.NEWEST", 2)
-
+def test_a_whole_file_is_found_in_whatever_store() -> None:
     async def work(stores: Stores, _: Storage) -> None:
         store = (await upload(stores, {"a/model.onnx": LARGE, "b": b"b"})).store
         await some(stores, 3)
@@ -56,28 +57,159 @@ def test_the_largest_of_many_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> N
     in_memory(work)
 
 
-@pytest.mark.parametrize("stores", [20, 60])
-def test_pieces_that_nobody_has_cost_a_listing_and_a_look_at_each_of_the_newest(stores: int) -> None:
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores of a few hundred kilobytes have entries."""
+    monkeypatch.setattr(piece_index, "LEAST_INDEXED", 200_000)
+
+
+async def with_pieces(stores: Stores, seeds: Sequence[int], name: str = "m.bin") -> str:
+    """Id of a store of files of a piece each, whose table has been made."""
+    files = {f"{name}.{number}": piece(seed) for number, seed in enumerate(seeds)}
+    store = (await upload(stores, files)).store.id
+    await stores.pieces(store, limit=1, cursor=None)
+    return store
+
+
+def piece(seed: int) -> bytes:
+    """Content of one piece."""
+    return (b"%d " % seed) * (TENSOR // len(b"%d " % seed))
+
+
+def asked(seeds: Sequence[int]) -> dict[str, int]:
+    """Pieces by digest, with their sizes."""
+    return {hashlib.sha256(piece(seed)).hexdigest(): len(piece(seed)) for seed in seeds}
+
+
+def test_pieces_are_found_in_a_store_behind_any_number_of_newer_ones() -> None:
+    async def work(stores: Stores, _: Storage) -> None:
+        old = await with_pieces(stores, range(20))
+        for number in range(1, 20):
+            await with_pieces(stores, range(100 * number, 100 * number + 4))
+        found = await stores.locate(asked(range(10, 30)), None)
+        assert {place.store for place in found} == {old}
+        assert {place.sha256 for place in found} == asked(range(10, 20)).keys()
+
+    in_memory(work)
+
+
+def test_the_store_with_most_in_common_is_looked_in_first_and_others_for_what_it_lacks() -> None:
+    async def work(stores: Stores, _: Storage) -> None:
+        most = await with_pieces(stores, range(8))
+        rest = await with_pieces(stores, [*range(6, 12)])
+        await with_pieces(stores, [7, 8, 901, 902])
+        found = await stores.locate(asked(range(12)), None)
+        assert {place.sha256 for place in found} == asked(range(12)).keys()
+        assert [place.store for place in found] == [most] * 8 + [rest] * 4
+
+    in_memory(work)
+
+
+@pytest.mark.parametrize("stores", [3, 30])
+def test_pieces_that_nobody_has_cost_a_listing_each(stores: int) -> None:
     async def run() -> Counting:
         counting = Counting(MemoryStorage())
-        await seed(counting, stores)
+        async with opened(counting) as others:
+            for number in range(stores):
+                await with_pieces(others, range(100 * number, 100 * number + 4))
         async with opened(counting) as fresh:
             counting.calls.clear()
-            assert await fresh.locate({"5" * 64: 100}, None) == []
+            assert await fresh.locate(asked(range(5000, 5005)), None) == []
         return counting
 
-    assert asyncio.run(run()).calls == {("list", "indexes"): 1, ("stat", "derived"): 16}
+    assert asyncio.run(run()).calls == {("list", "indexes"): 5}
 
 
-def test_pieces_are_found_in_the_newest_stores_whose_tables_are_there_and_not_in_one_that_is_gone() -> None:
+@pytest.mark.parametrize("stores", [9, 90])
+def test_any_number_of_stores_may_have_a_piece(stores: int) -> None:
+    async def run() -> Counting:
+        counting = Counting(MemoryStorage())
+        async with opened(counting) as others:
+            for number in range(stores):
+                await with_pieces(others, [0, 1, 2, 100 * number + 50])
+        async with opened(counting) as fresh:
+            counting.calls.clear()
+            found = await fresh.locate(asked(range(3)), None)
+            assert len(found) == 3
+        return counting
+
+    # A listing for each piece, then one of the stores: whether its table is there, the manifest, and the table.
+    assert asyncio.run(run()).calls == {
+        ("list", "indexes"): 3,
+        ("stat", "derived"): 1,
+        ("get", "stores"): 1,
+        ("get", "derived"): 1,
+    }
+
+
+def test_more_pieces_than_are_looked_up_are_found_by_the_lowest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(piece_index, "ASKED", 6)
+
     async def work(stores: Stores, _: Storage) -> None:
-        content = onnx(300_000)
-        old, new = [(await upload(stores, {"a": content, "b": bytes([number])})).store for number in (1, 2)]
-        for each in (old, new):
-            pieces = (await stores.pieces(each.id, limit=10, cursor=None)).items
-        wanted = {pieces[0].sha256: pieces[0].size}
-        assert [place.store for place in await stores.locate(wanted, None)] == [new.id]
-        await stores.delete(new.id)
-        assert [place.store for place in await stores.locate(wanted, None)] == [old.id], "its entry is there still"
+        await with_pieces(stores, range(60))
+        assert len(await stores.locate(asked(range(70)), None)) == 60
+
+    in_memory(work)
+
+
+def test_a_file_is_found_in_a_store_that_holds_much_more() -> None:
+    pieces = [(hashlib.sha256(b"%d" % number).digest(), 1 << 20) for number in range(64_000)]
+    chosen = set(piece_index.sampled(pieces))
+    assert len(chosen) == 1000
+    lowest = sorted(digest for digest, _ in pieces[30_000:31_000])[: piece_index.ASKED]
+    assert len(chosen & set(lowest)) > 5
+
+
+def test_entries_of_a_small_store_are_none() -> None:
+    assert piece_index.sampled([(bytes(32), 199_999), (b"1" * 32, 1000)]) == []
+    assert piece_index.sampled([(bytes(32), 199_999), (b"1" * 32, 1000), (b"2" * 32, 70_000)]) == [bytes(32), b"2" * 32]
+
+
+def test_a_store_that_is_gone_is_not_told_and_its_entries_are_collected() -> None:
+    async def work(stores: Stores, storage: Storage) -> None:
+        kept, gone = await with_pieces(stores, range(6)), await with_pieces(stores, range(3, 12))
+        await stores.delete(gone)
+        assert {place.store for place in await stores.locate(asked(range(3, 12)), None)} == {kept}
+        assert len(await keys_in(storage, "indexes/piece")) == 6 + 8
+        await collect_a_day_later(storage)
+        await collect_a_day_later(storage)
+        assert {key.rpartition("-")[2] for key in await keys_in(storage, "indexes/piece")} == {kept}
+        assert len(await stores.locate(asked(range(6)), None)) == 6
+
+    in_memory(work)
+
+
+def test_a_store_that_was_restored_is_found() -> None:
+    async def work(stores: Stores, storage: Storage) -> None:
+        store = await with_pieces(stores, range(6))
+        await stores.delete(store)
+        assert await stores.locate(asked(range(6)), None) == []
+        await stores.restore(store)
+        await collect_a_day_later(storage)
+        assert len(await stores.locate(asked(range(6)), None)) == 6
+
+    in_memory(work)
+
+
+def test_a_store_that_came_again_is_found_by_the_entries_of_the_first() -> None:
+    async def work(stores: Stores, storage: Storage) -> None:
+        store = await with_pieces(stores, range(6))
+        await stores.delete(store)
+        again = await upload(stores, {f"m.bin.{number}": piece(number) for number in range(6)})
+        assert (again.created, again.store.id) == (True, store)
+        await collect_a_day_later(storage)
+        assert len(await stores.locate(asked(range(6)), None)) == 6
+
+    in_memory(work)
+
+
+def test_an_entry_without_its_table_costs_no_reading_of_files() -> None:
+    async def work(stores: Stores, storage: Storage) -> None:
+        await with_pieces(stores, range(6))
+        for key in await keys_in(storage, "derived"):
+            await storage.delete(ObjectKey(key))
+        async with opened(storage) as fresh:
+            assert await fresh.locate(asked(range(6)), None) == []
+            assert await keys_in(storage, "derived") == []
 
     in_memory(work)

@@ -20,6 +20,8 @@ from protoslice.facts import Store
 from protoslice.storage import ObjectKey
 from protoslice.stores import Stores
 from protoslice.stores.catalog.named_records import is_removal_mark
+from protoslice.stores.catalog.piece_index import sampled
+from protoslice.stores.catalog.piece_table import TABLE
 
 ROUNDS = 5
 """After so many collections, each after a grace, nothing is left to be collected."""
@@ -41,6 +43,7 @@ async def check(cluster: Cluster, ledger: Ledger, *, grace: float, lifetime: flo
     await _collect(cluster, fresh, grace, lifetime)
     # All uploads have expired by now: what was pushed needs none.
     await _at(cluster, fresh, lambda stores: check_artifacts(ledger, stores))
+    await _at(cluster, fresh, lambda stores: _check_pieces(cluster, stores))
     await _check_leftovers(cluster, ledger)
 
 
@@ -179,6 +182,19 @@ async def _collect(cluster: Cluster, fresh: Machine, grace: float, lifetime: flo
     raise Violation("a collection leaves nothing to collect", f"after {ROUNDS} rounds something still changes")
 
 
+async def _check_pieces(cluster: Cluster, stores: Stores) -> None:
+    """Stores whose tables of pieces are there are found by each piece that has an entry."""
+    if not cluster.conditional_delete:
+        return  # a collector may have hit what came to the place of an old entry meanwhile
+    for info in (await visible(stores)).values():
+        table = [key for key in await keys_in(cluster.truth, f"derived/{info.id}") if key.endswith(TABLE)]
+        pieces = (await stores.pieces(info.id, limit=100, cursor=None)).items if table else ()
+        expected = {digest.hex() for digest in sampled((bytes.fromhex(each.sha256), each.size) for each in pieces)}
+        entries = [key.split("/") for key in await keys_in(cluster.truth, "indexes/piece")]
+        if missing := expected - {digest for _, _, digest, place in entries if _store_at(place) == info.id}:
+            raise Violation("pieces are found in any store", f"{info.id} lacks the entries of {sorted(missing)}")
+
+
 async def _check_leftovers(cluster: Cluster, ledger: Ledger) -> None:
     """ReachableObjects objects are those read when everything is read; all others are leftovers."""
     if any(ledger.may_be_damaged(store) for store in ledger.contents):
@@ -258,6 +274,10 @@ def _unaccounted(
             return key.rpartition("-")[2] in stores
         if key.startswith("indexes/file/"):
             return named[key] <= attempts
+        if key.startswith("indexes/piece/"):
+            return _store_at(key) in stores
+        if key.startswith("derived/"):
+            return key.split("/")[1] in stores
         if key.startswith("indexes/tag/"):
             return key in tags
         # Nothing of an empty object is read, but its sums if they are an object.

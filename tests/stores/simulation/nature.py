@@ -24,8 +24,11 @@ SIZES = {
     "BATCH": 48,
     "HEAD": 160,
     "LEAST_FOUND": 30,
+    "LEAST_INDEXED": 40,
+    "LEAST_SAMPLED": 20,
     "LEAST_SHARED": 30,
     "HEAVY": 200,
+    "MOST_FILES": 1,
     "MOST_LIGHT": 2,
     "READ_AT_ONCE": 50,
 }

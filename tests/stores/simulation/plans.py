@@ -12,7 +12,7 @@ from tests.stores.simulation.committing import Push
 from tests.stores.simulation.contents import CONTENTS, FAMILY, Content
 from tests.stores.simulation.drafting import Seal
 from tests.stores.simulation.faults import Fate, Place, Weather
-from tests.stores.simulation.reading import Collect, Read
+from tests.stores.simulation.reading import Collect, Find, Read
 from tests.stores.simulation.removing import Damage, Remove, Restore
 from tests.stores.simulation.sending import Commit, Recipe, Send
 from tests.stores.simulation.tagging import DropTag, Look, SetTag
@@ -158,6 +158,16 @@ def _reader(random: Random, contents: list[Content], grace: float) -> list[Actio
     return [Read(wait=_wait(random), content=random.choice(contents)) for _ in range(random.randint(1, 4))]
 
 
+def _finder(random: Random, contents: list[Content], grace: float) -> list[Action]:
+    """Sends a store whose files others have too, and looks for these."""
+    source = random.choice([each for each in contents if each in FAMILY] or FAMILY)
+    finds: list[Action] = [
+        Find(wait=_wait(random), content=random.choice((source, *contents)), computes=random.random() < 0.7)
+        for _ in range(random.randint(1, 4))
+    ]
+    return [Send(content=source), *finds]
+
+
 def _copier(random: Random, contents: list[Content], grace: float) -> list[Action]:
     source = random.choice([each for each in contents if each in FAMILY] or FAMILY)
     copies = [_copy(random, source) for _ in range(random.choice((1, 1, 2)))]
@@ -239,6 +249,7 @@ PROFILES = {
     "drafts": (_drafter, _drafter, _drafter, _collector, _remover),
     "repositories": (_pusher, _pusher, _pusher, _collector),
     "artifacts": (_registrar, _registrar, _registrar, _collector),
+    "pieces": (_finder, _finder, _finder, _collector, _remover, _copier),
     "garbage": (_collector, _senders, _uploader, _copier),
 }
 """Kinds of clients that a history may be of."""

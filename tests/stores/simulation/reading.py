@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -40,6 +41,34 @@ class Read(Action):
             return
         if not client.ledger.may_be(store, began):
             raise Violation("what was removed is gone", self.content.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Find(Action):
+    """Have the pieces of a store computed, and look for those of its files in whatever stores."""
+
+    content: Content
+    computes: bool = True
+
+    async def run(self, client: Client) -> None:
+        """See `Action.run`."""
+        store = client.ids[self.content.name]
+        by_digest = {hashlib.sha256(data).hexdigest(): data for data in self.content.files.values() if data}
+        began = client.ledger.moment()
+
+        async def find(stores: Stores) -> None:
+            if self.computes:
+                with suppress(NotFound, IntegrityError):
+                    await stores.pieces(store, limit=1, cursor=None)
+            for place in await stores.locate({sha256: len(data) for sha256, data in by_digest.items()}, None):
+                if not client.ledger.may_be(place.store, began):
+                    raise Violation("what was removed is gone", f"a piece is told to be in {place.store}")
+                found = client.ledger.contents[place.store].files[place.file]
+                if found[place.offset : place.offset + place.size] != by_digest[place.sha256]:
+                    raise Violation("a piece lies where it is told to", f"{place}")
+
+        with suppress(*TROUBLE):
+            await client.ask("find", find)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,9 +69,17 @@ class Surveyed:
     pieces: Sequence[tuple[int, int, str]]
     """Offset, length and SHA-256 of each piece."""
     sha256: str
+    """Digest of the bytes that were looked at."""
+
+    @property
+    def is_whole(self) -> bool:
+        """True when all of the file was looked at."""
+        return sum(length for _, length, _ in self.pieces) == self.item.size
 
     def plan(self, places: Mapping[str, Copy]) -> FilePlan:
-        """Plan that copies the pieces in `places`, by digest, and sends the others; neighbours are joined."""
+        """Plan that copies the file or pieces in `places`, by digest, and sends the rest, neighbours joined."""
+        if self.sha256 in places:
+            return FilePlan(self.item, [places[self.sha256]], self.sha256)
         steps: list[LocalBytes | Copy] = []
         for offset, length, sha256 in self.pieces:
             step = places.get(sha256) or LocalBytes(offset, length)
@@ -95,8 +103,8 @@ class SplitTerms:
     rules: tuple[str, ...] = ()
 
 
-def survey(item: Item, terms: SplitTerms) -> Surveyed:
-    """Pieces of a local file, cut like those of stores at the service."""
+def survey(item: Item, terms: SplitTerms, *, up_to: int | None = None) -> Surveyed:
+    """Pieces of a local file, cut like those of stores at the service; `up_to` so many bytes, or all."""
     assert item.local is not None
     assert item.size is not None
     pieces = []
@@ -106,6 +114,8 @@ def survey(item: Item, terms: SplitTerms) -> Surveyed:
         ):
             hashing.update((data,))
             pieces.append((offset, len(data), hashlib.sha256(data).hexdigest()))
+            if up_to is not None and offset + len(data) >= up_to:
+                break
         return Surveyed(item, pieces, hashing.hexdigest())
 
 

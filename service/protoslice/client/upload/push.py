@@ -37,6 +37,8 @@ WORTH_A_LOOK: Final = 8 << 20
 """Smaller files are sent whole: a comparison with the service's pieces would cost as much."""
 ASKED_AT_ONCE: Final = 4000
 BASES: Final = 4
+BEGINNING: Final = 256 << 20
+"""Bytes of a file without a base that are looked for: most stores that are like it share some."""
 
 
 class PushOptions(TypedDict, total=False):
@@ -64,7 +66,8 @@ class PushOptions(TypedDict, total=False):
     base: Sequence[str]
     """Stores to copy common parts from, which are then not sent; empty sends everything.
 
-    Unless given: those that a tag given points to, or another one of the same name (`resnet50:3` for `resnet50:4`).
+    Unless given: those that a tag given points to, or another one of the same name (`resnet50:3` for `resnet50:4`), and
+    any other whose pieces are known.
     """
     strict: bool
     """True to refuse a model that lacks files it refers to or fails its own checksums; all are compared.
@@ -134,7 +137,7 @@ class Push:
         """Plans of the files; large local files are sent in part where the bases hold pieces."""
         looked = [item for item in self._items if item.local is not None and (item.size or 0) >= WORTH_A_LOOK]
         bases = self._bases() if looked else []
-        if not bases:
+        if not looked or self._options.get("base") == []:
             return [FilePlan.whole(item) for item in self._items]
         terms = SplitTerms(
             type=self._type,
@@ -143,11 +146,23 @@ class Push:
             keep=self._options.get("plan") is None,
             rules=tuple(self._options.get("rules", ())),
         )
-        surveyed = {id(item): survey(item, terms) for item in looked}
-        places = self._places(surveyed.values(), bases)
+        surveyed = {id(item): survey(item, terms, up_to=None if bases else BEGINNING) for item in looked}
+        if not bases:
+            if not self._places(surveyed.values(), None):
+                return [FilePlan.whole(item) for item in self._items]
+            surveyed = {at: each if each.is_whole else survey(each.item, terms) for at, each in surveyed.items()}
+        places = self._known_places(list(surveyed.values()), bases)
         return [
             surveyed[id(item)].plan(places) if id(item) in surveyed else FilePlan.whole(item) for item in self._items
         ]
+
+    def _known_places(self, surveyed: Sequence[Surveyed], bases: Sequence[str]) -> dict[str, Copy]:
+        """Places of pieces in the bases; unless these were named, also in any other store, where much is left."""
+        places = self._places(surveyed, bases) if bases else {}
+        left = sum(size for file in surveyed for _, size, sha256 in file.pieces if sha256 not in places)
+        if self._options.get("base") is None and left >= WORTH_A_LOOK:
+            places = self._places(surveyed, None) | places
+        return places
 
     def _bases(self) -> list[str]:
         """Ids of stores that may hold pieces of the files."""
@@ -168,14 +183,16 @@ class Push:
     def _store(self, ref: str) -> Store:
         return verified_store(read_json(Store, self._connection.call("GET", url_path("v1", "stores", ref)).json()), ref)
 
-    def _places(self, surveyed: Iterable[Surveyed], bases: Sequence[str]) -> dict[str, Copy]:
-        """Places in the bases of the pieces found there, by digest."""
+    def _places(self, surveyed: Iterable[Surveyed], stores: Sequence[str] | None) -> dict[str, Copy]:
+        """Places of the pieces found in `stores`, or with None in any, by digest."""
         sizes = {sha256: size for file in surveyed for _, size, sha256 in file.pieces}
+        sizes |= {file.sha256: file.item.size or 0 for file in surveyed}
         places: dict[str, Copy] = {}
         pairs = list(sizes.items())
         for at in range(0, len(pairs), ASKED_AT_ONCE):
             batch = pairs[at : at + ASKED_AT_ONCE]
-            asked = {"stores": bases, "chunks": [{"sha256": sha256, "size": size} for sha256, size in batch]}
+            chunks = [{"sha256": sha256, "size": size} for sha256, size in batch]
+            asked = {"chunks": chunks} | ({} if stores is None else {"stores": stores})
             answer = self._connection.call("POST", "/v1/chunks/missing", json=asked, slow=True)
             for place in read_json(MissingPieces, answer.json()).found:
                 if sizes.get(place.sha256) == place.size:

@@ -110,7 +110,7 @@ class AskMissing(RequestBody):
     """Pieces to look for, and the stores to look in."""
 
     stores: list[str] | None = Field(
-        default=None, max_length=16, description="The stores to look in; the newest ones when absent."
+        default=None, max_length=16, description="The stores to look in; those with most in common when absent."
     )
     chunks: list[AskedPiece] = Field(max_length=10_000)
 

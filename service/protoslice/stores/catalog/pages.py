@@ -111,11 +111,6 @@ class StorePages:
             if found or cursor is None or tag is not None:
                 return ResultPage(found, cursor)
 
-    async def newest(self, limit: int) -> Sequence[str]:
-        """Ids of stores, newest first, by the index alone; some may be gone, or be there in a moment."""
-        page = await self._indexes.newest(type=None, limit=limit, cursor=None)
-        return list(dict.fromkeys(entry.store for entry in page.items))
-
     async def _by_time(self, type: str | None, limit: int, cursor: str | None) -> ResultPage[_Listed]:
         page = await self._indexes.newest(type=type, limit=limit, cursor=check_cursor(cursor))
         return ResultPage([_listed_at(entry) for entry in page.items], page.next)

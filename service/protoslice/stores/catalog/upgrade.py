@@ -9,16 +9,18 @@ from typing import Any
 
 from protoslice import schema
 from protoslice.concurrency.gather import each_concurrently, map_concurrently
-from protoslice.errors import Conflict, IntegrityError, LimitExceeded, Unsupported
+from protoslice.errors import Conflict, IntegrityError, LimitExceeded, NotFound, Unsupported
 from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.stores.catalog.claims import Claims
 from protoslice.stores.catalog.files import entries_of_files
 from protoslice.stores.catalog.manifests import is_retired
+from protoslice.stores.catalog.piece_index import PieceIndex
+from protoslice.stores.catalog.piece_table import TABLE, PieceTable
 from protoslice.stores.catalog.removed import bury
 from protoslice.stores.catalog.tags import Tags
 from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.indexes import Indexes, borne
+from protoslice.stores.layout.indexes import Indexes, borne, place_in_time
 from protoslice.stores.layout.references import references_of
 from protoslice.stores.layout.version import MARK, UPGRADABLE, UPGRADING
 from protoslice.stores.manifest import Manifest, upgraded
@@ -102,11 +104,20 @@ async def _store(storage: Storage, tags: Tags, item: ObjectStat, report: Upgrade
     await indexes.add(renewed, references_of(renewed))
     files = entries_of_files(renewed, zip(renewed.files, renewed.objects, strict=True))
     await map_concurrently(lambda key: storage.put(key, files[key]), files)
+    await _note_pieces(storage, renewed)
     if renewed.encode() != data:
         await storage.put(item.key, renewed.encode(), if_etag=item.etag)
     await indexes.renew(manifest, renewed, [tag.name for tag in found])
     await map_concurrently(lambda tag: tags.renew(tag, renewed), found)
     report.stores += 1
+
+
+async def _note_pieces(storage: Storage, manifest: Manifest) -> None:
+    """Write the entries of a store's pieces, where these are known."""
+    with suppress(NotFound, IntegrityError):
+        data = (await storage.get(keys.derived(manifest.id, TABLE))).data
+        digests = PieceTable(unseal(data, "the pieces of a store"), ()).sampled()
+        await PieceIndex(storage).add(place_in_time(manifest), digests)
 
 
 async def _removal(storage: Storage, item: ObjectStat, report: UpgradeReport) -> None:

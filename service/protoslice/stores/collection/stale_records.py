@@ -12,6 +12,7 @@ from protoslice.storage import ObjectKey, ObjectStat, Storage, unquote
 from protoslice.stores.catalog.claims import RENEW_SECONDS, Claims
 from protoslice.stores.catalog.files import FilesByDigest
 from protoslice.stores.catalog.named_records import is_removal_mark
+from protoslice.stores.catalog.piece_index import store_of
 from protoslice.stores.catalog.tags import StoredTag, Tags
 from protoslice.stores.collection.census import Census, TagCensus
 from protoslice.stores.collection.holders import Holders, UnreadableManifest
@@ -52,6 +53,7 @@ class StaleRecords:
         await each_concurrently(self._remove_entry, self._entries())
         await each_concurrently(self._remove_mark_by_tag, self._marks_by_tags())
         await each_concurrently(self._remove_entry_of_file, self._entries_of_files())
+        await each_concurrently(self._remove_entry_of_piece, self._entries_of_pieces())
         await each_concurrently(self._remove_entry_of_tag, self._entries_of_tags(tags))
         await each_concurrently(self._remove_unless_changed, self._marks(tags))
         await each_concurrently(self._remove_mark_of_store, self._marks_of_stores())
@@ -121,6 +123,18 @@ class StaleRecords:
     async def _remove_entry_of_file(self, item: ObjectStat) -> None:
         if await self._files.is_over(item):
             await self._storage.delete(item.key)
+
+    async def _entries_of_pieces(self) -> AsyncIterator[ObjectStat]:
+        """Entries of pieces of stores that no longer exist."""
+        async for item in self._storage.iterate(keys.BY_PIECE):
+            if item.modified.timestamp() < self._settled and not self._census.has(store_of(item.key.segments[-1])):
+                yield item
+
+    async def _remove_entry_of_piece(self, item: ObjectStat) -> None:
+        store = store_of(item.key.segments[-1])
+        # Behind the table: where that is, a store that comes again is found by its entries.
+        if not await self._is_store(store) and not (await self._storage.list(keys.DERIVED / store, limit=1)).items:
+            await self._remove_unless_changed(item)
 
     async def _entries_of_tags(self, tags: TagCensus) -> AsyncIterator[ObjectStat]:
         """Entries of missing tags, of stores unmarked or gone, and of tags with several, good or not."""

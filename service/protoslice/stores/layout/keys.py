@@ -27,6 +27,7 @@ indexes/time/<place>+  …/<place>+   the entry may be wrong: the store has got 
 indexes/name/<tag>!<place>          such a mark for each tag that the entry bears; all marks hold the attempt
 indexes/tag/<id>/<name>             a tag set later than its store was sent; holds a random text
 indexes/file/<sha256>/<place>-<attempt>  a file whose bytes came with the store; holds the location of its objects
+indexes/piece/<sha256>/<place>      a piece of the store, one of a few; holds a random text
 artifacts/<name>/…                  blobs, manifests and tags of the OCI API (artifacts/records.py)
 repositories/<name>                 a repository: the id of its history, which is new when the name is given again
 histories/<id>/refs/<ref>           a branch or tag of a repository, and the commit that it points at
@@ -76,6 +77,7 @@ BY_TIME = ObjectKey("indexes/time")
 BY_TYPE = ObjectKey("indexes/type")
 BY_STORE = ObjectKey("indexes/tag")
 BY_FILE = ObjectKey("indexes/file")
+BY_PIECE = ObjectKey("indexes/piece")
 BY_NAME = ObjectKey("indexes/name")
 TALLY = ObjectKey("tally/last")
 
@@ -137,6 +139,11 @@ def by_type(type_name: str) -> ObjectKey:
 def by_digest(sha256: str) -> ObjectKey:
     """The folder of the entries of files of a digest, in hex."""
     return BY_FILE / sha256
+
+
+def by_piece(sha256: str) -> ObjectKey:
+    """The folder of the entries of stores that have a piece of a digest, in hex."""
+    return BY_PIECE / sha256
 
 
 def by_store(store_id: str, tag_name: str) -> ObjectKey:

@@ -4,66 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import struct
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from itertools import islice
 from typing import Final, TypeVar
 
 from protoslice import _core
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
-from protoslice.errors import IntegrityError
-from protoslice.facts import Piece, PiecePlace
-from protoslice.identity import PIECES
+from protoslice.errors import ProtosliceError
+from protoslice.facts import PiecePlace
 from protoslice.pieces import PieceCutter, regions
 from protoslice.storage import Storage
 from protoslice.storage.interface import Buffer
 from protoslice.stores.catalog.derived_facts import DerivedFacts
-from protoslice.stores.paging import PageBudget, ResultPage, first_item
+from protoslice.stores.catalog.piece_index import PieceIndex
+from protoslice.stores.catalog.piece_table import ROW, TABLE, PieceTable
+from protoslice.stores.layout.indexes import place_in_time
 from protoslice.stores.reading.opened import OpenStore
 
 T = TypeVar("T")
 
-_ROW: Final = struct.Struct("<IQI32s")  # the number of the file, offset, length, sha-256
-_NAME: Final = f"pieces-{PIECES}"
 _REGIONS: Final = 256
 """Regions told in one slice of work."""
 _MOST_BEGUN: Final = 16
 _TABLES: Final = 256
 _ROOM: Final = 64 << 20
 """Bytes of all tables in memory: those of some 1.5 TB of large files."""
-_WEIGHT: Final = 140
-"""Bytes of JSON per piece beside the path of its file, about."""
-
-
-class PieceTable:
-    """Pieces of one store, in 48 bytes each."""
-
-    def __init__(self, rows: bytes, files: Sequence[str]) -> None:
-        if len(rows) % _ROW.size:
-            raise IntegrityError("the table of a store's pieces is damaged")
-        self._rows = rows
-        self._files = files
-
-    def __len__(self) -> int:
-        return len(self._rows) // _ROW.size
-
-    def __iter__(self) -> Iterator[tuple[str, int, int, bytes]]:
-        for number, offset, size, digest in _ROW.iter_unpack(self._rows):
-            yield self._files[number], offset, size, digest
-
-    def page(self, limit: int, cursor: str | None) -> ResultPage[Piece]:
-        """A page of the pieces, in order."""
-        first = first_item(cursor)
-        rows = _ROW.iter_unpack(self._rows[first * _ROW.size : (first + limit) * _ROW.size])
-        items, room = list[Piece](), PageBudget(limit)
-        for number, offset, size, digest in rows:
-            if not room.takes(_WEIGHT + len(self._files[number])):
-                break
-            items.append(Piece(self._files[number], offset, size, digest.hex()))
-        last = first + len(items)
-        return ResultPage(items, str(last) if items and last < len(self) else None)
 
 
 class Pieces:
@@ -72,6 +39,7 @@ class Pieces:
     def __init__(self, storage: Storage, worker: Worker) -> None:
         self._storage = storage
         self._worker = worker
+        self._index = PieceIndex(storage)
         self._tables: CachedFlight[str, bytes] = CachedFlight(most=_TABLES, room=_ROOM, stops=True)
         """Rows by store, digested when they were loaded: a page costs no second look at the others."""
         self._begun: dict[str, bytearray] = {}
@@ -87,7 +55,7 @@ class Pieces:
 
     async def known(self, store_id: str) -> bool:
         """True when the table of a store has been computed and saved."""
-        return await self._derived(store_id).has(_NAME)
+        return await self._derived(store_id).has(TABLE)
 
     async def locate(self, wanted: Mapping[str, int], stores: Sequence[OpenStore]) -> list[PiecePlace]:
         """One place for each piece of `wanted` (digest to size) that lies in `stores`."""
@@ -104,7 +72,7 @@ class Pieces:
         return DerivedFacts(self._storage, store_id, self._worker)
 
     async def _load(self, store: OpenStore) -> tuple[bytes, int]:
-        rows = await self._derived(store.info.id).load(_NAME)
+        rows = await self._derived(store.info.id).load(TABLE)
         if rows is None:
             rows = await self._make(store)
         return rows, len(rows)
@@ -118,8 +86,15 @@ class Pieces:
             while len(self._begun) > _MOST_BEGUN:
                 self._begun.pop(next(iter(self._begun)))
             raise
-        await self._derived(store.info.id).save(_NAME, bytes(rows))
+        await self._save(store, bytes(rows))
         return bytes(rows)
+
+    async def _save(self, store: OpenStore, rows: bytes) -> None:
+        """Save a table behind its entries in the index; storage errors are ignored, and then it is not there."""
+        with suppress(ProtosliceError):
+            digests = await self._worker.sized(len(rows), PieceTable(rows, ()).sampled)
+            await self._index.add(place_in_time(store.manifest), digests)
+            await self._derived(store.info.id).save(TABLE, rows)
 
     async def _fill(self, rows: bytearray, store: OpenStore) -> None:
         """Append the missing rows, one by one; the last region that has some goes on where they end."""
@@ -135,7 +110,7 @@ class Pieces:
         """Append the rows of one region, which is read once."""
         file = store.info.files[number]
         if file.sha256 is not None and (start, end) == (0, file.size) and end <= _core.SHORTEST_PIECE:
-            rows += _ROW.pack(number, start, end, bytes.fromhex(file.sha256))
+            rows += ROW.pack(number, start, end, bytes.fromhex(file.sha256))
             return
         cutter = PieceCutter(start, end)
         async with aclosing(store.file(file.path).pieces(start, end)) as read:
@@ -150,7 +125,7 @@ def _rows_of(cutter: PieceCutter, data: Buffer, number: int) -> bytes:
         left = cutter.take(left)
         while cutter.is_due:
             offset, piece = cutter.cut()
-            rows += _ROW.pack(number, offset, len(piece), hashlib.sha256(piece).digest())
+            rows += ROW.pack(number, offset, len(piece), hashlib.sha256(piece).digest())
     return bytes(rows)
 
 
@@ -158,7 +133,7 @@ def _reached(rows: bytearray) -> tuple[int, int]:
     """Number of the file, and offset in it, up to which there are rows."""
     if not rows:
         return 0, 0
-    number, offset, size, _ = _ROW.unpack(rows[-_ROW.size :])
+    number, offset, size, _ = ROW.unpack(rows[-ROW.size :])
     return number, offset + size
 
 

@@ -1,18 +1,18 @@
-"""Search for pieces in stores that nobody named: whole files by an index, others in the newest."""
+"""Search for pieces in stores that nobody named, by two indexes: of whole files, and of pieces."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from heapq import nlargest
-from itertools import compress
 from typing import Final
 
-from protoslice.concurrency.gather import map_concurrently
+from protoslice.concurrency.gather import both, map_concurrently
 from protoslice.errors import IntegrityError, NotFound, ProtosliceError
 from protoslice.facts import PiecePlace
 from protoslice.stores.catalog.files import LEAST_FOUND, FilesByDigest
 from protoslice.stores.catalog.manifests import Manifests
+from protoslice.stores.catalog.piece_index import PieceIndex, store_of
 from protoslice.stores.reading.opened import OpenStore
 from protoslice.stores.reading.pieces import Pieces
 
@@ -20,6 +20,8 @@ _log = logging.getLogger(__name__)
 
 MOST_FILES: Final = 64
 """Digests of one request that are looked up as those of whole files: the ones of most bytes."""
+MOST_STORES: Final = 16
+"""Stores whose tables are read for one request."""
 
 
 class PieceSearch:
@@ -29,30 +31,32 @@ class PieceSearch:
         self,
         pieces: Pieces,
         files: FilesByDigest,
+        index: PieceIndex,
         manifests: Manifests,
         view: Callable[[str], Awaitable[OpenStore]],
-        newest: Callable[[], Awaitable[Sequence[str]]],
     ) -> None:
-        """`view` opens a store by its id; `newest` gives the ids of the newest ones."""
+        """`view` opens a store by its id."""
         self._pieces = pieces
         self._files = files
+        self._index = index
         self._manifests = manifests
         self._view = view
-        self._newest = newest
 
     async def places(self, wanted: Mapping[str, int]) -> Sequence[PiecePlace]:
         """Places of the pieces in `wanted` (digest to size): one for each that is found.
 
-        Of the newest stores those are searched whose piece table has been computed.
+        Of the stores that the index of pieces names, those are searched whose piece table has been computed.
         """
-        found = await self._whole_files(wanted)
+        found, sharing = await both(lambda: self._whole_files(wanted), lambda: self._index.places(wanted))
         left = dict(wanted)
         for place in found:
             del left[place.sha256]
-        newest = await self._newest() if left else ()
-        known = await map_concurrently(self._pieces.known, newest)
-        for store_id in compress(newest, known):
-            places = await self._in(store_id, left) if left else ()
+        for _ in range(MOST_STORES):
+            # The most in common with what is left; of equal ones the newest, which is the first.
+            best = min(sharing, key=lambda place: (-len(sharing[place] & left.keys()), place), default=None)
+            if best is None or sharing.pop(best).isdisjoint(left):
+                break
+            places = await self._in(store_of(best), left)
             found += places
             for place in places:
                 del left[place.sha256]
@@ -76,8 +80,10 @@ class PieceSearch:
         return None
 
     async def _in(self, store_id: str, wanted: Mapping[str, int]) -> Sequence[PiecePlace]:
-        """Places in a store; none when it is damaged or was removed meanwhile."""
+        """Places in a store; none without a table, and when the store is damaged or gone."""
         try:
+            if not await self._pieces.known(store_id):
+                return ()
             return await self._pieces.locate(wanted, [await self._view(store_id)])
         except NotFound:
             pass

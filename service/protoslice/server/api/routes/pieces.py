@@ -29,7 +29,7 @@ router = GuardedRouter(tags=["chunks"])
     summary="Which pieces are not there",
 )
 async def find_missing(request: Request, services: Given, body: AskMissing) -> Response:
-    """Find pieces by digest in the stores named, else in the newest whose pieces are known, with places."""
+    """Find pieces by digest, with places: in the stores named, else in those with most in common."""
     wanted = {piece.sha256: piece.size for piece in body.chunks}
     async with CancelOnDisconnect(request.receive):
         found = await services.stores.locate(wanted, body.stores)
