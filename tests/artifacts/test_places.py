@@ -9,15 +9,16 @@ from contextlib import suppress
 from unittest.mock import patch
 
 import pytest
-from tests.support.stores import opened, read
+from tests.support.stores import onnx, opened, read
 
 from protoslice.artifacts import ArtifactRepository, Digest, ManifestUnknown, RepositoryName
 from protoslice.artifacts.faults import BlobUnknown, ManifestBlobUnknown
 from protoslice.artifacts.places import BlobPlaces
 from protoslice.artifacts.records import ArtifactRecords, StoredBlob
 from protoslice.errors import NotFound
-from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.stores import Stores
+from protoslice.storage import Call, MemoryStorage, MeteredStorage, ObjectKey
+from protoslice.stores import StoreOptions, Stores
+from protoslice.stores.uploads import Body, UploadOptions
 
 MEDIA_TYPE = "application/vnd.oci.image.manifest.v1+json"
 FIRST, SECOND = b"a blob of two manifests", b"another blob"
@@ -34,8 +35,9 @@ async def sent(repository: ArtifactRepository, data: bytes) -> str:
     return upload.id
 
 
-def manifest_of(data: bytes) -> bytes:
+def manifest_of(data: bytes, path: str | None = None) -> bytes:
     layer = {"mediaType": "application/octet-stream", "digest": Digest.of(data).text, "size": len(data)}
+    layer |= {"annotations": {"org.opencontainers.image.title": path}} if path is not None else {}
     return json.dumps({"schemaVersion": 2, "mediaType": MEDIA_TYPE, "layers": [layer]}).encode()
 
 
@@ -201,3 +203,32 @@ def test_a_blob_that_comes_while_a_manifest_that_lacks_it_is_taken_is_part_of_it
         assert (stored.store is None, missing) == (False, [])
 
     in_repository(work)
+
+
+@pytest.mark.parametrize(("path", "streams"), [("model.onnx", 1), ("model.bin", 1), ("model.onnx", 3)])
+def test_a_pushed_blob_is_not_read_again_for_its_store(path: str, streams: int) -> None:
+    """The inspection made as it came serves under its name too."""
+    calls: list[Call] = []
+    data, part = onnx(3_000_000, seed=5), 1_000_000
+
+    async def pieces(start: int, end: int) -> AsyncIterator[bytes]:
+        for at in range(start, end, 100_000):
+            yield data[at : min(end, at + 100_000)]
+
+    async def work() -> None:
+        options = StoreOptions(uploads=UploadOptions(part_bytes=part))
+        async with opened(MeteredStorage(MemoryStorage(), calls.append), options) as stores:
+            repository = ArtifactRepository(stores, RepositoryName("team/model"))
+            upload = await repository.begin_upload()
+            for at in range(0, part * (streams - 1), part):
+                await repository.append(upload.id, Body(pieces=pieces(at, at + part), offset=at))
+            rest = part * (streams - 1)
+            await repository.finish_upload(upload.id, Digest.of(data), pieces(rest, len(data)), len(data) - rest)
+            assert sum(call.bytes_read for call in calls) < 500_000 * streams
+            stored, _, _ = await repository.put_manifest("v1", manifest_of(data, path), MEDIA_TYPE)
+            assert sum(call.bytes_read for call in calls) < 500_000 * (streams + 1)
+            assert await content(repository, data) == data
+            assert stored.store is not None
+            assert (await stores.get(stored.store)).type == "onnx.ModelProto"
+
+    asyncio.run(work())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 from protoslice.artifacts.faults import (
@@ -80,11 +81,14 @@ class ArtifactRepository:
         if upload.state != "open":
             return await self._finished(upload_id, digest)
         offset = upload.offset
-        checksum = Checksum(digest.hasher(), bytes.fromhex(digest.hex)) if not offset else None
-        body = Body(pieces=pieces, offset=offset, size=size, last=True, checksum=checksum)
+        body = Body(pieces=pieces, offset=offset, size=size, last=True)
+        if digest.algorithm == "sha256":
+            body = replace(body, sha256=bytes.fromhex(digest.hex))
+        elif not offset:
+            body = replace(body, checksum=Checksum(digest.hasher(), bytes.fromhex(digest.hex)))
         try:
             done = await self._uploads.append(upload_id, body)
-            if checksum is None:
+            if not body.is_checked:
                 await self._compare(upload_id, digest)
         except ChecksumMismatch:
             await self._uploads.remove(upload_id)

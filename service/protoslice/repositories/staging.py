@@ -12,7 +12,7 @@ from protoslice.storage import Storage
 from protoslice.stores import Stores
 from protoslice.stores.catalog.named_records import NamedRecords
 from protoslice.stores.layout import keys
-from protoslice.stores.uploads import Body, NewUpload, Upload
+from protoslice.stores.uploads import NewUpload, Upload
 
 
 class StagedFiles:
@@ -34,12 +34,7 @@ class StagedFiles:
 
     async def put_part(self, mark: str, size: int, pieces: AsyncIterator[bytes], client: str) -> str:
         """Take a part of `size` bytes, in any order and any number of times; returns the id that `join` takes."""
-        # A path lets compaction and joining find a state of the inspection, as for any file.
-        wanted = NewUpload(length=size, path="part", partial=True, client=client, client_metadata=self._marked(mark))
-        upload = await self._stores.uploads.create(wanted)
-        await self._stores.uploads.append(upload.id, Body(pieces=pieces, offset=0, last=True))
-        await self._stores.uploads.set_aside(upload.id)
-        return upload.id
+        return await self._stores.uploads.put_part(self._marked(mark), pieces, client, size=size)
 
     async def join(self, sha256: str, size: int, parts: Sequence[tuple[str, str]], client: str) -> None:
         """Stage a file of parts, each a mark and an id, without copying them; they are read once.

@@ -19,6 +19,7 @@ from protoslice import _core
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import IntegrityError, NotFound, Unsupported
 from protoslice.schema import from_descriptor_set
+from protoslice.schema.detection.detect import HEAD
 from protoslice.storage import Call, MemoryStorage, MeteredStorage, ObjectKey, Span, Storage
 from protoslice.stores import IngestRequest, Representation, StoreOptions, Stores
 from protoslice.stores.ingest.inspection import Inspection, Types
@@ -208,6 +209,31 @@ def test_a_state_of_something_else_is_refused() -> None:
             Inspection.load(saved, path, wanted, Types())
     with pytest.raises(IntegrityError):
         Inspection.load(saved[:50] + b"!" + saved[51:], "model.onnx", None, Types())
+
+
+@pytest.mark.parametrize(("before", "path"), [("blob", "model.onnx"), ("model.onnx", "blob"), ("blob", "a/b.bin")])
+def test_a_state_of_another_path_will_do_for_a_file_that_is_scanned_alike(before: str, path: str) -> None:
+    data = onnx(100_000, seed=4)
+    found = Inspection(before, None, Types())
+    found.take(data[:90_000])
+    named = Inspection.load(found.save() or b"", path, None, Types(), data[:HEAD])
+    assert named.size == 90_000
+    named.take(data[90_000:])
+    straight = Inspection(path, None, Types())
+    straight.take(data)
+    one, other = straight.finish(), named.finish()
+    assert (one.sha256, one.detection) == (other.sha256, other.detection)
+    assert (one.scan and (one.scan.type, one.scan.index)) == (other.scan and (other.scan.type, other.scan.index))
+
+
+def test_a_state_of_another_path_is_refused_for_a_file_that_is_scanned_otherwise() -> None:
+    data = b"".join(field(4, bytes(100)) for _ in range(1000))
+    found = Inspection("blob", None, Types())
+    found.take(data)
+    saved = found.save() or b""
+    with pytest.raises(Unsupported):
+        Inspection.load(saved, "graph.caffemodel", None, Types(), data[:HEAD])
+    assert Inspection.load(saved, "other", None, Types(), data[:HEAD]).size == len(data)
 
 
 def test_a_state_is_not_gone_on_from_by_another_schema() -> None:

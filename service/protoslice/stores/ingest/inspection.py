@@ -117,11 +117,21 @@ class Inspection:
         return seal(json.dumps(data).encode() + b"\n" + (self._scanner.save() if self._scanner else b""))
 
     @classmethod
-    def load(cls, saved: bytes, path: str, wanted: str | None, types: Types) -> Inspection:
-        """Restore an inspection from `save`; raises when file, type, schema or format version differ."""
+    def load(cls, saved: bytes, path: str, wanted: str | None, types: Types, head: bytes | None = None) -> Inspection:
+        """Restore an inspection from `save`; raises when file, type, schema or format version differ.
+
+        With the `head` of the file, a state of another path will do, unless the file is scanned as another type.
+        """
         first, _, scanner = unseal(saved, "the state of an upload").partition(b"\n")
         data = json.loads(first)
         found = cls(path, wanted, types)
+        if head is not None and data["as"][0] != path:
+            detection, scan = cls(path, wanted, types).look(head)
+            if scan is None:
+                data |= {"scan": None, "scanning": False, "as": found._inspected_as(None)}
+            elif data["scan"] is not None and data["scan"][0] == scan.type:
+                data["as"][0] = path
+            data["detection"] = asdict(detection)
         name = data["scan"][0] if data["scan"] is not None else None
         if data["version"] != _VERSION or data["as"] != found._inspected_as(name):
             raise Unsupported("the file was inspected as another, by another schema or by another program")

@@ -45,7 +45,7 @@ class AppendContext:
 class Appender:
     """Appends to one upload; the next part is written while the one before is committed and recorded.
 
-    With a checksum to compare, no part is recorded before `finish`, and unrecorded parts do not count.
+    Kept `apart`, no part is recorded before `finish`, and unrecorded parts do not count.
     """
 
     def __init__(
@@ -55,12 +55,14 @@ class Appender:
         inspection: Inspection | None,
         *,
         watch: Callable[[bytes], None] | None = None,
+        apart: bool = False,
     ) -> None:
         self._context = context
         self._held = held
         self._upload = held.upload
         self._inspection = inspection
         self._watch = watch
+        self._apart = apart
         self._batches = Batches(self._work)
         self._turn = asyncio.Lock()
         """Held by a call of the caller, or by a checkpoint."""
@@ -83,7 +85,7 @@ class Appender:
 
     async def add(self, piece: bytes) -> None:
         """Append `piece`; waits when storage is slower than the client."""
-        if self._checkpoints is None and self._watch is None:
+        if self._checkpoints is None and not self._apart:
             self._checkpoints = asyncio.create_task(self._checkpoint_often())
         elif self._checkpoints is not None and self._checkpoints.done():
             self._checkpoints.result()
@@ -220,7 +222,7 @@ class Appender:
         if state is not None:
             upload = await self._with_state(upload, *state)
         self._upload = upload
-        if self._watch is None:
+        if not self._apart:
             await self._record(upload)
 
     async def _record(self, upload: Upload) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import ProtosliceError
+from protoslice.schema.detection.detect import HEAD
 from protoslice.sources.source import RangeSource
 from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.ingest.inspection import Inspection, Types
@@ -32,8 +33,15 @@ async def resumed_inspection(
     if saved is not None:
         with suppress(ProtosliceError, ValueError, KeyError, TypeError):
             state = await storage.get_range(ObjectKey(saved.key), 0, saved.bytes)
-            return await worker.run(lambda: Inspection.load(state, path, wanted, types))
+            head = None if path == upload.filename else await _head(storage, worker, upload)
+            return await worker.run(lambda: Inspection.load(state, path, wanted, types, head))
     return Inspection(path, wanted, types)
+
+
+async def _head(storage: Storage, worker: Worker, upload: Upload) -> bytes:
+    """First bytes of an upload that has more, as detection wants them."""
+    async with aclosing(bytes_of(storage, worker, upload.parts, end=HEAD)) as pieces:
+        return b"".join([piece async for piece in pieces])
 
 
 async def feed_parts(storage: Storage, worker: Worker, inspection: Inspection, parts: Sequence[ObjectLocation]) -> None:

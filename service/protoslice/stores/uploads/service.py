@@ -6,20 +6,13 @@ import copy
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Protocol
 
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
-from protoslice.errors import (
-    ChecksumMismatch,
-    Conflict,
-    InvalidInput,
-    LimitExceeded,
-    ProtosliceError,
-)
+from protoslice.errors import Conflict, InvalidInput, LimitExceeded, ProtosliceError
 from protoslice.storage import Storage
 from protoslice.stores.catalog.claims import Claims
 from protoslice.stores.catalog.files import FileRef
@@ -34,6 +27,7 @@ from protoslice.stores.quotas.room import SpaceRoom
 from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.uploads.append import AppendContext, Appender
 from protoslice.stores.uploads.arriving import Arriving
+from protoslice.stores.uploads.body import Body
 from protoslice.stores.uploads.composing import Composer
 from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, JoinedUpload, WrongOffset
 from protoslice.stores.uploads.limits import OpenUploadLimits
@@ -42,47 +36,6 @@ from protoslice.stores.uploads.parts import bytes_of, compacted, drop_parts, fee
 from protoslice.stores.uploads.records import UploadRecords, VersionedUpload
 from protoslice.stores.uploads.store_maker import Ingesting, StoreMaker, Typing, digests_of
 from protoslice.stores.uploads.upload_lock import LockHolder, UploadLocks
-
-
-class Hash(Protocol):
-    """Hash object, as `hashlib` makes them."""
-
-    def update(self, piece: bytes, /) -> None: ...
-
-    def digest(self) -> bytes: ...
-
-
-class Checksum:
-    """Checksum of one request's body: a fresh hash object, and the digest that it must come to."""
-
-    __slots__ = ("_expected", "_hash")
-
-    def __init__(self, hash: Hash, expected: bytes) -> None:
-        self._hash = hash
-        self._expected = expected
-
-    def update(self, piece: bytes) -> None:
-        """Count a piece of the body."""
-        self._hash.update(piece)
-
-    def matches(self) -> bool:
-        """True when the body has the digest."""
-        return self._hash.digest() == self._expected
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Body:
-    """Body of an append request, with the statements of its headers."""
-
-    pieces: AsyncIterator[bytes]
-    offset: int
-    size: int | None = None
-    """Length of the body; None when unknown beforehand."""
-    length: int | None = None
-    """Length of the whole upload; None when the client does not state it."""
-    last: bool = False
-    """True when the upload ends with this body."""
-    checksum: Checksum | None = None
 
 
 class Uploads:
@@ -226,6 +179,18 @@ class Uploads:
         await self._making.fill(ingest, {path: uploads}, IngestRequest(), {path: sha256})
         await self._note_use(found.values())
 
+    async def put_part(self, mark: str, pieces: AsyncIterator[bytes], client: str, *, size: int | None = None) -> str:
+        """Take a part of a file, in any order and any number of times, and return its id.
+
+        Its protocol knows it again by `mark`, its metadata, and names it before it expires.
+        """
+        # A path lets compaction and joining find a state of the inspection, as for any file.
+        wanted = NewUpload(length=size, path="part", partial=True, client=client, client_metadata=mark)
+        upload = await self.create(wanted)
+        await self.append(upload.id, Body(pieces=pieces, offset=0, last=True))
+        await self.set_aside(upload.id)  # a file has thousands of parts
+        return upload.id
+
     async def set_aside(self, upload_id: str) -> None:
         """Count a complete upload no longer among the open ones: a protocol keeps it until it is named."""
         held = await self._finished(upload_id)
@@ -290,17 +255,16 @@ class Uploads:
             raise InconsistentLength(f"the upload was to have {length} bytes, and ends at {end}")
 
     async def _append(self, held: VersionedUpload, holder: LockHolder, body: Body) -> VersionedUpload:
-        upload, checksum = held.upload, body.checksum
+        upload = held.upload
         async with self._records.unless_changed(held):
             inspection = await self._inspection(upload)
-        watch = checksum.update if checksum is not None else None
-        appender = Appender(self._context, held, inspection, watch=watch)
+        watch = body.checksum.update if body.checksum is not None else None
+        appender = Appender(self._context, held, inspection, watch=watch, apart=body.is_checked)
         try:
             size = await self._take(appender, holder, upload, body)
-            if checksum is not None:
+            if body.is_checked:
                 await appender.flush()
-                if not checksum.matches():
-                    raise ChecksumMismatch("the bytes are not those that the checksum was taken of: nothing was kept")
+                body.compare(inspection.sha256 if inspection is not None else None)
             held = await appender.finish(length=upload.offset + size if body.last else None)
         finally:
             await appender.abort()
@@ -330,7 +294,7 @@ class Uploads:
                 await appender.stay()
                 size += len(piece)
         except BaseException:
-            if body.checksum is None and appender.sound:
+            if not body.is_checked and appender.sound:
                 await appender.finish()
             raise
         self._check_end(body, upload.offset + size, upload.length)

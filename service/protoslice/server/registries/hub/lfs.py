@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Final
 
 from fastapi import Request
@@ -20,7 +19,7 @@ from protoslice.server.registries.hub.failures import LfsRoute, answering
 from protoslice.server.registries.hub.lfs_parts import PART_UPLOADS, batch_answer, plan_parts, wants_parts
 from protoslice.server.registries.hub.paths import repository_of
 from protoslice.server.services import Given, Services
-from protoslice.stores.uploads import Body, Checksum
+from protoslice.stores.uploads import Body
 
 router = GuardedRouter(route_class=LfsRoute, include_in_schema=False)
 
@@ -60,7 +59,7 @@ async def send_file(request: Request, services: Given, kind: str, name: str, upl
                 pieces=pieces_of(request),
                 offset=0,
                 last=True,
-                checksum=Checksum(hashlib.sha256(), bytes.fromhex(found.sha256)),
+                sha256=bytes.fromhex(found.sha256),
             )
             found = await uploads.append(upload, body)
     await repository.staged.keep(found)

@@ -1,0 +1,64 @@
+"""Body of a request that appends to an upload, and its checksum."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from protoslice.errors import ChecksumMismatch
+
+
+class Hash(Protocol):
+    """Hash object, as `hashlib` makes them."""
+
+    def update(self, piece: bytes, /) -> None: ...
+
+    def digest(self) -> bytes: ...
+
+
+class Checksum:
+    """Checksum of one request's body: a fresh hash object, and the digest that it must come to."""
+
+    __slots__ = ("_expected", "_hash")
+
+    def __init__(self, hash: Hash, expected: bytes) -> None:
+        self._hash = hash
+        self._expected = expected
+
+    def update(self, piece: bytes) -> None:
+        """Count a piece of the body."""
+        self._hash.update(piece)
+
+    def matches(self) -> bool:
+        """True when the body has the digest."""
+        return self._hash.digest() == self._expected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """Body of an append request, with the statements of its headers."""
+
+    pieces: AsyncIterator[bytes]
+    offset: int
+    size: int | None = None
+    """Length of the body; None when unknown beforehand."""
+    length: int | None = None
+    """Length of the whole upload; None when the client does not state it."""
+    last: bool = False
+    """True when the upload ends with this body."""
+    checksum: Checksum | None = None
+    sha256: bytes | None = None
+    """Expected SHA-256 of the whole upload, which ends with this body and has a path."""
+
+    @property
+    def is_checked(self) -> bool:
+        """True when nothing of the body is kept before its digest has been compared."""
+        return self.checksum is not None or self.sha256 is not None
+
+    def compare(self, sha256: bytes | None) -> None:
+        """Raise `ChecksumMismatch` unless the digests given match; `sha256` is that of the whole upload."""
+        if self.checksum is not None and not self.checksum.matches():
+            raise ChecksumMismatch("the bytes are not those that the checksum was taken of: nothing was kept")
+        if self.sha256 is not None and self.sha256 != sha256:
+            raise ChecksumMismatch("the upload does not have the SHA-256 given: nothing of its last body was kept")
