@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -12,7 +12,7 @@ from protoslice.concurrency.gather import in_turns
 from protoslice.drafts.records import ArtifactFolder, DraftEntry, DraftFile, DraftRecords, NoDraft
 from protoslice.errors import LimitExceeded, NotFound
 from protoslice.stores import Created, IngestRequest, Stores
-from protoslice.stores.uploads import Body, NewUpload, Uploads
+from protoslice.stores.uploads import Uploads
 
 _SMALL: Final = 16 << 10
 """Bytes of a file that lie in its record; a larger file is a store of its own, at once."""
@@ -28,11 +28,18 @@ class UnknownPart(NotFound):
 class Drafts:
     """Files by path over the stores of one space; without state, so that all replicas see the same.
 
-    Files are joined of parts in `uploads` alone, by default all.
+    Files are joined of parts in `uploads` alone, by default all. `changed` is told the path of each change once
+    it is made; that of what may be a folder ends with /.
     """
 
-    def __init__(self, stores: Stores, uploads: Uploads | None = None) -> None:
+    def __init__(
+        self,
+        stores: Stores,
+        uploads: Uploads | None = None,
+        changed: Callable[[str], Awaitable[None]] | None = None,
+    ) -> None:
         self._stores = stores
+        self._changed = changed
         self._uploads = uploads or stores.uploads
         self._records = DraftRecords(stores.storage)
 
@@ -64,14 +71,12 @@ class Drafts:
     async def delete(self, path: str) -> None:
         """Remove a file or a folder; stores that were made of them stay. `NoDraft` when there is neither."""
         await self._records.delete(path)
+        if self._changed is not None:
+            await self._changed(f"{path}/")
 
     async def put_part(self, session: str, number: int, pieces: AsyncIterator[bytes], client: str) -> str:
         """Take a part of a file, in any order and any number of times; returns the id that `join` takes."""
-        wanted = NewUpload(partial=True, path="part", client=client, client_metadata=f"{_PART}{session} {number}")
-        upload = await self._uploads.create(wanted)
-        await self._uploads.append(upload.id, Body(pieces=pieces, offset=0, last=True))
-        await self._uploads.set_aside(upload.id)  # a file has thousands of parts
-        return upload.id
+        return await self._uploads.put_part(f"{_PART}{session} {number}", pieces, client)
 
     async def join(self, path: str, session: str, parts: Sequence[tuple[int, str]]) -> DraftFile:
         """Make the file at `path` of numbered parts; `UnknownPart` for one that the session did not take."""
@@ -129,6 +134,8 @@ class Drafts:
 
     async def _keep(self, path: str, file: DraftFile) -> DraftFile:
         await self._records.put(path, file)
+        if self._changed is not None:
+            await self._changed(path)
         return file
 
 

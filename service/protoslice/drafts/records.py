@@ -179,7 +179,7 @@ class DraftRecords:
         while True:
             page = await self._storage.list(top, after=place, limit=_PAGE)
             for stat in page.items:
-                path = _artifact_folder(stat.key.segments[1:])
+                path = artifact_folder(_path_of(stat.key.segments[1:]))
                 if not path:  # files of the root, which follow all folders
                     return found, False
                 if found and found[-1].path == path:
@@ -224,10 +224,24 @@ class DraftRecords:
         return DraftFile.decode(path, found.data), found.stat.etag
 
 
-def _artifact_folder(segments: Sequence[str]) -> str:
-    """The outermost folder called `artifacts` on the way to a file, or the file's own folder."""
-    folders = [unquote(segment.removeprefix(_FOLDER)) for segment in segments[:-1]]
-    return "/".join(folders[: folders.index(_ARTIFACTS) + 1] if _ARTIFACTS in folders else folders)
+def artifact_folder(path: str) -> str:
+    """The outermost folder called `artifacts` on the way to a file, or the file's own folder.
+
+    Empty for a file in no folder. A path that ends with / may be that of a folder.
+    """
+    *folders, name = path.removesuffix("/").split("/")
+    within = [*folders, name] if path.endswith("/") else folders
+    return "/".join(within[: within.index(_ARTIFACTS) + 1] if _ARTIFACTS in within else folders)
+
+
+def folder_segments(folder: str) -> tuple[str, ...]:
+    """Segments of the key of a folder, for keys of other records."""
+    return _folder_key(folder).segments[len(_ROOT.segments) :]
+
+
+def folder_at(segments: Sequence[str]) -> str:
+    """The folder of the output of `folder_segments`."""
+    return _path_of(tuple(segments))
 
 
 def _digest(etags: Mapping[str, str]) -> str:
@@ -235,7 +249,7 @@ def _digest(etags: Mapping[str, str]) -> str:
 
 
 def _sealed_key(folder: str) -> ObjectKey:
-    return ObjectKey("/".join([*_SEALED.segments, *_folder_key(folder).segments[1:], "s"]))
+    return ObjectKey("/".join([*_SEALED.segments, *folder_segments(folder), "s"]))
 
 
 def _folder_key(folder: str) -> ObjectKey:

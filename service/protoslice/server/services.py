@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ from fastapi import Depends, Request
 from starlette.types import Scope
 
 from protoslice.concurrency.windows import Windows
+from protoslice.drafts import Drafts, QuietFolders
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.repositories import Repositories
 from protoslice.server.access.decision import Need
@@ -66,6 +68,8 @@ class Services:
     spaces: Spaces | None = None
     peers: Peers | None = None
     rendering: Renderer | None = None
+    quiet: QuietFolders | None = None
+    """Folders of drafts that become stores by themselves; None where none does."""
     hooks: Webhooks | None = None
     """Webhooks; None where the operator allows no URLs."""
     draining: bool = False
@@ -108,6 +112,9 @@ class Services:
             spaces = Spaces(metered, opened)
             stack.push_async_callback(spaces.close)
             stack.push_async_callback(_stop, asyncio.create_task(_sharing_usage(spaces)))
+            if settings.draft_quiet_seconds:
+                self.quiet = QuietFolders(metered, spaces.get, settings.draft_quiet_seconds)
+                stack.push_async_callback(_stop, asyncio.create_task(self.quiet.look_for_ever()))
             self.metrics.spaces.watch(spaces)
             self.metrics.cache.watch(opened.cache)
             rendering = Renderer(
@@ -147,6 +154,12 @@ class Services:
     def uploads(self) -> Uploads:
         """Resumable uploads that the caller began, for ids that it names; all where nobody is asked who calls."""
         return self.stores.uploads.begun_by(None if self.admission is None else pseudonym(self.admission.key))
+
+    def drafts(self, scope: Scope) -> Drafts:
+        """Drafts of the space of a request."""
+        if self.quiet is None:
+            return Drafts(self.stores, self.uploads)
+        return Drafts(self.stores, self.uploads, partial(self.quiet.changed, space_of(scope)))
 
     @property
     def repositories(self) -> Repositories:

@@ -209,6 +209,13 @@ class Settings(BaseSettings):
         le=31_536_000,
         description="How long a resumable upload that does not get on is kept, and what became of one that ended.",
     )
+    draft_quiet_seconds: float = Field(
+        default=900,
+        ge=0,
+        le=31_536_000,
+        description="How long nobody has written to a folder of MLflow's artifacts when it becomes a store by itself, "
+        "at least, and twice that at most; 0: never. Clocks of replicas must differ by less.",
+    )
     upload_checkpoint_bytes: Annotated[Size, Field(ge=1 << 16)] = Field(
         default=defaults.UPLOAD_PART_BYTES,
         description="After so many bytes a resumable upload is made durable within a request: what a crash costs.",

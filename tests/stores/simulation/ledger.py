@@ -52,6 +52,8 @@ class Ledger:
         self.artifacts_deleted: dict[str, list[Entry]] = {}
         """Manifests whose deletion began, by repository; none of them ends."""
         self.artifact_tags: dict[tuple[str, str], list[Deed]] = {}
+        self.left: dict[str, bool] = {}
+        """Folders of which replicas make stores by themselves; True where all writes were acknowledged."""
         self._moments = count(1)
 
     def moment(self) -> int:

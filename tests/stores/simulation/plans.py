@@ -12,6 +12,7 @@ from tests.stores.simulation.committing import Push
 from tests.stores.simulation.contents import CONTENTS, FAMILY, Content
 from tests.stores.simulation.drafting import Seal
 from tests.stores.simulation.faults import Fate, Place, Weather
+from tests.stores.simulation.quieting import QUIET_SECONDS, Leave, LookForQuiet
 from tests.stores.simulation.reading import Collect, Find, Read
 from tests.stores.simulation.removing import Damage, Remove, Restore
 from tests.stores.simulation.sending import Commit, Recipe, Send
@@ -198,6 +199,19 @@ def _drafter(random: Random, contents: list[Content], grace: float) -> list[Acti
     return [seal() for _ in range(random.choice((1, 2, 3)))]
 
 
+def _leaver(random: Random, contents: list[Content], grace: float) -> list[Action]:
+    """Writes a folder of its own, slowly or at once, for replicas to find it quiet."""
+    versions = tuple(random.choice(CONTENTS) for _ in range(random.choice((1, 2, 3))))
+    pause = random.choice((0.0, 10.0, QUIET_SECONDS, 3 * QUIET_SECONDS)) * random.random()
+    folder = f"{random.getrandbits(64):x}/artifacts"
+    return [Leave(wait=_wait(random), folder=folder, contents=versions, pause=pause, patience=2000.0)]
+
+
+def _looker(random: Random, contents: list[Content], grace: float) -> list[Action]:
+    every = QUIET_SECONDS * random.random()
+    return [LookForQuiet(wait=every, times=random.choice((5, 20, 40)), every=every, patience=2000.0)]
+
+
 def _pusher(random: Random, contents: list[Content], grace: float) -> list[Action]:
     """Commits to the branch that all others commit to, mostly at once."""
 
@@ -247,6 +261,7 @@ PROFILES = {
     "sharing": (_copier, _copier, _collector, _remover, _senders),
     "told": (_teller, _teller, _teller, _collector, _remover),
     "drafts": (_drafter, _drafter, _drafter, _collector, _remover),
+    "quiet": (_leaver, _leaver, _looker, _looker, _collector),
     "repositories": (_pusher, _pusher, _pusher, _collector),
     "artifacts": (_registrar, _registrar, _registrar, _collector),
     "pieces": (_finder, _finder, _finder, _collector, _remover, _copier),

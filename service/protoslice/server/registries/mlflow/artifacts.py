@@ -27,8 +27,8 @@ from protoslice.stores import Representation
 router = GuardedRouter(route_class=MlflowRoute, include_in_schema=False)
 
 
-async def _drafts(services: Given) -> Drafts:
-    return Drafts(services.stores, services.uploads)
+async def _drafts(request: Request, services: Given) -> Drafts:
+    return services.drafts(request.scope)
 
 
 Artifacts = Annotated[Drafts, Depends(_drafts)]
