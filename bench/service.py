@@ -54,17 +54,19 @@ def service(folder: Path, scale: float) -> Iterator[Row]:
         ours = stack.enter_context(running_service(folder / "stores"))
         peer = stack.enter_context(running_peer(path))
         nginx = stack.enter_context(_nginx(folder, path))
-        store = _upload(ours, path)
-        yield from _ranges(f"{ours}/v1/stores/{store}/chunks/1", peer, nginx, scale)
+        chunks = f"{ours}/v1/stores/{_upload(ours, path)}/chunks"
+        chunk = f"{chunks}/{httpx.get(chunks).json()['items'][-1]['index']}"  # a small model has one alone
+        yield from _ranges(chunk, peer, nginx, scale)
         yield from _uploads(folder, ours, peer, scale)
         yield from _first_bytes(folder, ours, scale)
-        yield _crowd(f"{ours}/v1/stores/{store}/chunks/1", 60 if scale == 1 else 1)
+        yield _crowd(chunk, 60 if scale == 1 else 1)
 
 
 def _ranges(chunk: str, peer: str, nginx: str, scale: float) -> Iterator[Row]:
     effort, large = Effort.at(scale), int(64 * MIB * min(1.0, scale))
     wrk = partial(requests_a_second, effort.seconds)
-    wide, narrow = f"bytes=65536-{65535 + large}", "bytes=1048576-1052671"
+    inside = min(MIB, large)
+    wide, narrow = f"bytes=65536-{65535 + large}", f"bytes={inside}-{inside + 4095}"
     for what, other, bar in (("nginx", f"{nginx}/big.pb", 1.2), ("FileResponse", f"{peer}/file", 8)):
         mine, theirs = _pair(effort.runs, partial(wrk, chunk, wide, 4), partial(wrk, other, wide, 4))
         name = f"64 MiB ranges, 4 connections, against {what}"

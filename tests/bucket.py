@@ -27,7 +27,7 @@ from tests.support.backends import VARIABLE
 KEY_ID, SECRET = "an-id-of-nobody", "a-secret-of-nobody"
 _ACCOUNT_KEY = base64.b64encode(SECRET.encode()).decode()
 BUCKET = "contract"
-START_SECONDS = 20
+START_SECONDS = 60
 CONFORMANCE = ("tests/storage/cloud/test_real.py",)
 CONTRACT = ("-m", "contract", "tests/server")
 
@@ -55,7 +55,11 @@ class _Server:
     def start(self) -> None:
         """Start it, and return when it listens."""
         self._running = subprocess.Popen(self._command, env=self._environment, stdout=subprocess.DEVNULL)
-        _await(self._address, self._running)
+        try:
+            _await(self._address, self._running)
+        except BaseException:
+            self.end(signal.SIGKILL)
+            raise
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> None:
         """End it by a signal."""

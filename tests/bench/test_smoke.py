@@ -23,7 +23,7 @@ ROWS = {
     "client": 8,
     "service": 9,
     "tensors": 4,
-    "bucket": 14,
+    "bucket": 16,
     "distance": 15,
     "endurance": 1,
     "workers": 3,
