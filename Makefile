@@ -189,7 +189,7 @@ browser: .venv/ready .venv/core web ## drive the page in a browser, and a page's
 
 screenshots: .venv/ready .venv/core web ## pictures of every view of the page, in docs/screenshots
 	$(PIP) install --constraint constraints.txt playwright
-	PROTOSLICE_SCREENSHOTS=$(CURDIR)/docs/screenshots $(BIN)/python -m pytest tests/interop/page.py -k every_view
+	PROTOSLICE_SCREENSHOTS=$(CURDIR)/docs/screenshots $(BIN)/python -m pytest tests/interop/page.py -k "every_view or sign_in"
 
 tus: .venv/ready .venv/core ## tus-js-client under Node (and npm), directly and through nginx, with the service killed meanwhile
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light

@@ -5,8 +5,10 @@ With `PROTOSLICE_SCREENSHOTS` a folder gets a picture of each view: `make screen
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from playwright.sync_api import Browser, BrowserContext, Locator, Request, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Request, expect
 from tests.support.browser import opened, violations, window
-from tests.support.process import ServiceProcess
+from tests.support.golden import MODELS as GOLDEN
+from tests.support.hub import commit
+from tests.support.process import ServiceProcess, service_process
 from tests.support.streams import FRAMED, example
 
 from protoslice.server.pages.built import assets
@@ -26,6 +30,7 @@ from protoslice.server.pages.built import assets
 MARKUP = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 VIEWS = {
     "library": "/",
+    "repositories": "/?of=repositories",
     "bytes": "/m/bert:1",
     "tensors": "/m/bert:1/tensors?tensor=path:graph.initializer[3]",
     "graph": "/m/bert:1/graph?around=layer.3/attention/softmax&node=graph.node[60]",
@@ -36,6 +41,12 @@ VIEWS = {
     "diff": "/diff/bert:1...bert:2",
     "part": "/diff/bert:1...bert:2?at=part graph.node[7].op_type",
     "operations": "/operations",
+}
+FOLDERS = {
+    "whisper:2": "coreml_mlprogram",
+    "ocr:3": "paddle_separate",
+    "mnist:1": "tf_sm_keras",
+    "step:1": "hlo_jax_constants",
 }
 FIRST = 40 << 10
 """Bytes of the page itself that a view may need, packed: the document, scripts and style."""
@@ -95,11 +106,60 @@ def _layer(number: int) -> Iterator[onnx.NodeProto]:
 def service(service: ServiceProcess) -> ServiceProcess:
     """A service with the model and a store without a root."""
     assert assets(), "build the page first: make web"
+    with httpx.Client(base_url=service.url, timeout=60) as client:
+        for name in ("bert-base", "resnet-50", "whisper-small"):
+            client.post("/api/repos/create", json={"organization": "ann", "name": name})
+        for number, title in enumerate(("first", "train layer 3 on"), 1):
+            files = {"model.onnx": _model(number), "README.md": title.encode()}
+            assert commit(client, "models/ann/bert-base", files).status_code == 200
+        commit(client, "models/ann/resnet-50", {"model.onnx": _model(), "config.json": b"{}", "labels.txt": b"cat"})
+        path = "/api/2.0/mlflow-artifacts/artifacts/7/models/m-7b0d2c/artifacts/model.onnx"
+        client.put(path, content=_model()).raise_for_status()
+    for tag, folder in FOLDERS.items():
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w") as tar:
+            for path in (GOLDEN / folder).rglob("*"):
+                if path.is_file() and path.name not in {"expected.json", "how.txt"}:
+                    tar.add(path, path.relative_to(GOLDEN / folder))
+        headers = {"content-type": "application/x-tar"}
+        httpx.put(f"{service.url}/v1/stores?tag={tag}", content=packed.getvalue(), headers=headers, timeout=60)
     models = (("bert.onnx&tag=bert:1", _model()), ("bert.onnx&tag=bert:2", _model(2)))
     events = ("events.tfrecord&tag=events", FRAMED["tfrecord"]([example(number) for number in range(3000)]))
     for query, content in (*models, events, ("notes.txt&tag=notes", b"hello")):
         httpx.put(f"{service.url}/v1/stores?filename={query}", content=content, timeout=60).raise_for_status()
     return service
+
+
+@pytest.mark.parametrize("screen", ["wide", "phone"])
+def test_who_is_not_known_is_asked_to_sign_in(browser: Browser, tmp_path: Path, screen: str) -> None:
+    settings = {"PROTOSLICE_AUTH": "tokens"}
+    with (
+        service_process("--storage", tmp_path.as_uri(), settings=settings) as closed,
+        window(browser, closed.url, screen, may_say="Failed to load resource") as context,
+    ):
+        page = opened(context, "/")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+        assert violations(context, page) == "[]"
+        shot(page, f"sign-in-{screen}")
+        page.get_by_label("Token").fill("psl_wrong")
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("alert")).to_be_visible()
+
+
+def test_nothing_at_an_address_is_told_with_a_way_back(browser: Browser, service: ServiceProcess) -> None:
+    with window(browser, service.url, may_say="Failed to load resource") as context:
+        for place in ("/m/no:1", "/diff/...no:1"):
+            page = opened(context, place)
+            expect(page.get_by_role("heading", level=1)).to_have_text("There is nothing here")
+            assert violations(context, page) == "[]"
+            page.get_by_role("link", name="To the library").click()
+            expect(page.locator(".cards li").first).to_be_visible()
+
+
+def shot(page: Page, name: str) -> None:
+    """Keep a picture where they are wanted."""
+    if SHOTS is not None:
+        page.screenshot(path=Path(SHOTS) / f"{name}.png")
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -111,8 +171,7 @@ def test_every_view_is_whole_and_can_be_used_by_everybody(
     expect(page.locator(".tiles")).not_to_contain_text("…") if view == "operations" else None
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the window"
     assert violations(context, page) == "[]"
-    if SHOTS is not None:
-        page.screenshot(path=Path(SHOTS) / f"{view}-{request.node.callspec.params['context']}.png")
+    shot(page, f"{view}-{request.node.callspec.params['context']}")
 
 
 @pytest.mark.parametrize("view", VIEWS)

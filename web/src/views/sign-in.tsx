@@ -27,6 +27,7 @@ export function SignIn({ session }: { session: Session | null }) {
         <button>Sign in</button>
       </form>
       {error && <Trouble error={error} />}
+      <p class="soft hint">Tokens are made by an administrator: <code>protoslice token create</code>.</p>
     </section>
   );
 }
