@@ -118,9 +118,9 @@ def service(service: ServiceProcess) -> ServiceProcess:
     for tag, folder in FOLDERS.items():
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as tar:
-            for path in (GOLDEN / folder).rglob("*"):
-                if path.is_file() and path.name not in {"expected.json", "how.txt"}:
-                    tar.add(path, path.relative_to(GOLDEN / folder))
+            for file in (GOLDEN / folder).rglob("*"):
+                if file.is_file() and file.name not in {"expected.json", "how.txt"}:
+                    tar.add(file, file.relative_to(GOLDEN / folder))
         headers = {"content-type": "application/x-tar"}
         httpx.put(f"{service.url}/v1/stores?tag={tag}", content=packed.getvalue(), headers=headers, timeout=60)
     models = (("bert.onnx&tag=bert:1", _model()), ("bert.onnx&tag=bert:2", _model(2)))
