@@ -29,6 +29,7 @@ from bench import (
     service,
     streams,
     tensors,
+    versions,
     workers,
 )
 
@@ -49,6 +50,7 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
     "tensors": tensors.tensors,
     "service": service.service,
     "client": client.client,
+    "versions": versions.versions,
     "bucket": bucket.bucket,
     "distance": distance.distance,
     "endurance": endurance.endurance,
@@ -64,6 +66,7 @@ APART = (
     "tensors",
     "service",
     "client",
+    "versions",
     "bucket",
     "distance",
     "endurance",

@@ -6,6 +6,8 @@ import hashlib
 import io
 import os
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -256,6 +258,14 @@ def test_a_file_that_is_there_by_another_name_is_copied_whole(client: Client, tm
     for name, copied in (("one.bin", 0), ("other.bin", len(content))):
         (tmp_path / name).write_bytes(content)
         assert client.push(tmp_path / name).copied == copied
+
+
+def test_the_newest_of_a_family_is_the_base(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores come by the names of their tags, of which `family:10` is before `family:9`."""
+    store = client.push(b"\x0a\x04kins").store
+    family = [replace(store, id=f"{day}", created=store.created + timedelta(days=day)) for day in (10, 11, 8, 9)]
+    monkeypatch.setattr(push, "paginated", lambda *_: iter(family))
+    assert push.Push(client._connection, b"", {"tags": ["family:12"]})._bases() == ["11"]
 
 
 def test_a_base_that_goes_away_meanwhile(client: Client, versions: Any, tmp_path: Path) -> None:

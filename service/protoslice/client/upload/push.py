@@ -37,6 +37,8 @@ WORTH_A_LOOK: Final = 8 << 20
 """Smaller files are sent whole: a comparison with the service's pieces would cost as much."""
 ASKED_AT_ONCE: Final = 4000
 BASES: Final = 4
+FAMILY: Final = 100
+"""Stores of one name among which the newest is looked for: they come by their tags."""
 BEGINNING: Final = 256 << 20
 """Bytes of a file without a base that are looked for: most stores that are like it share some."""
 
@@ -177,7 +179,8 @@ class Push:
                 name, colon, _ = tag.rpartition(":")
                 if colon:
                     family = paginated(self._connection, Store, "/v1/stores", [("tag", name + colon)])
-                    found |= {store.id: None for store in islice(family, 1)}
+                    newest = max(islice(family, FAMILY), key=lambda store: store.created, default=None)
+                    found |= {newest.id: None} if newest is not None else {}
         return list(found)[:BASES]
 
     def _store(self, ref: str) -> Store:
