@@ -18,7 +18,7 @@ from tests.support.stores import opened, upload
 
 from protoslice.artifacts.names import Digest, RepositoryName
 from protoslice.artifacts.records import ArtifactRecords
-from protoslice.errors import InvalidInput, LimitExceeded, NotFound, ProtosliceError, StorageDenied, StorageUnavailable
+from protoslice.errors import InvalidInput, LimitExceeded, NotFound, ProtosliceError, StorageUnavailable
 from protoslice.repositories import Repositories
 from protoslice.storage import MemoryStorage, MeteredStorage, ObjectKey, Storage
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
@@ -395,7 +395,7 @@ def test_a_private_address_is_not_visited(receiver: Receiver) -> None:
 @pytest.mark.parametrize(
     ("wanted", "error"),
     [
-        (NewWebhook("ci", "http://elsewhere.example/hooks"), StorageDenied),
+        (NewWebhook("ci", "http://elsewhere.example/hooks"), InvalidInput),
         (NewWebhook("ci", "file:///etc/passwd"), InvalidInput),
         (NewWebhook("ci", "http://user:secret@127.0.0.1/hooks"), InvalidInput),
         (NewWebhook("C I", "http://elsewhere.example/hooks"), InvalidInput),

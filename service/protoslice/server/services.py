@@ -222,6 +222,13 @@ class Services:
         if self.admission is not None:
             self.admission.require(Need(scope), space)
 
+    def may(self, scope: AccessScope) -> bool:
+        """True when the request may do what needs `scope` in its space."""
+        with suppress(HttpProblem):
+            self.require(scope)
+            return True
+        return False
+
     @property
     def webhooks(self) -> Webhooks:
         """Webhooks of all spaces; `Unsupported` where the operator allows no URLs for them."""

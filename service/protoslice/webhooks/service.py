@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Self
 
-from protoslice.errors import NotFound
+from protoslice.errors import InvalidInput, NotFound, StorageDenied
 from protoslice.storage import Storage
 from protoslice.stores import ResultPage
 from protoslice.webhooks.delivery import Delivery
@@ -43,7 +43,13 @@ class Webhooks:
     async def put(self, space: str, wanted: NewWebhook) -> tuple[Webhook, bool]:
         """Create or replace a webhook, with a new secret; True when it is new. Its letters stay."""
         wanted.check()
-        self._delivery.check(wanted.url)
+        try:
+            self._delivery.check(wanted.url)
+        except StorageDenied:
+            raise InvalidInput(
+                "`url` is below none of the prefixes that the operator allows for webhooks (PROTOSLICE_WEBHOOK_ALLOW): "
+                "take one that is, or ask the operator for yours"
+            ) from None
         id = secrets.token_hex(16)
         with suppress(NotFound):
             id = (await self.get(space, wanted.name)).id

@@ -19,6 +19,7 @@ from protoslice.artifacts import (
     UploadInvalid,
     catalog,
 )
+from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import url_of
 from protoslice.server.http.headers import read_fields
 from protoslice.server.intake.uploads import counted, pieces_of
@@ -102,7 +103,7 @@ async def begin_upload(
     source: Annotated[str | None, Query(alias="from")] = None,
 ) -> Response:
     """Begin the upload of a blob; with its digest take it whole, or take it over from another repository."""
-    if mount is not None and source is not None:
+    if mount is not None and source is not None and services.may(Scope.READ):
         wanted = Digest(mount)
         if await repository.mount(wanted, RepositoryName(source)):
             return _blob_made(request, repository, wanted)
