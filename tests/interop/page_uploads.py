@@ -316,7 +316,7 @@ def test_a_folder_of_many_files_goes_on_as_one_upload(
     assert had > MANY * 10_000
 
     page = opened(context, "/")
-    expect(page.get_by_label("Upload", exact=True)).to_contain_text(f"{MANY + 2} files")
+    expect(page.get_by_label("Upload", exact=True)).to_contain_text(f"{MANY + 2:,} files")
     knows_of(page, had)
     begun = beginnings(page)
     page.get_by_label("Folder to upload").set_input_files(folder)
