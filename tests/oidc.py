@@ -16,7 +16,7 @@ from typing import Final
 
 import httpx
 from tests.support.browser import chromium, opened, window
-from tests.support.dex import CLIENT, EMAIL, PASSWORD, Dex, authenticated, enter_code, free_port
+from tests.support.dex import CLIENT, EMAIL, KEEPER, PASSWORD, SECRET, Dex, authenticated, enter_code, free_port
 from tests.support.process import ServiceProcess, service_process
 
 from protoslice.cli.models.credentials import end_of
@@ -71,29 +71,41 @@ class Home:
 
 def main(program: str) -> int:
     """Go through everything; 0 when nothing fails, as each step asserts."""
-    with TemporaryDirectory() as name, issuer_and_service(Path(name), Path(program).absolute()) as (dex, service):
-        home = Home(Path(name), service.url)
-        device_flow(home)
-        renewal(home, dex)
-        sessions(dex, service)
-        in_a_browser(service)
-        away_and_back(home, dex)
+    port, keepers_port = free_port(), free_port()
+    with TemporaryDirectory() as name:
+        folder, callbacks = Path(name), (callback_of(port), callback_of(keepers_port))
+        public = f"audience = '{CLIENT}'\nlogin_client = '{CLIENT}'"
+        with (
+            Dex(Path(program).absolute(), folder, callbacks, EXPIRY) as dex,
+            service_of(folder / "public", port, dex, public) as service,
+        ):
+            home = Home(folder, service.url)
+            device_flow(home)
+            renewal(home, dex)
+            sessions(dex, service)
+            in_a_browser(service)
+            with_a_secret(folder, keepers_port, dex)
+            away_and_back(home, dex)
+            disabled(home, dex)
     return 0
 
 
+def callback_of(port: int) -> str:
+    """Address that Dex sends people back to."""
+    return f"http://127.0.0.1:{port}/session/callback"
+
+
 @contextmanager
-def issuer_and_service(folder: Path, program: Path) -> Iterator[tuple[Dex, ServiceProcess]]:
-    """Dex, and a service that lets its people read."""
-    port = free_port()
-    with Dex(program, folder, f"http://127.0.0.1:{port}/session/callback", EXPIRY) as dex:
-        trust = f"[[issuer]]\nurl = '{dex.url}'\naudience = '{CLIENT}'\nlogin_client = '{CLIENT}'\nname = 'email'\n"
-        trust += "networks = ['127.0.0.1']\n[[issuer.allow]]\n"
-        trust += f"claims = {{ email = '{EMAIL}', email_verified = 'true' }}\nspace = 'default'\nscopes = ['read']\n"
-        (folder / "issuers.toml").write_text(trust)
-        settings = {"PROTOSLICE_AUTH": "tokens", "PROTOSLICE_ISSUERS": str(folder / "issuers.toml")}
-        settings["PROTOSLICE_STORAGE"] = (folder / "storage").as_uri()
-        with service_process("--port", str(port), settings=settings) as service:
-            yield dex, service
+def service_of(folder: Path, port: int, dex: Dex, clients: str) -> Iterator[ServiceProcess]:
+    """A service that lets people of Dex read, who sign in as `clients`."""
+    folder.mkdir()
+    trust = f"[[issuer]]\nurl = '{dex.url}'\n{clients}\nname = 'email'\nnetworks = ['127.0.0.1']\n[[issuer.allow]]\n"
+    trust += f"claims = {{ email = '{EMAIL}', email_verified = 'true' }}\nspace = 'default'\nscopes = ['read']\n"
+    (folder / "issuers.toml").write_text(trust)
+    settings = {"PROTOSLICE_AUTH": "tokens", "PROTOSLICE_ISSUERS": str(folder / "issuers.toml")}
+    settings["PROTOSLICE_STORAGE"] = (folder / "storage").as_uri()
+    with service_process("--port", str(port), settings=settings) as service:
+        yield service
 
 
 def device_flow(home: Home) -> None:
@@ -132,14 +144,7 @@ def renewal(home: Home, dex: Dex) -> None:
 def sessions(dex: Dex, service: ServiceProcess) -> None:
     """Sign in by the code flow without a browser; replay and swap what comes back."""
     with httpx.Client(follow_redirects=False, timeout=30) as person, httpx.Client(timeout=30) as other:
-        begun = person.get(f"{service.url}/session/login?next=/m/x")
-        with httpx.Client(follow_redirects=True, timeout=30) as at_dex:
-            page = at_dex.get(begun.headers["location"])
-            at_dex.follow_redirects = False
-            answer = authenticated(at_dex, page)
-            while not answer.headers["location"].startswith(service.url):
-                answer = at_dex.get(httpx.URL(dex.url).join(answer.headers["location"]))
-        back = answer.headers["location"]
+        back = way_back(service, dex, person)
         login = person.cookies["protoslice-login"]
         other.get(f"{service.url}/session/login")
         assert other.get(back).status_code == 400, "the link of another browser"
@@ -196,6 +201,52 @@ def away_and_back(home: Home, dex: Dex) -> None:
     dex.start()
     assert home.run("ls", "--url", home.service)[0] == 0
     tell("issuer away: known until the end of the token, told why then; renewed when it is back")
+
+
+def with_a_secret(folder: Path, port: int, dex: Dex) -> None:
+    """Sign in on the page of a service that is a confidential client; have a wrong secret refused."""
+    secret = folder / "secret"
+    clients = f"audience = ['{KEEPER}', '{CLIENT}']\nlogin_client = '{KEEPER}'\nlogin_secret_file = '{secret}'"
+    for word, more, status, told in (
+        (SECRET, f"\ndevice_client = '{CLIENT}'", 303, CLIENT),
+        ("wrong", "", 400, "the issuer has no `device_client`"),
+    ):
+        secret.write_text(word + "\n")
+        with service_of(folder / f"secret-{status}", port, dex, clients + more) as service:
+            with httpx.Client(follow_redirects=False, timeout=30) as person:
+                answer = person.get(way_back(service, dex, person))
+                assert (answer.status_code, "does not take the code" in answer.text) == (status, status == 400)
+                named = person.get(f"{service.url}/session", headers=OWN).json()["name"]
+                assert named == (EMAIL if status == 303 else None)
+            assert told in httpx.get(f"{service.url}/.well-known/oauth-protected-resource").text
+            assert word not in service.log.read_text()
+    tell(
+        "confidential client: signed in with its secret, refused with a wrong one; the command line has its own client"
+    )
+
+
+def way_back(service: ServiceProcess, dex: Dex, person: httpx.Client) -> str:
+    """The address that Dex sends a person to who began to sign in, and gave a password."""
+    begun = person.get(f"{service.url}/session/login?next=/m/x")
+    with httpx.Client(follow_redirects=True, timeout=30) as at_dex:
+        page = at_dex.get(begun.headers["location"])
+        at_dex.follow_redirects = False
+        answer = authenticated(at_dex, page)
+        while not answer.headers["location"].startswith(service.url):
+            answer = at_dex.get(httpx.URL(dex.url).join(answer.headers["location"]))
+    return answer.headers["location"]
+
+
+def disabled(home: Home, dex: Dex) -> None:
+    """Have the account end at the issuer: it goes on to the end of the token, and no further."""
+    dex.forget_people()
+    until(home.kept["id_token"], left=50)
+    code, told = home.run("ls", "--url", home.service)
+    assert (code, "was not renewed: the issuer takes its refresh token no more" in told) == (0, True), told
+    until(home.kept["id_token"], left=-1)
+    code, told = home.run("ls", "--url", home.service)
+    assert (code, "the JWT that was sent ended" in told, "run protoslice login" in told) == (6, True, True), told
+    tell("account disabled: in until the end of the token, told why it is not renewed")
 
 
 def until(token: str, left: float) -> None:

@@ -17,6 +17,9 @@ from urllib.parse import urljoin
 import httpx
 
 CLIENT: Final = "protoslice"
+KEEPER: Final = "protoslice page"
+SECRET: Final = "a secret: with + and %"
+"""Secret of the client that keeps one."""
 EMAIL: Final = "admin@example.com"
 PASSWORD: Final = "password"
 _HASH: Final = "$2a$10$2b2cU8CPhOTaGrs1HRQuAueS7JTT5ZHsHSzYiFPm1leZck7Mc8T4W"
@@ -32,15 +35,17 @@ def free_port() -> int:
 class Dex:
     """Dex over a database in a folder, which it finds again when it is started once more."""
 
-    def __init__(self, program: Path, folder: Path, callback: str, expiry: dict[str, str]) -> None:
+    def __init__(self, program: Path, folder: Path, callbacks: tuple[str, str], expiry: dict[str, str]) -> None:
         self.url = f"http://127.0.0.1:{free_port()}/dex"
         self._log = folder / "dex.log"
         self._command = [str(program), "serve", str(folder / "dex.json")]
         self._at_end = ExitStack()
         self._running: subprocess.Popen[bytes] | None = None
-        (folder / "dex.json").write_text(json.dumps(self._config(folder, callback, expiry)))
+        self._config = folder / "dex.json"
+        self._settings = self._told(folder, *callbacks, expiry)
+        self._config.write_text(json.dumps(self._settings))
 
-    def _config(self, folder: Path, callback: str, expiry: dict[str, str]) -> dict[str, Any]:
+    def _told(self, folder: Path, callback: str, keepers: str, expiry: dict[str, str]) -> dict[str, Any]:
         redirects = [callback, "/device/callback"]
         return {
             "issuer": self.url,
@@ -48,7 +53,10 @@ class Dex:
             "web": {"http": self.url.removeprefix("http://").removesuffix("/dex")},
             "expiry": expiry,
             "oauth2": {"skipApprovalScreen": True},
-            "staticClients": [{"id": CLIENT, "name": "Protoslice", "public": True, "redirectURIs": redirects}],
+            "staticClients": [
+                {"id": CLIENT, "name": "Protoslice", "public": True, "redirectURIs": redirects},
+                {"id": KEEPER, "name": "Protoslice's page", "secret": SECRET, "redirectURIs": [keepers]},
+            ],
             "enablePasswordDB": True,
             "staticPasswords": [{"email": EMAIL, "hash": _HASH, "username": "admin", "userID": "1"}],
         }
@@ -83,6 +91,12 @@ class Dex:
             self._running.wait()
         self._running = None
         self._at_end.close()
+
+    def forget_people(self) -> None:
+        """Start again without any person, as when an account is disabled."""
+        self.stop()
+        self._config.write_text(json.dumps(self._settings | {"staticPasswords": []}))
+        self.start()
 
     def key_ids(self) -> set[str]:
         """Ids of the keys that it publishes."""

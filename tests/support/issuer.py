@@ -45,6 +45,8 @@ class FakeIssuer:
         self.redirect: str | None = None
         self.forms: list[tuple[str, dict[str, str]]] = []
         """Paths and forms that were sent."""
+        self.logins: list[str | None] = []
+        """Values of Authorization that came with them."""
         self.answers: list[tuple[int, Any]] = []
         """Answers to forms, the next one first; bytes are sent as they are, other things as JSON."""
         self.away = False
@@ -96,6 +98,7 @@ def running_issuer(tls: ssl.SSLContext | None = None) -> Iterator[FakeIssuer]:
         def do_POST(self) -> None:
             said = self.rfile.read(int(self.headers["content-length"])).decode()
             issuer.forms.append((self.path, dict(parse_qsl(said))))
+            issuer.logins.append(self.headers["authorization"])
             issuer.hangs.wait(20)
             status, answer = (503, {}) if issuer.away else issuer.answers.pop(0)
             body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()

@@ -1,5 +1,7 @@
 /** Calls of the service, and the shapes of its answers (`/openapi.json` has all of them). */
 
+import { SPACE } from "./place";
+
 export interface StoreFile { path: string; size: number; sha256: string | null }
 
 export interface Store {
@@ -91,11 +93,11 @@ export class Failure extends Error {
 
 export type Query = Record<string, string | number | null | undefined>;
 
-/** The URL of a call; members of `query` that are null or undefined are left out. */
+/** The URL of a call in the space of the page; members of `query` that are null or undefined are left out. */
 export function url(steps: readonly string[], query: Query = {}): string {
   const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
   const text = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();
-  return `/${steps.map(encodeURIComponent).join("/")}${text && `?${text}`}`;
+  return `${SPACE}/${steps.map(encodeURIComponent).join("/")}${text && `?${text}`}`;
 }
 
 /** The URL of a view of a store. */

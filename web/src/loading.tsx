@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Failure, getJson } from "./api";
+import { SPACE } from "./place";
 
 export interface Loaded<T> { value: T | null; error: Error | null; busy: boolean }
 
@@ -41,7 +42,7 @@ function Missing({ error }: { error: Error }) {
     <>
       <h1>{absent ? "There is nothing here" : "This cannot be shown now"}</h1>
       <Trouble error={error} />
-      <p>{!absent && <><button type="button" onClick={() => location.reload()}>Try again</button> </>}<a href="/">To the library</a></p>
+      <p>{!absent && <><button type="button" onClick={() => location.reload()}>Try again</button> </>}<a href={`${SPACE}/`}>To the library</a></p>
     </>
   );
 }

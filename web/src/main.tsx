@@ -2,8 +2,8 @@
 
 import { render } from "preact";
 import { lazily } from "./lazily";
-import { followLinks, steps, usePlace } from "./place";
-import { signOut, useSession } from "./session";
+import { followLinks, SPACE, steps, usePlace } from "./place";
+import { signOut, useSession, type Session } from "./session";
 
 const Library = lazily(() => import("./views/library").then((module) => module.Library));
 const Model = lazily(() => import("./views/model").then((module) => module.Model));
@@ -15,29 +15,59 @@ function App() {
   usePlace();
   const [session, unknown] = useSession();
   const [first = "", second = "", third = ""] = steps();
+  const lost = !unknown && !!session?.name && !session.spaces.includes("*") && !session.spaces.includes(HERE);
+  const shown = !unknown && !lost;
   document.title = [second, "Protoslice"].filter(Boolean).join(" — ");
   return (
     <>
       <a class="skip" href="#main">Skip to the content</a>
       <header class="top">
-        <a class="brand" href="/"><Mark />Protoslice</a>
+        <a class="brand" href={`${SPACE}/`}><Mark />Protoslice</a>
         <nav aria-label="Pages">
-          <a href="/" aria-current={first === "" ? "page" : undefined}>Library</a>
-          <a href="/operations" aria-current={first === "operations" ? "page" : undefined}>Operations</a>
+          <a href={`${SPACE}/`} aria-current={first === "" ? "page" : undefined}>Library</a>
+          <a href={`${SPACE}/operations`} aria-current={first === "operations" ? "page" : undefined}>Operations</a>
           <a href="/docs">API</a>
         </nav>
+        {session && <Spaces names={session.spaces} />}
         {session?.name && <span class="who"><span dir="auto">{session.name}</span> <button type="button" class="plain" onClick={() => void signOut()}>Sign out</button></span>}
       </header>
       <main id="main" tabIndex={-1}>
         {unknown && <SignIn session={session} />}
-        {!unknown && first === "m" && <Model key={second} store={second} tab={third} />}
-        {!unknown && first === "diff" && <DiffView key={second} names={second} />}
-        {!unknown && first === "operations" && <Operations />}
-        {!unknown && first === "" && <Library />}
+        {lost && <Lost session={session} />}
+        {shown && first === "m" && <Model key={second} store={second} tab={third} />}
+        {shown && first === "diff" && <DiffView key={second} names={second} />}
+        {shown && first === "operations" && <Operations />}
+        {shown && first === "" && <Library />}
       </main>
     </>
   );
 }
+
+/** The spaces of the person, where there is another one than this. */
+function Spaces({ names }: { names: readonly string[] }) {
+  // Who may enter every space is shown those that are named, and the way back.
+  const all = [...new Set([HERE, ...names.map((name) => (name === "*" ? "default" : name))])].sort();
+  if (all.length < 2) return null;
+  return (
+    <select aria-label="Space" value={HERE} onChange={(event) => location.assign(homeOf(event.currentTarget.value))}>
+      {all.map((name) => <option key={name} value={name}>{name}</option>)}
+    </select>
+  );
+}
+
+/** For a person who may do nothing in this space. */
+function Lost({ session: { name, spaces } }: { session: Session }) {
+  return (
+    <section class="sign-in">
+      <h1>Nothing here for you</h1>
+      <p><b dir="auto">{name}</b> has no rights in the space {HERE}. {spaces.length ? "Yours:" : "Ask those who run this service for some."}</p>
+      {spaces.map((each) => <p key={each}><a class="button" href={homeOf(each)}>{each}</a></p>)}
+    </section>
+  );
+}
+
+const HERE = SPACE.split("/")[2] ?? "default";
+const homeOf = (space: string): string => (space === "default" ? "/" : `/spaces/${space}/`);
 
 function Mark() {
   return (

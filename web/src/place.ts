@@ -4,9 +4,12 @@ import { useEffect, useState } from "preact/hooks";
 
 const CHANGED = "placechange";
 
+/** The beginning of the page's addresses, and of its calls, in a space other than the default one; empty in that. */
+export const SPACE = /^\/spaces\/[a-z0-9-]+(?=\/|$)/.exec(location.pathname)?.[0] ?? "";
+
 /** The steps of the path, decoded. */
 export function steps(): string[] {
-  return location.pathname.split("/").filter(Boolean).map((step) => decodeURIComponent(step));
+  return location.pathname.slice(SPACE.length).split("/").filter(Boolean).map((step) => decodeURIComponent(step));
 }
 
 export function go(place: string, replace = false): void {
@@ -17,7 +20,10 @@ export function go(place: string, replace = false): void {
 
 /** The address of a comparison. */
 export const diffPlace = (before: string, after: string): string =>
-  `/diff/${encodeURIComponent(before)}...${encodeURIComponent(after)}`;
+  `${SPACE}/diff/${encodeURIComponent(before)}...${encodeURIComponent(after)}`;
+
+/** The address of a model, or of a view of it, which may have a query behind. */
+export const modelPlace = (name: string, view = ""): string => `${SPACE}/m/${encodeURIComponent(name)}${view && `/${view}`}`;
 
 /** Renders anew whenever the address changes. */
 export function usePlace(): URL {
@@ -51,7 +57,8 @@ export function followLinks(): void {
     const link = (event.target as Element | null)?.closest("a");
     const plain = !event.defaultPrevented && !event.button && !event.metaKey && !event.ctrlKey && !event.shiftKey;
     if (!link || !plain || link.origin !== location.origin || link.target || link.hasAttribute("download")) return;
-    if (!/^\/($|m\/|diff\/|operations$)/.test(link.pathname)) return;
+    const inside = link.pathname.startsWith(SPACE) ? link.pathname.slice(SPACE.length) : "";
+    if (!/^\/($|m\/|diff\/|operations$)/.test(inside)) return;
     event.preventDefault();
     go(link.pathname + link.search);
     scrollTo(0, 0);

@@ -3,7 +3,11 @@
 import { useEffect, useState } from "preact/hooks";
 import { getJson, UNKNOWN } from "./api";
 
-export interface Session { asks: boolean; issuer: string | null; name: string | null; expires: string | null }
+export interface Session {
+  asks: boolean; issuer: string | null; name: string | null; expires: string | null;
+  /** Spaces in which the caller has grants; `*` is every one. */
+  spaces: string[];
+}
 
 /** The session, null before it is known; and true once somebody has to sign in. */
 export function useSession(): [Session | null, boolean] {

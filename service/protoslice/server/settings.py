@@ -24,6 +24,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, Settin
 from protoslice import defaults
 from protoslice.errors import InvalidInput
 from protoslice.server.environment import PREFIX, refuse_unknown
+from protoslice.server.secret_files import secret_in
 from protoslice.sizes import parse_size
 from protoslice.storage.web.address_policy import Networks
 from protoslice.stores.quotas.model import Quota
@@ -429,15 +430,7 @@ def _secret_of(settings: Settings, name: str) -> object:
     if name in settings.model_fields_set:
         raise InvalidInput(f"{variable} and {variable}_FILE are both set: keep one")
     told = f"{variable}_FILE: {file}"
-    try:
-        # Editors and `echo` put a line end behind it, which is no part of any secret.
-        text = file.read_text(encoding="utf-8").rstrip("\r\n")
-    except OSError as error:
-        raise InvalidInput(f"{told}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InvalidInput(f"{told} is no text") from None
-    if not text.strip():
-        raise InvalidInput(f"{told} is empty")
+    text = secret_in(file, told)
     if name != "storage_options":
         if any(letter.isspace() or not letter.isprintable() for letter in text):
             raise InvalidInput(f"{told} holds more than one line, blanks or control characters")

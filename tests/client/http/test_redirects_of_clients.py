@@ -1,4 +1,4 @@
-"""Redirects to another origin, met by each client that people have: none of them tells it a secret of the first."""
+"""Redirects to another origin, met by each client: none tells it a secret of the first."""
 
 from __future__ import annotations
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 import time
+from base64 import b64decode
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote, quote_plus, urlsplit
 
 import pytest
 from tests.server.access.closed import closed_service, token_for
@@ -262,8 +263,8 @@ class Person:
         return await ask(self.app, "GET", f"/session/callback?{query}", headers=headers)
 
 
-def with_person(folder: Path, work: Flow, **more: Any) -> None:
-    """Do `work` with a person who has begun to sign in."""
+def with_person(folder: Path, work: Flow, people: str = PEOPLE, **more: Any) -> None:
+    """Do `work` with a person who has begun to sign in, at an issuer that the file has `people` of."""
     with running_issuer() as issuer:
 
         async def run(app: Application) -> None:
@@ -271,7 +272,7 @@ def with_person(folder: Path, work: Flow, **more: Any) -> None:
             await person.begin()
             await work(person)
 
-        closed_service(run, issuers=trust_file(folder, issuer, more=PEOPLE), **more)
+        closed_service(run, issuers=trust_file(folder, issuer, more=people), **more)
 
 
 def session_in(answer: Asked) -> str:
@@ -457,3 +458,28 @@ def test_the_way_to_sign_in_is_told_to_anybody(tmp_path: Path) -> None:
             assert (await ask(app, "GET", path)).status == 404
 
     closed_service(without)
+
+
+def test_a_client_that_keeps_a_secret_sends_it_to_the_issuer_alone(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("a b:%\n")
+    kept = f"{PEOPLE}\nlogin_secret_file = '{tmp_path / 'secret'}'"
+
+    async def work(person: Person) -> None:
+        assert (await person.come_back()).status == 303
+        sent = b64decode(str(person.issuer.logins[-1]).removeprefix("Basic ")).decode()
+        assert sent == f"{quote_plus(AUDIENCE)}:a+b%3A%25"
+        assert person.issuer.forms[-1][1].keys() == {
+            "grant_type", "code", "redirect_uri", "client_id", "code_verifier"
+        }  # fmt: skip
+        told = await ask(person.app, "GET", "/.well-known/oauth-protected-resource")
+        assert (told.status, "no `device_client`" in told.text) == (404, True), "the command line keeps no secret"
+
+    with_person(tmp_path, work, kept)
+
+    async def with_another(person: Person) -> None:
+        told = await ask(person.app, "GET", "/.well-known/oauth-protected-resource")
+        assert json.loads(told.body)["client_id"] == AUDIENCE
+        assert (await person.come_back()).status == 303
+        assert person.issuer.logins == [None]
+
+    with_person(tmp_path, with_another, f"{PEOPLE}\ndevice_client = '{AUDIENCE}'")

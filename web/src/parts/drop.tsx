@@ -3,7 +3,7 @@
 import { useEffect, useReducer, useRef, useState } from "preact/hooks";
 import { bytes, many } from "../format";
 import { Trouble } from "../loading";
-import { go } from "../place";
+import { go, modelPlace, steps } from "../place";
 import { archived } from "../uploads/archive";
 import { again, dropped, picked, type Chosen } from "../uploads/dropped";
 import { remembered, sendingOf, type Sending, type State } from "../uploads/sending";
@@ -90,7 +90,7 @@ async function follow(sending: Sending, files?: Chosen["files"]): Promise<void> 
   const store = await sending.send(files);
   if (store === null) return;
   leaves(sending);
-  if (location.pathname === "/") go(`/m/${store}`);
+  if (!steps().length) go(modelPlace(store));
 }
 
 function leaves(sending: Sending): void {

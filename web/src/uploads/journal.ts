@@ -1,5 +1,6 @@
 /** Uploads that are under way, kept by the browser (IndexedDB) so that a page opened later goes on with them. */
 
+import { SPACE } from "../place";
 import type { Chosen, Dropped, Handle } from "./dropped";
 
 export interface Batch { id: string; name: string; size: number; count: number; handles: Handle[] }
@@ -14,7 +15,7 @@ let opening: Promise<IDBDatabase> | null = null;
 
 function opened(): Promise<IDBDatabase> {
   opening ??= new Promise((take, fail) => {
-    const request = indexedDB.open("protoslice-uploads", 1);
+    const request = indexedDB.open(`protoslice-uploads${SPACE}`, 1);
     request.onupgradeneeded = () => {
       request.result.createObjectStore(BATCHES, { keyPath: "id" });
       request.result.createObjectStore(PARTS, { keyPath: ["batch", "path"] });

@@ -1,6 +1,7 @@
 /** Sending of batches: each file in a resumable upload of its own (tus), then one store of them all. */
 
 import { Failure, getJson, type Store } from "../api";
+import { SPACE } from "../place";
 import { ARCHIVE } from "./archive";
 import type { Chosen, Dropped } from "./dropped";
 import { batchOf, forget, isSame, note, partsOf, unfinished, type Batch, type Part } from "./journal";
@@ -115,7 +116,7 @@ export class Sending {
     let kept: Promise<unknown> = Promise.resolve();
     return new Promise<string>((take, fail) => {
       const upload = new Upload(file, {
-        endpoint: "/v1/uploads",
+        endpoint: `${SPACE}/v1/uploads`,
         uploadUrl: isSame(known, each) ? known!.url : null,
         headers: { "upload-concat": "partial" },
         metadata: { filename: path || "archive.tar" },
@@ -169,7 +170,7 @@ function alone<T>(id: string, work: () => Promise<T>): Promise<T> {
 async function made(body: string): Promise<string> {
   const asked = { method: "POST", headers: { "content-type": "application/json" }, body };
   for (const wait of [...ATTEMPTS.slice(1), -1]) {
-    const answer = await fetch("/v1/stores/assemble", asked).catch(() => null);
+    const answer = await fetch(`${SPACE}/v1/stores/assemble`, asked).catch(() => null);
     const told = await answer?.json().catch(() => null) as Partial<Store> & { detail?: string } | null | undefined;
     if (answer?.ok && told?.id) return told.id;
     if (wait < 0 || (answer && !PASSING.has(answer.status))) throw new Failure(answer?.status ?? 0, told?.detail ?? "the service does not answer");

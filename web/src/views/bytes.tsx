@@ -6,7 +6,7 @@ import { cellOf } from "../groups";
 import { Await, Trouble, useJson } from "../loading";
 import { above, step, Tree } from "../parts/tree";
 import { Treemap } from "../parts/treemap";
-import { useParameter } from "../place";
+import { modelPlace, useParameter } from "../place";
 
 export function Bytes({ store }: { store: Store }) {
   const [path, setPath] = useParameter("path");
@@ -62,8 +62,8 @@ function Places({ store, path }: { store: Store; path: string }) {
   return (
     <p class="chosen-part">
       <code dir="auto">{path}</code>
-      <a href={`/m/${encodeURIComponent(store.tags[0] ?? store.id)}/message?path=${name}`}>read it</a>
-      <a href={`/m/${encodeURIComponent(store.tags[0] ?? store.id)}/bytes?path=${name}`}>zoom in</a>
+      <a href={`${modelPlace(store.tags[0] ?? store.id, "message")}?path=${name}`}>read it</a>
+      <a href={`${modelPlace(store.tags[0] ?? store.id, "bytes")}?path=${name}`}>zoom in</a>
       <a href={view(store.id, ["merge"], { path })} download>download</a>
     </p>
   );

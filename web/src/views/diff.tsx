@@ -7,7 +7,7 @@ import { cellOf } from "../groups";
 import { Await, Trouble, useJson, useLoaded, type Loaded } from "../loading";
 import { focusRows, Rows, type Column } from "../parts/rows";
 import { Treemap, type Cell, type Mark } from "../parts/treemap";
-import { diffPlace, go, useParameter } from "../place";
+import { diffPlace, go, modelPlace, useParameter } from "../place";
 import { beforeVersion, byAge, familyOf, repositoryOf, shortened } from "../versions";
 import { Part } from "./part";
 
@@ -50,7 +50,7 @@ function Between({ names, before, after }: { names: string; before: string; afte
 }
 
 function Named({ name }: { name: string }) {
-  return <a href={`/m/${encodeURIComponent(name)}`} dir="auto"><b>{shortened(name)}</b></a>;
+  return <a href={modelPlace(name)} dir="auto"><b>{shortened(name)}</b></a>;
 }
 
 /** All listed differences, page by page. */
@@ -151,7 +151,7 @@ function Drawer({ diff, row, onClose }: { diff: Diff; row: Difference; onClose: 
   );
 }
 
-const tensorPlace = (store: string, address: string): string => `/m/${store}/tensors?tensor=${encodeURIComponent(address)}`;
+const tensorPlace = (store: string, address: string): string => `${modelPlace(store, "tensors")}?tensor=${encodeURIComponent(address)}`;
 
 function Figures({ diff, row }: { diff: Diff; row: Difference }) {
   const found = useDelta(diff, row);

@@ -5,7 +5,7 @@ import { view, type GraphNode, type Neighbourhood, type Store } from "../api";
 import { many, whole } from "../format";
 import { Await, Trouble, useJson } from "../loading";
 import { Drawing } from "../parts/drawing";
-import { useParameter } from "../place";
+import { modelPlace, useParameter } from "../place";
 
 const MOST = 60;
 const HOPS = ["1", "2", "3", "4"];
@@ -93,7 +93,7 @@ interface Shown { node: GraphNode; found: Neighbourhood; model: string; onCentre
 function Drawer({ node, found, model, onCentre, onClose }: Shown) {
   const box = useRef<HTMLElement>(null);
   const called = (path: string) => found.nodes.find((each) => each.path === path)?.name || path;
-  const place = (tab: string, query: string) => `/m/${encodeURIComponent(model)}/${tab}?${query}`;
+  const place = (tab: string, query: string) => `${modelPlace(model, tab)}?${query}`;
   const sides: [string, { path: string; value: string }[]][] = [
     ["Takes", found.edges.filter((edge) => edge.target === node.path).map((edge) => ({ path: edge.source, value: edge.value || called(edge.source) }))],
     ["Gives", found.edges.filter((edge) => edge.source === node.path).map((edge) => ({ path: edge.target, value: called(edge.target) }))],

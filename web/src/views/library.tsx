@@ -5,7 +5,7 @@ import { getJson, url, type Page, type Repository, type Store } from "../api";
 import { ago, bytes, many } from "../format";
 import { Await, Trouble, useJson } from "../loading";
 import { Drop } from "../parts/drop";
-import { diffPlace, useParameter } from "../place";
+import { diffPlace, modelPlace, SPACE, useParameter } from "../place";
 import { byAge, familyOf, nameOf, repositoryOf, versionOf } from "../versions";
 
 const PAGE = 50;
@@ -91,7 +91,7 @@ function RepositoryCard({ repository: { name, protocol, ref, type, size, files, 
   if (ref === null) return <div class="card">{about}</div>;
   return (
     <>
-      <a class="card" href={placeOf(ref)}>{about}</a>
+      <a class="card" href={modelPlace(ref)}>{about}</a>
       {version && <p class="soft under"><a href={diffPlace("", ref)}>what changed last</a></p>}
     </>
   );
@@ -110,7 +110,6 @@ function families(stores: readonly Store[]): Family[] {
   return [...found].map(([name, members]) => ({ name, stores: members.sort(byAge) }));
 }
 
-const placeOf = (name: string): string => `/m/${encodeURIComponent(name)}`;
 
 function Cards({ stores }: { stores: readonly Store[] }) {
   return <ul class="cards">{families(stores).map((family) => <li key={family.name}><Card {...family} /></li>)}</ul>;
@@ -129,7 +128,7 @@ function Card({ name, stores }: Family) {
   const version = versionOf(ref);
   return (
     <>
-      <a class="card" href={placeOf(ref)}>
+      <a class="card" href={modelPlace(ref)}>
         <Title name={newest!.tags.length ? name : fileOf(newest!)} version={newest!.tags.length ? version : name.slice(0, 12)} />
         <span class="soft" dir="auto">{newest!.type ?? "files"}</span>
         <span class="facts"><b>{bytes(newest!.size)}</b><span>{many(newest!.files.length, "file")}</span><span>{ago(newest!.created)}</span></span>
@@ -149,8 +148,8 @@ function Others({ family: { name, stores }, but }: { family: Family; but: string
   const tags = stores.flatMap((store) => store.tags).filter((tag) => tag !== but);
   return (
     <>
-      {tags.slice(0, SHOWN).map((tag) => <a key={tag} class="tag" href={placeOf(tag)} dir="auto">{familyOf(tag) === name && versionOf(tag) || tag}</a>)}
-      {tags.length > SHOWN && <a href={`/?tag=${encodeURIComponent(`${name}:`)}`}>all</a>}
+      {tags.slice(0, SHOWN).map((tag) => <a key={tag} class="tag" href={modelPlace(tag)} dir="auto">{familyOf(tag) === name && versionOf(tag) || tag}</a>)}
+      {tags.length > SHOWN && <a href={`${SPACE}/?tag=${encodeURIComponent(`${name}:`)}`}>all</a>}
     </>
   );
 }

@@ -5,7 +5,7 @@ import { getJson, hasGraph, hasRecords, url, view, type Page, type Store, type S
 import { ago, bytes, count, many, percent } from "../format";
 import { lazily } from "../lazily";
 import { Await, useJson, useLoaded } from "../loading";
-import { diffPlace, go } from "../place";
+import { diffPlace, go, modelPlace, SPACE } from "../place";
 import { familyOf, NUMBERS, repositoryOf, shortened, versionOf, versionsOf } from "../versions";
 import { Files } from "./files";
 
@@ -31,7 +31,7 @@ function Shown({ store, name, tab }: { store: Store; name: string; tab: string }
   const tabs = (Object.keys(TABS) as Tab[]).filter((each) =>
     each === "files" || (each === "records" ? hasRecords(store) || tab === "records" : store.root !== null && (each !== "graph" || hasGraph(store))));
   const chosen = tabs.find((each) => each === tab) ?? (store.chunks ? "bytes" : store.root ? "tensors" : "files");
-  const place = (each: Tab) => `/m/${encodeURIComponent(name)}/${each}`;
+  const place = (each: Tab) => modelPlace(name, each);
   const key = (event: KeyboardEvent) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
@@ -103,7 +103,7 @@ function Versions({ store, name }: { store: Store; name: string }) {
     <span class="versions">
       {comparable.length > 0 && (
         <>
-          <select aria-label="Version" value={name} onChange={(event) => go(`/m/${encodeURIComponent(event.currentTarget.value)}`)}>
+          <select aria-label="Version" value={name} onChange={(event) => go(modelPlace(event.currentTarget.value))}>
             {at < 0 && <option value={name}>{shortened(name)}</option>}
             {versions.map(({ ref, short }) => <option key={ref} value={ref}>{short}</option>)}
           </select>
@@ -139,11 +139,12 @@ function Totals({ summary }: { summary: Summary }) {
 
 function Ways({ store, name }: { store: Store; name: string }) {
   const root = store.root ?? store.files[0]?.path ?? "";
-  const base = `${location.origin}/v1/stores/${encodeURIComponent(name)}`;
+  const service = `${location.origin}${SPACE}`;
+  const base = `${service}/v1/stores/${encodeURIComponent(name)}`;
   const lines = {
     curl: `curl -O '${base}/files/${root.split("/").map(encodeURIComponent).join("/")}'`,
-    Python: `protoslice.Client("${location.origin}").download("${name}", "here")`,
-    CLI: `protoslice pull ${location.origin}/v1/stores/${name} here`,
+    Python: `protoslice.Client("${service}").download("${name}", "here")`,
+    CLI: `protoslice pull ${service}/v1/stores/${name} here`,
   };
   const downloads: [string, string][] = [["all files as tar", view(store.id, ["archive.tar"])]];
   if (store.root) downloads.push(["safetensors", view(store.id, ["safetensors"])], [".cpb", view(store.id, ["cpb"])], ["without large fields", view(store.id, ["merge"], { omit_larger_than: "1KiB" })]);

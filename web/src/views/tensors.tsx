@@ -8,7 +8,7 @@ import { Await, Trouble, useJson } from "../loading";
 import { Heatmap } from "../parts/heatmap";
 import { Bars } from "../parts/histogram";
 import { focusRows, Rows, type Column, type Numbered } from "../parts/rows";
-import { useParameter } from "../place";
+import { modelPlace, useParameter } from "../place";
 
 const PAGE = 500;
 const WAYS = { search: "Words", regex: "Regex" } as const;
@@ -195,7 +195,7 @@ function Drawer({ store, address, onClose }: { store: Store; address: string; on
             )}
             {numeric && <Await of={stats}>{(found) => <Figures found={found} onAll={() => setAll(true)} />}</Await>}
             {numeric && drawable(value.dtype) && value.shape !== null && (value.size ?? 0) > 0 && <Heatmap store={store.id} tensor={value} />}
-            <p class="soft"><code dir="auto">{value.address}</code>{hasGraph(store) && <> · <a href={`/m/${store.id}/graph?around=${encodeURIComponent(value.name)}`}>in the graph</a></>}</p>
+            <p class="soft"><code dir="auto">{value.address}</code>{hasGraph(store) && <> · <a href={`${modelPlace(store.id, "graph")}?around=${encodeURIComponent(value.name)}`}>in the graph</a></>}</p>
           </>
         )}
       </Await>

@@ -186,6 +186,11 @@ def _stating(statement: str, key: bytes, end: float) -> Signer:
     return Signer(statement, derived_key(key, statement), end)
 
 
+def is_empty(authorization: str) -> bool:
+    """True for a login of Basic without a name and without a password, as skopeo sends when it has none."""
+    return authorization.partition(" ")[2].strip() == "Og=="
+
+
 def secret_in(authorization: str) -> str:
     """The secret in the value of `Authorization`: of Bearer, or the password of Basic; empty without one."""
     scheme, _, value = authorization.partition(" ")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.types import Scope as AsgiScope
 
 from protoslice.errors import InvalidInput, NotFound, StorageDenied, Unsupported
-from protoslice.server.access.credentials import Callers, KnownCaller, secret_in
+from protoslice.server.access.credentials import Callers, KnownCaller, is_empty
 from protoslice.server.access.decision import EVERY_SPACE, Decision, Need, Principal, Scope, lacking
 from protoslice.server.access.records import Tokens
 from protoslice.server.access.rules import Rule, TagPlace
@@ -172,8 +172,7 @@ class Gate:
             elif (session := session_of(scope, fields)) is not None:
                 caller = await self._callers.find_signer(session)
         if caller is None or self._callers is None:
-            # Without a login, skopeo sends a name and a password that are both empty.
-            sent = authorization is not None and secret_in(authorization) != ""
+            sent = authorization is not None and not is_empty(authorization)
             wrong = _WRONG_TOKEN if sent else _WRONG_SIGNATURE if signature is not None else None
             raise _unnamed(scope["path"], fields, wrong)
         admission, context = (

@@ -22,6 +22,10 @@ space = "team"
 scopes = ["read"]
 """
 
+PAGE = GOOD.replace(
+    "[[issuer.allow]]", 'login_client = "https://models.example"\nlogin_secret_file = "FILE"\n[[issuer.allow]]'
+)
+
 MISTAKES = {
     "": "issuer: one table",
     "issuer = 1": "issuer: one table",
@@ -42,6 +46,12 @@ MISTAKES = {
     GOOD.replace('["read"]', '["reed"]'): "'reed' is not one of read, write",
     GOOD.replace('["read"]', "[]"): r"allow\[0\].scopes",
     GOOD + 'tag = "x"': r"allow\[0\] has no 'tag'",
+    GOOD.replace("[[issuer.allow]]", 'login_secret_file = "x"\n[[issuer.allow]]'): "belongs to a `login_client`",
+    GOOD.replace("[[issuer.allow]]", 'device_client = "x"\n[[issuer.allow]]'): "belongs to a `login_client`",
+    GOOD.replace("[[issuer.allow]]", 'login_client = "x"\n[[issuer.allow]]'): "login_client: .* add 'x'",
+    PAGE.replace("FILE", "/none"): "login_secret_file: /none: No such file",
+    PAGE.replace("FILE", "/dev/null"): "login_secret_file: /dev/null is empty",
+    PAGE.replace("FILE", "/none").replace("[[issuer.a", 'device_client = "x"\n[[issuer.a'): "device_client: .* add 'x'",
 }
 
 
@@ -91,3 +101,11 @@ def test_claims_match_as_rules_say(rule: str, claims: dict[str, Any], matches: b
     (issuer,) = parse_trust(tomllib.loads(GOOD.replace('{ sub = "robot" }', rule)))
     expected = (Grant("team", frozenset({Scope.READ})),) if matches else ()
     assert tuple(rule.grant for rule in issuer.matching(claims)) == expected
+
+
+def test_a_secret_is_shown_to_nobody_and_the_command_line_has_none(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("s3cret\n")
+    (issuer,) = parse_trust(tomllib.loads(PAGE.replace("FILE", str(tmp_path / "secret"))))
+    assert (issuer.login_secret, issuer.device_client) == ("s3cret", None)
+    assert "s3cret" not in repr(issuer) + "".join(issuer.told())
+    assert "those of the command line sign in with tokens alone" in "\n".join(issuer.told())

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote_plus, urlencode, urlsplit
 
 import httpcore
 
@@ -34,9 +35,10 @@ class Documents:
         """The JSON object at `url`; `StorageUnavailable` or `StorageDenied` without one."""
         return await self._ask("GET", url)
 
-    async def post(self, url: str, form: Mapping[str, str]) -> Mapping[str, Any]:
-        """The JSON object that `url` answers a form with; see `get`."""
-        return await self._ask("POST", url, urlencode(form).encode())
+    async def post(self, url: str, form: Mapping[str, str], login: tuple[str, str] | None = None) -> Mapping[str, Any]:
+        """The JSON object that `url` answers a form with, sent by a client with its secret; see `get`."""
+        more = [] if login is None else [("Authorization", _basic(*login))]
+        return await self._ask("POST", url, urlencode(form).encode(), more)
 
     async def configuration(self, issuer: str) -> Mapping[str, Any]:
         """The configuration that `issuer` publishes; `StorageDenied` for that of another issuer."""
@@ -45,10 +47,12 @@ class Documents:
             raise StorageDenied("the configuration that it publishes is that of another issuer")
         return said
 
-    async def _ask(self, method: str, url: str, form: bytes | None = None) -> Mapping[str, Any]:
+    async def _ask(
+        self, method: str, url: str, form: bytes | None = None, more: Sequence[tuple[str, str]] = ()
+    ) -> Mapping[str, Any]:
         try:
             async with asyncio.timeout(_SECONDS):
-                return parse_object(await self._body(method, url, form))
+                return parse_object(await self._body(method, url, form, more))
         except _FAILURES as error:
             raise StorageUnavailable(f"{url} gave no document ({type(error).__name__})") from None
 
@@ -56,8 +60,8 @@ class Documents:
         """Close the connections."""
         await self._pool.aclose()
 
-    async def _body(self, method: str, url: str, form: bytes | None) -> bytes:
-        headers = [("Accept", "application/json"), ("Accept-Encoding", "identity")]
+    async def _body(self, method: str, url: str, form: bytes | None, more: Sequence[tuple[str, str]]) -> bytes:
+        headers = [("Accept", "application/json"), ("Accept-Encoding", "identity"), *more]
         if form is not None:
             headers.append(("Content-Type", "application/x-www-form-urlencoded"))
         async with self._pool.stream(method, url, headers=headers, content=form, extensions=_TIMEOUTS) as answer:
@@ -70,6 +74,11 @@ class Documents:
                 if len(body) > _LARGEST:
                     raise StorageDenied(f"{url} is longer than {_LARGEST} bytes")
         return bytes(body)
+
+
+def _basic(client: str, secret: str) -> str:
+    """Value of Authorization for a client of OAuth; both parts are encoded as in forms."""
+    return "Basic " + b64encode(f"{quote_plus(client)}:{quote_plus(secret)}".encode()).decode()
 
 
 def endpoint(configuration: Mapping[str, Any], name: str) -> str:

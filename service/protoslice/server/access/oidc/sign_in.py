@@ -45,12 +45,13 @@ class BegunSignIn:
 
 
 class SignIn:
-    """Sign-in at one issuer, as its public client."""
+    """Sign-in at one issuer, as a client of it."""
 
     def __init__(self, issuer: Issuer, documents: Documents) -> None:
         self.issuer = issuer
         self.client = str(issuer.login_client)
         self._documents = documents
+        self._login = None if issuer.login_secret is None else (self.client, issuer.login_secret)
         self._known: tuple[float, Mapping[str, Any]] | None = None
 
     async def begin(self, key: bytes, callback: str, following: str) -> tuple[str, str]:
@@ -87,7 +88,7 @@ class SignIn:
         }  # fmt: skip
         try:
             place = endpoint(await self._configuration(), "token_endpoint")
-            given = (await self._documents.post(place, form)).get("id_token")
+            given = (await self._documents.post(place, form, self._login)).get("id_token")
         except ProtosliceError:
             raise SignInFailed("the issuer does not take the code, or cannot be reached") from None
         if not isinstance(given, str):

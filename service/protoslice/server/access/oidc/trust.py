@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -15,6 +15,7 @@ from protoslice.errors import InvalidInput
 from protoslice.formats.selection import pattern
 from protoslice.server.access.decision import EVERY_SPACE, Grant, Scope
 from protoslice.server.access.oidc.claims import Claims, texts_at
+from protoslice.server.secret_files import secret_in
 from protoslice.storage.web.address_policy import Networks
 from protoslice.stores.spaces import is_space
 
@@ -28,7 +29,7 @@ _MOST: Final = 1000
 _TOP: Final = frozenset({"issuer"})
 _ISSUER: Final = frozenset(
     {"url", "audience", "algorithms", "networks", "keys_file", "ca_file", "name", "allow"}
-    | {"login_client", "login_scopes"}
+    | {"login_client", "login_secret_file", "login_scopes", "device_client"}
 )
 _SCOPES: Final = ("openid", "profile", "email", "offline_access")
 _RULE: Final = frozenset({"claims", "space", "scopes", "tags"})
@@ -77,7 +78,11 @@ class Issuer:
     """Claim that names the caller in the log; a pointer as in rules."""
     rules: tuple[ClaimRule, ...]
     login_client: str | None = None
-    """Public client by which people sign in; None where they do not."""
+    """Client by which people sign in on the page; None where they do not."""
+    login_secret: str | None = field(default=None, repr=False)
+    """Secret of that client; None for a public one."""
+    device_client: str | None = None
+    """Public client by which people sign in on the command line; None where they do not."""
     login_scopes: tuple[str, ...] = ()
 
     @property
@@ -89,6 +94,9 @@ class Issuer:
         """The issuer and its rules, as a line each for people."""
         takes = f"JWTs for {' or '.join(self.audience)} by {' or '.join(self.algorithms)}"
         login = [f"  people sign in as the client {self.login_client}"] if self.login_client else []
+        if self.device_client != self.login_client:
+            shown = f"as the client {self.device_client}" if self.device_client else "with tokens alone"
+            login.append(f"  those of the command line sign in {shown}")
         return [f"{self.url}: {takes}", *login, *(f"  {rule.told()}" for rule in self.rules)]
 
     def matching(self, claims: Claims) -> tuple[ClaimRule, ...]:
@@ -136,9 +144,7 @@ def _issuer(data: Mapping[str, Any], where: str) -> Issuer:
     networks = _texts(data.get("networks", []), f"{where}.networks", least=0)
     Networks(*networks)
     audience = _texts(data.get("audience"), f"{where}.audience")
-    client = _optional(data.get("login_client"), f"{where}.login_client", str)
-    if client is not None and client not in audience:
-        raise InvalidInput(f"{where}.login_client: JWTs of people have it as audience: add {client!r} to `audience`")
+    client, secret, device = _clients(data, where, audience)
     return Issuer(
         url=url,
         audience=audience,
@@ -149,8 +155,24 @@ def _issuer(data: Mapping[str, Any], where: str) -> Issuer:
         name=_text(data.get("name", "sub"), f"{where}.name"),
         rules=_each(data.get("allow"), f"{where}.allow", _rule),
         login_client=client,
+        login_secret=secret,
+        device_client=device,
         login_scopes=_texts(data.get("login_scopes", list(_SCOPES)), f"{where}.login_scopes"),
     )
+
+
+def _clients(data: Mapping[str, Any], where: str, audience: Sequence[str]) -> tuple[str | None, str | None, str | None]:
+    """Client of the page, its secret, and client of the command line, which keeps none."""
+    client, device = (_optional(data.get(name), f"{where}.{name}", str) for name in ("login_client", "device_client"))
+    file = _optional(data.get("login_secret_file"), f"{where}.login_secret_file", Path)
+    for name, value in (("login_secret_file", file), ("device_client", device)):
+        if value is not None and client is None:
+            raise InvalidInput(f"{where}.{name}: it belongs to a `login_client`, which is missing")
+    for name, value in (("login_client", client), ("device_client", device)):
+        if value is not None and value not in audience:
+            raise InvalidInput(f"{where}.{name}: JWTs of people have it as audience: add {value!r} to `audience`")
+    secret = None if file is None else secret_in(file, f"{where}.login_secret_file: {file}")
+    return client, secret, device or (client if file is None else None)
 
 
 def _rule(data: Mapping[str, Any], where: str) -> ClaimRule:

@@ -41,8 +41,7 @@ async def home(request: Request, services: Given) -> Response:
         except ProtosliceError:
             stores = ()
     origin, root = str(request.base_url).rstrip("/"), url_of(request.scope, "")
-    # The page's calls begin at the root of the service: within a space they would lead elsewhere.
-    built = None if root else shell(f"<style>{STYLE}</style>{home_body(stores, origin)}")
+    built = shell(f"<style>{STYLE}</style>{home_body(stores, origin, root)}")
     if built is not None:
         return HTMLResponse(built, headers=BUILT_HEADERS)
     return HTMLResponse(home_page(stores, origin, root), headers=PAGE_HEADERS)

@@ -50,6 +50,7 @@ class SessionModel(BaseModel):
     issuer: str | None = Field(description="The issuer at which people sign in; null: only with a token.")
     name: str | None = Field(description="Name of the caller; null without a session.")
     expires: str | None = Field(description="End of the session.")
+    spaces: list[str] = Field(description="Spaces in which the caller has grants; `*` stands for every one.")
 
 
 class SignInModel(BaseModel):
@@ -80,11 +81,14 @@ async def how_to_sign_in(request: Request, services: Given) -> Response:
     found = services.gate.sign_in
     if found is None:
         raise HttpProblem(NOT_FOUND, "people sign in here with tokens: no issuer has a `login_client`")
+    client = found.issuer.device_client
+    if client is None:
+        raise HttpProblem(NOT_FOUND, "people sign in on the page, or with tokens: the issuer has no `device_client`")
     said = {
         "resource": _origin(request),
         "authorization_servers": [found.issuer.url],
         "bearer_methods_supported": ["header"],
-        "client_id": found.client,
+        "client_id": client,
         "scopes_supported": list(found.issuer.login_scopes),
     }
     return json_answer(request, said)
@@ -202,6 +206,7 @@ def _facts(services: Services, caller: Principal | None, end: float | None) -> d
         "asks": services.gate.closed,
         "issuer": None if found is None else found.issuer.url,
         "name": None if caller is None else caller.name,
+        "spaces": [] if caller is None else sorted({each.space for each in caller.grants}),
         "expires": None if end is None else format_time(datetime.fromtimestamp(min(end, time.time() + 1e9), UTC)),
     }
 
