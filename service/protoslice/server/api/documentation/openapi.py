@@ -93,6 +93,7 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
             {"name": "views", "description": "What a store can be read as."},
             {"name": "chunks", "description": "What need not be sent or fetched, because it is there."},
             {"name": "tags", "description": "Movable names for stores."},
+            {"name": "repositories", "description": "Repositories of registries, and their versions."},
             {"name": "schemas", "description": "Message types out of uploaded descriptor sets."},
             {"name": "operations", "description": "Health, metrics, help."},
         ],
