@@ -93,7 +93,7 @@ def test_stores_are_listed_named_and_removed(call: Any, service: str) -> None:
         made = client.push(b"\x0a\x02ab", filename="small.pb").store.id
     tagged = json.loads(call("tag", "small:1", f"@{made}", "--json").stdout)
     assert tagged == {"name": "small:1", "store": made}
-    call("tag", "small:2", "@small:1")
+    call("tag", "small:2", "@small:1", "--url", service, url="http://127.0.0.1:9")
     (listed,) = json.loads(call("ls", "--tag", "small", "--json").stdout)
     assert (listed["id"], sorted(listed["tags"])) == (made, ["small:1", "small:2"])
     assert made[:12] in call("ls", "--url", service).stdout

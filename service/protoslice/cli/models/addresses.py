@@ -41,21 +41,21 @@ def is_address(name: str) -> bool:
     return _SERVICE.fullmatch(name) is not None and (_STORE.fullmatch(name) or _BARE.fullmatch(name)) is not None
 
 
-def address_of(name: str) -> Address:
-    """The store that `name` means: a URL of one, or `@` and a tag or id on the service of PROTOSLICE_URL."""
+def address_of(name: str, service: str | None = None) -> Address:
+    """The store that `name` means: its URL, or `@` and a tag or id on `service` (of PROTOSLICE_URL)."""
     if name.startswith("@"):
         if not name[1:]:
             raise InvalidInput("@ is followed by the tag or the id of a store")
-        return Address(service_url(None), name[1:])
+        return Address(service_url(service), name[1:])
     found = _STORE.fullmatch(_without_secrets(name))
     if found is None:
         raise InvalidInput(f"{name} names no store: http://HOST/v1/stores/TAG does, or @TAG with PROTOSLICE_URL set")
     return Address(found["service"], unquote(found["ref"]))
 
 
-def store_of(name: str) -> Address:
+def store_of(name: str, service: str | None = None) -> Address:
     """The same where nothing but a store can be meant: there a tag or an id need no `@`."""
-    return address_of(f"@{name}" if _REF.fullmatch(name) else name)
+    return address_of(f"@{name}" if _REF.fullmatch(name) else name, service)
 
 
 def store_hint(name: str) -> str:

@@ -255,7 +255,7 @@ def tag(
         with client_of(service_url(url)) as client:
             client.untag(name)
         return
-    address = store_of(store)
+    address = store_of(store, url)
     with client_of(address.service) as client:
         made = client.tag(name, address.ref, create=new)
     if as_json:
