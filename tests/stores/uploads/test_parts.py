@@ -200,6 +200,15 @@ def test_a_failed_scan_is_remembered() -> None:
     assert repr(first.scan.error) == repr(again.scan.error)
 
 
+def test_a_failed_scan_keeps_no_bytes() -> None:
+    inspection = Inspection("a.onnx", None, Types())
+    inspection.take(b"\xff" * (2 * HEAD))
+    scan = inspection.finish().scan
+    assert scan is not None
+    assert scan.error is not None
+    assert scan.error.__traceback__ is None  # frames hold what was scanned
+
+
 def test_a_state_of_something_else_is_refused() -> None:
     found = Inspection("model.onnx", None, Types())
     found.take(onnx(100_000))

@@ -159,7 +159,7 @@ class Inspection:
             try:
                 self._scanner = _core.Scanner(self._types.flat(name) if name else None, name)
             except ProtosliceError as error:
-                self._scan.error = error
+                self._scan.error = error.with_traceback(None)
         return head
 
     def _end_scan(self, scanner: _core.Scanner) -> None:
@@ -174,7 +174,8 @@ class Inspection:
         try:
             step(self._scanner)
         except ProtosliceError as error:
-            self._scan.error, self._scanner = error, None
+            # Without its frames, which hold the batch: an error stays until the last file of an ingest is there.
+            self._scan.error, self._scanner = error.with_traceback(None), None
 
 
 def _told(error: ProtosliceError | None) -> list[Any] | None:
