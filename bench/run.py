@@ -24,6 +24,7 @@ from bench import (
     formats,
     loading,
     oras,
+    page,
     records,
     registries,
     service,
@@ -58,6 +59,7 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
     "access": access.access,
     "mlflow": registries.mlflow,
     "oras": oras.oras,
+    "page": page.page,
 }
 APART = (
     "packed",
@@ -74,6 +76,7 @@ APART = (
     "access",
     "mlflow",
     "oras",
+    "page",
 )
 ENGINE = [name for name in SUBJECTS if name not in APART]
 

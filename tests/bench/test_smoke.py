@@ -11,6 +11,7 @@ import pytest
 from bench.bucket import GATEWAY
 from bench.loading import PEERS as PEERS_OF_LOADING
 from bench.oras import DISTRIBUTION, ORAS
+from bench.page import can_be_looked_at
 from bench.run import APART, ENGINE, SUBJECTS
 from tests.mlflow import WHOLE
 from tests.support.environments import is_made
@@ -31,6 +32,7 @@ ROWS = {
     "access": 6,
     "mlflow": 2,
     "oras": 4,
+    "page": 8,
 }
 PEERS = {"service": ("wrk", "nginx"), "workers": ("wrk",), "access": ("wrk",)}
 """Programs that a service is measured with; a benchmark names those that are missing."""
@@ -69,6 +71,10 @@ def test_every_benchmark_runs(name: str) -> None:
     if name == "oras" and not (ORAS.exists() and DISTRIBUTION.exists()):
         assert done.returncode == 1
         assert done.stderr.startswith("build the programs first: make .make/")
+        return
+    if name == "page" and not can_be_looked_at():
+        assert done.returncode == 1
+        assert done.stderr.startswith("build the page first")
         return
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

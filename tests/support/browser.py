@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, CDPSession, Page, sync_playwright
 
 AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
 SCREENS = {"wide": (1360, 860, "light"), "phone": (390, 844, "dark")}
@@ -60,3 +62,62 @@ def violations(context: BrowserContext, page: Page) -> object:
     told = "axe.run().then(found => JSON.stringify(found.violations.map(each => [each.id, each.nodes[0].html])))"
     asked = {"expression": told, "awaitPromise": True, "returnByValue": True}
     return session.send("Runtime.evaluate", asked)["result"].get("value")
+
+
+def fetched(context: BrowserContext, page: Page) -> Callable[[], int]:
+    """A function that tells the bytes that `page` has received from now on, as they came over the wire."""
+    session, sizes = context.new_cdp_session(page), list[int]()
+    session.on("Network.dataReceived", lambda event: sizes.append(event["encodedDataLength"]))
+    session.send("Network.enable")
+    return lambda: sum(sizes)
+
+
+def memory_of(page: Page) -> int:
+    """Bytes of memory that the largest process of pages has to itself; rubbish is collected first."""
+    page.context.new_cdp_session(page).send("HeapProfiler.collectGarbage")
+    browser = page.context.browser
+    assert browser is not None
+    told = browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
+    return max(_private(each["id"]) for each in told if each["type"] == "renderer")
+
+
+def _private(process: int) -> int:
+    lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Private_"))
+
+
+@dataclass(frozen=True, slots=True)
+class Scroll:
+    """Frames of a page that is scrolled."""
+
+    rate: float
+    """Frames a second."""
+    slowest: float
+    """Seconds of the slowest."""
+    busy: float
+    """Seconds of the processor that the page's own thread took for each."""
+
+
+def scrolled(page: Page, box: str) -> Scroll:
+    """Scrolls `box` slowly, then from there to its end."""
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    before = _busy(session)
+    times = page.evaluate(
+        """async (box) => {
+          const at = document.querySelector(box), frame = () => new Promise(requestAnimationFrame);
+          const times = [await frame()];
+          for (let n = 0; n < 200; n += 1) { at.scrollTop += 200; times.push(await frame()); }
+          const step = (at.scrollHeight - at.scrollTop) / 100;
+          for (let n = 0; n < 100; n += 1) { at.scrollTop += step; times.push(await frame()); }
+          return times;
+        }""",
+        box,
+    )
+    gaps = [after - before for before, after in pairwise(times)]
+    return Scroll(1000 * len(gaps) / sum(gaps), max(gaps) / 1000, (_busy(session) - before) / len(gaps))
+
+
+def _busy(session: CDPSession) -> float:
+    told = session.send("Performance.getMetrics")["metrics"]
+    return float(next(each["value"] for each in told if each["name"] == "TaskDuration"))

@@ -46,11 +46,19 @@ def report_on(
 
 
 def steps_of_report(
-    model: Model, *, most: int | None = MOST_LISTED, compare: bool = False, checks: Iterable[tuple[str, Check]] = ()
+    model: Model,
+    *,
+    most: int | None = MOST_LISTED,
+    compare: bool = False,
+    checks: Iterable[tuple[str, Check]] = (),
+    listed: Tensors | None = None,
 ) -> Iterator[ModelReport | None]:
-    """As `report_on`, in slices of work: yields None after each slice, and the report at the end."""
+    """As `report_on`, in slices of work: yields None after each slice, and the report at the end.
+
+    `listed` are the tensors of the model; without them they are looked for.
+    """
     survey, read = _Survey(), 0
-    found = survey.tensors_of(model)
+    found = listed if listed is not None else survey.tensors_of(model)
     room = sum(source.size for source in model.files.values()) if compare else 0
     for number, tensor in enumerate(islice(each(found), most) if found is not None else (), 1):
         survey.take(tensor, model.root)

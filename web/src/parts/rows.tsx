@@ -29,7 +29,9 @@ export function Rows<T>(given: Given<T>) {
   const [seen, setSeen] = useState({ first: 0, count: 30 });
   const [moved, setFocus] = useState(0);
   const focus = Math.max(0, Math.min(moved, rows.length - 1));
-  const last = Math.min(rows.length, seen.first + seen.count);
+  // Fewer rows than before, as a search finds them: those in sight may be behind their end.
+  const first = Math.max(0, Math.min(seen.first, rows.length - seen.count));
+  const last = Math.min(rows.length, first + seen.count);
 
   const look = () => {
     const holder = box.current;
@@ -39,7 +41,7 @@ export function Rows<T>(given: Given<T>) {
     setSeen((before) => (before.first === first && before.count === count ? before : { first, count }));
   };
   useLayoutEffect(look, [rows.length]);
-  useEffect(() => onSee?.(seen.first, last), [seen.first, last, rows, onSee]);
+  useEffect(() => onSee?.(first, last), [first, last, rows, onSee]);
 
   const step = (event: KeyboardEvent) => {
     const page = Math.max(1, Math.floor((box.current?.clientHeight ?? 0) / HEIGHT) - 2);
@@ -61,13 +63,13 @@ export function Rows<T>(given: Given<T>) {
 
   return (
     <div class="rows" ref={box} onScroll={look} onKeyDown={step} tabIndex={0} role="grid" aria-label={label}
-      aria-rowcount={rows.length + 1} aria-activedescendant={focus >= seen.first && focus < last ? `row-${focus}` : undefined}>
+      aria-rowcount={rows.length + 1} aria-activedescendant={focus >= first && focus < last ? `row-${focus}` : undefined}>
       <div role="row" class="row head" aria-rowindex={1}>
         {columns.map((column) => <Head key={column.name} column={column} given={given} />)}
       </div>
-      <div role="presentation" ref={(pad) => { if (pad) pad.style.height = `${seen.first * HEIGHT}px`; }} />
-      {Array.from({ length: Math.max(0, last - seen.first) }, (_, n) => {
-        const number = seen.first + n;
+      <div role="presentation" ref={(pad) => { if (pad) pad.style.height = `${first * HEIGHT}px`; }} />
+      {Array.from({ length: Math.max(0, last - first) }, (_, n) => {
+        const number = first + n;
         const row = rows.at(number);
         const key = row === undefined ? `#${number}` : keyOf(row);
         const state = `row${number === focus ? " focus" : ""}${key === chosen ? " chosen" : ""}`;

@@ -1,6 +1,6 @@
 /** Where the bytes are: a treemap beside a tree; what is chosen in one is chosen in both. */
 
-import { useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { view, type Node, type Store } from "../api";
 import { cellOf } from "../groups";
 import { Await, Trouble, useJson } from "../loading";
@@ -8,12 +8,13 @@ import { above, step, Tree } from "../parts/tree";
 import { Treemap } from "../parts/treemap";
 import { modelPlace, useParameter } from "../place";
 
-export function Bytes({ store }: { store: Store }) {
+export function Bytes({ store, onPictured }: { store: Store; onPictured: () => void }) {
   const [path, setPath] = useParameter("path");
   const [chosen, setChosen] = useState(path);
   const [hovered, setHovered] = useState<string | null>(null);
   const found = useJson<Node>(view(store.id, ["treemap"], { path, depth: 8, min_share: 0.0005 }));
   const cell = useMemo(() => found.value && cellOf(found.value), [found.value]);
+  useEffect(() => { if (!found.busy) onPictured(); }, [found.busy]);
   const zoom = (to: string) => { setChosen(to); setPath(to, true); };
   const size = store.files.find((file) => file.path === store.root)?.size ?? store.size;
   return (

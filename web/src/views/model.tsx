@@ -31,6 +31,8 @@ function Shown({ store, name, tab }: { store: Store; name: string; tab: string }
   const tabs = (Object.keys(TABS) as Tab[]).filter((each) =>
     each === "files" || (each === "records" ? hasRecords(store) || tab === "records" : store.root !== null && (each !== "graph" || hasGraph(store))));
   const chosen = tabs.find((each) => each === tab) ?? (store.chunks ? "bytes" : store.root ? "tensors" : "files");
+  // Summing up all tensors takes the service longer than the picture, and would hold it up.
+  const [pictured, setPictured] = useState(false);
   const place = (each: Tab) => modelPlace(name, each);
   const key = (event: KeyboardEvent) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -41,7 +43,7 @@ function Shown({ store, name, tab }: { store: Store; name: string; tab: string }
   };
   return (
     <>
-      <Head store={store} name={name} />
+      <Head store={store} name={name} isNext={pictured || chosen !== "bytes"} />
       <div class="tabs" role="tablist" aria-label="Ways to look" onKeyDown={key}>
         {tabs.map((each) => (
           <a key={each} id={`tab-${each}`} role="tab" href={place(each)} aria-selected={each === chosen}
@@ -49,7 +51,7 @@ function Shown({ store, name, tab }: { store: Store; name: string; tab: string }
         ))}
       </div>
       <section id="panel" role="tabpanel" aria-labelledby={`tab-${chosen}`}>
-        {chosen === "bytes" && <Bytes store={store} />}
+        {chosen === "bytes" && <Bytes store={store} onPictured={() => setPictured(true)} />}
         {chosen === "tensors" && <Tensors store={store} />}
         {chosen === "graph" && <Graph store={store} name={name} />}
         {chosen === "message" && <Message store={store} />}
@@ -60,8 +62,8 @@ function Shown({ store, name, tab }: { store: Store; name: string; tab: string }
   );
 }
 
-function Head({ store, name }: { store: Store; name: string }) {
-  const summary = useJson<Summary>(store.root === null ? null : view(store.id, ["summary"]));
+function Head({ store, name, isNext }: { store: Store; name: string; isNext: boolean }) {
+  const summary = useJson<Summary>(store.root === null || !isNext ? null : view(store.id, ["summary"]));
   return (
     <header class="model">
       <div class="title">

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -12,7 +13,7 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.lru import LruCache
 from protoslice.concurrency.shares import Shares
 from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
-from protoslice.errors import InvalidInput, NoRoot, NotFound, Unsupported
+from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NoRoot, NotFound, Unsupported
 from protoslice.facts import ChunkEntry, File, ModelReport, Node, Signature
 from protoslice.formats import model as formats
 from protoslice.formats.bytes import Bytes
@@ -371,7 +372,11 @@ class OpenStore:
         return await self._reports.get(True, self._summed_up)
 
     async def _summed_up(self) -> tuple[ModelReport, int]:
-        steps = steps_of_report(self.model, most=None)
+        listed = None
+        # The report tells why tensors cannot be listed.
+        with suppress(CorruptModel, Unsupported, NotFound, LimitExceeded):
+            listed = await self.tensors.all()
+        steps = steps_of_report(self.model, most=None, listed=listed)
         async for report in self._worker.steps(steps):
             if report is not None:
                 return report, PAGE_BYTES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,9 @@ from tests.support.protos.writer import varint
 from tests.support.stores import field, in_memory, opened, read, upload
 
 from protoslice.errors import CorruptModel, InvalidInput
+from protoslice.formats import onnx
+from protoslice.formats.model import Tensor
+from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.storage import MemoryStorage
 from protoslice.storage.wrappers.metered import Call, MeteredStorage
 from protoslice.stores import OpenStore, Stores
@@ -158,3 +161,34 @@ def test_statistics_stop_when_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> N
         assert len(begun) == seen
 
     on_metered(work, model())
+
+
+def test_tensors_are_found_once_and_built_once_for_all_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page asks for the summary, the list in orders, and the groups: each built all tensors anew."""
+    found, built = list[object](), list[int]()
+
+    class Counting(LazyTensors):
+        def __init__(self, count: int, make: Callable[[int], Tensor], called: Any = None) -> None:
+            def counted(number: int) -> Tensor:
+                built.append(number)
+                return make(number)
+
+            super().__init__(count, counted, called)
+            found.append(self)
+
+    monkeypatch.setattr(onnx, "LazyTensors", Counting)
+
+    async def work(stores: Stores, _: object) -> None:
+        store = await stores.view((await upload(stores, model())).store.id)
+        built.clear()
+        found.clear()
+        assert (await store.summary()).tensors == 31
+        assert len(built) == 31
+        built.clear()
+        for sort in ("size", "-size", "shape", "dtype", "-dtype", "name"):
+            await store.tensors.page(name=None, dtype=None, limit=1, cursor=None, sort=sort)
+        assert (await store.tensors.groups("", 100, None)).items
+        assert len(built) <= 31 + 2 * 6 + 31, "facts, a row of each page and the next, and groups of one"
+        assert len(found) == 1
+
+    in_memory(work)

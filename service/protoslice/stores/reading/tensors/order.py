@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from math import prod
 from typing import Final
 
@@ -11,21 +12,40 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import InvalidInput
 from protoslice.formats.model import Tensor, Tensors
+from protoslice.formats.selection import naming
 
 _CACHED: Final = 8
 _ROOM: Final = 16 << 20
+_FACTS_ROOM: Final = 64 << 20
+"""Bytes of facts to sort by that are kept: those of two million tensors."""
 _AT_ONCE: Final = 256
 _SIZES: Final = "sums of sizes"
 """Key of the sums among the orders."""
 _MOST_BYTES: Final = (1 << 64) - 1
 """Sums end here: a model may claim any sizes."""
+_MOST: Final = (1 << 63) - 1
+"""Sizes and numbers of elements end here, for the same reason."""
+_COLUMNS: Final = ("name", "dtype", "shape", "size")
 
-_KEYS: Final[dict[str, Callable[[Tensor], tuple[int, str]]]] = {
-    "name": lambda tensor: (0, tensor.name),
-    "dtype": lambda tensor: (0, tensor.dtype.name if tensor.dtype is not None else ""),
-    "shape": lambda tensor: (-1 if tensor.shape is None else prod(tensor.shape), ""),
-    "size": lambda tensor: (-1 if tensor.size is None else tensor.size, ""),
-}
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """Facts that tensors are sorted by, by number: sizes and elements (-1 without), and data types."""
+
+    sizes: array[int] = field(default_factory=lambda: array("q"))
+    elements: array[int] = field(default_factory=lambda: array("q"))
+    dtypes: list[str] = field(default_factory=list)
+
+    @property
+    def weight(self) -> int:
+        """Bytes in memory; the names of types are shared."""
+        return 24 * len(self.sizes)
+
+    def take(self, tensor: Tensor) -> None:
+        """Add the facts of the next tensor."""
+        self.sizes.append(-1 if tensor.size is None else min(tensor.size, _MOST))
+        self.elements.append(-1 if tensor.shape is None else min(prod(tensor.shape), _MOST))
+        self.dtypes.append(tensor.dtype.name if tensor.dtype is not None else "")
 
 
 class TensorOrder:
@@ -34,11 +54,13 @@ class TensorOrder:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._sorted: CachedFlight[str, Sequence[int]] = CachedFlight(most=_CACHED, room=_ROOM, stops=True)
+        # A tensor is built from its message each time: once for all columns but the name, which costs less alone.
+        self._facts: CachedFlight[None, _Facts] = CachedFlight(most=1, room=_FACTS_ROOM, stops=True)
 
     @property
     def weight(self) -> int:
         """Bytes of the orders in memory."""
-        return self._sorted.weight
+        return self._sorted.weight + self._facts.weight
 
     async def by(self, found: Tensors, sort: str | None) -> Sequence[int]:
         """Numbers of the tensors `found` in the order of `sort`: a column, descending with `-` before it.
@@ -47,8 +69,10 @@ class TensorOrder:
         """
         if sort is None:
             return range(len(found))
-        if sort.removeprefix("-") not in _KEYS:
-            raise InvalidInput(f"{sort[:40]!r} is no column to sort by: there are {', '.join(_KEYS)}, - for descending")
+        if sort.removeprefix("-") not in _COLUMNS:
+            raise InvalidInput(
+                f"{sort[:40]!r} is no column to sort by: there are {', '.join(_COLUMNS)}, - for descending"
+            )
         return await self._sorted.get(sort, lambda: self._made(found, sort))
 
     async def sizes(self, found: Tensors) -> tuple[Sequence[int], Sequence[int]]:
@@ -57,24 +81,52 @@ class TensorOrder:
         return order, await self._sorted.get(_SIZES, lambda: self._summed(found, order))
 
     async def _summed(self, found: Tensors, order: Sequence[int]) -> tuple[Sequence[int], int]:
-        sums = array("Q", [0])
-        async for some in self._worker.steps(_slices(found, _KEYS["size"], order)):
-            for size, _ in some:
-                sums.append(min(sums[-1] + max(size, 0), _MOST_BYTES))
+        facts = await self._facts_of(found)
+
+        def summed() -> array[int]:
+            sums = array("Q", [0])
+            for number in order:
+                sums.append(min(sums[-1] + max(facts.sizes[number], 0), _MOST_BYTES))
+            return sums
+
+        sums = await self._worker.bulk(summed)
         return sums, sums.itemsize * len(sums)
 
     async def _made(self, found: Tensors, sort: str) -> tuple[Sequence[int], int]:
-        key, keys = _KEYS[sort.removeprefix("-")], list[tuple[int, str]]()
-        async for some in self._worker.steps(_slices(found, key, range(len(found)))):
-            keys += some
+        keys: Sequence[int] | Sequence[str]
+        match sort.removeprefix("-"):
+            case "name":
+                keys = await self._names(found)
+            case "dtype":
+                keys = (await self._facts_of(found)).dtypes
+            case "shape":
+                keys = (await self._facts_of(found)).elements
+            case _:
+                keys = (await self._facts_of(found)).sizes
         order = await self._worker.bulk(
             lambda: array("q", sorted(range(len(keys)), key=keys.__getitem__, reverse=sort.startswith("-")))
         )
         return order, order.itemsize * len(order)
 
+    async def _names(self, found: Tensors) -> list[str]:
+        called, names = naming(found), list[str]()
+        async for _ in self._worker.steps(_slices(lambda number: names.append(called(number)[0]), len(found))):
+            pass
+        return names
 
-def _slices(
-    found: Tensors, key: Callable[[Tensor], tuple[int, str]], order: Sequence[int]
-) -> Iterator[list[tuple[int, str]]]:
-    for at in range(0, len(order), _AT_ONCE):
-        yield [key(found[number]) for number in order[at : at + _AT_ONCE]]
+    async def _facts_of(self, found: Tensors) -> _Facts:
+        async def made() -> tuple[_Facts, int]:
+            facts = _Facts()
+            async for _ in self._worker.steps(_slices(lambda number: facts.take(found[number]), len(found))):
+                pass
+            return facts, facts.weight
+
+        return await self._facts.get(None, made)
+
+
+def _slices(look: Callable[[int], None], count: int) -> Iterator[None]:
+    """Call `look` for all numbers below `count`; yields after some of them."""
+    for at in range(0, count, _AT_ONCE):
+        for number in range(at, min(at + _AT_ONCE, count)):
+            look(number)
+        yield

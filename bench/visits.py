@@ -1,0 +1,82 @@
+"""Visits to the page in chromium: a model of 20 GiB and 200 000 tensors, and a difference of 5 GiB."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+from bench.service import running_service
+from bench.timing import Row, seconds
+from playwright.sync_api import BrowserContext, Page
+from tests.support.browser import chromium, fetched, memory_of, scrolled, window
+from tests.support.vast import vast_onnx
+
+MIB = 1 << 20
+LARGE = (5120, 5248)
+"""Numbers of rows and columns of the matrices: 102 MiB each."""
+TREEMAP = ".both canvas"
+
+
+def visits(folder: Path, scale: float) -> Iterator[Row]:
+    """Rows of what a visitor waits for; the models are holes in files, registered where they lie."""
+    models = folder / "models"
+    models.mkdir(exist_ok=True)
+    settings = {"PROTOSLICE_REGISTER_ALLOW": models.as_uri()}
+    with running_service(folder / "page", settings) as url, chromium() as browser:
+        tensors = _register(url, models, "vast", max(1, int(200 * scale)), 999)
+        for version in (1, 2):
+            _register(url, models, f"deep:{version}", max(2, int(50 * scale)), 20, changed=1 if version == 2 else None)
+        with window(browser, url) as context:
+            yield from _looked_at(context, tensors)
+        with window(browser, url) as context:
+            yield from _compared(context, url)
+
+
+def _register(url: str, models: Path, name: str, layers: int, small: int, changed: int | None = None) -> int:
+    path = models / f"{name.replace(':', '-')}.onnx"
+    tensors = vast_onnx(path, layers, LARGE, small, changed)
+    asked = {"files": {path.name: path.as_uri()}, "tags": [name]}
+    httpx.post(f"{url}/v1/stores/register", json=asked, timeout=600).raise_for_status()
+    return tensors
+
+
+def _looked_at(context: BrowserContext, tensors: int) -> Iterator[Row]:
+    """Rows of a visit that begins at a cold service: the treemap, then the table from end to end."""
+    page = context.new_page()
+    received = fetched(context, page)
+    first = _until(page, "/m/vast", TREEMAP)
+    yield Row(f"first treemap of {tensors} tensors, cold", seconds(first), "1 s", first, 1, False)
+    again = statistics.median(_until(page, "/m/vast", TREEMAP) for _ in range(5))
+    yield Row("  and again", seconds(again), "1 s", again, 1, False)
+    table = _until(page, "/m/vast/tensors", "[role=row][aria-rowindex='9']")
+    yield Row("  first rows of the table, cold", seconds(table), "none", table, 60, False)
+    found = scrolled(page, ".rows")
+    what = f"  frames a second of scrolling it, slowest {seconds(found.slowest)}"
+    yield Row(what, f"{found.rate:.3g}", "50", found.rate / 50, 1)
+    # The rate is the machine's too: this much of 20 ms would the page alone take.
+    yield Row("  time of the page's thread for a frame", seconds(found.busy), "20 ms", found.busy * 50, 1, False)
+    held = memory_of(page)
+    yield Row("  memory of the page", f"{held / 1e6:.0f} MB", "200 MB", held / 200e6, 1, False)
+    size = received()
+    yield Row("  bytes fetched for all of it", f"{size / 1e6:.2f} MB", "2 MB", size / 2e6, 1, False)
+
+
+def _compared(context: BrowserContext, url: str) -> Iterator[Row]:
+    """A row of the picture of a difference, at a cold service, and the bytes that it read."""
+    page = context.new_page()
+    took = _until(page, "/diff/deep:1...deep:2", "main canvas")
+    read = httpx.get(f"{url}/v1/stores/deep:2/diff?before=deep:1", timeout=60).json()["read"]
+    what = f"picture of what changed in 5 GiB, {read / MIB:.0f} MiB read"
+    yield Row(what, seconds(took), "3 s", took / 3, 1, False)
+
+
+def _until(page: Page, place: str, selector: str) -> float:
+    """Seconds from the call of a place until the page shows something."""
+    start = time.perf_counter()
+    page.goto(place, wait_until="commit")
+    page.locator(selector).first.wait_for(timeout=600_000)
+    page.evaluate("() => new Promise(requestAnimationFrame)")
+    return time.perf_counter() - start
