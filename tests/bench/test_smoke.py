@@ -33,6 +33,7 @@ ROWS = {
     "mlflow": 2,
     "oras": 4,
     "page": 8,
+    "versions": 3,
 }
 PEERS = {"service": ("wrk", "nginx"), "workers": ("wrk",), "access": ("wrk",)}
 """Programs that a service is measured with; a benchmark names those that are missing."""

@@ -49,11 +49,11 @@ def main(tokens: str) -> int:
     cases = [
         ("write", "write", 0, "11534336"),
         ("read", "read", 0, "11534336"),
-        ("read", "push", 1, "403"),
-        ("read", "push much", 1, "403"),
-        ("wrong", "read", 1, "401"),
-        ("wrong", "push", 1, "401"),
-        (None, "read", 1, "401"),
+        ("read", "push", 1, "lacks the scope write"),
+        ("read", "push much", 1, "lacks the scope write"),
+        ("wrong", "read", 1, "the token is not valid"),
+        ("wrong", "push", 1, "the token is not valid"),
+        (None, "read", 1, "asks for a token"),
     ]
     failed = 0
     for who, work, status, said in cases:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
+
+from fastapi import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from protoslice.errors import ProtosliceError
 from protoslice.repositories import NoCommit, NoFile, NoRepository, Outrun
 from protoslice.server.api.problems import PRECONDITION, HttpProblem, problem_of_error
 from protoslice.server.http.failures import failing_as
+from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.registries.protocol_route import ProtocolRoute
 
 _CODES: Final[dict[type[ProtosliceError], str]] = {
@@ -28,13 +34,40 @@ def failure_of(error: ProtosliceError, commit: str | None = None) -> HttpProblem
         failure.headers["x-error-code"] = code
     if commit is not None:
         failure.headers["x-repo-commit"] = commit
-    if failure.problem.status < 500:
-        failure.headers["x-error-message"] = error.message.encode("ascii", "backslashreplace").decode()[:1000]
+    return _worded(failure)
+
+
+def _worded(failure: HttpProblem) -> HttpProblem:
+    """The problem, with its words in the header that clients show; they do not look into the body."""
+    failure.headers["x-error-message"] = failure.detail.encode("unicode_escape").decode()[:1000]
     return failure
 
 
 answering = failing_as(failure_of)
 """Decorator of handlers whose errors become problems of the hub."""
+
+
+class HubRoute(GuardedRoute):
+    """A route of the hub, all of whose refusals bear a message, those of the gate too."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler, with messages for its failures."""
+        handler = super().get_route_handler()
+
+        async def answering(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except HttpProblem as failure:
+                raise _worded(failure) from failure.__cause__
+
+        return answering
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer; what the gate refuses, and a body refused unread, is told of likewise."""
+        try:
+            await super().handle(scope, receive, send)
+        except HttpProblem as failure:
+            raise _worded(failure) from failure.__cause__
 
 
 class LfsRoute(ProtocolRoute):

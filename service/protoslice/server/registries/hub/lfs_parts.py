@@ -18,11 +18,11 @@ from protoslice.server.middleware.clients import pseudonym
 from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.hub.bodies import MOST_PARTS, BatchBody, LfsObject, LfsParts
-from protoslice.server.registries.hub.failures import answering
+from protoslice.server.registries.hub.failures import HubRoute, answering
 from protoslice.server.registries.hub.paths import repository_of
 from protoslice.server.services import Given, Services
 
-router = GuardedRouter(include_in_schema=False)
+router = GuardedRouter(route_class=HubRoute, include_in_schema=False)
 
 _PARTS: Final = "multipart"
 """Name of the transfer, which clients of Hugging Face and their agent of git-lfs offer."""

@@ -20,11 +20,11 @@ from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.hub.facts import commit_json, entries_of, info_json, listed_json, refs_json
-from protoslice.server.registries.hub.failures import answering, failure_of
+from protoslice.server.registries.hub.failures import HubRoute, answering, failure_of
 from protoslice.server.registries.hub.paths import USER, Encoded, repository_of
 from protoslice.server.services import Given, Services
 
-router = GuardedRouter(include_in_schema=False)
+router = GuardedRouter(route_class=HubRoute, include_in_schema=False)
 
 _PAGE: Final = 1000
 _COMMITS: Final = 50

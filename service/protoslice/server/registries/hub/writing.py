@@ -16,7 +16,7 @@ from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import UPLOAD_BODY, takes_body
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.hub.bodies import BranchBody, PreuploadBody, RepositoryBody, TagBody
-from protoslice.server.registries.hub.failures import answering
+from protoslice.server.registries.hub.failures import HubRoute, answering
 from protoslice.server.registries.hub.operations import (
     INLINE_BYTES,
     CommitHeader,
@@ -29,7 +29,7 @@ from protoslice.server.registries.hub.operations import (
 from protoslice.server.registries.hub.paths import USER, Encoded, repository_of, url_of
 from protoslice.server.services import Given
 
-router = GuardedRouter(include_in_schema=False)
+router = GuardedRouter(route_class=HubRoute, include_in_schema=False)
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _REPOSITORY: Final = "/api/{kind}/{name:repository}"
