@@ -2,6 +2,7 @@
 
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import { Trouble } from "./loading";
 
 /** A part, which may be asked to load before it is shown. */
 export type Lazy<P> = ComponentType<P> & { load(): Promise<unknown> };
@@ -11,7 +12,10 @@ export function lazily<P extends object>(load: () => Promise<ComponentType<P>>):
   const known = () => load().then((part) => (loaded = part));
   const part = (given: P) => {
     const [Shown, set] = useState<{ part: ComponentType<P> } | null>(loaded && { part: loaded });
-    useEffect(() => { if (!loaded) void known().then((found) => set({ part: found })); }, []);
+    const [error, fail] = useState<Error | null>(null);
+    // Whoever asked before may have got it since the first rendering: only what is shown counts.
+    useEffect(() => { if (!Shown) known().then((found) => set({ part: found }), fail); }, []);
+    if (error) return <Trouble error={error} />;
     return Shown ? <Shown.part {...given} /> : <p class="soft" role="status">Loading …</p>;
   };
   return Object.assign(part, { load: known });
