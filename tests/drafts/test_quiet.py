@@ -139,3 +139,17 @@ def test_notes_of_what_is_gone_go(tmp_path: Path) -> None:
         assert await replicas.made() == 0
 
     with_replicas(tmp_path, work)
+
+
+def test_notes_keep_their_meaning_when_another_time_is_set(tmp_path: Path) -> None:
+    async def work(replicas: Replicas) -> None:
+        await replicas.write(f"{RUN}/model")
+        later = QuietFolders(replicas.stores.storage, replicas.stores_of, 9 * QUIET)
+        replicas.now += 2 * QUIET
+        await later.look()
+        assert await replicas.made() == 0
+        replicas.now += 30 * QUIET
+        await later.look()
+        assert (await replicas.made(), await replicas.notes()) == (1, [])
+
+    with_replicas(tmp_path, work)

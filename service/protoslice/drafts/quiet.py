@@ -1,6 +1,6 @@
 """Folders of drafts that have changed lately, by time; those that are quiet since become stores.
 
-changing/<window>/<space>/d-<folder>/…/n    a folder was written in a window of time
+changing/<window>/<space>/d-<folder>/…/n    a folder was written in the window that began at that millisecond
 
 A writer notes the folder once it has written, and answers after that. A note is due when the window behind its own has
 passed too; a folder that was noted in that one waits for the later note. Any replica makes the store, and removes the
@@ -45,6 +45,7 @@ class QuietFolders:
         self._storage = storage
         self._stores_of = stores_of
         self._seconds = seconds
+        self._step = max(1, int(seconds * 1000))
         self._noted: LruCache[ObjectKey, bool] = LruCache(most=_NOTED, room=_NOTED)
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
@@ -69,10 +70,10 @@ class QuietFolders:
 
     async def look(self) -> None:
         """Make stores of folders that are quiet; those that cannot be made are left to their next change."""
-        due, after = self._window() - 2, None
+        due, after = f"{self._window() - 2 * self._step:015}", None
         while True:
             page = await self._storage.list(_CHANGING, after=after, limit=_PAGE)
-            found = [item.key for item in page.items if int(item.key.segments[1]) <= due]
+            found = [item.key for item in page.items if item.key.segments[1] <= due]
             first = int(secrets.token_hex(4), 16) % max(1, len(found))  # replicas that look at once begin apart
             await map_concurrently(self._settle, found[first:] + found[:first])
             if page.after is None or len(found) < len(page.items):
@@ -80,7 +81,8 @@ class QuietFolders:
             after = page.after
 
     def _window(self) -> int:
-        return int(time.time() // self._seconds)
+        # A time, not a number of windows: notes keep their meaning when the setting changes.
+        return int(time.time() * 1000) // self._step * self._step
 
     async def _settle(self, note: ObjectKey) -> None:
         """Make the store of the folder of a note, unless a later note will, and remove the note."""
@@ -88,7 +90,7 @@ class QuietFolders:
         async with self._turns:
             if not await self._has(note):  # another replica was first
                 return
-            if await self._has(_key(int(window) + 1, space, folder)) or await self._made(space, folder_at(folder)):
+            if await self._has(_key(int(window) + self._step, space, folder)) or await self._made(space, folder_at(folder)):
                 with suppress(NotFound):
                     await self._storage.delete(note)
 
@@ -112,4 +114,4 @@ class QuietFolders:
 
 
 def _key(window: int, space: str, folder: Sequence[str]) -> ObjectKey:
-    return ObjectKey("/".join([*_CHANGING.segments, f"{window:012}", space, *folder, "n"]))
+    return ObjectKey("/".join([*_CHANGING.segments, f"{window:015}", space, *folder, "n"]))

@@ -105,13 +105,13 @@ async def beyond(app: Application) -> dict[str, str]:
     storage, found = app.services.spaces._storage, dict[str, str]()
     async for stat in storage.iterate(None):
         data = (await storage.get(stat.key)).data
-        own = stat.key.text.startswith(_OWN)
+        own = _OWN.match(stat.key.text) is not None
         if not own and not (stat.key.text.startswith("access/") and b'"space": "own"' in data):
             found[stat.key.text] = sha256(data).hexdigest()
     return found
 
 
-_OWN: Final = ("spaces/own/", "access/spaces/own/", "webhooks/hooks/own/", "webhooks/outbox/", "webhooks/dead/")
+_OWN: Final = re.compile(r"(spaces|access/spaces|webhooks/hooks|changing/[0-9]+)/own/|webhooks/(outbox|dead)/")
 _RANDOM: Final = re.compile(
     r"(?P<upload>\b[0-9a-f]{10}-[0-9a-f]{20}\b)|(?P<session>(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f]))"
     r'|(?P<token>(?<="id":")\w{10}(?=")|(?<=psl-token=)\w{10}|(?<=token )\'\w{10}\')'
