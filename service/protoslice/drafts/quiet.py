@@ -90,7 +90,8 @@ class QuietFolders:
         async with self._turns:
             if not await self._has(note):  # another replica was first
                 return
-            if await self._has(_key(int(window) + self._step, space, folder)) or await self._made(space, folder_at(folder)):
+            later = _key(int(window) + self._step, space, folder)
+            if await self._has(later) or await self._made(space, folder_at(folder)):
                 with suppress(NotFound):
                     await self._storage.delete(note)
 
