@@ -127,7 +127,7 @@ class RepositoryPages:
         store = await self._drafts.last_sealed(folder.path)
         if store is None:
             return plain
-        return replace(await self._sized(plain, RepositoryVersion("", "", uri, store, folder.updated)), ref=uri)
+        return await self._sized(plain, RepositoryVersion("", "", uri, store, folder.updated))
 
     async def _sized(self, plain: RepositorySummary, head: RepositoryVersion) -> RepositorySummary:
         """With its head and the facts of that store, unless it has been removed."""

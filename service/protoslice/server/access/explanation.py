@@ -54,13 +54,12 @@ async def explain(settings: Settings, token: str, asked: Asked) -> Explanation:
         return Explanation(caller, "allowed", (*reasons, f"{row} is open to everybody"))
     where = EVERY_SPACE if rule.everywhere else space
     told = f" for the tags {', '.join(tags)}" if tags else ""
-    need = f"{row} needs {rule.scope} in {'every space' if rule.everywhere else f'the space {space}'}{told}"
+    asks = f"{row} needs {rule.scope} in {'every space' if rule.everywhere else f'the space {space}'}{told}"
     later = ("tags that its body names are judged too",) if rule.tags is TagPlace.BODY else ()
-    decision = decide(principal, where, Need(rule.scope, tags))
-    missing = (
-        (lacking(principal, where, Need(rule.scope, tags)),) if principal and decision is Decision.FORBIDDEN else ()
-    )
-    return Explanation(caller, _STATUS[decision], (*reasons, need, *missing, *later))
+    need = Need(rule.scope, tags)
+    decision = decide(principal, where, need)
+    missing = (lacking(principal, where, need),) if principal and decision is Decision.FORBIDDEN else ()
+    return Explanation(caller, _STATUS[decision], (*reasons, asks, *missing, *later))
 
 
 async def _caller(settings: Settings, text: str) -> tuple[Principal | None, list[str]]:

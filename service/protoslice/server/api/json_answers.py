@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Request
+from fastapi import Query, Request
 from starlette.responses import Response
 
 from protoslice.facts import Restored, Store
@@ -21,6 +21,10 @@ from protoslice.server.http.parameters import with_parameter
 from protoslice.server.middleware.context import context_of
 from protoslice.server.services import given as given_services
 from protoslice.stores import Created, ResultPage, Stores
+
+Limit = Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")]
+Cursor = Annotated[str | None, Query(description="`next` of the page before.")]
+"""Query parameters of calls that answer with a page."""
 
 REVALIDATED = "no-cache"
 VERSIONED = "public, max-age=3600"

@@ -12,7 +12,7 @@ from protoslice.facts import Difference
 from protoslice.server.access.places import Ref
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import comparison_json
-from protoslice.server.api.json_answers import VERSIONED, encoded, json_answer, large_answer, next_page
+from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, encoded, json_answer, large_answer, next_page
 from protoslice.server.api.models import DiffModel, TensorDeltaModel
 from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.middleware.guarded_route import GuardedRouter
@@ -42,8 +42,8 @@ async def get_diff(
     services: Given,
     ref: Ref,
     before: Before,
-    limit: Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")] = 1000,
-    cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
+    limit: Limit = 1000,
+    cursor: Cursor = None,
 ) -> Response:
     """Files, tensors and parts that were added, removed, changed, renamed or put in another order.
 

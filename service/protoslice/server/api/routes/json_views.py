@@ -14,7 +14,7 @@ from protoslice.graphs.neighbourhood import MOST_HOPS, MOST_NODES
 from protoslice.server.access.places import Ref, url_of
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import chunk_json, node_json, report_json, signature_json
-from protoslice.server.api.json_answers import VERSIONED, encoded, json_answer, large_answer, page_answer
+from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, encoded, json_answer, large_answer, page_answer
 from protoslice.server.api.models import (
     ChunkModel,
     NeighbourhoodModel,
@@ -35,8 +35,6 @@ from protoslice.streams.framing import Framing
 
 router = GuardedRouter(tags=["views"])
 
-Limit = Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")]
-Cursor = Annotated[str | None, Query(description="`next` of the page before.")]
 _NODE_BYTES = 200
 """Bytes of JSON of a node, about."""
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import Query, Request
+from fastapi import Request
 from starlette.responses import Response
 
 from protoslice.server.access.places import Ref
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import piece_json, place_json
-from protoslice.server.api.json_answers import json_answer, page_answer
+from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
 from protoslice.server.api.models import MissingModel, PageModel, PieceModel
 from protoslice.server.api.request_bodies import AskMissing
 from protoslice.server.api.routes.json_views import lasting_headers
@@ -52,8 +50,8 @@ async def list_pieces(
     request: Request,
     services: Given,
     ref: Ref,
-    limit: Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")] = 1000,
-    cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
+    limit: Limit = 1000,
+    cursor: Cursor = None,
 ) -> Response:
     """A page of pieces, which cover all files in order. The first time, every file is read for them."""
     store = await services.stores.view(ref)

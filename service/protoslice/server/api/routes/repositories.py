@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import repository_json, version_json
-from protoslice.server.api.json_answers import page_answer
+from protoslice.server.api.json_answers import Cursor, Limit, page_answer
 from protoslice.server.api.models import PageModel, RepositoryModel, RepositoryVersionModel
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.repository_pages import RepositoryPages
@@ -19,8 +19,6 @@ router = GuardedRouter(tags=["repositories"])
 
 PAGE = 100
 """Repositories or versions in a page at most: for each some records are read."""
-Limit = Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")]
-Cursor = Annotated[str | None, Query(description="`next` of the page before.")]
 
 
 @router.get(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import Query, Request
+from fastapi import Request
 from starlette.responses import Response
 
 from protoslice.server.access.places import url_of
 from protoslice.server.api.documentation.openapi_fragments import BINARY, SEEN, header, problems
 from protoslice.server.api.encoding import schema_json
-from protoslice.server.api.json_answers import json_answer, page_answer
+from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
 from protoslice.server.api.models import PageModel, SchemaModel
 from protoslice.server.api.problems import MEDIA, HttpProblem
 from protoslice.server.http.answers.plan import AnswerPlanner, Terms
@@ -37,8 +35,8 @@ _ETAG = {"etag": header("Of the descriptor set.")}
 async def list_schemas(
     request: Request,
     services: Given,
-    limit: Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")] = 100,
-    cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
 ) -> Response:
     """List schemas."""
     page = await services.stores.schemas(limit=min(limit, services.settings.max_page_items), cursor=cursor)

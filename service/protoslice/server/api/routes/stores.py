@@ -10,7 +10,15 @@ from starlette.responses import Response
 from protoslice.server.access.places import Ref, url_of
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import removed_json
-from protoslice.server.api.json_answers import json_answer, large_answer, page_answer, restored_body, store_body
+from protoslice.server.api.json_answers import (
+    Cursor,
+    Limit,
+    json_answer,
+    large_answer,
+    page_answer,
+    restored_body,
+    store_body,
+)
 from protoslice.server.api.models import PageModel, RemovedModel, RestoredModel, StoreModel
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given
@@ -30,8 +38,8 @@ async def list_stores(
     services: Given,
     tag: Annotated[str | None, Query(description="Only with a tag that begins so, by the names of these tags.")] = None,
     type: Annotated[str | None, Query(description="Only of this type.")] = None,
-    limit: Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")] = 100,
-    cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
 ) -> Response:
     """List stores."""
     page = await services.stores.list(

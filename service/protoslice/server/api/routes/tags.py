@@ -11,7 +11,7 @@ from protoslice.errors import Conflict, NotFound
 from protoslice.server.access.places import url_of
 from protoslice.server.api.documentation.openapi_fragments import SEEN, header, problems
 from protoslice.server.api.encoding import tag_json
-from protoslice.server.api.json_answers import json_answer, page_answer
+from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
 from protoslice.server.api.models import PageModel, TagModel
 from protoslice.server.api.problems import PRECONDITION, HttpProblem
 from protoslice.server.api.request_bodies import PutTag
@@ -38,8 +38,8 @@ async def list_tags(
     request: Request,
     services: Given,
     store: Annotated[str | None, Query(description="Only those that point at this store: an id or a tag.")] = None,
-    limit: Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")] = 100,
-    cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
 ) -> Response:
     """List tags."""
     page = await services.stores.tags(store=store, limit=min(limit, services.settings.max_page_items), cursor=cursor)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated
 
-from fastapi import Query, Request
+from fastapi import Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from protoslice.errors import NotFound
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import format_time
-from protoslice.server.api.json_answers import json_answer, page_answer
+from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
 from protoslice.server.api.models import PageModel
 from protoslice.server.api.request_bodies import PutSpace
 from protoslice.server.middleware.guarded_route import GuardedRouter
@@ -48,8 +47,8 @@ class SpaceModel(BaseModel):
 async def list_spaces(
     request: Request,
     services: Given,
-    limit: Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")] = 100,
-    cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
 ) -> Response:
     """List spaces with what they hold and their quotas, the default one first."""
     spaces = _spaces(services)

@@ -16,7 +16,7 @@ from protoslice.server.access.places import space_of, url_of
 from protoslice.server.access.records import NewToken, TokenRecord
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import format_time
-from protoslice.server.api.json_answers import json_answer, page_answer
+from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
 from protoslice.server.api.models import PageModel
 from protoslice.server.api.request_bodies import CreateToken, SignUrl
 from protoslice.server.middleware.guarded_route import GuardedRouter
@@ -81,8 +81,8 @@ async def list_tokens(
     request: Request,
     services: Given,
     every_space: Everywhere = False,
-    limit: Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")] = 100,
-    cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
 ) -> Response:
     """List the tokens of the space of the URL, or those for every space. Secrets are not kept."""
     space = _where(request, services, every_space)

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from protoslice.server.access.places import space_of
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import format_time
-from protoslice.server.api.json_answers import json_answer, page_answer
+from protoslice.server.api.json_answers import Cursor, json_answer, page_answer
 from protoslice.server.api.models import PageModel
 from protoslice.server.api.request_bodies import PutWebhook
 from protoslice.server.middleware.guarded_route import GuardedRouter
@@ -113,7 +113,7 @@ async def list_letters(
         bool, Query(description="Events that were given up, instead of those that are tried again.")
     ] = False,
     limit: Annotated[int, Query(ge=1, description="At most so many.")] = 100,
-    cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
+    cursor: Cursor = None,
 ) -> Response:
     """List the events that a webhook has not taken, oldest first."""
     most = min(limit, services.settings.max_page_items)
