@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 from tests.server.access.closed import bearer, closed_service, token_for
 from tests.support.asgi import ask
+from tests.support.logs import logs_to
 from tests.support.stores import onnx
 
 from protoslice.server.access.decision import EVERY_SPACE, Scope
@@ -24,7 +24,6 @@ from protoslice.server.app import Application
 from protoslice.server.middleware.context import RequestContext
 from protoslice.server.middleware.guarded_route import rows_of
 from protoslice.server.observability.audit import NAME, AuditLog
-from protoslice.server.observability.logs import configure_logs
 from protoslice.server.transport.uvicorn_config import fast_path
 from protoslice.stores.quotas import Quota
 
@@ -192,14 +191,10 @@ def test_a_change_whose_answer_was_lost_may_have_been_made(lines: Lines, status:
 
 
 def test_lines_are_json_in_every_form_and_at_every_level() -> None:
-    before, out = structlog.get_config(), StringIO()
-    try:
-        flush = configure_logs("text", "error", out)
+    out = StringIO()
+    with logs_to(out, "text", "error") as flush:
         context = RequestContext(method="DELETE", path='/v1/stores/\n"')
         context.changes = True
         AuditLog()(context)
         flush()
         assert json.loads(out.getvalue())["path"] == '/v1/stores/\n"'
-    finally:
-        logging.getLogger(NAME).handlers.clear()
-        structlog.configure(**before)

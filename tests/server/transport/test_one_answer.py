@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
-import structlog
 from tests.support.live import LiveServer, live_server
+from tests.support.logs import logs_to
 
 from protoslice.server.api import views
 from protoslice.server.app import Application, create_app
 from protoslice.server.http.answers import plan
-from protoslice.server.observability.logs import configure_logs
 from protoslice.server.settings import Settings
 from protoslice.server.transport.uvicorn_config import fast_path, uvicorn_config
 
@@ -120,15 +119,14 @@ def _is_complete(received: bytes, *, head_only: bool) -> bool:
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Service]]:
     """With the fast path, and without it; over the same files."""
-    folder, before = tmp_path_factory.mktemp("both"), structlog.get_config()
+    folder = tmp_path_factory.mktemp("both")
     with ExitStack() as stack:
-        stack.callback(lambda: structlog.configure(**before))
         yield _serve(stack, folder, fast=True), _serve(stack, folder, fast=False)
 
 
 def _serve(stack: ExitStack, folder: Path, *, fast: bool) -> Service:
     log = StringIO()
-    write_log = configure_logs("json", "info", log)
+    write_log = stack.enter_context(logs_to(log, "json", "info"))
     settings = Settings(storage=folder.as_uri(), space_watermark_bytes=0, trust_seconds=60)
     app = create_app(settings)
     quick = fast_path(app)

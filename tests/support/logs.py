@@ -1,0 +1,30 @@
+"""Logs of the service in a test's own process: whoever configures them puts them back, for the tests that follow."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import StringIO
+
+import structlog
+
+from protoslice.server.observability.audit import NAME as AUDIT
+from protoslice.server.observability.logs import configure_logs
+
+
+@contextmanager
+def logs_to(out: StringIO, form: str, level: str) -> Iterator[Callable[[], None]]:
+    """Log lines go to `out` meanwhile; gives the final flush."""
+    loggers = [
+        logging.getLogger(name) for name in ("protoslice", "uvicorn", "opentelemetry", AUDIT, "python_multipart")
+    ]
+    before = [(logger, logger.level, logger.propagate, logger.handlers[:]) for logger in loggers]
+    structured = structlog.get_config()
+    try:
+        yield configure_logs(form, level, out)
+    finally:
+        structlog.configure(**structured)
+        for logger, level_before, propagate, handlers in before:
+            logger.setLevel(level_before)
+            logger.propagate, logger.handlers[:] = propagate, handlers
