@@ -34,6 +34,8 @@ class LiveServer:
 def live_server(config: uvicorn.Config) -> Iterator[LiveServer]:
     """A server that runs in a thread of its own on a free port of the loopback, and is gone afterwards."""
     listener = socket.create_server(("127.0.0.1", 0))
+    # A request that its client has forgotten is cut long before the thread counts as one that does not end.
+    config.timeout_graceful_shutdown = 5
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()

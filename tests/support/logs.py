@@ -1,4 +1,4 @@
-"""Logs of the service in a test's own process: whoever configures them puts them back, for the tests that follow."""
+"""Logs of the service in this process: whoever configures them here puts them back as they were."""
 
 from __future__ import annotations
 
