@@ -14,6 +14,8 @@ def python_of(*packages: str) -> Path:
     folder = _folder(packages[0])
     python = folder / "bin/python"
     if not is_made(*packages):
+        if folder.is_symlink():
+            folder.unlink()  # what it points at belongs to another checkout, and --clear would empty that
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
         subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
         (folder / "ready").write_text(" ".join(packages))
