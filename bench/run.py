@@ -28,6 +28,7 @@ from bench import (
     records,
     registries,
     service,
+    snapshot,
     streams,
     tensors,
     versions,
@@ -59,6 +60,7 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
     "access": access.access,
     "mlflow": registries.mlflow,
     "oras": oras.oras,
+    "snapshot": snapshot.snapshot,
     "page": page.page,
 }
 APART = (
@@ -76,6 +78,7 @@ APART = (
     "access",
     "mlflow",
     "oras",
+    "snapshot",
     "page",
 )
 ENGINE = [name for name in SUBJECTS if name not in APART]

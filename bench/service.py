@@ -44,7 +44,7 @@ class Effort:
 
 def service(folder: Path, scale: float) -> Iterator[Row]:
     """All rows about the service."""
-    missing = [tool for tool in ("wrk", "nginx") if _tool(tool) is None]
+    missing = [tool for tool in ("wrk", "nginx") if program(tool) is None]
     if missing:
         raise SystemExit(f"install {' and '.join(missing)} first: Debian has them as wrk and nginx-light")
     path = folder / "big.pb"
@@ -235,7 +235,7 @@ def _nginx(folder: Path, path: Path) -> Iterator[str]:
         f"http {{ access_log off; sendfile on; server {{ listen 127.0.0.1:{port}; root {path.parent}; }} }}\n"
     )
     os.chmod(folder, 0o755)
-    with running([str(_tool("nginx")), "-c", str(config), "-g", "user root;"], dict(os.environ)):
+    with running([str(program("nginx")), "-c", str(config), "-g", "user root;"], dict(os.environ)):
         wait_for(port)
         yield f"http://127.0.0.1:{port}"
 
@@ -254,7 +254,8 @@ def running(
         process.wait(30)
 
 
-def _tool(name: str) -> str | None:
+def program(name: str) -> str | None:
+    """The path of a program of the system; None when it is not installed."""
     return shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin")
 
 

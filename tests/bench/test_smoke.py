@@ -13,6 +13,8 @@ from bench.loading import PEERS as PEERS_OF_LOADING
 from bench.oras import DISTRIBUTION, ORAS
 from bench.page import can_be_looked_at
 from bench.run import APART, ENGINE, SUBJECTS
+from bench.snapshot import CLIENT
+from tests.hub import BESIDE
 from tests.mlflow import WHOLE
 from tests.support.environments import is_made
 
@@ -30,12 +32,13 @@ ROWS = {
     "workers": 3,
     "loading": 3,
     "access": 6,
-    "mlflow": 2,
+    "mlflow": 4,
     "oras": 4,
+    "snapshot": 1,
     "page": 8,
     "versions": 3,
 }
-PEERS = {"service": ("wrk", "nginx"), "workers": ("wrk",), "access": ("wrk",)}
+PEERS = {"service": ("wrk", "nginx"), "workers": ("wrk",), "access": ("wrk",), "snapshot": ("nginx",)}
 """Programs that a service is measured with; a benchmark names those that are missing."""
 
 
@@ -68,6 +71,10 @@ def test_every_benchmark_runs(name: str) -> None:
     if name == "mlflow" and not is_made(WHOLE):
         assert done.returncode == 1
         assert done.stderr.startswith("make MLflow's environment first")
+        return
+    if name == "snapshot" and not is_made(CLIENT, *BESIDE):
+        assert done.returncode == 1
+        assert done.stderr.startswith("make the client's environment first")
         return
     if name == "oras" and not (ORAS.exists() and DISTRIBUTION.exists()):
         assert done.returncode == 1
