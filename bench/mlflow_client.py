@@ -1,7 +1,7 @@
 """MLflow's own client, timed at each URL: `mlflow_client.py FOLDER URL…`.
 
-The folder is logged, and its folder `few` downloaded. Each line of the input runs one round; the answer is a line of JSON with seconds for each URL. Run by `bench.registries`
-in an environment of MLflow.
+The folder is logged, and its folder `few` downloaded. Each line of the input runs one round; the answer is a line of
+JSON with seconds for each URL. Run by `bench.registries` in an environment of MLflow.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Hugging Face's own client, timed at each URL: `snapshot_client.py REPOSITORY FOLDER URL…`.
 
-The repository is downloaded into the folder. Each line of the input runs one round; the answer is a line of JSON with seconds and bytes for each URL. Run by
-`bench.snapshot` in an environment of huggingface_hub.
+The repository is downloaded into the folder. Each line of the input runs one round; the answer is a line of JSON with
+seconds and bytes for each URL. Run by `bench.snapshot` in an environment of huggingface_hub.
 """
 
 from __future__ import annotations
