@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import socket
 import ssl
 from collections.abc import Iterator
@@ -138,10 +139,20 @@ def exchanged(site: Site, sent: bytes) -> bytes:
     """All that the service says to these bytes, which ask it to hang up."""
     with site.connect() as connection:
         connection.sendall(sent)
-        found = bytearray()
+        found, waits = bytearray(), True
         while piece := connection.recv(1 << 16):
             found += piece
+            if waits and _is_whole(found):
+                # TLS cannot hang up in one direction: the service would linger for what we may still send.
+                socket.socket.shutdown(connection, socket.SHUT_WR)
+                waits = False
         return bytes(found)
+
+
+def _is_whole(found: bytearray) -> bool:
+    head, end, body = bytes(found).partition(b"\r\n\r\n")
+    length = re.search(rb"(?mi)^content-length: (\d+)\r?$", head)
+    return bool(end) and length is not None and len(body) >= int(length[1])
 
 
 def spellings(hidden: str) -> dict[str, str]:
