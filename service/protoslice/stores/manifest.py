@@ -172,7 +172,10 @@ class Manifest:
     tags: tuple[str, ...] | None = None
     """Tags that the store was sent with, which its index entries bear; None for entries that bear none."""
     again: bool = False
-    """True when a mark of removal lay in the manifest's place, and its remover may still delete there."""
+    """True when this manifest, or a mark of removal, may have been in the place before.
+
+    So no tag shows that the objects stay, and a remover may still delete what lies there.
+    """
 
     def encode(self) -> bytes:
         """Serialize the manifest to JSON in an envelope."""

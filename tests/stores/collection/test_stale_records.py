@@ -32,7 +32,8 @@ from protoslice.errors import Conflict, NotFound, StorageUnavailable
 from protoslice.storage import MemoryStorage, ObjectKey, Storage
 from protoslice.storage.interface import Abilities
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
-from protoslice.stores import Stores
+from protoslice.stores import IngestRequest, Stores
+from protoslice.stores.catalog.tags import Tags
 from protoslice.stores.collection.garbage import collect_garbage
 from protoslice.stores.collection.stale_records import SETTLED_SECONDS
 from protoslice.stores.layout.indexes import IndexEntry
@@ -301,3 +302,27 @@ def test_a_tag_that_is_set_while_its_mark_goes_stays() -> None:
         assert await ArtifactRecords(truth, name).tag("v1") == Digest.of(b"a manifest", "sha256")
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize("sent_again", [False, True])
+def test_a_tag_that_was_set_after_its_entry_was_collected_is_noted_or_removed(sent_again: bool) -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        store = (await upload(stores, onnx(9000), IngestRequest(tags=("late",)))).store.id
+        held = await stores._manifests.get(store)
+        await stores.delete(store)
+        await collect_garbage(storage, grace_seconds=0, clock=lambda: time.time() + SETTLED_SECONDS + 5)
+        assert await keys_in(storage, "indexes/tag") == []
+        await Tags(storage).put("late", held, if_match=None, if_none_match=False)  # by one who stood still
+        if sent_again:
+            await upload(stores, onnx(9000))
+        await collect_garbage(storage, grace_seconds=0, clock=lambda: time.time() + SETTLED_SECONDS - 5)
+        assert (await stores.tag("late")).store == store, "its writer may be about to note it"
+        await collect_garbage(storage, grace_seconds=0, clock=lambda: time.time() + SETTLED_SECONDS + 5)
+        if sent_again:
+            assert (await stores.get(store)).tags == ("late",)
+            assert [info.tags for info in (await stores.list()).items] == [("late",)]
+        else:
+            with pytest.raises(NotFound):
+                await stores.tag("late")
+
+    in_memory(work)

@@ -103,6 +103,27 @@ def _teller(random: Random, contents: list[Content], grace: float) -> list[Actio
     return [send() for _ in range(random.randint(1, 4))]
 
 
+def _reteller(random: Random, contents: list[Content], grace: float) -> list[Action]:
+    """Sends one content again and again with tags, tells its digest, and removes it in between."""
+    content = _single(random, contents)
+
+    def act() -> Action:
+        wait, tag = _wait(random), random.choice(TAGS)
+        match random.randrange(6):
+            case 0:
+                return Remove(wait=wait, content=content)
+            case 1:
+                return Restore(wait=wait, content=content)
+            case 2:
+                pause = 3000.0 * random.random()
+                return Send(wait=wait, patience=5000.0, content=content, tags=(tag,), pause=pause)
+            case 3:
+                return SetTag(wait=wait, tag=tag, content=content)
+        return Send(wait=wait, content=content, tags=(tag,) if random.random() < 0.5 else (), told=True)
+
+    return [Send(content=content, tags=(random.choice(TAGS),)), *(act() for _ in range(random.randint(2, 6)))]
+
+
 def _single(random: Random, contents: list[Content]) -> Content:
     """A content of one file, one of `contents` if there is one."""
     return random.choice([each for each in contents if len(each.files) == 1] or CONTENTS[:4])
@@ -260,6 +281,7 @@ PROFILES = {
     "tags": (_tagger, _remover, _senders),
     "sharing": (_copier, _copier, _collector, _remover, _senders),
     "told": (_teller, _teller, _teller, _collector, _remover),
+    "retold": (_reteller, _reteller, _reteller, _reteller, _collector, _collector),
     "drafts": (_drafter, _drafter, _drafter, _collector, _remover),
     "quiet": (_leaver, _leaver, _looker, _looker, _collector),
     "repositories": (_pusher, _pusher, _pusher, _collector),

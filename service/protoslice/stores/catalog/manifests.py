@@ -126,7 +126,8 @@ class Manifests:
         replaced: bytes | None = None
         for _ in range(TRIES):
             placed = await self._placed(manifest, data)
-            if placed is None:
+            if placed is None:  # if an answer was lost, the manifest may have been there and be gone
+                data = replace(manifest, again=True).encode()
                 continue
             there, etag = placed
             if there.attempt == manifest.attempt:  # ours, even after a `Conflict`: the answer to our write was lost
@@ -137,7 +138,8 @@ class Manifests:
             await self._claims.hold(manifest.attempts, manifest.names_in)  # a writer that is too late replaces nothing
             await self._indexes.release(there)
             await self._indexes.mark(manifest)  # entries of the new one do not bear the tags of the old
-            replaced = await self._replace(manifest.id, replace(manifest, again=there.again).encode(), etag)
+            data = replace(manifest, again=True).encode()
+            replaced = await self._replace(manifest.id, data, etag)
         raise StorageUnavailable(f"the store {manifest.id} keeps changing")
 
     async def _placed(self, manifest: Manifest, data: bytes) -> tuple[Manifest, str] | None:
@@ -182,9 +184,10 @@ class Manifests:
         """Publish a manifest again, in place of the one with this tag; withdraw it if that is too late."""
         self._cache.drop(store_id)
         with suppress(ProtosliceError):
-            etag = await _insisting(lambda: self._storage.put(keys.store(store_id), content, if_etag=etag))
+            manifest = replace(Manifest.decode(content), again=True)
+            etag = await _insisting(lambda: self._storage.put(keys.store(store_id), manifest.encode(), if_etag=etag))
             with suppress(Collected):
-                await self._keep(Manifest.decode(content), etag)
+                await self._keep(manifest, etag)
 
     async def check_lasting(self, manifest: Manifest) -> None:
         """Raise `NotFound` when the objects of a manifest that was read have been collected."""
@@ -280,7 +283,7 @@ class Manifests:
     async def restore(self, manifest: Manifest) -> Manifest:
         """Publish the manifest of a removed store again; see `publish`."""
         await self._indexes.mark(manifest)  # since it was removed, and even if a collector has deleted that mark
-        return await self.publish(manifest)
+        return await self.publish(replace(manifest, again=True))
 
     async def borne(self, store_id: str) -> Sequence[str]:
         """Tags that the index entries of a store bear whose manifest cannot be read."""

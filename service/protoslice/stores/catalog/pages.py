@@ -92,6 +92,16 @@ class StorePages:
                 manifest = await self._manifests.get(store_id)
         return manifest.as_store(())
 
+    async def lasting(self, manifest: Manifest) -> Sequence[StoredTag]:
+        """Up to `TAGS_SHOWN` tags of a store, by its manifest read just now; `NotFound` if objects may go.
+
+        A tag that was set after the claims had been held spares the look at them.
+        """
+        tags = (await self._tags_of(manifest, {})).items
+        if not any(tag.shows_lasting(manifest) for tag in tags):
+            await self._manifests.check_lasting(manifest)
+        return tags
+
     async def described(self, manifest: Manifest, known: Mapping[str, StoredTag] = MappingProxyType({})) -> Store:
         """The store of a manifest that was read just now, as were the tags `known`; see `get`."""
         return _shown(manifest, await self._tags_of(manifest, known))

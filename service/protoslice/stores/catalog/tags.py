@@ -44,6 +44,8 @@ class StoredTag(Tag):
     """Store as it was made, which may be gone; None unless its index entries bear the tag."""
     weight: int = field(default=0, compare=False)
     """Bytes of the record."""
+    attempt: str | None = field(default=None, compare=False)
+    """Attempt of the manifest whose claims were held before the tag was set; None in older records."""
     written: datetime | None = field(default=None, compare=False)
     """Time at which the record came, by the clock of the storage; None for a tag that has just been set."""
 
@@ -53,6 +55,11 @@ class StoredTag(Tag):
         if self.made is None or self.written is None:
             return False
         return abs((self.written - self.made.at).total_seconds()) < _PROMPT_SECONDS
+
+    def shows_lasting(self, manifest: Manifest) -> bool:
+        """True when the tag shows that the objects of a manifest stay that was read before the tag."""
+        # Claims were held since the manifest came to its place, where one without `again` has been ever since.
+        return not manifest.again and self.attempt == manifest.attempt
 
 
 class Tags:
@@ -143,14 +150,16 @@ class Tags:
     async def put(
         self, name: str, store: Manifest, *, if_match: str | None, if_none_match: bool
     ) -> tuple[StoredTag, bool]:
-        """Point `name` at the store of a manifest that is published; returns the tag and True when it is new.
+        """Point `name` at the store of a manifest whose claims were held; the tag, and True when it is new.
 
         `if_match` requires that entity tag of the present record, `if_none_match` that there is none; else `Conflict`.
         """
         key, time = keys.tag(check_tag(name)), now()
         async with self._indexes.tagged(store, name, self._late_after):
             with self._trusted.changing(name):
-                etag, created = await self._write(key, store, time, if_match=if_match, if_none_match=if_none_match)
+                etag, created = await self._write(
+                    key, store, time, {"attempt": store.attempt}, if_match=if_match, if_none_match=if_none_match
+                )
         return StoredTag(name, store.id, time, etag), created
 
     async def check_room(self, store: Manifest, names: Collection[str]) -> None:
@@ -209,10 +218,17 @@ class Tags:
                 return
 
     async def _write(
-        self, key: ObjectKey, store: Manifest, time: datetime, *, if_match: str | None, if_none_match: bool
+        self,
+        key: ObjectKey,
+        store: Manifest,
+        time: datetime,
+        held: Mapping[str, str],
+        *,
+        if_match: str | None,
+        if_none_match: bool,
     ) -> tuple[str, bool]:
         """Write the record of a tag; returns its entity tag and True when the tag is new."""
-        record = {"store": store.id, "updated": time.isoformat(), "token": secrets.token_hex(8)}
+        record = {"store": store.id, "updated": time.isoformat(), "token": secrets.token_hex(8), **held}
         # Of other tags a list could not see that their store has been removed.
         facts = facts_of(store, now()) if keys.name_of(key) in (store.tags or ()) else None
         data = json.dumps(record if facts is None else record | {"made": facts}).encode()
@@ -223,9 +239,9 @@ class Tags:
         return await self._records.set(key, data)
 
     async def renew(self, tag: StoredTag, store: Manifest) -> None:
-        """Write a tag of a store again, as it is written today."""
+        """Write a tag of a store again, as it is written today; nobody has held the claims of that store."""
         key = keys.tag(tag.name)
-        await self._write(key, store, tag.updated, if_match=tag.etag, if_none_match=False)
+        await self._write(key, store, tag.updated, {}, if_match=tag.etag, if_none_match=False)
 
     async def delete(self, name: str, *, if_match: str | None) -> None:
         """Remove a tag atomically, on condition of `if_match` unless None; the store stays."""
@@ -242,4 +258,4 @@ def _tag(data: bytes, stat: ObjectStat) -> StoredTag:
     with suppress(KeyError, TypeError, ValueError):  # without facts, or with those of a later program
         made = made_store(raw["store"], raw["made"])
     name, updated = keys.name_of(stat.key), datetime.fromisoformat(raw["updated"])
-    return StoredTag(name, raw["store"], updated, stat.etag, made, len(data), stat.modified)
+    return StoredTag(name, raw["store"], updated, stat.etag, made, len(data), raw.get("attempt"), stat.modified)

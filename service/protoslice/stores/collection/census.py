@@ -153,12 +153,26 @@ class TagCensus:
         """Number of entries of a tag so far, with this one, two at most; 0 when there is no such tag."""
         return self._see(_fingerprint(quoted))
 
+    @property
+    def has_unseen(self) -> bool:
+        """True when a tag has no entry so far."""
+        return 0 in self._seen
+
+    def is_unseen(self, quoted: str) -> bool:
+        """True for a tag without an entry so far."""
+        at = self._find(_fingerprint(quoted))
+        return at is not None and not self._seen[at]
+
     def _see(self, number: int) -> int:
-        at = bisect_left(self._names, number)
-        if at == len(self._names) or self._names[at] != number:
+        at = self._find(number)
+        if at is None:
             return 0
         self._seen[at] = min(2, self._seen[at] + 1)
         return self._seen[at]
+
+    def _find(self, number: int) -> int | None:
+        at = bisect_left(self._names, number)
+        return at if at < len(self._names) and self._names[at] == number else None
 
 
 def _fingerprint(quoted: str) -> int:

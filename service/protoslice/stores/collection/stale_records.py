@@ -55,6 +55,7 @@ class StaleRecords:
         await each_concurrently(self._remove_entry_of_file, self._entries_of_files())
         await each_concurrently(self._remove_entry_of_piece, self._entries_of_pieces())
         await each_concurrently(self._remove_entry_of_tag, self._entries_of_tags(tags))
+        await each_concurrently(self._note, self._unnoted(tags))
         await each_concurrently(self._remove_unless_changed, self._marks(tags))
         await each_concurrently(self._remove_mark_of_store, self._marks_of_stores())
 
@@ -159,6 +160,21 @@ class StaleRecords:
             # A store that came again, with a tag that its removal left or that was set too late to be seen there.
             with suppress(UnreadableManifest):
                 await map_concurrently(Indexes(self._storage).mark, await self._holders.of_store(store))
+
+    async def _unnoted(self, tags: TagCensus) -> AsyncIterator[ObjectStat]:
+        """Old tags without an entry: each came so late that its entry had been collected."""
+        if tags.has_unseen:
+            async for item in self._storage.iterate(keys.TAGS):
+                if item.modified.timestamp() < self._settled and tags.is_unseen(item.key.segments[-1]):
+                    yield item
+
+    async def _note(self, item: ObjectStat) -> None:
+        """Remove a tag that points at nothing; note another one where its store looks for it."""
+        tag = await self._tags.get_or_none(keys.name_of(item.key))
+        if tag is not None and await self._is_set(tag.store, tag.name):
+            with suppress(UnreadableManifest):
+                for manifest in await self._holders.of_store(tag.store):
+                    await Indexes(self._storage).add_tag(manifest, tag.name)
 
     async def _is_set(self, store: str, name: str) -> bool:
         """True when a tag points at a store, or is damaged. Removes dangling tags."""

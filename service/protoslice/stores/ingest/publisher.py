@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 
-from protoslice.errors import IntegrityError, NotFound, UnsoundModel
+from protoslice.errors import Conflict, IntegrityError, NotFound, UnsoundModel
 from protoslice.facts import ModelReport, Store
 from protoslice.storage import Storage
 from protoslice.stores.catalog.claims import Claims
 from protoslice.stores.catalog.manifests import Manifests
-from protoslice.stores.catalog.pages import StorePages
+from protoslice.stores.catalog.pages import TAGS_SHOWN, StorePages
 from protoslice.stores.catalog.tags import StoredTag, Tags
 from protoslice.stores.ingest.abandoned import drop_outrun
 from protoslice.stores.ingest.persist import StoreDraft
@@ -68,10 +69,14 @@ class Publisher:
             return None
         try:
             there = await self._manifests.get(store_id)
-            await self._manifests.check_lasting(there)  # before tags are set to it
+            found = {tag.name: tag for tag in await self._pages.lasting(there)}  # before tags are set to it
         except (NotFound, IntegrityError):
             return None
-        return Created(await self._tagged(there, request), False, None)
+        if request.tags:
+            await self._tags.check_room(there, request.tags)
+        for name in request.tags:
+            found[name] = await self._tag_new(name, there, found.get(name))
+        return Created(there.as_store(sorted(found)[:TAGS_SHOWN]), False, None)
 
     async def _tagged(self, there: Manifest, request: IngestRequest) -> Store:
         """A store that was there, with the tags of a request, even if somebody removes it right now."""
@@ -80,7 +85,11 @@ class Publisher:
         set_now = {tag: await self._tag_new(tag, there) for tag in request.tags}
         return await self._pages.described(there, set_now)
 
-    async def _tag_new(self, name: str, store: Manifest) -> StoredTag:
+    async def _tag_new(self, name: str, store: Manifest, there: StoredTag | None = None) -> StoredTag:
+        """Set a tag of a request; one that is `there`, as it was read just now, by fewer calls."""
+        if there is not None:
+            with suppress(Conflict):
+                return (await self._tags.put(name, store, if_match=there.etag, if_none_match=False))[0]
         return (await self._tags.put(name, store, if_match=None, if_none_match=False))[0]
 
     async def _report(self, manifest: Manifest, *, strict: bool) -> ModelReport:
