@@ -18,7 +18,7 @@ from protoslice.errors import IntegrityError, Unsupported
 from protoslice.storage import Buffer, FileStorage, MemoryStorage, ObjectKey, Span
 from protoslice.stores import IngestRequest, Stores
 
-FLIPS = int(os.environ.get("PROTOSLICE_FLIPS", "150"))
+FLIPS = int(os.environ.get("PROTOSLICE_FLIPS", "60"))
 UPLOADS = (
     {"model.onnx": onnx(100, 70_000, 90_000), "notes": b"a text"},
     {"x.cpb": (CHUNKED / "savedmodel_plain.max4000.cpb").read_bytes()},

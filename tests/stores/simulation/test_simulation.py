@@ -15,8 +15,8 @@ from tests.stores.simulation.plans import PROFILES, drawn
 from tests.stores.simulation.registers import FOR_EVER, Deed, linearizable
 from tests.stores.simulation.runs import run, told
 
-HISTORIES = 500
-BATCHES = 10
+HISTORIES = 300
+BATCHES = 6
 
 _DIGEST = """
 import hashlib, sys
