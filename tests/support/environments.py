@@ -15,7 +15,7 @@ def python_of(*packages: str) -> Path:
     python = folder / "bin/python"
     if not is_made(*packages):
         if folder.is_symlink():
-            folder.unlink()  # what it points at belongs to another checkout, and --clear would empty that
+            folder.unlink()  # the folder behind a link belongs to another checkout, and --clear would empty it
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
         subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
         (folder / "ready").write_text(" ".join(packages))
