@@ -104,6 +104,27 @@ def test_a_folder_becomes_a_store_when_it_is_quiet_and_again_when_it_changes(tmp
     with_replicas(tmp_path, work)
 
 
+def test_folders_within_folders_are_stores_of_their_own_but_not_below_artifacts(tmp_path: Path) -> None:
+    async def work(replicas: Replicas) -> None:
+        drafts = Drafts(replicas.stores, changed=partial(replicas.one.changed, "default"))
+        await replicas.write("up/x", "up/deep/er/y", f"{RUN}/a/b/c", f"{RUN}/a/d")
+        replicas.now += 2 * QUIET
+        await replicas.other.look()
+        assert await replicas.made() == 3, "one of each folder outside, one of the whole run"
+        held = {folder: {*await replicas.stores.files(await drafts.sealed(folder))} for folder in ("up", "up/deep/er")}
+        assert held == {"up": {"x", "deep/er/y"}, "up/deep/er": {"y"}}
+        assert {*await replicas.stores.files(await drafts.sealed(RUN))} == {"a/b/c", "a/d"}
+        assert await replicas.made() == 3, "those that were asked for were there"
+        await drafts.delete(f"{RUN}/a/b")
+        replicas.now += 2 * QUIET
+        await replicas.other.look()
+        assert await replicas.made() == 4
+        assert {*await replicas.stores.files(await drafts.sealed(RUN))} == {"a/d"}
+        assert await replicas.notes() == []
+
+    with_replicas(tmp_path, work)
+
+
 def test_a_thousand_files_cost_one_note_and_a_look_one_listing(tmp_path: Path) -> None:
     async def work(replicas: Replicas) -> None:
         await replicas.write(*(f"{RUN}/{number}" for number in range(100)))

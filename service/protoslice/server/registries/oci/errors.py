@@ -8,7 +8,13 @@ from protoslice.artifacts import ArtifactFault
 from protoslice.server.api.problems import HttpProblem
 from protoslice.server.registries.protocol_route import ProtocolRoute
 
-_CODES: Final = {401: "UNAUTHORIZED", 403: "DENIED", 404: "NAME_UNKNOWN", 429: "TOOMANYREQUESTS"}
+_CODES: Final = {
+    401: "UNAUTHORIZED",
+    403: "DENIED",
+    404: "NAME_UNKNOWN",
+    413: "SIZE_INVALID",
+    429: "TOOMANYREQUESTS",
+}
 """Codes by status, of errors that are not about an artifact."""
 
 
