@@ -95,7 +95,11 @@ async def _calls(bucket: _Bucket, count: int) -> list[Row]:
         ("GET of a store", lambda stores: stores.get(found), 3),
         ("PUT of a small model with a tag", lambda stores: upload(stores, onnx(200), IngestRequest(tags=("a",))), 8),
         ("PUT of one larger than 4 KiB", lambda stores: upload(stores, onnx(9000), IngestRequest(tags=("b",))), 8),
-        ("PUT of what is there with a tag, its digest told", lambda stores: upload(stores, known, expected_sha256=digest), 3),
+        (
+            "PUT of what is there with a tag, its digest told",
+            lambda stores: upload(stores, known, expected_sha256=digest),
+            3,
+        ),
         ("list of the 20 newest", lambda stores: stores.list(limit=20), 22),
         ("list of 20 by type", lambda stores: stores.list(type="seeded.Model", limit=20), 22),
         ("list of 20 by a tag's beginning", lambda stores: stores.list(tag="t", limit=20), 22),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from random import Random
 from typing import TypeVar
@@ -15,6 +15,7 @@ from tests.support.stores import in_memory, keys_in, onnx, opened, upload
 from protoslice.concurrency.windows import Windows
 from protoslice.errors import IntegrityError
 from protoslice.storage import MemoryStorage, ObjectKey
+from protoslice.storage.interface import Buffer
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.stores import Stores
 from protoslice.stores.objects.joined import JoinedObject
@@ -97,6 +98,49 @@ def test_a_damaged_block_is_never_given(bad: int) -> None:
         assert caught.value.offset == bad - bad % SUM_BLOCK
 
     in_memory(work)
+
+
+class OddPieces(MemoryStorage):
+    """Streams in pieces of sizes that are no multiples of anything, as a network gives them."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._random = Random(seed)
+
+    async def stream(
+        self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
+    ) -> AsyncGenerator[Buffer, None]:
+        """See `Storage.stream`."""
+        data = memoryview(await self.get_range(key, start, end or 0, if_etag=if_etag))
+        while data:
+            size = self._random.choice((1, 100, SUM_BLOCK - 1, SUM_BLOCK, SUM_BLOCK + 1, 300_000, 2 * MIB + 7))
+            yield data[:size]
+            data = data[size:]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("bad", [None, 0, 3 * MIB + 5, len(DATA) - 1])
+def test_pieces_of_any_sizes_are_verified_block_by_block(bad: int | None, seed: int) -> None:
+    async def run() -> None:
+        storage = OddPieces(seed)
+        async with opened(storage) as stores:
+            file = await the_file(stores)
+            if bad is None:
+                assert await streamed(file, 70_001, len(DATA) - 3) == DATA[70_001 : len(DATA) - 3]
+                return
+            key = ObjectKey(file.name)
+            data = bytearray(await storage.get_range(key, 0, len(DATA)))
+            data[bad] ^= 1
+            await storage.delete(key)
+            await storage.put_if_absent(key, bytes(data))
+            given = bytearray()
+            with pytest.raises(IntegrityError, match="fails its checksum") as caught:
+                await into(given, file)
+            assert given == DATA[: len(given)]
+            assert len(given) <= bad
+            assert caught.value.offset == bad - bad % SUM_BLOCK
+
+    asyncio.run(run())
 
 
 def test_a_missing_object_is_damage() -> None:
