@@ -19,8 +19,20 @@ def can_be_looked_at() -> bool:
 
 def page(folder: Path, scale: float) -> Iterator[Row]:
     """Rows about the page."""
-    if not can_be_looked_at():
-        raise SystemExit("build the page first, and get its browser: make browser does both")
+    _check()
     from bench.visits import visits  # needs Playwright
 
     yield from visits(folder, scale)
+
+
+def differences(folder: Path, scale: float) -> Iterator[Row]:
+    """Rows about the picture of what changed between two versions."""
+    _check()
+    from bench.visits import differences  # needs Playwright
+
+    yield from differences(folder, scale)
+
+
+def _check() -> None:
+    if not can_be_looked_at():
+        raise SystemExit("build the page first, and get its browser: make browser does both")

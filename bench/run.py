@@ -62,6 +62,7 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
     "oras": oras.oras,
     "snapshot": snapshot.snapshot,
     "page": page.page,
+    "differences": page.differences,
 }
 APART = (
     "packed",
@@ -80,6 +81,7 @@ APART = (
     "oras",
     "snapshot",
     "page",
+    "differences",
 )
 ENGINE = [name for name in SUBJECTS if name not in APART]
 

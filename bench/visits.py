@@ -1,7 +1,8 @@
-"""Visits to the page in chromium: a model of 20 GiB and 200 000 tensors, and a difference of 5 GiB."""
+"""Visits to the page in chromium: a model of 20 GiB and 200 000 tensors, and differences of 5 GiB."""
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from bench.timing import Row, seconds
 from playwright.sync_api import BrowserContext, Page
 from tests.support.browser import chromium, fetched, memory_of, scrolled, window
 from tests.support.vast import vast_onnx
+
+from protoslice.client import Client
 
 MIB = 1 << 20
 LARGE = (5120, 5248)
@@ -27,12 +30,54 @@ def visits(folder: Path, scale: float) -> Iterator[Row]:
     settings = {"PROTOSLICE_REGISTER_ALLOW": models.as_uri()}
     with running_service(folder / "page", settings) as url, chromium() as browser:
         tensors = _register(url, models, "vast", max(1, int(200 * scale)), 999)
-        for version in (1, 2):
-            _register(url, models, f"deep:{version}", max(2, int(50 * scale)), 20, changed=1 if version == 2 else None)
         with window(browser, url) as context:
             yield from _looked_at(context, tensors)
-        with window(browser, url) as context:
-            yield from _compared(context, url)
+
+
+def differences(folder: Path, scale: float) -> Iterator[Row]:
+    """Rows of pictures of what changed between versions of 5 GiB, at a service that has just begun.
+
+    Of three versions, the second was pushed over the first, and the third sent whole. Those registered where they lie
+    are holes in files.
+    """
+    models, store = folder / "models", folder / "differences"
+    models.mkdir(exist_ok=True)
+    settings, layers = {"PROTOSLICE_REGISTER_ALLOW": models.as_uri()}, max(2, int(50 * scale))
+    with running_service(store, settings) as url, Client(url) as client:
+        _store_versions(url, client, models / "tuned.onnx", layers)
+        for version in (1, 2):
+            _register(url, models, f"deep:{version}", layers, 20, changed=1 if version == 2 else None)
+    for what, names in (
+        ("a version pushed over it", "tuned:1...tuned:2"),
+        ("a version sent whole", "tuned:1...tuned:3"),
+        ("a version registered in place, cold", "deep:1...deep:2"),
+        ("  and again, digests kept", "deep:1...deep:2"),
+    ):
+        with running_service(store, settings) as url, chromium() as browser, window(browser, url) as context:
+            yield _compared(context, url, what, names)
+
+
+def _store_versions(url: str, client: Client, path: Path, layers: int) -> None:
+    """Store three versions of a model of random numbers; in each another tensor has changed."""
+    vast_onnx(path, layers, LARGE, 20, holes=False)
+    _send_whole(url, path, "tuned:1")
+    _change(path, 1 / 3)
+    client.push(path, tags=["tuned:2"])
+    _change(path, 2 / 3)
+    _send_whole(url, path, "tuned:3")
+    path.unlink()
+
+
+def _send_whole(url: str, path: Path, tag: str) -> None:
+    asked = {"filename": path.name, "tag": tag}
+    with path.open("rb") as body:
+        httpx.put(f"{url}/v1/stores", content=body, params=asked, timeout=600).raise_for_status()
+
+
+def _change(path: Path, where: float) -> None:
+    with path.open("r+b") as file:
+        file.seek(int(path.stat().st_size * where))
+        file.write(os.urandom(4096))
 
 
 def _register(url: str, models: Path, name: str, layers: int, small: int, changed: int | None = None) -> int:
@@ -64,19 +109,21 @@ def _looked_at(context: BrowserContext, tensors: int) -> Iterator[Row]:
     yield Row("  bytes fetched for all of it", f"{size / 1e6:.2f} MB", "2 MB", size / 2e6, 1, False)
 
 
-def _compared(context: BrowserContext, url: str) -> Iterator[Row]:
+def _compared(context: BrowserContext, url: str, what: str, names: str) -> Row:
     """A row of the picture of a difference, at a cold service, and the bytes that it read."""
-    page = context.new_page()
-    took = _until(page, "/diff/deep:1...deep:2", "main canvas")
-    read = httpx.get(f"{url}/v1/stores/deep:2/diff?before=deep:1", timeout=60).json()["read"]
-    what = f"picture of what changed in 5 GiB, {read / MIB:.0f} MiB read"
-    yield Row(what, seconds(took), "3 s", took / 3, 1, False)
+    took = _until(context.new_page(), f"/diff/{names}", "main canvas")
+    before, _, after = names.partition("...")
+    asked: dict[str, str | bool] = {"before": before, "checksums": True}
+    found = httpx.get(f"{url}/v1/stores/{after}/diff", params=asked, timeout=600).json()
+    read, assumed = (found[each] / MIB for each in ("read", "assumed"))
+    told = f"{what}: {read:.3g} MiB read, {assumed:.3g} by checksums"
+    return Row(told, seconds(took), "3 s", took / 3, 1, False)
 
 
 def _until(page: Page, place: str, selector: str) -> float:
     """Seconds from the call of a place until the page shows something."""
     start = time.perf_counter()
     page.goto(place, wait_until="commit")
-    page.locator(selector).first.wait_for(timeout=600_000)
+    page.locator(selector).first.wait_for(timeout=180_000)
     page.evaluate("() => new Promise(requestAnimationFrame)")
     return time.perf_counter() - start

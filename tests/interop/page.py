@@ -347,6 +347,28 @@ def test_changes_are_shown_with_their_distances(context: BrowserContext) -> None
     expect(page).to_have_url(re.compile("/m/[0-9a-f]{64}/tensors"))
 
 
+def test_what_is_taken_for_equal_by_checksums_is_said_and_compared_on_demand(
+    context: BrowserContext, service: ServiceProcess
+) -> None:
+    """Two large tensors are the same in both versions, which were uploaded whole."""
+    random = np.random.default_rng(5)
+    arrays = {name: random.standard_normal((512, 512)).astype("<f4") for name in ("first", "second", "third")}
+    for version in (1, 2):
+        arrays["second"] = arrays["second"] + np.float32(version)
+        tensors = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+        model = helper.make_model(helper.make_graph([], "main", [], [], tensors))
+        asked = {"filename": "m.onnx", "tag": f"tuned:{version}"}
+        httpx.put(f"{service.url}/v1/stores", content=model.SerializeToString(), params=asked).raise_for_status()
+    page = opened(context, "/diff/tuned:1...tuned:2")
+    told = page.locator(".changes > p.soft")
+    expect(told).to_contain_text(re.compile(r"2(\.0)? MiB are taken for equal, as checksums of their blocks are"))
+    assert violations(context, page) == "[]"
+    page.get_by_role("button", name="Compare every byte").click()
+    expect(told).to_contain_text("were read to compare them; digests told the rest")
+    expect(page).to_have_url(re.compile(r"exact=1"))
+    expect(page.get_by_role("list", name="Numbers of changes")).to_contain_text("1 tensor changed")
+
+
 def test_names_that_are_markup_are_text(context: BrowserContext) -> None:
     page = opened(context, "/m/bert:1/tensors?search=img")
     expect(page.get_by_role("row").nth(1)).to_contain_text(MARKUP)

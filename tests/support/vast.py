@@ -9,13 +9,17 @@ from pathlib import Path
 from tests.support.protos.writer import varint
 
 FLOAT = 1
+_LARGE = 1 << 20
 PARTS = ("attention.query", "attention.key", "ffn.in", "ffn.out", "norm.scale")
 
 
-def vast_onnx(path: Path, layers: int, large: tuple[int, int], small: int, changed: int | None = None) -> int:
+def vast_onnx(
+    path: Path, layers: int, large: tuple[int, int], small: int, changed: int | None = None, *, holes: bool = True
+) -> int:
     """Writes an ONNX model of `layers` times a large matrix and `small` vectors; returns the tensors.
 
     Vectors have 64 numbers. All numbers are zeros, in holes; the matrix of the layer `changed` has a few that are none.
+    Without `holes` matrices are of random bytes.
     """
     shapes = [
         (f"encoder.layer.{layer}.{name}", shape) for layer in range(layers) for name, shape in _layer(large, small)
@@ -29,6 +33,8 @@ def vast_onnx(path: Path, layers: int, large: tuple[int, int], small: int, chang
             start = file.tell()
             if changed is not None and number == changed * (small + 1):
                 file.write(os.urandom(64))
+            while not holes and count > _LARGE and file.tell() < start + count:
+                file.write(os.urandom(min(_LARGE, start + count - file.tell())))
             file.seek(start + count)
         file.truncate()
     return len(heads)

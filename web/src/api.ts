@@ -75,7 +75,7 @@ export interface Difference {
 }
 
 export interface Diff {
-  before: string; after: string; equal: boolean; read: number; items: Difference[]; next: string | null;
+  before: string; after: string; equal: boolean; read: number; assumed: number; items: Difference[]; next: string | null;
   counts: { what: Difference["what"]; change: Difference["change"]; count: number }[];
 }
 

@@ -35,6 +35,8 @@ class Equality:
         """True if reading costs time only, and nothing is fetched."""
         self.read = 0
         """Bytes of both sides that were read so far."""
+        self.confirmed = 0
+        """Bytes of a side that were read and are equal: digests would have told."""
         self._sliced = 0
         """Bytes compared in the present slice of work."""
         self._seen: dict[tuple[object, ...], bool] = {}
@@ -78,6 +80,7 @@ class Equality:
                 if before.read(at, many) != after.read(at, many):
                     return False
                 self._advance(many)
+                self.confirmed += many
                 self._sliced += many
                 if self._sliced >= _READ_AT_ONCE:
                     self._sliced = 0

@@ -107,7 +107,7 @@ class Stores:
         self._search = PieceSearch(
             self._pieces, FilesByDigest(storage), PieceIndex(storage), self._manifests, self.view
         )
-        self._comparisons = Comparisons(self._worker)
+        self._comparisons = Comparisons(self._pieces, self._worker)
         # Local files lie in the cache of the system, and what no other process sees in memory.
         distant = storage.abilities.shared and not storage.abilities.open_file
         cache: BlockCache | None = beside._cache if beside else None
@@ -388,9 +388,9 @@ class Stores:
         store = await self.view(ref)
         return (await self._pieces.of(store)).page(limit, cursor)
 
-    async def compare(self, before: str, after: str) -> StoreComparison:
-        """In what the store `after` differs from the store `before`."""
-        return await self._comparisons.of(await self.view(before), await self.view(after))
+    async def compare(self, before: str, after: str, *, checksums: bool = False) -> StoreComparison:
+        """In what the store `after` differs from the store `before`; see `Comparisons.of`."""
+        return await self._comparisons.of(await self.view(before), await self.view(after), checksums=checksums)
 
     async def tensor_delta(self, before: str, after: str, was: str, name: str, sample: int | None) -> TensorDelta:
         """Distances of the elements of a tensor of two stores; see `Comparisons.delta`."""

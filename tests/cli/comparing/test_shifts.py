@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from tests.support.proxy import FaultyProxy, faulty_proxy
 
 from protoslice import schema
-from protoslice.cli.comparing.pieces import ComparedPiece, PieceList
 from protoslice.cli.comparing.shifts import FETCHED_BLOCK, Local, places_in
 from protoslice.client import Client
+from protoslice.comparing.pieces import ComparedPiece, PieceList
 from protoslice.sources.files import BytesSource
 
 STEP = 10 * FETCHED_BLOCK

@@ -34,7 +34,8 @@ function SinceBefore({ after }: { after: string }) {
 }
 
 function Between({ names, before, after }: { names: string; before: string; after: string }) {
-  const found = useLoaded<Diff>(names, (signal) => allOf(before, after, signal));
+  const [exact, setExact] = useParameter("exact");
+  const found = useLoaded<Diff>(names + exact, (signal) => allOf(before, after, !exact, signal));
   return (
     <>
       <header class="model">
@@ -44,7 +45,7 @@ function Between({ names, before, after }: { names: string; before: string; afte
           <a href={diffPlace(after, before)}>the other way round</a>
         </p>
       </header>
-      <Await of={found}>{(diff) => <Shown diff={diff} />}</Await>
+      <Await of={found}>{(diff) => <Shown diff={diff} onExact={() => setExact("1")} />}</Await>
     </>
   );
 }
@@ -54,25 +55,26 @@ function Named({ name }: { name: string }) {
 }
 
 /** All listed differences, page by page. */
-async function allOf(before: string, after: string, signal: AbortSignal): Promise<Diff> {
+async function allOf(before: string, after: string, checksums: boolean, signal: AbortSignal): Promise<Diff> {
   const items: Difference[] = [];
   let [cursor, page]: [string | null, Diff | null] = [null, null];
   do {
-    page = await getJson<Diff>(view(after, ["diff"], { before, limit: 1000, cursor }), signal);
+    page = await getJson<Diff>(view(after, ["diff"], { before, checksums: checksums ? "true" : null, limit: 1000, cursor }), signal);
     items.push(...page.items);
     cursor = page.next;
   } while (cursor && items.length < MOST);
   return { ...page, items };
 }
 
-function Shown({ diff }: { diff: Diff }) {
+function Shown({ diff, onExact }: { diff: Diff; onExact: () => void }) {
   const [chosen, setChosen] = useParameter("at");
   const store = useJson<Store>(view(diff.after, []));
   const rows = diff.items;
   const columns = useMemo(() => columnsOf(diff), [diff]);
   const row = rows.find((each) => keyOf(each) === chosen);
   const close = () => { setChosen(""); focusRows(); };
-  if (diff.equal) return <p class="empty">Nothing: both are the same, byte for byte.</p>;
+  const told = <Evidence diff={diff} onExact={onExact} />;
+  if (diff.equal) return <><p class="empty">Nothing: both are the same{diff.assumed ? "" : ", byte for byte"}.</p>{told}</>;
   return (
     <div class="changes">
       <ul class="counts" aria-label="Numbers of changes">
@@ -80,7 +82,7 @@ function Shown({ diff }: { diff: Diff }) {
           <li key={what + change} class={`is-${change}`}><b aria-hidden="true">{SIGNS[change]}</b> {many(count, what)} {change}</li>
         ))}
       </ul>
-      <p class="soft">{diff.read ? `${bytes(diff.read)} were read to compare them` : "Nothing was read to compare them"}; digests told the rest.</p>
+      {told}
       {store.value?.root && <Where diff={diff} chosen={row ?? null} onChoose={setChosen} />}
       {row?.what === "part" && <Part key={chosen} diff={diff} row={row} onClose={close} />}
       <div class={row?.what === "tensor" ? "both drawn" : ""}>
@@ -89,6 +91,17 @@ function Shown({ diff }: { diff: Diff }) {
         {row?.what === "tensor" && <Drawer key={chosen} diff={diff} row={row} onClose={close} />}
       </div>
     </div>
+  );
+}
+
+/** What the answer rests on: bytes, digests, or checksums alone. */
+function Evidence({ diff, onExact }: { diff: Diff; onExact: () => void }) {
+  return (
+    <p class="soft">
+      {diff.read ? `${bytes(diff.read)} were read to compare them` : "Nothing was read to compare them"}
+      {diff.assumed ? <>; {bytes(diff.assumed)} are taken for equal, as checksums of their blocks are.{" "}
+        <button type="button" class="plain" onClick={onExact}>Compare every byte</button></> : "; digests told the rest."}
+    </p>
   );
 }
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Final, Protocol
 
-from protoslice.cli.comparing.pieces import ComparedPiece, PieceList
 from protoslice.cli.comparing.shifts import FETCHED_BLOCK, Local, LocalPlace, places_in
+from protoslice.comparing.pieces import ComparedPiece, PieceList
 from protoslice.errors import CorruptModel
 from protoslice.sources.source import RangeSource
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from protoslice.cli.comparing.pieces import ComparedPiece, PieceList
+from protoslice.comparing.pieces import ComparedPiece, PieceList
 from protoslice.sources.source import RangeSource
 
 FETCHED_BLOCK: Final = 16 << 10

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 from protoslice import LocalModel, Proto, Split, _core, schema
 from protoslice.cli.comparing.fetched import Fetched, LocalPieces
-from protoslice.cli.comparing.pieces import ComparedPiece, PieceList, undecided_by
 from protoslice.cli.comparing.shifts import Local
 from protoslice.cli.models.addresses import address_of, is_address
 from protoslice.cli.models.files import NamedFiles, named_files
@@ -19,6 +18,7 @@ from protoslice.cli.models.types import RootType
 from protoslice.cli.terminal.progress import Progress
 from protoslice.comparing.differences import steps_of_differences
 from protoslice.comparing.equality import Equality
+from protoslice.comparing.pieces import ComparedPiece, PieceList, undecided_by
 from protoslice.comparing.sides import ComparedModel
 from protoslice.errors import CorruptModel, NoRoot, Unsupported
 from protoslice.facts import Difference

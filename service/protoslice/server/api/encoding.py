@@ -91,6 +91,7 @@ def comparison_json(found: StoreComparison, page: ResultPage[Difference]) -> Jso
         "equal": not found.counts,
         "counts": [{"what": what, "change": change, "count": count} for (what, change), count in found.counts.items()],
         "read": found.read,
+        "assumed": found.assumed,
         "items": [asdict(each) for each in page.items],
         "next": page.next,
     }

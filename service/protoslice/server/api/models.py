@@ -152,6 +152,9 @@ class DiffModel(BaseModel):
     equal: bool
     counts: list[DifferenceCountModel] = Field(description="Of all differences, listed or not.")
     read: int = Field(ge=0, description="Bytes of both that were read to compare them, as no digest told.")
+    assumed: int = Field(
+        ge=0, description="Bytes that were not read as the checksums of their blocks agree; 0 without `checksums`."
+    )
     items: list[DifferenceModel]
     next: str | None = Field(description="`cursor` of the page behind; null at the end.")
 

@@ -148,6 +148,24 @@ class StoredObject:
         one, twin = (4 * first, 4 * last), (4 * (first + shift), 4 * (last + shift))
         return None if first >= last or self._sums[slice(*one)] == other._sums[slice(*twin)] else False
 
+    def alike(self, start: int, other: StoredObject, begin: int, length: int) -> Span:
+        """Start and end of the bytes, among `length` from `start`, in blocks whose checksums are those of `other`.
+
+        An empty span where checksums in between differ, or are not known.
+        """
+        if self._sums is None or other._sums is None or (start - begin) % SUM_BLOCK:
+            return start, start
+        first, last = start // SUM_BLOCK, -(-(start + length) // SUM_BLOCK)
+        shift = 4 * ((begin - start) // SUM_BLOCK)
+        ours, theirs = self._sums[4 * first : 4 * last], other._sums[4 * first + shift : 4 * last + shift]
+        if ours[:4] != theirs[:4]:
+            first, ours, theirs = first + 1, ours[4:], theirs[4:]
+        if ours[-4:] != theirs[-4:]:
+            last, ours, theirs = last - 1, ours[:-4], theirs[:-4]
+        if first >= last or ours != theirs:
+            return start, start
+        return max(start, first * SUM_BLOCK), min(start + length, last * SUM_BLOCK)
+
     def memoize_reads(self, number: int, memo: ReadMemo | None) -> None:
         """Use `memo` for the following reads, with this object's `number`; None ends that."""
         self._memo = None if memo is None else (number, memo)

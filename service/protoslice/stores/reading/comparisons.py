@@ -4,29 +4,42 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
 from protoslice.comparing.deltas import steps_of_delta
 from protoslice.comparing.differences import steps_of_differences
-from protoslice.comparing.equality import Equality, Extent, Stretches
+from protoslice.comparing.equality import Equality
+from protoslice.comparing.pieces import ComparedPiece, PieceList
+from protoslice.comparing.sides import ComparedModel
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import CorruptModel, NoRoot, Unsupported
 from protoslice.facts import Difference, TensorDelta
 from protoslice.formats.model import Listed, Model, Tensors
 from protoslice.sources.source import RangeSource
-from protoslice.stores.objects.joined import JoinedObject
-from protoslice.stores.objects.stored import StoredObject
+from protoslice.stores.catalog.piece_table import PieceTable
 from protoslice.stores.paging import PageBudget, ResultPage, first_item
+from protoslice.stores.reading.evidence import ByteEvidence, PieceLists
 from protoslice.stores.reading.opened import OpenStore
+from protoslice.stores.reading.pieces import Pieces
 
 MOST_LISTED: Final = 10_000
 """Differences of a comparison that are listed; all are counted."""
+LARGE: Final = 16 << 20
+"""Bytes of a store from which on digests of its pieces are looked for, before any of it is read."""
+MOST_CONFIRMED: Final = 256 << 20
+"""Bytes that are read and found equal before the pieces of both stores are digested: that is kept, and spares the next
+comparison of either the same."""
 _CACHED: Final = 64
 _ROOM: Final = 16 << 20
 _WEIGHT: Final = 300
 """Bytes of memory of a listed difference beside its texts, about."""
+
+
+Counted = tuple[Mapping[tuple[str, str], int], Sequence[Difference], int]
+"""Numbers of differences by kind and change, listed ones, and their bytes in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +55,8 @@ class StoreComparison:
     """The first `MOST_LISTED` of them."""
     read: int
     """Bytes of both sides that were read since no digest told whether they are equal."""
+    assumed: int
+    """Bytes that were not read since checksums of their blocks agree."""
 
     def page(self, limit: int, cursor: str | None) -> ResultPage[Difference]:
         """A page of the listed differences, in order."""
@@ -57,16 +72,20 @@ class StoreComparison:
 class Comparisons:
     """Comparisons of stores, each made once for all who wait, and kept for a while."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, pieces: Pieces, worker: Worker) -> None:
+        self._pieces = pieces
         self._worker = worker
-        self._made: CachedFlight[tuple[str, str], StoreComparison] = CachedFlight(most=_CACHED, room=_ROOM, stops=True)
+        self._made: CachedFlight[tuple[str, str, bool], StoreComparison] = CachedFlight(
+            most=_CACHED, room=_ROOM, stops=True
+        )
         self._deltas: CachedFlight[tuple[object, ...], TensorDelta] = CachedFlight(
             most=MOST_LISTED, room=_ROOM, stops=True
         )
 
-    async def of(self, before: OpenStore, after: OpenStore) -> StoreComparison:
-        """In what `after` differs from `before`; what no digest tells is read."""
-        return await self._made.get((before.info.id, after.info.id), lambda: self._make(before, after))
+    async def of(self, before: OpenStore, after: OpenStore, *, checksums: bool = False) -> StoreComparison:
+        """In what `after` differs from `before`; what no digest tells is read, unless `checksums` of blocks agree."""
+        view = (before.info.id, after.info.id, checksums)
+        return await self._made.get(view, lambda: self._make(before, after, checksums))
 
     async def delta(self, before: OpenStore, after: OpenStore, was: str, name: str, sample: int | None) -> TensorDelta:
         """Distances of the elements of the tensor `was` of `before` and the tensor `name` of `after`.
@@ -84,14 +103,46 @@ class Comparisons:
 
         return await self._deltas.get(view, made)
 
-    async def _make(self, before: OpenStore, after: OpenStore) -> tuple[StoreComparison, int]:
+    async def _make(self, before: OpenStore, after: OpenStore, checksums: bool) -> tuple[StoreComparison, int]:
         one, other = [_ComparedStore(store, await _tensors_of(store)) for store in (before, after)]
-        equality = Equality(_undecided, lambda _: None, local=True)
-        async for found in self._worker.steps(_found(steps_of_differences(one, other, equality))):
+        pieces, read = await self._kept(before, after), 0
+        while True:
+            evidence = ByteEvidence(pieces, checksums=checksums)
+            equality = Equality(evidence.undecided, lambda _: None, local=True)
+            found = await self._found(one, other, equality, None if pieces else MOST_CONFIRMED)
+            read += equality.read
             if found is not None:
                 counts, listed, weight = found
-                return StoreComparison(before.info.id, after.info.id, counts, listed, equality.read), weight
+                ids = before.info.id, after.info.id
+                return StoreComparison(*ids, counts, listed, read, evidence.assumed), weight
+            read += sum([each.info.size for each in (before, after) if not await self._pieces.known(each.info.id)])
+            pieces = await self._digested(before, after)
+
+    async def _found(
+        self, before: ComparedModel, after: ComparedModel, equality: Equality, most: int | None
+    ) -> Counted | None:
+        """Differences, counted; None once more than `most` bytes were read and found equal."""
+        async with aclosing(self._worker.steps(_counted(steps_of_differences(before, after, equality)))) as steps:
+            async for found in steps:
+                if found is not None:
+                    return found
+                if most is not None and equality.confirmed > most:
+                    return None
         raise AssertionError("what was found comes last")  # pragma: no cover
+
+    async def _kept(self, *stores: OpenStore) -> PieceLists:
+        """Pieces of large stores, when those of all have been digested; else empty."""
+        large = min(store.info.size for store in stores) >= LARGE
+        known = large and all([await self._pieces.known(store.info.id) for store in stores])
+        return await self._digested(*stores) if known else {}
+
+    async def _digested(self, *stores: OpenStore) -> PieceLists:
+        """Pieces of the files of stores, digested where that has not been done."""
+        found: dict[int, PieceList] = {}
+        for store in stores:
+            table = await self._pieces.of(store)
+            found |= await self._worker.bulk(lambda table=table, store=store: _listed(table, store))  # type: ignore[misc]
+        return found
 
 
 class _ComparedStore:
@@ -116,9 +167,15 @@ async def _tensors_of(store: OpenStore) -> Tensors:
         return Listed([])
 
 
-def _found(
-    steps: Iterator[Difference | None],
-) -> Iterator[tuple[Mapping[tuple[str, str], int], Sequence[Difference], int] | None]:
+def _listed(table: PieceTable, store: OpenStore) -> dict[int, PieceList]:
+    """Pieces of a store by the `id` of the open file."""
+    pieces: dict[str, list[ComparedPiece]] = {}
+    for path, offset, size, digest in table:
+        pieces.setdefault(path, []).append(ComparedPiece(offset, size, digest.hex()))
+    return {id(store.model.files[path]): PieceList(each) for path, each in pieces.items()}
+
+
+def _counted(steps: Iterator[Difference | None]) -> Iterator[Counted | None]:
     """Yields None after each slice of work, and at the end counts, listed differences, and their bytes."""
     counts, listed, weight = Counter[tuple[str, str]](), list[Difference](), _WEIGHT
     for each in steps:
@@ -130,31 +187,6 @@ def _found(
                 listed.append(each)
                 weight += _weight(each)
     yield counts, listed, weight
-
-
-def _undecided(one: Extent, other: Extent, length: int) -> Stretches | None:
-    """Stretches that are neither one stored extent nor proven to differ by the checksums of blocks."""
-    (before, start), (after, begin) = one, other
-    if not isinstance(before, StoredObject | JoinedObject) or not isinstance(after, StoredObject | JoinedObject):
-        return [(0, length)]
-    left: Stretches = []
-    ours, theirs = before.extents(start, start + length), after.extents(begin, begin + length)
-    at, number, twin = 0, 0, 0
-    past, twin_past = 0, 0  # bytes of the extents at `number` and `twin` that are behind us
-    while at < length:
-        (stored, low, high), (other_stored, other_low, other_high) = ours[number], theirs[twin]
-        many = min(high - low - past, other_high - other_low - twin_past)
-        same = stored.is_same(low + past, other_stored, other_low + twin_past, many)
-        if same is False:
-            return None
-        if same is None:
-            left.append((at, many))
-        at, past, twin_past = at + many, past + many, twin_past + many
-        if past == high - low:
-            number, past = number + 1, 0
-        if twin_past == other_high - other_low:
-            twin, twin_past = twin + 1, 0
-    return left
 
 
 def _weight(each: Difference) -> int:

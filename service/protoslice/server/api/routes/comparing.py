@@ -42,16 +42,19 @@ async def get_diff(
     services: Given,
     ref: Ref,
     before: Before,
+    checksums: Annotated[
+        bool, Query(description="Blocks of equal checksums (CRC-32C of 64 KiB) count as equal, and are not read.")
+    ] = False,
     limit: Limit = 1000,
     cursor: Cursor = None,
 ) -> Response:
     """Files, tensors and parts that were added, removed, changed, renamed or put in another order.
 
-    Digests tell what is equal; other bytes are read, the first time. The first 10 000 differences are listed, all are
-    counted.
+    Digests tell what is equal; other bytes are read, the first time. With `checksums`, equal blocks of large models are
+    found without that: likely, and no proof. The first 10 000 differences are listed, all are counted.
     """
     async with CancelOnDisconnect(request.receive):
-        found = await services.stores.compare(before, ref)
+        found = await services.stores.compare(before, ref, checksums=checksums)
     most = min(limit, services.settings.max_page_items)
 
     def told() -> tuple[ResultPage[Difference], bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -21,27 +22,34 @@ class ComparedPiece:
 
 
 class PieceList:
-    """The pieces that cover a file, in order."""
+    """The pieces that cover a file, in order: 48 bytes of memory each."""
 
     def __init__(self, pieces: Iterable[ComparedPiece]) -> None:
-        self._pieces = sorted(pieces, key=attrgetter("start"))
-        self._starts = [piece.start for piece in self._pieces]
-        self._by_start = {piece.start: piece for piece in self._pieces}
+        self._starts, self._sizes, self._digests = array("Q"), array("Q"), bytearray()
+        for piece in sorted(pieces, key=attrgetter("start")):
+            self._starts.append(piece.start)
+            self._sizes.append(piece.size)
+            self._digests += bytes.fromhex(piece.sha256)
 
     def __iter__(self) -> Iterator[ComparedPiece]:
-        return iter(self._pieces)
+        return map(self._piece, range(len(self._starts)))
 
     def within(self, start: int, end: int) -> Iterator[ComparedPiece]:
         """Pieces that the bytes from `start` up to `end` lie in."""
         at = max(0, bisect_right(self._starts, start) - 1)
-        while at < len(self._pieces) and self._pieces[at].start < end:
-            if self._pieces[at].start + self._pieces[at].size > start:
-                yield self._pieces[at]
+        while at < len(self._starts) and self._starts[at] < end:
+            if self._starts[at] + self._sizes[at] > start:
+                yield self._piece(at)
             at += 1
 
     def at(self, start: int) -> ComparedPiece | None:
         """The piece that begins at `start`, or None."""
-        return self._by_start.get(start)
+        at = bisect_right(self._starts, start) - 1
+        return self._piece(at) if at >= 0 and self._starts[at] == start else None
+
+    def _piece(self, number: int) -> ComparedPiece:
+        digest = self._digests[32 * number : 32 * number + 32]
+        return ComparedPiece(self._starts[number], self._sizes[number], digest.hex())
 
 
 Pieces = Callable[[RangeSource], PieceList | None]

@@ -1,0 +1,105 @@
+"""Evidence that stored bytes are equal: shared extents, digests of pieces, checksums of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from protoslice.comparing.equality import Extent, Stretches, Undecided
+from protoslice.comparing.pieces import PieceList, undecided_by
+from protoslice.sources.source import RangeSource
+from protoslice.stores.objects.joined import JoinedObject
+from protoslice.stores.objects.stored import SUM_BLOCK, StoredObject
+
+PieceLists = Mapping[int, PieceList]
+"""Pieces of open files, by the `id` of the file."""
+Pair = tuple[int, int, tuple[StoredObject, int], tuple[StoredObject, int]]
+"""Offset and length of a stretch, and of either side an object and the offset in it."""
+Extents = Sequence[tuple[StoredObject, int, int]]
+"""Objects, and start and end in each."""
+_MARK: Final = b"\x01"
+
+
+class ByteEvidence:
+    """Evidence on the bytes of two stores, which leaves some stretches undecided."""
+
+    def __init__(self, pieces: PieceLists, *, checksums: bool) -> None:
+        """`checksums`: blocks of equal checksums count as equal, which is likely and no proof."""
+
+        def listed(source: RangeSource) -> PieceList | None:
+            return pieces.get(id(source))
+
+        self._by_pieces = undecided_by(listed, listed) if pieces else None
+        self._by_checksums = self._assuming if checksums else None
+        self._assumed: dict[StoredObject, bytearray] = {}
+
+    @property
+    def assumed(self) -> int:
+        """Bytes of the blocks that counted as equal for their checksums alone."""
+        return sum(min(SUM_BLOCK * sum(marks), stored.size) for stored, marks in self._assumed.items())
+
+    def undecided(self, one: Extent, other: Extent, length: int) -> Stretches | None:
+        """Stretches of two extents that must be read; None for extents that differ."""
+        left = _by_extents(one, other, length)
+        for narrowing in filter(None, (self._by_pieces, self._by_checksums)):
+            if left:
+                left = _narrowed(left, one, other, narrowing)
+        return left
+
+    def _assuming(self, one: Extent, other: Extent, length: int) -> Stretches:
+        """Stretches outside of blocks of equal checksums; these are noted."""
+        pairs = _pairs(one, other, length)
+        left: Stretches = [(0, length)] if pairs is None else []
+        for at, many, (stored, low), (twin, twin_low) in pairs or ():
+            start, end = stored.alike(low, twin, twin_low, many)
+            left += [(at, start - low), (at + end - low, low + many - end)]
+            marks = self._assumed.setdefault(stored, bytearray(-(-stored.size // SUM_BLOCK)))
+            blocks = slice(start // SUM_BLOCK, -(-end // SUM_BLOCK)) if start < end else slice(0, 0)
+            marks[blocks] = _MARK * (blocks.stop - blocks.start)
+        return [stretch for stretch in left if stretch[1]]
+
+
+def _by_extents(one: Extent, other: Extent, length: int) -> Stretches | None:
+    """Stretches that are neither one stored extent nor proven to differ by the checksums of blocks."""
+    pairs = _pairs(one, other, length)
+    left: Stretches = [(0, length)] if pairs is None else []
+    for at, many, (stored, low), (twin, twin_low) in pairs or ():
+        same = stored.is_same(low, twin, twin_low, many)
+        if same is False:
+            return None
+        if same is None:
+            left.append((at, many))
+    return left
+
+
+def _narrowed(stretches: Stretches, one: Extent, other: Extent, undecided: Undecided) -> Stretches | None:
+    """Stretches that `undecided` leaves of others; None for extents that differ."""
+    left: Stretches = []
+    for at, many in stretches:
+        found = undecided((one[0], one[1] + at), (other[0], other[1] + at), many)
+        if found is None:
+            return None
+        left += [(at + start, length) for start, length in found]
+    return left
+
+
+def _pairs(one: Extent, other: Extent, length: int) -> Iterator[Pair] | None:
+    """Stretches that are one object on either side, in order; None for sources that are not stored."""
+    (before, start), (after, begin) = one, other
+    if not isinstance(before, StoredObject | JoinedObject) or not isinstance(after, StoredObject | JoinedObject):
+        return None
+    return _side_by_side(before.extents(start, start + length), after.extents(begin, begin + length))
+
+
+def _side_by_side(ours: Extents, theirs: Extents) -> Iterator[Pair]:
+    at, number, twin = 0, 0, 0
+    past, twin_past = 0, 0  # bytes of the extents at `number` and `twin` that are behind us
+    while number < len(ours):
+        (stored, low, high), (other_stored, other_low, other_high) = ours[number], theirs[twin]
+        many = min(high - low - past, other_high - other_low - twin_past)
+        yield at, many, (stored, low + past), (other_stored, other_low + twin_past)
+        at, past, twin_past = at + many, past + many, twin_past + many
+        if past == high - low:
+            number, past = number + 1, 0
+        if twin_past == other_high - other_low:
+            twin, twin_past = twin + 1, 0
