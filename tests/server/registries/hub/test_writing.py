@@ -137,6 +137,14 @@ def test_small_files_travel_within_the_commit_and_large_ones_before_it(client: h
     assert [(each["path"], each["uploadMode"]) for each in told] == [("small", "regular"), ("large", "lfs")]
 
 
+def test_tables_come_before_the_commit_as_datasets_has_removed_them_by_then(client: httpx.Client, made: Made) -> None:
+    files = [
+        {"path": f"data/train.{suffix}", "size": size} for suffix, size in (("parquet", 9), ("csv", 9), ("parquet", 0))
+    ]
+    told = client.post(f"/api/datasets/{made(kind='dataset')}/preupload/main", json={"files": files}).json()["files"]
+    assert [each["uploadMode"] for each in told] == ["lfs", "regular", "regular"]
+
+
 def test_any_card_is_accepted(client: httpx.Client) -> None:
     told = client.post("/api/validate-yaml", json={"content": "---\n", "repoType": "model"})
     assert told.json() == {"errors": [], "warnings": []}

@@ -15,7 +15,7 @@ from protoslice.server.api.problems import CONFLICT
 from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import UPLOAD_BODY, takes_body
 from protoslice.server.middleware.guarded_route import GuardedRouter
-from protoslice.server.registries.hub.bodies import BranchBody, PreuploadBody, RepositoryBody, TagBody
+from protoslice.server.registries.hub.bodies import BranchBody, PreuploadBody, PreuploadFile, RepositoryBody, TagBody
 from protoslice.server.registries.hub.failures import HubRoute, answering
 from protoslice.server.registries.hub.operations import (
     INLINE_BYTES,
@@ -33,6 +33,8 @@ router = GuardedRouter(route_class=HubRoute, include_in_schema=False)
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _REPOSITORY: Final = "/api/{kind}/{name:repository}"
+_BEFORE: Final = ".parquet"
+"""Suffix of files that come before the commit, however small: `datasets` has removed them when it commits."""
 
 
 @router.post("/api/repos/create")
@@ -70,15 +72,13 @@ async def plan_upload(services: Given, kind: str, name: str, revision: Encoded, 
     """The way that each file takes: small ones within the commit, others before it."""
     repository = await services.repositories.get(repository_of(kind, name))
     await repository.commit(revision)
-    planned = [
-        {
-            "path": file.path,
-            "uploadMode": "regular" if file.size <= INLINE_BYTES else "lfs",
-            "shouldIgnore": False,
-        }
-        for file in body.files
-    ]
+    planned = [{"path": file.path, "uploadMode": _mode(file), "shouldIgnore": False} for file in body.files]
     return JSONResponse({"files": planned})
+
+
+def _mode(file: PreuploadFile) -> str:
+    within = file.size <= INLINE_BYTES and not (file.size and file.path.endswith(_BEFORE))
+    return "regular" if within else "lfs"
 
 
 @router.post(_REPOSITORY + "/commit/{revision}")
