@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import pytest
-from tests.support.stores import assert_whole, onnx, opened, upload
+from tests.support.stores import assert_whole, keys_in, onnx, opened, upload
 
 from protoslice.errors import Conflict
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.stores import IngestRequest, Stores
+from protoslice.stores.catalog.tags import Tags
 from protoslice.stores.catalog.upgrade import upgrade
+from protoslice.stores.collection.garbage import collect_garbage
+from protoslice.stores.collection.stale_records import SETTLED_SECONDS
 
 T = TypeVar("T")
 
@@ -188,5 +192,30 @@ def test_a_manifest_that_a_mender_puts_back_is_not_shown_to_last_by_a_tag() -> N
             there = await ours._manifests.get(store)
             assert there.attempt == before.attempt
             assert not (await ours.tag("a")).shows_lasting(there)
+
+    asyncio.run(run())
+
+
+def test_a_list_does_not_show_a_store_whose_restorer_died_before_its_manifest() -> None:
+    async def run() -> None:
+        storage = MemoryStorage()
+        halting = Halting(storage)
+        async with opened(storage) as ours, opened(halting) as restorer:
+            store = (await upload(ours, CONTENT, IngestRequest(tags=("late",)))).store.id
+            held = await ours._manifests.get(store)
+            await ours.delete(store)
+            halting.halt("put_if_absent", "indexes")
+            restoring = asyncio.create_task(restorer.restore(store))
+            await halting.halted.wait()
+            await collect_garbage(storage, grace_seconds=0, clock=lambda: time.time() + SETTLED_SECONDS + 5)
+            await Tags(storage).put("late", held, if_match=None, if_none_match=False)  # by one who stood still
+            halting.halt("put_if_absent", "stores")
+            halting.halted.clear()
+            halting.goes_on.set()
+            halting.goes_on = asyncio.Event()
+            await halting.halted.wait()
+            restoring.cancel()
+            assert await keys_in(storage, "indexes/time")
+            assert not (await ours.list()).items
 
     asyncio.run(run())

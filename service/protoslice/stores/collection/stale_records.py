@@ -86,8 +86,7 @@ class StaleRecords:
             return False
         if any(place_in_time(manifest) == entry.place for manifest in manifests) or not await self.is_over(item):
             return False
-        # Entries go before their mark, and tags that point at nothing before the entry, which alone tells of them.
-        await map_concurrently(lambda name: self._is_set(entry.store, name), entry.tags or ())
+        # Entries go before their mark.
         if is_mark(item.key):
             for each in await self._beside(item.key):
                 await self._remove_entry(each)
