@@ -9,10 +9,11 @@ import pytest
 from tests.support.stores import onnx, opened
 
 from protoslice.drafts import DraftEntry, DraftFile, Drafts, NoDraft, UnknownPart, new_session, records
-from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded
+from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded, QuotaExceeded
 from protoslice.storage import MemoryStorage, ObjectContent, ObjectKey
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.layout import keys
+from protoslice.stores.quotas import Ledgers, Quota
 from protoslice.stores.uploads import UploadOptions
 
 LARGE = onnx(7, 50_000)
@@ -250,3 +251,30 @@ def test_a_writer_that_dies_leaves_the_file_that_was_there() -> None:
         assert await content(stores, await drafts.get("r/f")) == b"old"
 
     in_drafts(work)
+
+
+def test_small_files_count_against_the_quota_of_their_space() -> None:
+    async def run() -> None:
+        options = StoreOptions(quota=Quota(stored_bytes=100_000))
+        async with opened(storage := MemoryStorage(), options) as stores:
+            drafts = Drafts(stores)
+
+            async def there() -> int:
+                return sum([item.size async for item in storage.iterate(keys.DRAFTS)])
+
+            for _ in range(50):
+                await drafts.put("0/run/artifacts/again", pieces(bytes(10_000)))
+            assert stores.room.used.stored_bytes == await there() < 11_000
+            for number in range(8):
+                await drafts.put(f"0/run/artifacts/{number}", pieces(bytes(10_000)))
+            with pytest.raises(QuotaExceeded):
+                await drafts.put("0/run/artifacts/8", pieces(bytes(10_000)))
+            assert 80_000 < stores.room.used.stored_bytes == await there() <= 100_000
+            await drafts.delete("0/run/artifacts/again")
+            assert stores.room.used.stored_bytes == await there()
+            await drafts.put("0/run/artifacts/more", pieces(bytes(10_000)))
+            await stores.room.share()
+            await stores.collect_garbage()
+            assert (await Ledgers(storage).read()).stored_bytes == await there() > 80_000
+
+    asyncio.run(run())

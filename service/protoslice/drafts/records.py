@@ -24,9 +24,10 @@ from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded, NotFo
 from protoslice.storage import ObjectKey, Storage, quote, unquote
 from protoslice.storage.keys import MAX_SEGMENT_BYTES
 from protoslice.stores.envelope import seal, unseal
+from protoslice.stores.layout import keys
 from protoslice.stores.names import check_file_path
 
-_ROOT: Final = ObjectKey("drafts")
+_ROOT: Final = keys.DRAFTS
 _SEALED: Final = ObjectKey("sealed")
 _FOLDER, _FILE = "d-", "f-"
 _ARTIFACTS: Final = "artifacts"
@@ -111,12 +112,12 @@ class DraftRecords:
         try:
             await self._storage.stat(_file_key(path))
         except NotFound:
-            keys = [each async for each in self._keys(path)]
+            found = [each async for each in self._keys(path)]
         else:
-            keys = [_file_key(path)]
-        if not keys:
+            found = [_file_key(path)]
+        if not found:
             raise NoDraft(path)
-        await in_turns(self._storage.delete, keys)
+        await in_turns(self._storage.delete, found)
 
     async def folder(self, folder: str) -> DraftFolder:
         """All files below a folder; `LimitExceeded` for more than a store holds."""

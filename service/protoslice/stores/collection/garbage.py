@@ -81,8 +81,10 @@ async def collect_garbage(
         await map_concurrently(storage.delete, [item.key for item in (*underived, *expired, *probes)])
         await outdated.remove()
         leftovers += await storage.collect_garbage(grace_seconds)
-    there = None if dry_run else StorageTally(len(census), outdated.tags, sweeper.listed_bytes - sweeper.bytes)
-    if there is not None:
+    there = None
+    if not dry_run:
+        artifacts = sum([item.size async for item in storage.iterate(keys.DRAFTS)])
+        there = StorageTally(len(census), outdated.tags, sweeper.listed_bytes - sweeper.bytes + artifacts)
         await ledgers.recount(ledger, there.stored_bytes, there.stores, moment)
     objects, size = sweeper.objects + len(underived), sweeper.bytes + sum(item.size for item in underived)
     return GarbageReport(objects, size, len(expired), leftovers, sweeper.unreadable, there)

@@ -50,6 +50,17 @@ class CountedStorage(InterceptedStorage):
         self.remember(key, size)
         return etag
 
+    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
+        if not _is_artifact(key):
+            return await self._inner.put(key, data, if_etag=if_etag)
+        size = memoryview(data).nbytes
+        await self.room.take(stored_bytes=size)
+        etag = await self._inner.put(key, data, if_etag=if_etag)
+        # Of a record that another replica wrote the size is not known: a collection counts that anew.
+        self.room.give(stored_bytes=self._sizes.get(key.text) or 0)
+        self.remember(key, size)
+        return etag
+
     async def writer(self, key: ObjectKey) -> Writer:
         inner = await self._inner.writer(key)
         return _CountedWriter(self, key, inner) if is_content(key) else inner
@@ -124,6 +135,11 @@ class _CountedWriter(Writer):
 def is_content(key: ObjectKey) -> bool:
     """True for an object that holds content of an upload, which the quota of bytes is about."""
     return key.segments[0] == keys.OBJECTS.text and not keys.is_note(key)
+
+
+def _is_artifact(key: ObjectKey) -> bool:
+    """True for the record of an artifact of MLflow, which may hold its bytes."""
+    return key.segments[0] == keys.DRAFTS.text
 
 
 def _is_manifest(key: ObjectKey) -> bool:
