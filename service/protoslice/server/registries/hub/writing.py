@@ -34,7 +34,7 @@ router = GuardedRouter(route_class=HubRoute, include_in_schema=False)
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _REPOSITORY: Final = "/api/{kind}/{name:repository}"
 _BEFORE: Final = ".parquet"
-"""Suffix of files that come before the commit, however small: `datasets` has removed them when it commits."""
+"""Suffix of files that come before a commit, whatever their size: `datasets` removes them before it."""
 
 
 @router.post("/api/repos/create")
