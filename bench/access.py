@@ -1,6 +1,6 @@
 """Benchmark of credentials: 4 KiB ranges with a token, a JWT and a signed URL, beside an open service.
 
-Runs take turns, so that a ratio is of one moment. Needs Debian's `wrk`.
+Each run is beside one of the open service, so that a ratio is of one moment. Needs Debian's `wrk`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 from urllib.parse import urlsplit
 
 import httpx
@@ -29,6 +30,7 @@ from bench import models
 
 ISSUER = "https://issuer.example"
 AUDIENCE = "protoslice"
+_Speeds: TypeAlias = tuple[float, float]
 TRUST = """
 [[issuer]]
 url = "{issuer}"
@@ -66,24 +68,24 @@ def access(folder: Path, scale: float) -> Iterator[Row]:
         made = httpx.put(f"{open_one[0]}/v1/stores?type={models.GRAPH}", content=path.read_bytes(), timeout=60).json()
         target = f"/v1/stores/{made['id']}/files/{made['root']}"
         ways = _ways(open_one, closed, target, folder, key)
-        runs: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+        beside = ways.pop("open")
+        runs: dict[str, list[tuple[_Speeds, _Speeds]]] = {name: [] for name in ways}
         for _ in range(effort.runs):
             for name, way in ways.items():
-                runs[name].append(_load(way, effort.seconds))
+                runs[name].append((_load(way, effort.seconds), _load(beside, effort.seconds)))
         yield from _rows(runs)
 
 
-def _rows(runs: Mapping[str, list[tuple[float, float]]]) -> Iterator[Row]:
+def _rows(runs: Mapping[str, list[tuple[_Speeds, _Speeds]]]) -> Iterator[Row]:
     """Rows of rate and of processor time; the bars are those of the rate."""
     for name, bar in (("a token", 0.9), ("a JWT seen before", 0.9), ("a signed URL", 0.8)):
         for what, at, form in (("rate", 0, "{:.0f}/s"), ("requests a processor second", 1, "{:.0f}")):
-            pairs = zip(runs[name], runs["open"], strict=True)
-            ratio = statistics.median(mine[at] / theirs[at] for mine, theirs in pairs)
-            mine, theirs = (statistics.median(run[at] for run in runs[each]) for each in (name, "open"))
+            ratio = statistics.median(mine[at] / theirs[at] for mine, theirs in runs[name])
+            mine, theirs = (statistics.median(run[which][at] for run in runs[name]) for which in (0, 1))
             yield Row(f"4 KiB ranges with {name}, {what}", form.format(mine), form.format(theirs), ratio, bar)
 
 
-def _load(way: Way, duration: int) -> tuple[float, float]:
+def _load(way: Way, duration: int) -> _Speeds:
     """Requests a second, and requests for each processor second of the service."""
     before = spent(way.process)
     rate = requests_a_second(duration, way.url, RANGE, CONNECTIONS, *way.headers)

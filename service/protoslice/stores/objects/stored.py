@@ -149,7 +149,7 @@ class StoredObject:
         return None if first >= last or self._sums[slice(*one)] == other._sums[slice(*twin)] else False
 
     def alike(self, start: int, other: StoredObject, begin: int, length: int) -> Span:
-        """Start and end of the bytes, among `length` from `start`, in blocks whose checksums are those of `other`.
+        """Start and end of the bytes among `length` in blocks whose checksums are those of `other`.
 
         An empty span where checksums in between differ, or are not known.
         """

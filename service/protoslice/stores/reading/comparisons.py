@@ -30,8 +30,9 @@ MOST_LISTED: Final = 10_000
 LARGE: Final = 16 << 20
 """Bytes of a store from which on digests of its pieces are looked for, before any of it is read."""
 MOST_CONFIRMED: Final = 256 << 20
-"""Bytes that are read and found equal before the pieces of both stores are digested: that is kept, and spares the next
-comparison of either the same."""
+"""Bytes that are read and found equal before the pieces of both stores are digested.
+
+Digests are kept, and spare the next comparison of either the same."""
 _CACHED: Final = 64
 _ROOM: Final = 16 << 20
 _WEIGHT: Final = 300
@@ -83,7 +84,7 @@ class Comparisons:
         )
 
     async def of(self, before: OpenStore, after: OpenStore, *, checksums: bool = False) -> StoreComparison:
-        """In what `after` differs from `before`; what no digest tells is read, unless `checksums` of blocks agree."""
+        """Comparison of two stores; what no digest tells is read, unless `checksums` of blocks agree."""
         view = (before.info.id, after.info.id, checksums)
         return await self._made.get(view, lambda: self._make(before, after, checksums))
 
