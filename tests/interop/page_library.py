@@ -8,6 +8,7 @@ import httpx
 import pytest
 from onnx import helper
 from playwright.sync_api import BrowserContext, expect
+from tests.server.registries.test_oci import descriptor, push, put_manifest
 from tests.support.browser import opened, violations
 from tests.support.hub import commit
 from tests.support.process import ServiceProcess
@@ -103,3 +104,29 @@ def test_repositories_stand_beside_models_and_open_their_heads(
     expect(page.get_by_role("list", name="Numbers of changes")).to_contain_text("part")
     page.goto("/diff/...ann%2Fbert@v2")
     expect(page).to_have_url(re.compile(r"/diff/[0-9a-f]{40}\.\.\.ann%2Fbert%40v2$"))
+
+
+def test_a_repository_whose_name_is_no_reference_has_its_versions_too(
+    context: BrowserContext, service: ServiceProcess
+) -> None:
+    """A name without a slash is taken for a tag of a store: addresses have it beside the store's id."""
+    with httpx.Client(base_url=service.url, timeout=60) as client:
+        for tag in ("v1", "v2"):
+            model = helper.make_model(helper.make_graph([], f"image {tag}", [], [])).SerializeToString()
+            push(client, model, "/v2/plain")
+            put_manifest(client, tag, "/v2/plain", layers=[descriptor(model, "m.onnx")]).raise_for_status()
+    page = opened(context, "/?of=repositories&tag=plain")
+    card = page.locator(".cards li")
+    expect(card).to_have_count(1)
+    card.get_by_role("link").first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("plain")
+    page.get_by_role("tab", name="Files").click()
+    versions = page.get_by_role("combobox", name="Version")
+    expect(versions.locator("option:checked")).to_have_text("v2")
+    versions.select_option("v1")
+    expect(versions.locator("option:checked")).to_have_text("v1")
+    page.go_back()
+    assert violations(context, page) == "[]"
+    page.get_by_role("link", name="what changed last").click()
+    expect(page).to_have_url(re.compile(r"/diff/[0-9a-f]{64}\.\.\.[0-9a-f]{64}$"))
+    expect(page.get_by_role("list", name="Numbers of changes")).to_contain_text("part")

@@ -25,6 +25,9 @@ export const diffPlace = (before: string, after: string): string =>
 /** The address of a model, or of a view of it, which may have a query behind. */
 export const modelPlace = (name: string, view = ""): string => `${SPACE}/m/${encodeURIComponent(name)}${view && `/${view}`}`;
 
+/** Names the repository of a store whose reference does not tell it: one without a slash in its name. */
+export const ofRepository = (repository: string): string => repository && `?repository=${encodeURIComponent(repository)}`;
+
 /** Renders anew whenever the address changes. */
 export function usePlace(): URL {
   const [place, set] = useState(location.href);

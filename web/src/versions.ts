@@ -38,13 +38,12 @@ export async function versionsOf(repository: string, signal?: AbortSignal): Prom
 function historyOf(repository: string, ref: string, signal?: AbortSignal): Promise<{ id: string }[]> {
   const steps = repository.split("/");
   const kind = steps[0] === "datasets" ? [] : ["models"];
-  if (ref[repository.length] !== "@" || steps.length + kind.length !== 3) return Promise.resolve([]);
+  if (!ref.startsWith(`${repository}@`) || steps.length + kind.length !== 3) return Promise.resolve([]);
   return getJson(url(["api", ...kind, ...steps, "commits", ref.slice(repository.length + 1)]), signal);
 }
 
 /** What came before a version: the commit that its branch had, else the newest version that is older; empty for none. */
-export async function beforeVersion(ref: string, signal?: AbortSignal): Promise<string> {
-  const repository = repositoryOf(ref);
+export async function beforeVersion(ref: string, repository: string, signal?: AbortSignal): Promise<string> {
   const [versions, history] = await Promise.all([versionsOf(repository, signal), historyOf(repository, ref, signal)]);
   const own = versions.find((each) => each.ref === ref);
   const older = versions.find((each) => own && each.store !== own.store && each.updated < own.updated);

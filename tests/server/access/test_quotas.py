@@ -76,7 +76,7 @@ def test_a_declared_body_is_refused_unread(way: str) -> None:
         method, target, headers = WAYS[way]
         refused = await unread(app, method, f"/spaces/own{target}", headers | inside)
         assert refused.status == 507, refused.text
-        assert "of its quota of stored bytes" in refused.text
+        assert "the space holds 0 B of the 9.77 KiB (10000 B) of its quota of stored bytes" in refused.text
 
     closed_service(work)
 

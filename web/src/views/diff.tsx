@@ -22,8 +22,10 @@ export function DiffView({ names }: { names: string }) {
 
 /** Goes on to the difference from the version before `after`: of the stores of its name, the newest that is older. */
 function SinceBefore({ after }: { after: string }) {
+  const [named] = useParameter("repository");
+  const repository = repositoryOf(after) || named;
   const found = useLoaded<string>(after, async (signal) => {
-    if (repositoryOf(after)) return beforeVersion(after, signal);
+    if (repository) return beforeVersion(after, repository, signal);
     const name = `${familyOf(after)}:`;
     const [store, page] = await Promise.all([getJson<Store>(view(after, []), signal), getJson<Page<Store>>(url(["v1", "stores"], { tag: name, limit: 1000 }), signal)]);
     const [older] = page.items.filter((each) => each.id !== store.id && byAge(each, store) > 0).sort(byAge);

@@ -5,7 +5,7 @@ import { getJson, url, type Page, type Repository, type Store } from "../api";
 import { ago, bytes, many } from "../format";
 import { Await, Trouble, useJson } from "../loading";
 import { Drop } from "../parts/drop";
-import { diffPlace, modelPlace, SPACE, useParameter } from "../place";
+import { diffPlace, modelPlace, ofRepository, SPACE, useParameter } from "../place";
 import { byAge, familyOf, nameOf, repositoryOf, versionOf } from "../versions";
 
 const PAGE = 50;
@@ -81,6 +81,8 @@ const CLIENTS: Record<Repository["protocol"], string> = { hub: "Hugging Face", o
 function RepositoryCard({ repository: { name, protocol, ref, type, size, files, updated } }: { repository: Repository }) {
   const shown = protocol === "mlflow" ? name.replace(/^mlflow-artifacts:\//, "") : name;
   const version = ref && repositoryOf(ref) ? ref.slice(name.length + 1) : "";
+  // A name without a slash is taken for a tag, so that its head has the name of its store.
+  const place = ref && protocol === "oci" && !version ? ofRepository(name) : "";
   const about = (
     <>
       <Title name={shown} version={version} />
@@ -91,8 +93,8 @@ function RepositoryCard({ repository: { name, protocol, ref, type, size, files, 
   if (ref === null) return <div class="card">{about}</div>;
   return (
     <>
-      <a class="card" href={modelPlace(ref)}>{about}</a>
-      {version && <p class="soft under"><a href={diffPlace("", ref)}>what changed last</a></p>}
+      <a class="card" href={modelPlace(ref) + place}>{about}</a>
+      {(version || place) && <p class="soft under"><a href={diffPlace("", ref) + place}>what changed last</a></p>}
     </>
   );
 }

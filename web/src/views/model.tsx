@@ -5,7 +5,7 @@ import { getJson, hasGraph, hasRecords, url, view, type Page, type Store, type S
 import { ago, bytes, count, many, percent } from "../format";
 import { lazily } from "../lazily";
 import { Await, useJson, useLoaded } from "../loading";
-import { diffPlace, go, modelPlace, SPACE } from "../place";
+import { diffPlace, go, modelPlace, ofRepository, SPACE, useParameter } from "../place";
 import { familyOf, NUMBERS, repositoryOf, shortened, versionOf, versionsOf } from "../versions";
 import { Files } from "./files";
 
@@ -33,7 +33,8 @@ function Shown({ store, name, tab }: { store: Store; name: string; tab: string }
   const chosen = tabs.find((each) => each === tab) ?? (store.chunks ? "bytes" : store.root ? "tensors" : "files");
   // Summing up all tensors takes the service longer than the picture, and would hold it up.
   const [pictured, setPictured] = useState(false);
-  const place = (each: Tab) => modelPlace(name, each);
+  const [repository] = useParameter("repository");
+  const place = (each: Tab) => modelPlace(name, each) + ofRepository(repository);
   const key = (event: KeyboardEvent) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
@@ -43,7 +44,7 @@ function Shown({ store, name, tab }: { store: Store; name: string; tab: string }
   };
   return (
     <>
-      <Head store={store} name={name} isNext={pictured || chosen !== "bytes"} />
+      <Head store={store} name={name} repository={repository} isNext={pictured || chosen !== "bytes"} />
       <div class="tabs" role="tablist" aria-label="Ways to look" onKeyDown={key}>
         {tabs.map((each) => (
           <a key={each} id={`tab-${each}`} role="tab" href={place(each)} aria-selected={each === chosen}
@@ -62,13 +63,13 @@ function Shown({ store, name, tab }: { store: Store; name: string; tab: string }
   );
 }
 
-function Head({ store, name, isNext }: { store: Store; name: string; isNext: boolean }) {
+function Head({ store, name, repository, isNext }: { store: Store; name: string; repository: string; isNext: boolean }) {
   const summary = useJson<Summary>(store.root === null || !isNext ? null : view(store.id, ["summary"]));
   return (
     <header class="model">
       <div class="title">
-        <h1 dir="auto">{shortened(name)}</h1>
-        <Versions store={store} name={name} />
+        <h1 dir="auto">{repository || shortened(name)}</h1>
+        <Versions store={store} name={name} named={repository} />
       </div>
       <p class="soft" dir="auto">
         {store.type ?? store.why} · <b>{bytes(store.size)}</b> in {many(store.files.length, "file")} · {ago(store.created)} ·{" "}
@@ -87,8 +88,8 @@ function Head({ store, name, isNext }: { store: Store; name: string; isNext: boo
 interface Named { ref: string; short: string }
 
 /** Other versions: of a repository its branches and tags, else tags that begin with the same name. */
-function Versions({ store, name }: { store: Store; name: string }) {
-  const repository = repositoryOf(name);
+function Versions({ store, name, named }: { store: Store; name: string; named: string }) {
+  const repository = repositoryOf(name) || named;
   const family = repository || familyOf(store.tags.includes(name) ? name : store.tags[0] ?? "");
   const others = useLoaded<Named[]>(family, async (signal) => {
     if (repository) return (await versionsOf(repository, signal)).map((each) => ({ ref: each.ref, short: each.name }));
@@ -105,9 +106,9 @@ function Versions({ store, name }: { store: Store; name: string }) {
     <span class="versions">
       {comparable.length > 0 && (
         <>
-          <select aria-label="Version" value={name} onChange={(event) => go(modelPlace(event.currentTarget.value))}>
+          <select aria-label="Version" value={name} onChange={(event) => go(modelPlace(event.currentTarget.value) + ofRepository(named))}>
             {at < 0 && <option value={name}>{shortened(name)}</option>}
-            {versions.map(({ ref, short }) => <option key={ref} value={ref}>{short}</option>)}
+            {versions.map(({ ref, short }) => <option key={short + ref} value={ref}>{short}</option>)}
           </select>
           <select aria-label="Compare with" value="" onChange={(event) => go(diffPlace(event.currentTarget.value, name))}>
             <option value="">Compare with …</option>
@@ -115,7 +116,7 @@ function Versions({ store, name }: { store: Store; name: string }) {
           </select>
         </>
       )}
-      {at >= 0 && before && <a class="tag" href={diffPlace(before.ref, name)}>what changed {before.ref ? `since ${before.short}` : "last"}</a>}
+      {at >= 0 && before && <a class="tag" href={diffPlace(before.ref, name) + ofRepository(named)}>what changed {before.ref ? `since ${before.short}` : "last"}</a>}
     </span>
   );
 }

@@ -154,4 +154,4 @@ class SpaceRoom:
 
 
 def _size(size: int) -> str:
-    return f"{format_size(size)} ({size} B)"
+    return format_size(size) if size < 1024 else f"{format_size(size)} ({size} B)"
