@@ -156,6 +156,18 @@ def test_nothing_at_an_address_is_told_with_a_way_back(browser: Browser, service
             expect(page.locator(".cards li").first).to_be_visible()
 
 
+def test_a_service_that_is_away_is_told_in_words(browser: Browser, service: ServiceProcess) -> None:
+    with window(browser, service.url, may_say="Failed to load resource") as context:
+        page = opened(context, "/")
+        page.route("**/v1/**", lambda route: route.abort())
+        page.get_by_role("button", name="Repositories").click()
+        expect(page.get_by_role("alert")).to_contain_text("The service does not answer, or the network is down")
+        page.unroute("**/v1/**")
+        page.get_by_role("button", name="Models").click()
+        expect(page.locator(".cards li").first).to_be_visible()
+        expect(page.get_by_role("alert")).to_have_count(0)
+
+
 def shot(page: Page, name: str) -> None:
     """Keep a picture where they are wanted."""
     if SHOTS is not None:

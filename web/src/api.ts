@@ -105,7 +105,9 @@ export const view = (ref: string, steps: readonly string[], query: Query = {}): 
   url(["v1", "stores", ref, ...steps], query);
 
 export async function get(place: string, signal?: AbortSignal, accept = "application/json", more: Record<string, string> = {}): Promise<Response> {
-  const answer = await fetch(place, { headers: { accept, ...more }, signal: signal ?? null });
+  const answer = await fetch(place, { headers: { accept, ...more }, signal: signal ?? null }).catch((error: unknown) => {
+    throw error instanceof TypeError ? new Failure(0, "The service does not answer, or the network is down: try again in a while.") : error;
+  });
   if (answer.ok) return answer;
   throw await failure(answer);
 }

@@ -45,7 +45,7 @@ function historyOf(repository: string, ref: string, signal?: AbortSignal): Promi
 /** What came before a version: the commit that its branch had, else the newest version that is older; empty for none. */
 export async function beforeVersion(ref: string, repository: string, signal?: AbortSignal): Promise<string> {
   const [versions, history] = await Promise.all([versionsOf(repository, signal), historyOf(repository, ref, signal)]);
-  const own = versions.find((each) => each.ref === ref);
-  const older = versions.find((each) => own && each.store !== own.store && each.updated < own.updated);
+  const at = versions.findIndex((each) => each.ref === ref);
+  const older = at < 0 ? undefined : versions.slice(at + 1).find((each) => each.store !== versions[at]!.store);
   return history[1]?.id ?? older?.ref ?? "";
 }

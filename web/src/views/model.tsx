@@ -31,7 +31,7 @@ function Shown({ store, name, tab }: { store: Store; name: string; tab: string }
   const tabs = (Object.keys(TABS) as Tab[]).filter((each) =>
     each === "files" || (each === "records" ? hasRecords(store) || tab === "records" : store.root !== null && (each !== "graph" || hasGraph(store))));
   const chosen = tabs.find((each) => each === tab) ?? (store.chunks ? "bytes" : store.root ? "tensors" : "files");
-  // Summing up all tensors takes the service longer than the picture, and would hold it up.
+  // Summing up all tensors takes the service longer than the picture or the first rows, and would hold them up.
   const [pictured, setPictured] = useState(false);
   const [repository] = useParameter("repository");
   const place = (each: Tab) => modelPlace(name, each) + ofRepository(repository);
@@ -44,7 +44,7 @@ function Shown({ store, name, tab }: { store: Store; name: string; tab: string }
   };
   return (
     <>
-      <Head store={store} name={name} repository={repository} isNext={pictured || chosen !== "bytes"} />
+      <Head store={store} name={name} repository={repository} isNext={pictured || (chosen !== "bytes" && chosen !== "tensors")} />
       <div class="tabs" role="tablist" aria-label="Ways to look" onKeyDown={key}>
         {tabs.map((each) => (
           <a key={each} id={`tab-${each}`} role="tab" href={place(each)} aria-selected={each === chosen}
@@ -53,7 +53,7 @@ function Shown({ store, name, tab }: { store: Store; name: string; tab: string }
       </div>
       <section id="panel" role="tabpanel" aria-labelledby={`tab-${chosen}`}>
         {chosen === "bytes" && <Bytes store={store} onPictured={() => setPictured(true)} />}
-        {chosen === "tensors" && <Tensors store={store} />}
+        {chosen === "tensors" && <Tensors store={store} onPictured={() => setPictured(true)} />}
         {chosen === "graph" && <Graph store={store} name={name} />}
         {chosen === "message" && <Message store={store} />}
         {chosen === "records" && <Records store={store} />}

@@ -14,7 +14,7 @@ const PAGE = 500;
 const WAYS = { search: "Words", regex: "Regex" } as const;
 type Way = keyof typeof WAYS;
 
-export function Tensors({ store }: { store: Store }) {
+export function Tensors({ store, onPictured }: { store: Store; onPictured: () => void }) {
   const [search, setSearch] = useParameter("search");
   const [regex, setRegex] = useParameter("regex");
   const [prefix, setPrefix] = useParameter("prefix");
@@ -29,6 +29,7 @@ export function Tensors({ store }: { store: Store }) {
   const query: Query = groups ? { prefix } : { search, regex, prefix, sort: sort || "-size" };
   const all = !groups && !sought && !prefix;
   const { rows, next, error, see } = usePages<Tensor | TensorGroup>((cursor) => view(store.id, [groups ? "groups" : "tensors"], { ...query, limit: PAGE, cursor }), all);
+  useEffect(() => { if (rows || error) onPictured(); }, [rows === null, error]);
   useEffect(() => {
     const wait = setTimeout(() => { (way === "regex" ? setRegex : setSearch)(typed); (way === "regex" ? setSearch : setRegex)(""); }, 150);
     return () => clearTimeout(wait);
