@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from onnx import TensorProto, helper
 from playwright.sync_api import Browser, expect
 from tests.support.browser import opened, violations, window
 from tests.support.process import ServiceProcess, service_process
@@ -29,13 +30,20 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServiceP
         with httpx.Client(base_url=running.url, headers={"authorization": f"Bearer {found[0]}"}, timeout=60) as http:
             for space, tag in (("red", "of-red"), ("default", "of-all")):
                 http.put(f"/v1/spaces/{space}").raise_for_status()
-                content = onnx(3_000, 2_000)
-                answer = http.put(f"/spaces/{space}/v1/stores?filename=m.onnx&tag={tag}", content=content)
+                answer = http.put(f"/spaces/{space}/v1/stores?filename=m.onnx&tag={tag}", content=_with_a_node())
                 answer.raise_for_status()
             for name, scopes in (("red", ["read", "write"]),):
                 made = http.post(f"/spaces/{name}/v1/tokens", json={"name": name, "scopes": scopes})
                 tokens[name] = made.json()["token"]
         yield running, tokens
+
+
+def _with_a_node() -> bytes:
+    """A model that every tab has something of."""
+    weight = helper.make_tensor("weight", TensorProto.FLOAT, [4], [1.0, 2.0, 3.0, 4.0])
+    node = helper.make_node("Add", ["weight", "weight"], ["sum"], name="add")
+    data: bytes = helper.make_model(helper.make_graph([node], "graph", [], [], [weight])).SerializeToString()
+    return data
 
 
 def test_a_person_of_another_space_is_shown_the_way_there(
