@@ -21,6 +21,7 @@ MIB = 1 << 20
 LARGE = (5120, 5248)
 """Numbers of rows and columns of the matrices: 102 MiB each."""
 TREEMAP = ".both canvas"
+_IS_SHOWN = "selector => document.querySelector(selector)?.getBoundingClientRect().width > 0"
 
 
 def visits(folder: Path, scale: float) -> Iterator[Row]:
@@ -124,6 +125,7 @@ def _until(page: Page, place: str, selector: str) -> float:
     """Seconds from the call of a place until the page shows something."""
     start = time.perf_counter()
     page.goto(place, wait_until="commit")
-    page.locator(selector).first.wait_for(timeout=180_000)
+    # A locator looks every half second after a while: here each frame does.
+    page.wait_for_function(_IS_SHOWN, arg=selector, polling="raf", timeout=180_000)
     page.evaluate("() => new Promise(requestAnimationFrame)")
     return time.perf_counter() - start
