@@ -151,10 +151,10 @@ def packed(folder: Path, scale: float) -> Iterator[Row]:
 
 
 def _built(example: str, scale: float) -> str:
-    """Path of an example of the core, built for release where speed counts, else as its tests build it."""
-    profile, folder = ("release", "release") if scale >= 0.1 else ("dev", "debug")
-    build = ["cargo", "build", "--profile", profile, "--quiet", "-p", "protoslice-wire", "--example", example]
-    subprocess.run(build, cwd=CORE, check=True)
+    """Path of an example of the core, built for release where speed counts, else by the tests' own build."""
+    release = ["build", "--release", "-p", "protoslice-wire", "--example", example]
+    build, folder = (release, "release") if scale >= 0.1 else (["test", "--workspace", "--no-run"], "debug")
+    subprocess.run(["cargo", *build, "--quiet"], cwd=CORE, check=True)
     return str(CORE / "target" / folder / "examples" / example)
 
 
