@@ -81,21 +81,25 @@ def test_any_span_is_streamed() -> None:
     in_memory(work)
 
 
+async def assert_never_given(file: StoredFile, storage: MemoryStorage, bad: int) -> None:
+    """The stream of a file whose byte `bad` is wrong ends before its block, and names that."""
+    key = ObjectKey(file.name)
+    data = bytearray(await storage.get_range(key, 0, len(DATA)))
+    data[bad] ^= 1
+    await storage.delete(key)
+    await storage.put_if_absent(key, bytes(data))
+    given = bytearray()
+    with pytest.raises(IntegrityError, match="fails its checksum") as caught:
+        await into(given, file)
+    assert given == DATA[: len(given)]
+    assert len(given) <= bad
+    assert caught.value.offset == bad - bad % SUM_BLOCK
+
+
 @pytest.mark.parametrize("bad", [0, SUM_BLOCK - 1, MIB, 3 * MIB + 5, len(DATA) - 1])
 def test_a_damaged_block_is_never_given(bad: int) -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
-        file = await the_file(stores)
-        key = ObjectKey(file.name)
-        data = bytearray(await storage.get_range(key, 0, len(DATA)))
-        data[bad] ^= 1
-        await storage.delete(key)
-        await storage.put_if_absent(key, bytes(data))
-        given = bytearray()
-        with pytest.raises(IntegrityError, match="fails its checksum") as caught:
-            await into(given, file)
-        assert given == DATA[: len(given)]
-        assert len(given) <= bad
-        assert caught.value.offset == bad - bad % SUM_BLOCK
+        await assert_never_given(await the_file(stores), storage, bad)
 
     in_memory(work)
 
@@ -128,17 +132,7 @@ def test_pieces_of_any_sizes_are_verified_block_by_block(bad: int | None, seed: 
             if bad is None:
                 assert await streamed(file, 70_001, len(DATA) - 3) == DATA[70_001 : len(DATA) - 3]
                 return
-            key = ObjectKey(file.name)
-            data = bytearray(await storage.get_range(key, 0, len(DATA)))
-            data[bad] ^= 1
-            await storage.delete(key)
-            await storage.put_if_absent(key, bytes(data))
-            given = bytearray()
-            with pytest.raises(IntegrityError, match="fails its checksum") as caught:
-                await into(given, file)
-            assert given == DATA[: len(given)]
-            assert len(given) <= bad
-            assert caught.value.offset == bad - bad % SUM_BLOCK
+            await assert_never_given(file, storage, bad)
 
     asyncio.run(run())
 
