@@ -41,12 +41,7 @@ class CountedStorage(InterceptedStorage):
         if not is_content(key):
             return await self._inner.put_if_absent(key, data)
         size = memoryview(data).nbytes
-        await self.room.take(stored_bytes=size)
-        try:
-            etag = await self._inner.put_if_absent(key, data)
-        except Conflict:  # after any other error the object may be there
-            self.room.give(stored_bytes=size)
-            raise
+        etag = await self._with_room(size, lambda: self._inner.put_if_absent(key, data))
         self.remember(key, size)
         return etag
 
@@ -54,8 +49,7 @@ class CountedStorage(InterceptedStorage):
         if not _is_artifact(key):
             return await self._inner.put(key, data, if_etag=if_etag)
         size = memoryview(data).nbytes
-        await self.room.take(stored_bytes=size)
-        etag = await self._inner.put(key, data, if_etag=if_etag)
+        etag = await self._with_room(size, lambda: self._inner.put(key, data, if_etag=if_etag))
         # Of a record that another replica wrote the size is not known: a collection counts that anew.
         self.room.give(stored_bytes=self._sizes.get(key.text) or 0)
         self.remember(key, size)
@@ -81,6 +75,15 @@ class CountedStorage(InterceptedStorage):
     def remember(self, key: ObjectKey, size: int) -> None:
         """Keep the size of an object that was written."""
         self._sizes.put(key.text, size, 1)
+
+    async def _with_room(self, size: int, put: Callable[[], Awaitable[str]]) -> str:
+        """Entity tag of an object that is put, for which there is room."""
+        await self.room.take(stored_bytes=size)
+        try:
+            return await put()
+        except Conflict:  # after any other error the object may be there
+            self.room.give(stored_bytes=size)
+            raise
 
     async def _published(self, key: ObjectKey, data: Buffer) -> str:
         try:
