@@ -68,6 +68,10 @@ class OpenStores:
         fresh = opened is not None and self._worker.loop.time() - opened.seen_at < self._terms.trust_seconds
         return opened if fresh else None
 
+    def get_distant(self, store_id: str) -> OpenStore | None:
+        """The opened store of a distant storage, however long ago its manifest was read; else None."""
+        return None if self._terms.cache is None else self._opened.get((self._storage, store_id))
+
     async def get(self, manifest: Manifest) -> OpenStore:
         """The opened store of a manifest that was read just now."""
         place = (self._storage, manifest.id)

@@ -379,7 +379,20 @@ class Stores:
 
     async def view(self, ref: str) -> OpenStore:
         """The store that `ref` names, opened; a tag and a manifest are believed for `trust_seconds`."""
+        return await self._view(await self.resolve(ref, trusting=True))
+
+    async def view_early(self, ref: str) -> tuple[OpenStore, asyncio.Task[OpenStore] | None]:
+        """The store as it was last seen, if it is distant and open, and a task that looks what there is now.
+
+        What is read until the task is done may be used if that gives the same store. Else as `view`, without a task.
+        """
         store_id = await self.resolve(ref, trusting=True)
+        seen = None if self.view_if_open(store_id) else self._open_stores.get_distant(store_id)
+        if seen is None:
+            return await self._view(store_id), None
+        return seen, asyncio.create_task(self._view(store_id))
+
+    async def _view(self, store_id: str) -> OpenStore:
         fresh = self.view_if_open(store_id)
         return fresh or await self._open_stores.get(await self._manifests.get(store_id))
 

@@ -98,7 +98,13 @@ async def rope_app(scope: Scope, receive: Receive, send: Send) -> None:
     terms = Terms(location="/lasting" if scope["path"].startswith("/tag") else None, private=False)
     async with CancelOnDisconnect(receive) as disconnect:
         await send_representation(
-            scope, send, rope, fields=read_fields(scope), terms=terms, disconnect=disconnect, windows=WINDOWS
+            scope,
+            send,
+            rope,
+            fields=read_fields(scope),
+            terms=terms,
+            disconnect=disconnect,
+            window=lambda length: WINDOWS.open(length, ""),
         )
 
 

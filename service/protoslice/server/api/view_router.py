@@ -5,12 +5,14 @@ Views are served beside the framework's routing: dependency injection alone cost
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Final, NamedTuple
 
 from starlette.types import Receive, Scope, Send
 
-from protoslice.errors import Unsupported
+from protoslice.errors import Conflict, Unsupported
 from protoslice.server.access.places import plain_ref
 from protoslice.server.api.views import StoreView
 from protoslice.server.http.answers.locations import lasting_url
@@ -78,30 +80,66 @@ async def serve_view(
     found: FoundView, services: Services, scope: Scope, receive: Receive, send: Send, fields: Fields
 ) -> None:
     """Answer a GET or HEAD of a view."""
-    view, context = found.view, context_of(scope)
-    context.route = view.path
-    query = read_query(scope["query_string"], context.key)
+    context = context_of(scope)
+    context.route = found.view.path
     async with CancelOnDisconnect(receive) as disconnect:
-        store = await services.stores.view(found.ref)
-        context.store = store.info.id
-        rope = await view.select(store, found.rest, query)
-        location = None if found.ref == store.info.id else lasting_url(scope, store.info.id)
-        terms = found.terms(rope, location, services)
-        form = rendered_form(view, fields, rope)
-        if form is None:
-            await send_representation(
-                scope,
-                send,
-                rope,
-                fields=fields,
-                terms=terms,
-                disconnect=disconnect,
-                windows=services.windows,
-                client=context.key,
-            )
-        else:
-            rendering = _Rendering(services, store, rope, form)
-            await send_rendered(scope, send, rope, rendering, media_type=form, fields=fields, terms=terms)
+        store, looking = await services.stores.view_early(found.ref)
+        answer = partial(_answer, found, services, scope, send, fields, disconnect)
+        if looking is None:
+            await answer(store)
+            return
+        try:
+            await answer(store, partial(_same, store, looking))
+        except Exception:
+            now = await looking
+            if now is store:
+                raise
+            await answer(now)  # the head has not been sent, for which `_same` is waited for
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+
+
+async def _answer(
+    found: FoundView,
+    services: Services,
+    scope: Scope,
+    send: Send,
+    fields: Fields,
+    disconnect: CancelOnDisconnect,
+    store: OpenStore,
+    confirm: Callable[[], Awaitable[None]] | None = None,
+) -> None:
+    """Answer with the view of `store`; `confirm` is done before the head is sent."""
+    view, context = found.view, context_of(scope)
+    query = read_query(scope["query_string"], context.key)
+    context.store = store.info.id
+    rope = await view.select(store, found.rest, query)
+    location = None if found.ref == store.info.id else lasting_url(scope, store.info.id)
+    terms = found.terms(rope, location, services)
+    form = rendered_form(view, fields, rope)
+    if form is None:
+        await send_representation(
+            scope,
+            send,
+            rope,
+            fields=fields,
+            terms=terms,
+            disconnect=disconnect,
+            window=lambda length: services.windows.open(length, context.key),
+            confirm=confirm,
+        )
+    else:
+        if confirm is not None:
+            await confirm()
+        rendering = _Rendering(services, store, rope, form)
+        await send_rendered(scope, send, rope, rendering, media_type=form, fields=fields, terms=terms)
+
+
+async def _same(store: OpenStore, looking: asyncio.Task[OpenStore]) -> None:
+    """Wait for what there is now; `Conflict` unless it is `store`."""
+    if await asyncio.shield(looking) is not store:
+        raise Conflict("the store came anew while it was read")
 
 
 class _Rendering:

@@ -41,6 +41,5 @@ class FileAnswer(Response):
                     location=self._location, private=services.gate.closed, max_ranges=services.settings.max_ranges
                 ),
                 disconnect=disconnect,
-                windows=services.windows,
-                client=context.key,
+                window=lambda length: services.windows.open(length, context.key),
             )
