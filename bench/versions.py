@@ -22,9 +22,10 @@ _VERSIONS: Final = 20
 
 
 def versions(folder: Path, scale: float) -> Iterator[Row]:
-    """Stored bytes of the versions of a model of 1 GiB over those of the first, by three ways in."""
+    """Stored bytes of the versions of a model of 1 GiB over those of the first, by four ways in."""
     size = max(70_000, int(scale * (1 << 30)) // _TENSORS)
-    for way, sent in (("pushed by tags", _tagged), ("pushed without a base", _alone), ("PUT whole", _put)):
+    for way, sent in (("pushed by tags", _tagged), ("pushed without a base", _alone), ("PUT by one tag", _put),
+                      ("PUT by tags", _put_tagged)):  # fmt: skip
         yield _row(way, folder / f"versions-{way.replace(' ', '-')}", size, sent)
 
 
@@ -54,8 +55,16 @@ def _alone(_: str, client: Client, model: Path, number: int) -> None:
 
 
 def _put(url: str, _: Client, model: Path, number: int) -> None:
+    _send(url, model, "tag=model")
+
+
+def _put_tagged(url: str, _: Client, model: Path, number: int) -> None:
+    _send(url, model, f"tag=model:{number}")
+
+
+def _send(url: str, model: Path, query: str) -> None:
     with model.open("rb") as body:
-        httpx.put(f"{url}/v1/stores?filename=model.onnx", content=body, timeout=600).raise_for_status()
+        httpx.put(f"{url}/v1/stores?filename=model.onnx&{query}", content=body, timeout=600).raise_for_status()
 
 
 async def _stored(folder: Path) -> int:

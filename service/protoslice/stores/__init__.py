@@ -4,6 +4,7 @@ from protoslice.stores.catalog.files import FileRef, StoredPath
 from protoslice.stores.catalog.schemas import StoredSchema
 from protoslice.stores.catalog.tags import StoredTag
 from protoslice.stores.collection.garbage import GarbageReport
+from protoslice.stores.ingest.base import ComparedSink, FindBase
 from protoslice.stores.ingest.ingest import Ingest, Sink
 from protoslice.stores.ingest.recipes import follow
 from protoslice.stores.objects.representation import Representation
@@ -16,8 +17,10 @@ from protoslice.stores.service import Stores
 
 __all__ = [
     "TAGS_AT_ONCE",
+    "ComparedSink",
     "Created",
     "FileRef",
+    "FindBase",
     "GarbageReport",
     "Ingest",
     "IngestRequest",

@@ -51,7 +51,7 @@ class Noting(CountedBucket):
 
 @asynccontextmanager
 async def seen_long_ago() -> AsyncIterator[tuple[Application, Noting, str]]:
-    """A service with an open store, whose manifest it believes no more; its bucket, and the id of the store."""
+    """A service with an open store, whose manifest it believes no more; its bucket, and the store's id."""
     bucket = Noting()
     register(bucket.scheme, bucket.opened)
     app = create_app(Settings(storage=bucket.uri, auth="open"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -31,7 +32,7 @@ from protoslice.server.http.negotiation import (
     TEXT,
     choose,
 )
-from protoslice.server.http.parameters import read_query
+from protoslice.server.http.parameters import Query, read_query
 from protoslice.server.middleware.context import context_of
 from protoslice.server.services import Services
 from protoslice.stores import OpenStore, Representation
@@ -82,58 +83,61 @@ async def serve_view(
     """Answer a GET or HEAD of a view."""
     context = context_of(scope)
     context.route = found.view.path
+    query = read_query(scope["query_string"], context.key)
     async with CancelOnDisconnect(receive) as disconnect:
         store, looking = await services.stores.view_early(found.ref)
-        answer = partial(_answer, found, services, scope, send, fields, disconnect)
+        answer = _ViewAnswer(found, query, services, scope, send, fields, disconnect)
         if looking is None:
-            await answer(store)
+            await answer.send(store)
             return
         try:
-            await answer(store, partial(_same, store, looking))
+            await answer.send(store, partial(_same, store, looking))
         except Exception:
             now = await looking
             if now is store:
                 raise
-            await answer(now)  # the head has not been sent, for which `_same` is waited for
+            await answer.send(now)  # the head has not been sent, for which `_same` is waited for
         finally:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
 
 
-async def _answer(
-    found: FoundView,
-    services: Services,
-    scope: Scope,
-    send: Send,
-    fields: Fields,
-    disconnect: CancelOnDisconnect,
-    store: OpenStore,
-    confirm: Callable[[], Awaitable[None]] | None = None,
-) -> None:
-    """Answer with the view of `store`; `confirm` is done before the head is sent."""
-    view, context = found.view, context_of(scope)
-    query = read_query(scope["query_string"], context.key)
-    context.store = store.info.id
-    rope = await view.select(store, found.rest, query)
-    location = None if found.ref == store.info.id else lasting_url(scope, store.info.id)
-    terms = found.terms(rope, location, services)
-    form = rendered_form(view, fields, rope)
-    if form is None:
-        await send_representation(
-            scope,
-            send,
-            rope,
-            fields=fields,
-            terms=terms,
-            disconnect=disconnect,
-            window=lambda length: services.windows.open(length, context.key),
-            confirm=confirm,
-        )
-    else:
+@dataclass(frozen=True, slots=True)
+class _ViewAnswer:
+    """Answer to a request for a view, of whichever store."""
+
+    found: FoundView
+    query: Query
+    services: Services
+    scope: Scope
+    channel: Send
+    fields: Fields
+    disconnect: CancelOnDisconnect
+
+    async def send(self, store: OpenStore, confirm: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Answer with the view of `store`; `confirm` is done before the head is sent."""
+        found, services, scope, context = self.found, self.services, self.scope, context_of(self.scope)
+        context.store = store.info.id
+        rope = await found.view.select(store, found.rest, self.query)
+        location = None if found.ref == store.info.id else lasting_url(scope, store.info.id)
+        terms = found.terms(rope, location, services)
+        form = rendered_form(found.view, self.fields, rope)
+        if form is None:
+            await send_representation(
+                scope,
+                self.channel,
+                rope,
+                fields=self.fields,
+                terms=terms,
+                disconnect=self.disconnect,
+                window=lambda length: services.windows.open(length, context.key),
+                confirm=confirm,
+            )
+            return
         if confirm is not None:
             await confirm()
         rendering = _Rendering(services, store, rope, form)
-        await send_rendered(scope, send, rope, rendering, media_type=form, fields=fields, terms=terms)
+        await send_rendered(scope, self.channel, rope, rendering, media_type=form, fields=self.fields, terms=terms)
 
 
 async def _same(store: OpenStore, looking: asyncio.Task[OpenStore]) -> None:

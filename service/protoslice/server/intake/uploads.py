@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from time import perf_counter
 from typing import Final
 
@@ -20,24 +21,35 @@ from protoslice.server.http.headers import Fields, media_type_of, read_fields
 from protoslice.server.intake.bodies import files_of
 from protoslice.server.middleware.context import context_of
 from protoslice.server.services import Services
-from protoslice.stores import Created, Ingest, IngestRequest, follow
+from protoslice.stores import ComparedSink, Created, FindBase, IngestRequest, OpenStore, Sink, follow
 
 TAR: Final = "application/x-tar"
 _SEVERAL: Final = {"multipart/form-data", TAR}
 
 
-async def take_in(request: Request, services: Services, wanted: IngestRequest, filename: str | None) -> Created:
-    """The store that the body makes; nothing of it is read before all that can be checked has been."""
+async def take_in(
+    request: Request, services: Services, wanted: IngestRequest, filename: str | None, base: str | None = None
+) -> Created:
+    """The store that the body makes; nothing of it is read before all that can be checked has been.
+
+    Files share what they have in common with those of the store `base`, by default that of the first tag.
+    """
     fields = read_fields(request.scope)
+    find = await _base(services, wanted, base)
     with counted(services, request):
         try:
-            return await _take_in(request, services, wanted, fields, filename)
+            return await _take_in(request, services, wanted, fields, filename, find)
         except ProtosliceError as error:
             raise problem_of_error(error, uploading=True) from error
 
 
 async def _take_in(
-    request: Request, services: Services, wanted: IngestRequest, fields: Fields, filename: str | None
+    request: Request,
+    services: Services,
+    wanted: IngestRequest,
+    fields: Fields,
+    filename: str | None,
+    find: FindBase | None,
 ) -> Created:
     digest = BodyDigest(fields)
     media_type = media_type_of(fields)
@@ -55,7 +67,9 @@ async def _take_in(
     async with await services.stores.ingest(wanted) as ingest:
         started = perf_counter()
         async for file in files:
-            size = await _take_file(ingest, file.path, file.pieces, told)
+            sink = await ingest.file(file.path, told=told)
+            async with nullcontext(sink) if find is None else services.stores.comparing(sink, file.path, find) as each:
+                size = await _take_file(each, file.pieces)
             if one and not size and wanted.type is None and filename is None:
                 raise InvalidInput("the body is empty: send the file, or give its `filename` or `type` if it is empty")
         received = perf_counter()
@@ -71,7 +85,7 @@ async def unpack(services: Services, wanted: IngestRequest, archive: AsyncIterat
     """Make the store of the files in a tar archive."""
     async with await services.stores.ingest(wanted) as ingest:
         async for file in files_of(TAR, None, None, archive):
-            await _take_file(ingest, file.path, file.pieces, None)
+            await _take_file(await ingest.file(file.path), file.pieces)
         return await ingest.commit()
 
 
@@ -92,9 +106,21 @@ async def follow_recipe(
     return created
 
 
-async def _take_file(ingest: Ingest, path: str, pieces: AsyncIterator[bytes], told: bytes | None) -> int:
-    """Take in a file, whose digest may be told; returns its size in bytes."""
-    sink = await ingest.file(path, told=told)
+async def _base(services: Services, wanted: IngestRequest, base: str | None) -> FindBase | None:
+    """Finder of the base of an upload, or None; `NotFound` when there is no store `base`."""
+    if base is None:
+        return partial(services.stores.base_of, wanted) if wanted.tags else None
+    services.require(Scope.READ)
+    store = await services.stores.view(base)
+
+    async def found() -> OpenStore:
+        return store
+
+    return found
+
+
+async def _take_file(sink: Sink | ComparedSink, pieces: AsyncIterator[bytes]) -> int:
+    """Take in a file; returns its size in bytes."""
     async for piece in pieces:
         await sink.write(piece)
     return (await sink.close()).size

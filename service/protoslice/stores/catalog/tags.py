@@ -19,7 +19,7 @@ from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.storage.interface import PAGE
 from protoslice.stores.catalog.claims import RENEW_SECONDS
 from protoslice.stores.catalog.made import MadeStore, facts_of, made_store
-from protoslice.stores.catalog.named_records import NamedRecords
+from protoslice.stores.catalog.named_records import NamedRecords, is_removal_mark
 from protoslice.stores.catalog.trust import TrustedTags
 from protoslice.stores.clock import now
 from protoslice.stores.layout import keys
@@ -106,6 +106,13 @@ class Tags:
         ended = page.after is None or (found[-1:] != [page.items[-1]] and keys.name_of(page.items[-1].key) > prefix)
         tags = [_tag(*record) for record in await self._records.listed(found)]
         return ResultPage(tags, None if ended else keys.name_of(page.items[-1].key)), marked
+
+    async def last_set(self, prefix: str) -> StoredTag | None:
+        """The tag set last among the first page of those that begin with `prefix`; None when there is none."""
+        page = await self._storage.list(keys.TAGS, after=keys.before_tags(prefix))
+        found = [stat for stat in page.items if keys.name_of(stat.key).startswith(prefix) and not is_removal_mark(stat)]
+        last = max(found, key=lambda stat: (stat.modified, stat.key), default=None)
+        return None if last is None else await self.get_or_none(keys.name_of(last.key))
 
     async def first_of(self, store: str, borne: Iterable[str], prefix: str) -> str | None:
         """The first tag of a store by name that begins with `prefix`; None when there is none."""

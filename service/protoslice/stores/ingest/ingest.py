@@ -99,6 +99,7 @@ class Ingest:
         `told` is its SHA-256, where the sender knows it: a file of 1 MiB or more that is there already is not written.
         """
         self._check_room(path)
+        self._sharing.interrupt()
         options = self._options
         self._sink = FileSink(
             len(self._files),
@@ -149,12 +150,18 @@ class Ingest:
         if self._sharing.takes(extent, worth):
             await sink.share(extent, pieces)
             return
+        self._sharing.interrupt()
         async for piece in pieces:
             await sink.write(piece)
 
     async def write(self, piece: bytes) -> None:
         """Append `piece` to the open file."""
+        self._sharing.interrupt()
         await self._opened_sink.write(piece)
+
+    async def is_there(self) -> bool:
+        """True when the storage is known to have the open file, by the digest that was told."""
+        return await self._opened_sink.is_there()
 
     async def close_file(self) -> File:
         """Finish the open file."""
@@ -341,6 +348,10 @@ class Sink:
     async def write(self, piece: bytes) -> None:
         """Append `piece`; `LimitExceeded` beyond the ingest's limit."""
         await self._ingest.write(piece)
+
+    async def is_there(self) -> bool:
+        """See `Ingest.is_there`."""
+        return await self._ingest.is_there()
 
     async def share(self, extent: ObjectExtent, worth: frozenset[str], pieces: AsyncIterable[bytes]) -> None:
         """See `Ingest.share`."""

@@ -77,6 +77,13 @@ class FileSink:
         self._layout.write(len(piece))
         await self._batches.add(piece)
 
+    async def is_there(self) -> bool:
+        """True when the storage is known to have the file that this one is told to be."""
+        find, self._find = self._find, None
+        if find is not None:
+            self._there = await find()
+        return self._there is not None
+
     async def share(self, extent: ObjectExtent, pieces: AsyncIterable[bytes]) -> None:
         """Append an extent of another store's object, whose bytes in `pieces` are inspected and not written."""
         self._grow(extent.size)
@@ -130,10 +137,7 @@ class FileSink:
         await self._worker.run(lambda: self._inspection.take(batch))
 
     async def _work(self, batch: bytes) -> None:
-        find, self._find = self._find, None
-        if find is not None:
-            self._there = await find()
-        if self._there is not None:
+        if await self.is_there():
             await self._look_at(batch)
             return
         arriving = self._arriving = self._arriving or await self._packs.object(self._number)

@@ -23,13 +23,22 @@ class Sharing:
 
     def __init__(self) -> None:
         self._extents = 0
+        self._end: tuple[ObjectLocation, int] | None = None
 
     def takes(self, extent: ObjectExtent, worth: frozenset[str]) -> bool:
         """True when an extent is to be shared, of the attempts `worth` it; False when it is written anew."""
-        if extent.attempt not in worth or extent.size < LEAST_SHARED or self._extents >= MOST_EXTENTS:
+        goes_on = self._end == (extent.object, extent.start)
+        if extent.attempt not in worth:
             return False
-        self._extents += 1
+        if not goes_on and (extent.size < LEAST_SHARED or self._extents >= MOST_EXTENTS):
+            return False
+        self._extents += not goes_on
+        self._end = extent.object, extent.end
         return True
+
+    def interrupt(self) -> None:
+        """Take note that other bytes come behind the last extent: the next one does not go on with it."""
+        self._end = None
 
 
 def worth_sharing(locations: Iterable[ObjectLocation]) -> frozenset[str]:

@@ -166,6 +166,14 @@ class StoredObject:
             return start, start
         return max(start, first * SUM_BLOCK), min(start + length, last * SUM_BLOCK)
 
+    def sums_of(self, start: int, end: int) -> bytes:
+        """Checksums of the blocks from `start` to `end`; empty unless known and `start` begins one."""
+        if self._sums is None or start % SUM_BLOCK:
+            return b""
+        return self._sums[
+            4 * (start // SUM_BLOCK) : 4 * (-(-end // SUM_BLOCK) if end == self.size else end // SUM_BLOCK)
+        ]
+
     def memoize_reads(self, number: int, memo: ReadMemo | None) -> None:
         """Use `memo` for the following reads, with this object's `number`; None ends that."""
         self._memo = None if memo is None else (number, memo)

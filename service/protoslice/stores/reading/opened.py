@@ -153,6 +153,10 @@ class OpenStore:
         rope = _core.Rope([(0, 0, stored.size)])
         return Representation(rope, [stored], etag, path.rpartition("/")[2], sha256=digest, message_type=message)
 
+    def stored(self, path: str) -> StoredFile:
+        """The objects that hold the file at `path`."""
+        return self._files[path][1]
+
     @cached_property
     def refs(self) -> Mapping[str, FileRef]:
         """References to the files by path, for stores that share them."""

@@ -31,6 +31,13 @@ Type = Annotated[str | None, Query(description="Full message name of the root pr
 Root = Annotated[str | None, Query(description="Which file is the root proto; detected when absent.")]
 Tags = Annotated[list[str], Query(description="A tag to point at the store; repeatable.", max_length=TAGS_AT_ONCE)]
 Filename = Annotated[str | None, Query(description="The name of a body that is one file.", examples=["model.onnx"])]
+Base = Annotated[
+    str | None,
+    Query(
+        description="A store with an earlier version: bytes at the same offsets of its files are not stored again. By "
+        "default the one that the first tag points at."
+    ),
+]
 MinChunk = Annotated[str, Query(description="Fields at least this big are split out.", examples=["1MiB"])]
 MaxChunk = Annotated[str, Query(description="Runs of repeated elements are cut at this size.", examples=["1GiB"])]
 Plan = Annotated[
@@ -118,9 +125,10 @@ async def create_store(
     services: Given,
     wanted: Options,
     filename: Filename = None,
+    base: Base = None,
 ) -> Response:
     """Create a store from the body, which is read as a stream and kept as it is."""
-    return await made_answer(request, services.stores, await take_in(request, services, wanted, filename))
+    return await made_answer(request, services.stores, await take_in(request, services, wanted, filename, base))
 
 
 for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_put")):

@@ -1,0 +1,63 @@
+"""Uploads over a base: an earlier version, of which nothing is stored again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import httpx
+import pytest
+from tests.support.asgi import ask
+from tests.support.counted import counted_bucket
+from tests.support.problems import assert_problem
+from tests.support.stores import keys_in, onnx
+
+from protoslice.server.app import create_app
+from protoslice.server.settings import Settings
+from protoslice.storage import ObjectKey, Storage
+
+MODEL = onnx(6_000_000)
+CHANGED = MODEL[:-1] + bytes([MODEL[-1] ^ 1])
+
+
+async def written(storage: Storage) -> int:
+    """Bytes of the objects that hold files."""
+    held = [key for key in await keys_in(storage, "objects") if key.endswith("/file-0")]
+    return sum([(await storage.stat(ObjectKey(key))).size for key in held])
+
+
+@pytest.mark.parametrize(
+    ("query", "shares"),
+    [
+        ("tag=model:1", True),
+        ("tag=model:2", True),
+        ("base=model:1", True),
+        ("tag=other:1&base=model:1", True),
+        ("tag=other:1", False),
+        ("tag=model", False),
+        ("", False),
+    ],
+)
+def test_a_version_over_another(query: str, shares: bool) -> None:
+    async def work() -> None:
+        with counted_bucket() as bucket:
+            app = create_app(Settings(storage=bucket.uri, auth="open"))
+            await app.services.open()
+            try:
+                assert (await ask(app, "PUT", "/v1/stores?filename=m.onnx&tag=model:1", MODEL)).status == 201
+                before = await written(bucket.objects)
+                made = await ask(app, "PUT", f"/v1/stores?filename=m.onnx&{query}", CHANGED)
+                assert made.status == 201
+                assert ((await written(bucket.objects)) - before < 1 << 20) is shares
+                store = json.loads(made.body)["id"]
+                assert (await ask(app, "GET", f"/v1/stores/{store}/files/m.onnx")).body == CHANGED
+            finally:
+                await app.services.close()
+
+    asyncio.run(work())
+
+
+@pytest.mark.contract
+def test_a_base_that_is_not_there(client: httpx.Client) -> None:
+    answer = client.put("/v1/stores?filename=m.onnx&base=nobody", content=MODEL)
+    assert_problem(answer.status_code, answer.headers, answer.content, expected=404, slug="not-found")
