@@ -7,7 +7,7 @@ PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev run test soak fuzz check fmt docs protos bench bucket oci oidc logins registries engines merger nginx replicas tus web browser screenshots clean
+.PHONY: help dev run test soak fuzz check check-package check-core test-core fmt docs protos bench bucket oci oidc logins registries engines merger nginx replicas tus web browser screenshots clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,8 +46,8 @@ SERVING := server,client,cloud,otel
 run: .venv/core ## set up what serving needs, then serve on 127.0.0.1:8000 over a local directory
 	$(BIN)/protoslice serve --host 127.0.0.1 --port 8000
 
-test: check .make/models ## check, then the whole suite
-	cd core && $(CARGO) test --workspace --quiet
+test: .venv/ready .venv/core .make/models ## check, then the whole suite
+	$(call beside,check-package,check-core test-core)
 	$(BIN)/python -m pytest -n 2
 
 SIMULATED ?= --from 1000000 --histories 100000
@@ -64,6 +64,17 @@ fuzz: ## fuzz the engine: FUZZ_SECONDS for each of FUZZ_TARGETS, or of all; want
 	done
 
 check: .venv/ready .venv/core ## formatting, lints, types, layers, prose, generated files
+	$(call beside,check-package,check-core)
+
+# Goals about the package beside goals about the core, whose output comes when they end: the first keep one processor busy.
+define beside
+@mkdir -p .make
+@$(MAKE) --no-print-directory $(2) >.make/core.log 2>&1 & core=$$!; \
+	$(MAKE) --no-print-directory $(1); package=$$?; \
+	wait $$core; core=$$?; cat .make/core.log; exit $$((package + core))
+endef
+
+check-package:
 	$(BIN)/ruff format --check service tests bench docker
 	$(BIN)/ruff check service tests bench docker
 	$(BIN)/mypy
@@ -71,8 +82,13 @@ check: .venv/ready .venv/core ## formatting, lints, types, layers, prose, genera
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.house.prose
 	$(BIN)/python -m pytest -q --no-header tests/docs/test_generated.py
+
+check-core:
 	cd core && $(CARGO) fmt --check
 	cd core && $(CARGO) clippy --workspace --all-targets -- -D warnings
+
+test-core:
+	cd core && $(CARGO) test --workspace --quiet
 
 fmt: .venv/ready .venv/core ## rewrite everything as the formatters want it
 	$(BIN)/ruff format service tests bench docker
