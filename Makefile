@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CARGO := cargo --quiet
+STOPPABLE := $(shell env --default-signal=INT true 2>/dev/null && echo env --default-signal=INT)
 RUST := $(shell find core -name '*.rs' -not -path '*/target/*' -o -name Cargo.toml -not -path '*/target/*')
 PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
@@ -67,9 +68,10 @@ check: .venv/ready .venv/core ## formatting, lints, types, layers, prose, genera
 	$(call beside,check-package,check-core)
 
 # Goals about the package beside goals about the core, whose output comes when they end: the first keep one processor busy.
+# What a shell puts behind itself ignores Ctrl-C, unless its signal is set back.
 define beside
 @mkdir -p .make
-@$(MAKE) --no-print-directory $(2) >.make/core.log 2>&1 & core=$$!; \
+@$(STOPPABLE) $(MAKE) --no-print-directory $(2) >.make/core.log 2>&1 & core=$$!; \
 	$(MAKE) --no-print-directory $(1); package=$$?; \
 	wait $$core; core=$$?; cat .make/core.log; exit $$((package + core))
 endef
