@@ -150,7 +150,6 @@ class Ingest:
         if self._sharing.takes(extent, worth):
             await sink.share(extent, pieces)
             return
-        self._sharing.interrupt()
         async for piece in pieces:
             await sink.write(piece)
 

@@ -28,6 +28,7 @@ class Sharing:
     def takes(self, extent: ObjectExtent, worth: frozenset[str]) -> bool:
         """True when an extent is to be shared, of the attempts `worth` it; False when it is written anew."""
         goes_on = self._end == (extent.object, extent.start)
+        self._end = None
         if extent.attempt not in worth:
             return False
         if not goes_on and (extent.size < LEAST_SHARED or self._extents >= MOST_EXTENTS):
