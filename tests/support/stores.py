@@ -182,6 +182,12 @@ async def objects_in(storage: Storage, attempt: str | None = None) -> list[str]:
     return [key for key in found if not key.endswith("/claim") and "/of-" not in key]
 
 
+async def written(storage: Storage) -> dict[ObjectKey, int]:
+    """Sizes of the objects that hold files, by key."""
+    found = [item async for item in storage.iterate(keys.OBJECTS) if item.key.segments[-1].startswith("file-")]
+    return {item.key: item.size for item in found if not item.key.text.endswith(".sums")}
+
+
 async def in_time(storage: Storage) -> list[str]:
     """Ids of the stores in the index by time, newest first, once for each entry or mark."""
     return [IndexEntry.parse(item.key).store async for item in storage.iterate(keys.BY_TIME)]

@@ -4,7 +4,7 @@ from protoslice.stores.catalog.files import FileRef, StoredPath
 from protoslice.stores.catalog.schemas import StoredSchema
 from protoslice.stores.catalog.tags import StoredTag
 from protoslice.stores.collection.garbage import GarbageReport
-from protoslice.stores.ingest.base import ComparedSink, FindBase
+from protoslice.stores.ingest.base import ComparedSink, UploadBase
 from protoslice.stores.ingest.ingest import Ingest, Sink
 from protoslice.stores.ingest.recipes import follow
 from protoslice.stores.objects.representation import Representation
@@ -20,7 +20,6 @@ __all__ = [
     "ComparedSink",
     "Created",
     "FileRef",
-    "FindBase",
     "GarbageReport",
     "Ingest",
     "IngestRequest",
@@ -34,5 +33,6 @@ __all__ = [
     "StoredSchema",
     "StoredTag",
     "Stores",
+    "UploadBase",
     "follow",
 ]

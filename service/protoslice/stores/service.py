@@ -34,9 +34,9 @@ from protoslice.stores.catalog.schemas import Schemas, StoredSchema
 from protoslice.stores.catalog.tags import StoredTag, Tags
 from protoslice.stores.clock import now
 from protoslice.stores.collection.garbage import GRACE_SECONDS, GarbageReport, collect_garbage
-from protoslice.stores.ingest.base import ComparedSink, FindBase
+from protoslice.stores.ingest.base import Bases
 from protoslice.stores.ingest.external import ExternalObjects
-from protoslice.stores.ingest.ingest import Ingest, IntakeOptions, Sink
+from protoslice.stores.ingest.ingest import Ingest, IntakeOptions
 from protoslice.stores.ingest.inspection import Types
 from protoslice.stores.ingest.publisher import Publisher
 from protoslice.stores.ingest.root.rules import check_kept
@@ -104,6 +104,7 @@ class Stores:
         self._uploads = Uploads(
             storage, self._worker, self._claims, self.ingest, self._types, options.uploads, self.room
         )
+        self.bases = Bases(self.view, self._tags, self._worker)
         self._pieces = Pieces(storage, self._worker)
         self._search = PieceSearch(
             self._pieces, FilesByDigest(storage), PieceIndex(storage), self._manifests, self.view
@@ -234,25 +235,6 @@ class Stores:
             kept_rules=self._options.rules,
         )
         return Ingest(options, request, self._publisher)
-
-    async def base_of(self, request: IngestRequest) -> OpenStore | None:
-        """The store of the first tag of an upload, or the last of its name; None when there is none.
-
-        The last of its name is for `resnet50:4` that of the tag set last among those that begin with `resnet50:`.
-        """
-        if not request.tags:
-            return None
-        tag, (name, colon, _) = request.tags[0], request.tags[0].rpartition(":")
-        with suppress(NotFound):
-            return await self.view(tag)
-        with suppress(NotFound):
-            last = await self._tags.last_set(name + colon) if colon else None
-            return None if last is None else await self.view(last.store)
-        return None
-
-    def comparing(self, sink: Sink, path: str, find: FindBase) -> ComparedSink:
-        """A sink for the file at `path` that shares what it has in common with that of a base."""
-        return ComparedSink(sink, path, find, self._worker)
 
     @property
     def uploads(self) -> Uploads:
@@ -407,8 +389,8 @@ class Stores:
         What is read until the task is done may be used if that gives the same store. Else as `view`, without a task.
         """
         store_id = await self.resolve(ref, trusting=True)
-        seen = None if self.view_if_open(store_id) else self._open_stores.get_distant(store_id)
-        if seen is None:
+        seen = self._open_stores.get_distant(store_id)
+        if seen is None or self.view_if_open(store_id) is not None:
             return await self._view(store_id), None
         return seen, asyncio.create_task(self._view(store_id))
 

@@ -8,14 +8,13 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 import pytest
-from tests.support.stores import collect_a_day_later, in_memory, opened, read, upload
+from tests.support.stores import collect_a_day_later, in_memory, opened, read, upload, written
 
 from protoslice import _core
-from protoslice.storage import MemoryStorage, ObjectKey, Storage
+from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.stores import Created, IngestRequest, OpenStore, StoreOptions, Stores
-from protoslice.stores.ingest.sharing import LEAST_SHARED, MOST_EXTENTS, Sharing
-from protoslice.stores.layout import keys
+from protoslice.stores.ingest.sharing import LEAST_SHARED, MOST_EXTENTS, Layout, Sharing
 from protoslice.stores.manifest import ObjectExtent, ObjectLocation
 
 MIB: Final = 1 << 20
@@ -43,17 +42,13 @@ async def sent(
     """The store of a file that is compared with what the tag points at."""
     async with await stores.ingest(TAGGED) as ingest:
         sink = await ingest.file(path, told=told)
-        async with stores.comparing(sink, path, find or (lambda: stores.base_of(TAGGED))) as compared:
+        base = await stores.bases.of(TAGGED.tags) if find is None else stores.bases.found_by(find)
+        assert base is not None
+        async with base.comparing(sink, path) as compared:
             for at in range(0, len(data), PIECE):
                 await compared.write(data[at : at + PIECE])
             await compared.close()
         return await ingest.commit(expected_sha256=told)
-
-
-async def objects(storage: Storage) -> dict[ObjectKey, int]:
-    """Sizes of the objects that hold files, by key."""
-    found = [item async for item in storage.iterate(keys.OBJECTS) if item.key.segments[-1].startswith("file-")]
-    return {item.key: item.size for item in found if not item.key.text.endswith(".sums")}
 
 
 async def content(stores: Stores, store: str) -> bytes:
@@ -70,7 +65,7 @@ def test_versions_write_the_blocks_that_changed() -> None:
             at = number * 1_500_000
             data[at : at + 400_000] = random_bytes(400_000, number)
             versions[(await sent(stores, bytes(data))).store.id] = bytes(data)
-        sizes = await objects(storage)
+        sizes = await written(storage)
         assert len(versions) == len(sizes) == 6
         assert sum(sizes.values()) <= len(data) + 5 * (400_000 + 2 * BLOCK)
         await collect_a_day_later(storage)
@@ -88,7 +83,7 @@ def test_versions_of_other_lengths(size: int) -> None:
         await sent(stores, long)
         made = await sent(stores, long[:size])
         assert await content(stores, made.store.id) == long[:size]
-        assert sum((await objects(storage)).values()) <= len(long) + 4 * BLOCK
+        assert sum((await written(storage)).values()) <= len(long) + 4 * BLOCK
 
     in_memory(work, ALWAYS)
 
@@ -150,13 +145,13 @@ def test_a_damaged_base_spoils_nothing() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         data = random_bytes(9 * MIB)
         await sent(stores, data)
-        (key,) = await objects(storage)
+        (key,) = await written(storage)
         await storage.put(key, data[: 5 * MIB] + bytes([data[5 * MIB] ^ 1]) + data[5 * MIB + 1 :])
         changed = data[:-1] + bytes([data[-1] ^ 1])
         made = await sent(stores, changed)
         async with opened(storage) as others:
             assert await content(others, made.store.id) == changed
-        assert 4 * MIB < sum((await objects(storage)).values()) - len(data) < 5 * MIB, "what came before is shared"
+        assert 4 * MIB < sum((await written(storage)).values()) - len(data) < 5 * MIB, "what came before is shared"
 
     in_memory(work, ALWAYS)
 
@@ -181,9 +176,15 @@ def test_an_only_file_may_have_another_name() -> None:
         data = random_bytes(5 * MIB)
         await sent(stores, data)
         await sent(stores, data, path="renamed.bin")
-        assert sum((await objects(storage)).values()) == len(data)
+        assert sum((await written(storage)).values()) == len(data)
 
     in_memory(work, ALWAYS)
+
+
+async def base_of(stores: Stores, tag: str) -> OpenStore | None:
+    """The base of an upload with this tag."""
+    base = await stores.bases.of((tag,))
+    return None if base is None else await base.store()
 
 
 def test_the_last_version_of_a_name_is_the_base() -> None:
@@ -191,28 +192,58 @@ def test_the_last_version_of_a_name_is_the_base() -> None:
         one, two, other = [(await upload(stores, {"a": b"%d" % number})).store.id for number in range(3)]
         for tag, store in (("m:10", one), ("m:9", two), ("mm:1", other), ("m", other)):
             await stores.put_tag(tag, store)
-        found = await stores.base_of(IngestRequest(tags=("m:11",)))
+        found = await base_of(stores, "m:11")
         assert found is not None
         assert found.info.id == two
         await stores.delete_tag("m:9")
-        found = await stores.base_of(IngestRequest(tags=("m:11",)))
+        found = await base_of(stores, "m:11")
         assert found is not None
         assert found.info.id == one
-        assert await stores.base_of(IngestRequest(tags=("n:1",))) is None
+        assert await base_of(stores, "n:1") is None
 
     in_memory(work, ALWAYS)
 
 
 def test_parts_that_go_on_with_each_other_count_as_one() -> None:
     one = ObjectLocation(1 << 40, key="objects/a/file-0")
-    sharing, worth = Sharing(), frozenset({"a"})
+    sharing, layout, worth = Sharing(), Layout(), frozenset({"a"})
 
     def takes(at: int) -> bool:
-        return sharing.takes(ObjectExtent(one, at * LEAST_SHARED, (at + 1) * LEAST_SHARED), worth)
+        extent = ObjectExtent(one, at * LEAST_SHARED, (at + 1) * LEAST_SHARED)
+        taken = sharing.takes(extent, worth, goes_on=layout.ends_before(extent))
+        if taken:
+            layout.share(extent)
+        else:
+            layout.write(extent.size)
+        return taken
 
     assert all(takes(at) for at in range(2 * MOST_EXTENTS))
     for at in range(MOST_EXTENTS - 1):
-        sharing.interrupt()
+        layout.write(1)
         assert takes(at)
     assert not takes(0)
     assert not takes(MOST_EXTENTS - 1), "it goes on with the last, and other bytes are written between"
+
+
+def test_an_upload_finds_its_base_once() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        files = {"a.bin": random_bytes(5 * MIB), "b.bin": random_bytes(5 * MIB, 1)}
+        before = await stores.view((await upload(stores, files)).store.id)
+        found = 0
+
+        async def find() -> OpenStore | None:
+            nonlocal found
+            found += 1
+            return before
+
+        base = stores.bases.found_by(find)
+        async with await stores.ingest(IngestRequest()) as ingest:
+            for path, data in files.items():
+                async with base.comparing(await ingest.file(path), path) as compared:
+                    await compared.write(data[:-1])
+                    await compared.close()
+            await ingest.commit()
+        assert found == 1
+        assert sum((await written(storage)).values()) <= 10 * MIB + 2 * BLOCK
+
+    in_memory(work, ALWAYS)

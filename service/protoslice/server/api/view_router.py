@@ -88,15 +88,15 @@ async def serve_view(
         store, looking = await services.stores.view_early(found.ref)
         answer = _ViewAnswer(found, query, services, scope, send, fields, disconnect)
         if looking is None:
-            await answer.send(store)
+            await answer.of(store)
             return
         try:
-            await answer.send(store, partial(_same, store, looking))
+            await answer.of(store, partial(_same, store, looking))
         except Exception:
             now = await looking
             if now is store:
                 raise
-            await answer.send(now)  # the head has not been sent, for which `_same` is waited for
+            await answer.of(now)  # the head has not been sent, for which `_same` is waited for
         finally:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
@@ -110,11 +110,11 @@ class _ViewAnswer:
     query: Query
     services: Services
     scope: Scope
-    channel: Send
+    send: Send
     fields: Fields
     disconnect: CancelOnDisconnect
 
-    async def send(self, store: OpenStore, confirm: Callable[[], Awaitable[None]] | None = None) -> None:
+    async def of(self, store: OpenStore, confirm: Callable[[], Awaitable[None]] | None = None) -> None:
         """Answer with the view of `store`; `confirm` is done before the head is sent."""
         found, services, scope, context = self.found, self.services, self.scope, context_of(self.scope)
         context.store = store.info.id
@@ -125,7 +125,7 @@ class _ViewAnswer:
         if form is None:
             await send_representation(
                 scope,
-                self.channel,
+                self.send,
                 rope,
                 fields=self.fields,
                 terms=terms,
@@ -137,7 +137,7 @@ class _ViewAnswer:
         if confirm is not None:
             await confirm()
         rendering = _Rendering(services, store, rope, form)
-        await send_rendered(scope, self.channel, rope, rendering, media_type=form, fields=self.fields, terms=terms)
+        await send_rendered(scope, self.send, rope, rendering, media_type=form, fields=self.fields, terms=terms)
 
 
 async def _same(store: OpenStore, looking: asyncio.Task[OpenStore]) -> None:

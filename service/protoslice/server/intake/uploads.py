@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from time import perf_counter
 from typing import Final
 
@@ -21,7 +20,7 @@ from protoslice.server.http.headers import Fields, media_type_of, read_fields
 from protoslice.server.intake.bodies import files_of
 from protoslice.server.middleware.context import context_of
 from protoslice.server.services import Services
-from protoslice.stores import ComparedSink, Created, FindBase, IngestRequest, OpenStore, Sink, follow
+from protoslice.stores import ComparedSink, Created, IngestRequest, Sink, UploadBase, follow
 
 TAR: Final = "application/x-tar"
 _SEVERAL: Final = {"multipart/form-data", TAR}
@@ -35,10 +34,12 @@ async def take_in(
     Files share what they have in common with those of the store `base`, by default that of the first tag.
     """
     fields = read_fields(request.scope)
-    find = await _base(services, wanted, base)
+    if base is not None:
+        services.require(Scope.READ)
+    over = await services.stores.bases.of(wanted.tags, base)
     with counted(services, request):
         try:
-            return await _take_in(request, services, wanted, fields, filename, find)
+            return await _take_in(request, services, wanted, fields, filename, over)
         except ProtosliceError as error:
             raise problem_of_error(error, uploading=True) from error
 
@@ -49,7 +50,7 @@ async def _take_in(
     wanted: IngestRequest,
     fields: Fields,
     filename: str | None,
-    find: FindBase | None,
+    over: UploadBase | None,
 ) -> Created:
     digest = BodyDigest(fields)
     media_type = media_type_of(fields)
@@ -68,7 +69,7 @@ async def _take_in(
         started = perf_counter()
         async for file in files:
             sink = await ingest.file(file.path, told=told)
-            async with nullcontext(sink) if find is None else services.stores.comparing(sink, file.path, find) as each:
+            async with nullcontext(sink) if over is None else over.comparing(sink, file.path) as each:
                 size = await _take_file(each, file.pieces)
             if one and not size and wanted.type is None and filename is None:
                 raise InvalidInput("the body is empty: send the file, or give its `filename` or `type` if it is empty")
@@ -104,19 +105,6 @@ async def follow_recipe(
     services.metrics.stage("receive", received - started)
     services.metrics.stage("commit", perf_counter() - received)
     return created
-
-
-async def _base(services: Services, wanted: IngestRequest, base: str | None) -> FindBase | None:
-    """Finder of the base of an upload, or None; `NotFound` when there is no store `base`."""
-    if base is None:
-        return partial(services.stores.base_of, wanted) if wanted.tags else None
-    services.require(Scope.READ)
-    store = await services.stores.view(base)
-
-    async def found() -> OpenStore:
-        return store
-
-    return found
 
 
 async def _take_file(sink: Sink | ComparedSink, pieces: AsyncIterator[bytes]) -> int:

@@ -107,6 +107,17 @@ class Tags:
         tags = [_tag(*record) for record in await self._records.listed(found)]
         return ResultPage(tags, None if ended else keys.name_of(page.items[-1].key)), marked
 
+    async def version_before(self, name: str) -> str | None:
+        """Id of the store that a tag points at, or else that of the last of its name; None when there is none.
+
+        The last of its name is for `resnet50:4` the tag set last among those that begin with `resnet50:`.
+        """
+        with suppress(NotFound):
+            return await self.trusted(name)
+        family, colon, _ = name.rpartition(":")
+        last = await self.last_set(family + colon) if colon else None
+        return None if last is None else last.store
+
     async def last_set(self, prefix: str) -> StoredTag | None:
         """The tag set last among the first page of those that begin with `prefix`; None when there is none."""
         page = await self._storage.list(keys.TAGS, after=keys.before_tags(prefix))

@@ -6,8 +6,9 @@ compared. So a file without anything in common costs no read.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import groupby
 from types import TracebackType
 from typing import Final, Self
@@ -17,6 +18,7 @@ from protoslice.concurrency.executor import Worker
 from protoslice.errors import IntegrityError, NotFound
 from protoslice.facts import File
 from protoslice.storage import Span
+from protoslice.stores.catalog.tags import Tags
 from protoslice.stores.ingest.ingest import Sink
 from protoslice.stores.ingest.sharing import LEAST_SHARED, worth_sharing
 from protoslice.stores.objects.representation import Representation
@@ -32,14 +34,78 @@ FindBase = Callable[[], Awaitable[OpenStore | None]]
 """Finds the store that files are compared with; None when there is none."""
 
 
+class Bases:
+    """Bases of uploads to the stores that `view` opens."""
+
+    def __init__(self, view: Callable[[str], Awaitable[OpenStore]], tags: Tags, worker: Worker) -> None:
+        self._view = view
+        self._tags = tags
+        self._worker = worker
+
+    async def of(self, tags: Sequence[str], named: str | None = None) -> UploadBase | None:
+        """The base of an upload: the store `named`, else by the first tag; None for an upload without either.
+
+        `NotFound` when no store is `named` so.
+        """
+        if named is not None:
+            base = self.found_by(partial(self._view, named))
+            await base.store()  # told before anything of the body is read
+            return base
+        return self.found_by(partial(self._by_tag, tags[0])) if tags else None
+
+    def found_by(self, find: FindBase) -> UploadBase:
+        """The base of an upload that `find` gives, when a file needs it."""
+        return UploadBase(find, self._worker)
+
+    async def _by_tag(self, tag: str) -> OpenStore | None:
+        with suppress(NotFound):
+            store = await self._tags.version_before(tag)
+            return None if store is None else await self._view(store)
+        return None
+
+
+class UploadBase:
+    """Base of one upload, found once, when the first of its files needs it."""
+
+    def __init__(self, find: FindBase, worker: Worker) -> None:
+        self._find: FindBase | None = find
+        self._worker = worker
+        self._store: OpenStore | None = None
+        self._worth = frozenset[str]()
+
+    def comparing(self, sink: Sink, path: str) -> ComparedSink:
+        """A sink for the file at `path` that shares what it has in common with that of the base."""
+        return ComparedSink(sink, path, self, self._worker)
+
+    async def store(self) -> OpenStore | None:
+        """The base; None when there is none."""
+        find, self._find = self._find, None
+        if find is not None:
+            store = self._store = await find()
+            if store is not None:
+                self._worth = await self._worker.run(
+                    lambda: worth_sharing(each.location for each in store.refs.values())
+                )
+        return self._store
+
+    async def file(self, path: str) -> _BaseFile | None:
+        """The file of the base at `path`, or its only one; None when it has no such file of its own."""
+        store = await self.store()
+        if store is None:
+            return None
+        if path not in store.refs and len(store.info.files) == 1:
+            path = store.info.files[0].path
+        return _BaseFile(store, path, self._worth) if path in store.refs else None
+
+
 class ComparedSink:
     """Sink of a file which shares with its base what is equal at the same offset; a context manager."""
 
-    def __init__(self, sink: Sink, path: str, find: FindBase, worker: Worker) -> None:
+    def __init__(self, sink: Sink, path: str, base: UploadBase, worker: Worker) -> None:
         self._sink = sink
         self._path = path
-        self._find: FindBase | None = find
         self._worker = worker
+        self._unasked: UploadBase | None = base
         self._base: _BaseFile | None = None
         self._gathered: list[bytes] = []
         self._size = 0
@@ -50,7 +116,7 @@ class ComparedSink:
 
     async def write(self, piece: bytes) -> None:
         """Append `piece`; see `Sink.write`."""
-        if self._find is None and self._base is None:
+        if self._unasked is None and self._base is None:
             await self._sink.write(piece)
             return
         self._gathered.append(piece)
@@ -75,9 +141,9 @@ class ComparedSink:
         data = b"".join(self._gathered)
         data, rest = data[:_WINDOW], data[_WINDOW:]
         self._gathered, self._size = [rest] if rest else [], len(rest)
-        if self._find is not None and len(data) >= _LEAST:
-            find, self._find = self._find, None
-            self._base = None if await self._sink.is_there() else _base_file(await find(), self._path)
+        if self._unasked is not None and len(data) >= _LEAST:
+            base, self._unasked = self._unasked, None
+            self._base = None if await self._sink.is_there() else await base.file(self._path)
         if self._base is not None:
             await self._compare(self._base, data)
         else:
@@ -105,9 +171,9 @@ class ComparedSink:
 class _BaseFile:
     """File of the base, read in order while it is equal."""
 
-    def __init__(self, store: OpenStore, path: str) -> None:
+    def __init__(self, store: OpenStore, path: str, worth: frozenset[str]) -> None:
         self.location = store.refs[path].location
-        self.worth = worth_sharing(each.location for each in store.refs.values())
+        self.worth = worth
         self._stored = store.stored(path)
         self._rope: Representation = store.file(path)
         self._pieces: AsyncGenerator[bytes | memoryview, None] | None = None
@@ -159,15 +225,6 @@ class _BaseFile:
             at += len(part)
         self._at += len(data)
         return same
-
-
-def _base_file(store: OpenStore | None, path: str) -> _BaseFile | None:
-    """The file at `path` of the base, or its only one; None when it has no such file of its own."""
-    if store is None:
-        return None
-    if path not in store.refs and len(store.info.files) == 1:
-        path = store.info.files[0].path
-    return _BaseFile(store, path) if path in store.refs else None
 
 
 async def _one(data: bytes) -> AsyncIterator[bytes]:

@@ -99,7 +99,6 @@ class Ingest:
         `told` is its SHA-256, where the sender knows it: a file of 1 MiB or more that is there already is not written.
         """
         self._check_room(path)
-        self._sharing.interrupt()
         options = self._options
         self._sink = FileSink(
             len(self._files),
@@ -147,7 +146,7 @@ class Ingest:
         too small.
         """
         sink = self._opened_sink
-        if self._sharing.takes(extent, worth):
+        if self._sharing.takes(extent, worth, goes_on=sink.ends_before(extent)):
             await sink.share(extent, pieces)
             return
         async for piece in pieces:
@@ -155,7 +154,6 @@ class Ingest:
 
     async def write(self, piece: bytes) -> None:
         """Append `piece` to the open file."""
-        self._sharing.interrupt()
         await self._opened_sink.write(piece)
 
     async def is_there(self) -> bool:

@@ -84,6 +84,10 @@ class FileSink:
             self._there = await find()
         return self._there is not None
 
+    def ends_before(self, extent: ObjectExtent) -> bool:
+        """See `Layout.ends_before`."""
+        return self._layout.ends_before(extent)
+
     async def share(self, extent: ObjectExtent, pieces: AsyncIterable[bytes]) -> None:
         """Append an extent of another store's object, whose bytes in `pieces` are inspected and not written."""
         self._grow(extent.size)

@@ -23,23 +23,18 @@ class Sharing:
 
     def __init__(self) -> None:
         self._extents = 0
-        self._end: tuple[ObjectLocation, int] | None = None
 
-    def takes(self, extent: ObjectExtent, worth: frozenset[str]) -> bool:
-        """True when an extent is to be shared, of the attempts `worth` it; False when it is written anew."""
-        goes_on = self._end == (extent.object, extent.start)
-        self._end = None
+    def takes(self, extent: ObjectExtent, worth: frozenset[str], *, goes_on: bool) -> bool:
+        """True when an extent is to be shared, of the attempts `worth` it; False when it is written anew.
+
+        One that `goes_on` with what the file ends in is shared whatever its size: it makes no extent more.
+        """
         if extent.attempt not in worth:
             return False
         if not goes_on and (extent.size < LEAST_SHARED or self._extents >= MOST_EXTENTS):
             return False
         self._extents += not goes_on
-        self._end = extent.object, extent.end
         return True
-
-    def interrupt(self) -> None:
-        """Take note that other bytes come behind the last extent: the next one does not go on with it."""
-        self._end = None
 
 
 def worth_sharing(locations: Iterable[ObjectLocation]) -> frozenset[str]:
@@ -67,6 +62,10 @@ class Layout:
         """Append own bytes."""
         self._append(None, self._own, self._own + size)
         self._own += size
+
+    def ends_before(self, extent: ObjectExtent) -> bool:
+        """True when the last bytes are those right before `extent` in its object."""
+        return bool(self._extents) and (self._extents[-1][0], self._extents[-1][2]) == (extent.object, extent.start)
 
     def share(self, extent: ObjectExtent) -> None:
         """Append an extent of another store's object."""

@@ -62,7 +62,7 @@ class Composer:
         sharing, at = Sharing(), 0
         worth = frozenset(extent.attempt for extent in self._extents if extent.attempt is not None)
         for extent in self._extents:
-            if sharing.takes(extent, worth):
+            if sharing.takes(extent, worth, goes_on=self._layout.ends_before(extent)):
                 self._layout.share(extent)
             else:
                 self._layout.write(extent.size)

@@ -35,7 +35,7 @@ Base = Annotated[
     str | None,
     Query(
         description="A store with an earlier version: bytes at the same offsets of its files are not stored again. By "
-        "default the one that the first tag points at."
+        "default that of the first tag, or the last of its name."
     ),
 ]
 MinChunk = Annotated[str, Query(description="Fields at least this big are split out.", examples=["1MiB"])]
