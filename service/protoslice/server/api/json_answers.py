@@ -19,7 +19,6 @@ from protoslice.server.http.digests import format_digest
 from protoslice.server.http.headers import Fields, read_fields
 from protoslice.server.http.parameters import with_parameter
 from protoslice.server.middleware.context import context_of
-from protoslice.server.services import given as given_services
 from protoslice.stores import Created, ResultPage, Stores
 
 Limit = Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")]
@@ -49,8 +48,6 @@ def json_answer(
     digest = sha256 or hashlib.sha256(body).digest()
     tag = etag or EntityTag(f"sha256-{digest.hex()}", weak)
     given = {"etag": str(tag), "cache-control": REVALIDATED, "vary": "accept-encoding", **(headers or {})}
-    if given_services(request).gate.closed:
-        given["cache-control"] = f"private, {given['cache-control'].removeprefix('public, ')}"
     if request.method == "GET":
         verdict = evaluate(_conditions(read_fields(request.scope)), Validators(tag), reads=True)
         if verdict is Verdict.FAILED:

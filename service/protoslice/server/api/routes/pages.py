@@ -24,7 +24,7 @@ router = GuardedRouter(tags=["operations"])
 _LASTING: Final = {
     "cache-control": "public, max-age=31536000, immutable",
     "vary": "accept-encoding",
-    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
 }
 _PREFERRED: Final = ("br", "gzip")
 
