@@ -16,7 +16,7 @@ from protoslice.artifacts.faults import (
     UploadUnknown,
 )
 from protoslice.artifacts.files import blob_path, paths_of
-from protoslice.artifacts.manifests import ManifestContent, StoredManifest, parse
+from protoslice.artifacts.manifests import ManifestContent, StoredManifest, parse, subject_of
 from protoslice.artifacts.names import Digest, RepositoryName, check_tag
 from protoslice.artifacts.places import BlobPlaces
 from protoslice.artifacts.records import ArtifactRecords, StoredBlob, repository_names
@@ -139,7 +139,8 @@ class ArtifactRepository:
     ) -> tuple[StoredManifest, ManifestContent, Sequence[Digest]]:
         """Take in a manifest under a tag or its digest, and further `tags`, and make a store of its blobs.
 
-        Returns the digests of what it names and was never sent too. `LimitExceeded` for more than 64 tags.
+        An empty `media_type` is that which the manifest names. Returns the digests of what it names and was never sent
+        too. `LimitExceeded` for more than 64 tags.
         `ManifestInvalid` or `ManifestBlobUnknown` when it cannot be taken, `DigestInvalid` for another digest.
         """
         wanted = Digest(ref) if ":" in ref else None
@@ -151,7 +152,7 @@ class ArtifactRepository:
         if wanted is not None and wanted != digest:
             raise DigestInvalid(f"the manifest has the digest {digest.text}, not {wanted.text}")
         store, missing = await self._gather(manifest)
-        stored = StoredManifest(digest, media_type, data, store)
+        stored = StoredManifest(digest, manifest.media_type, data, store)
         await self._records.put_manifest(stored)
         if manifest.subject is not None:
             await self._records.put_referrer(manifest.subject, digest, stored.described(manifest))
@@ -173,7 +174,7 @@ class ArtifactRepository:
             return
         stored = await self._records.manifest(Digest(ref))
         await self._records.untag(stored.digest)
-        subject = parse(stored.data, stored.media_type).subject
+        subject = await self._stores.worker.sized(len(stored.data), lambda: subject_of(stored.data))
         if subject is not None:
             await self._records.delete_referrer(subject, stored.digest)
         await self._records.delete_manifest(stored)

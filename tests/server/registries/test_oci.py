@@ -305,3 +305,71 @@ def test_a_tag_that_is_none_is_refused(client: httpx.Client, tag: str) -> None:
     answer = put_manifest(client, tag, layers=[])
     assert (answer.status_code, code_of(answer)) == (400, "NAME_INVALID")
     assert code_of(client.get(f"{BASE}/manifests/{tag}")) == "MANIFEST_UNKNOWN"
+
+
+HTML = b"<script>steal()</script>"
+
+
+@pytest.mark.parametrize(
+    "media_type",
+    [
+        "text/html",
+        "text/html; charset=utf-8",
+        "TEXT/HTML",
+        "image/svg+xml",
+        "application/xhtml+xml",
+        "application/pdf",
+        "text/plain",
+        "application/octet-stream",
+        "application/x+json",
+        "application/vnd.x+json\ttext/html",
+        "multipart/x-mixed-replace",
+        "*/*",
+        "",
+    ],
+)
+@pytest.mark.parametrize("data", [HTML, b'{"schemaVersion": 2, "layers": []}', b'{"mediaType": "text/html"}'])
+def test_manifests_are_json_only(client: httpx.Client, media_type: str, data: bytes) -> None:
+    headers = {"content-type": media_type} if media_type else {}
+    answer = client.put("/v2/evil/manifests/latest", content=data, headers=headers)
+    assert (answer.status_code, code_of(answer)) == (400, "MANIFEST_INVALID")
+    assert client.get("/v2/evil/manifests/latest").status_code == 404
+
+
+@pytest.mark.parametrize("media_type", [MANIFEST, "application/json", MANIFEST.upper(), f"{MANIFEST}; charset=utf-8"])
+def test_manifests_of_json_types_are_taken(client: httpx.Client, media_type: str) -> None:
+    data = json.dumps({"schemaVersion": 2, "layers": []}).encode()
+    put = client.put("/v2/team/typed/manifests/v1", content=data, headers={"content-type": media_type})
+    assert put.status_code == 201, put.text
+    got = client.get("/v2/team/typed/manifests/v1")
+    assert got.content == data
+    assert got.headers["content-type"] == media_type.partition(";")[0].lower()
+    assert got.headers["content-security-policy"].endswith("sandbox")
+
+
+def test_a_manifest_without_a_content_type_has_the_one_it_names(client: httpx.Client) -> None:
+    data = json.dumps({"schemaVersion": 2, "mediaType": MANIFEST, "layers": []}).encode()
+    assert client.put("/v2/team/untyped/manifests/v1", content=data).status_code == 201
+    assert client.get("/v2/team/untyped/manifests/v1").headers["content-type"] == MANIFEST
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" * 100_000,
+        b'{"layers": ' * 50_000,
+        b'{"annotations": {"title": "\\ud800"}}',
+        b'{"layers": [{"digest": "sha256:' + b"0" * 64 + b'", "annotations": {"\\udc00": "x"}}]}',
+        b'{"artifactType": "\xed\xa0\x80"}',
+        b"\xff\xfe{\x00}\x00",
+        b'{"mediaType": 17}',
+        b'{"mediaType": null}',
+        b"17",
+        b"",
+    ],
+)
+@pytest.mark.parametrize("named", [True, False])
+def test_manifests_that_are_no_json_are_refused(client: httpx.Client, data: bytes, named: bool) -> None:
+    headers = {"content-type": MANIFEST} if named else {}
+    answer = client.put("/v2/evil/manifests/deep", content=data, headers=headers)
+    assert (answer.status_code, code_of(answer)) == (400, "MANIFEST_INVALID")

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.routing import APIRoute
+from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from protoslice.server.http.digests import BodyDigest
 from protoslice.server.http.headers import media_type_of, read_fields
+from protoslice.server.http.json_bodies import StrictRequest
 from protoslice.server.middleware.body_limits import GuardedBody, terms_of, too_long
 from protoslice.server.settings import Settings
 
 
 class GuardedRoute(APIRoute):
     """A route that is reached through the gate, and whose body keeps within the terms of its handler."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the framework's handler, which reads JSON strictly."""
+        handler = super().get_route_handler()
+        if self.body_field is None:
+            return handler
+
+        async def reading(request: Request) -> Response:
+            return await handler(StrictRequest(request.scope, request.receive))
+
+        return reading
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Ask the gate; refuse a body that is declared too long, or for a full space, unread; guard any other."""

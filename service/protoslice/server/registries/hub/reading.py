@@ -7,15 +7,16 @@ from typing import Annotated, Final
 from urllib.parse import parse_qsl, quote, urlencode
 
 from fastapi import Query, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import InvalidInput
 from protoslice.facts import File
+from protoslice.json_text import encode_json
 from protoslice.repositories import MAIN, ComputedFile, NoFile, Repository
 from protoslice.server.access.places import url_of
-from protoslice.server.api.json_answers import encoded
 from protoslice.server.http.headers import Headers
+from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.file_answer import FileAnswer
@@ -60,7 +61,7 @@ async def list_tree(
         entries = entries_of(files, folder.strip("/"), recursive=recursive)
         left = [entry for entry in entries if entry[0] > cursor]
         last = left[_PAGE - 1][0] if len(left) > _PAGE else None
-        return encoded(listed_json(left[:_PAGE])), last
+        return encode_json(listed_json(left[:_PAGE])), last
 
     found, last = await services.stores.worker.sized(_weight(files), page)
     return _json(found, {"x-repo-commit": commit.id} | _next(request, last))
@@ -77,7 +78,7 @@ async def get_paths_info(request: Request, services: Given, kind: str, name: str
 
     def page() -> bytes:
         entries = dict(entries_of(files, "", recursive=True))
-        return encoded(listed_json([(path, entries[path]) for path in wanted if path in entries]))
+        return encode_json(listed_json([(path, entries[path]) for path in wanted if path in entries]))
 
     return _json(await services.stores.worker.sized(_weight(files), page))
 
@@ -96,7 +97,7 @@ def _paths_in(body: bytes) -> list[str]:
 async def list_refs(services: Given, kind: str, name: str) -> Response:
     """Branches and tags, and their views."""
     repository = await _found(services, kind, name)
-    return JSONResponse(refs_json([ref async for ref in repository.refs()]))
+    return JsonAnswer(refs_json([ref async for ref in repository.refs()]))
 
 
 @router.get(_REPOSITORY + "/commits/{revision}")
@@ -107,7 +108,7 @@ async def list_commits(
     """A page of history, newest first."""
     repository = await _found(services, kind, name)
     page = await repository.history((await repository.shown(revision)).commit, limit=_COMMITS, cursor=cursor)
-    return JSONResponse([commit_json(commit) for commit in page.items], headers=_next(request, page.next))
+    return JsonAnswer([commit_json(commit) for commit in page.items], headers=_next(request, page.next))
 
 
 @router.get(_REPOSITORY + "/revision/{revision}")
@@ -120,7 +121,7 @@ async def get_repository(services: Given, kind: str, name: str, revision: Encode
     files = await commit.files(services.stores)
     shown = repository.name.removeprefix("datasets/")
     told = await services.stores.worker.sized(
-        _weight(files), lambda: encoded(info_json(shown, repository.created, commit, files))
+        _weight(files), lambda: encode_json(info_json(shown, repository.created, commit, files))
     )
     return _json(told)
 
@@ -139,7 +140,7 @@ async def get_user() -> Response:
     """The user of a token; the gate of the service tells users apart, this protocol only names one."""
     token = {"displayName": "token", "role": "write"}
     named = {"type": "user", "id": USER, "name": USER, "fullname": USER}
-    return JSONResponse({**named, "isPro": False, "orgs": [], "auth": {"type": "access_token", "accessToken": token}})
+    return JsonAnswer({**named, "isPro": False, "orgs": [], "auth": {"type": "access_token", "accessToken": token}})
 
 
 @router.get("/datasets/{name:repository}/resolve/{revision}/{path:path}")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from protoslice.server.api.problems import HttpProblem
+from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.registries.protocol_route import ProtocolRoute
 
 BASE: Final = "/api/2.0/mlflow-artifacts"
@@ -22,7 +23,7 @@ _CODES: Final = {
 
 def done() -> Response:
     """Answer that tells nothing but success."""
-    return JSONResponse({})
+    return JsonAnswer({})
 
 
 class MlflowRoute(ProtocolRoute):

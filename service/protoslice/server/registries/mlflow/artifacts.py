@@ -7,13 +7,14 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import Depends, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from protoslice import _core
 from protoslice.drafts import DraftFile, Drafts
 from protoslice.errors import NotFound
 from protoslice.server.access.places import url_of
 from protoslice.server.http.headers import Headers
+from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, takes_body
 from protoslice.server.middleware.context import context_of
@@ -37,7 +38,7 @@ Artifacts = Annotated[Drafts, Depends(_drafts)]
 @router.get("/api/3.0/mlflow/server-info")
 async def get_server_info() -> Response:
     """Announce transfers in parts, which clients then use without being told to."""
-    return JSONResponse({"multipart_uploads_enabled": True, "multipart_downloads_enabled": True})
+    return JsonAnswer({"multipart_uploads_enabled": True, "multipart_downloads_enabled": True})
 
 
 @router.get(BASE + "/artifacts")
@@ -48,7 +49,7 @@ async def list_artifacts(services: Given, drafts: Artifacts, path: str = "") -> 
     def listed() -> dict[str, Any]:
         return {"files": [_entry_json(name, size) for name, size in entries]}
 
-    return JSONResponse(await services.stores.worker.sized(200 * len(entries), listed))
+    return JsonAnswer(await services.stores.worker.sized(200 * len(entries), listed))
 
 
 def _entry_json(name: str, size: int | None) -> dict[str, Any]:

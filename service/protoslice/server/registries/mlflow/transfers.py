@@ -6,12 +6,13 @@ from typing import Annotated, Final
 
 from fastapi import Request
 from pydantic import BaseModel, Field
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from protoslice.drafts import MOST_PARTS, new_session
+from protoslice.json_text import encode_json
 from protoslice.server.access.places import url_of
-from protoslice.server.api.json_answers import encoded
 from protoslice.server.http.headers import read_fields
+from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, takes_body
 from protoslice.server.middleware.clients import pseudonym
@@ -57,9 +58,7 @@ async def plan_download(request: Request, services: Given, drafts: Artifacts, na
     """Tell where an artifact is read by range, and with which headers."""
     file, signed = await drafts.get(name), await services.signing()
     url = signed("GET", _absolute(request, f"{BASE}/artifacts/{request.path_params['name']}"))
-    return JSONResponse(
-        {"url": url, "headers": _permission(request, services), "file_size": file.size}, headers=_UNKEPT
-    )
+    return JsonAnswer({"url": url, "headers": _permission(request, services), "file_size": file.size}, headers=_UNKEPT)
 
 
 @router.post(BASE + "/mpu/create/{name:path}")
@@ -74,7 +73,7 @@ async def begin_upload(request: Request, services: Given, body: WantedParts) -> 
             {"url": signed("PUT", f"{at}?number={number}"), "part_number": number, "headers": headers}
             for number in range(1, body.num_parts + 1)
         ]
-        return encoded({"upload_id": session, "credentials": parts})
+        return encode_json({"upload_id": session, "credentials": parts})
 
     told = await services.stores.worker.sized(500 * body.num_parts, planned)
     return Response(told, headers=_UNKEPT, media_type="application/json")
@@ -89,7 +88,7 @@ async def put_part(
     with counted(services, request):
         client = pseudonym(context_of(request.scope).key)
         part = await drafts.put_part(session, number, pieces_of(request), client)
-    return JSONResponse({}, headers={"etag": f'"{part}"'})
+    return JsonAnswer({}, headers={"etag": f'"{part}"'})
 
 
 @router.post(BASE + "/mpu/complete/{name:path}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
 from typing import Annotated
 from urllib.parse import quote, urlencode
 
@@ -14,14 +12,14 @@ from protoslice.artifacts import (
     MAX_MANIFEST_BYTES,
     ArtifactRepository,
     Digest,
-    ManifestInvalid,
     RepositoryName,
     UploadInvalid,
     catalog,
 )
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import url_of
-from protoslice.server.http.headers import read_fields
+from protoslice.server.http.headers import media_type_of, read_fields
+from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, BodyTerms, takes_body
 from protoslice.server.middleware.clients import pseudonym
@@ -194,13 +192,8 @@ async def put_manifest(
     request: Request, repository: Repository, ref: str, tag: Annotated[list[str], Query()] = NO_TAGS
 ) -> Response:
     """Take in a manifest under a tag or its digest, and further tags; its blobs become files of a store."""
-    media_type = read_fields(request.scope).get(b"content-type", "").partition(";")[0].strip()
+    media_type = media_type_of(read_fields(request.scope))
     data = b"".join([piece async for piece in pieces_of(request)])
-    if not media_type:
-        with suppress(ValueError, AttributeError):
-            media_type = str(json.loads(data).get("mediaType", ""))
-    if not media_type or not media_type.isascii() or not media_type.isprintable():
-        raise ManifestInvalid("the manifest has no media type: send it as Content-Type")
     stored, manifest, missing = await repository.put_manifest(ref, data, media_type, tags=tag)
     headers = {} if manifest.subject is None else {"oci-subject": manifest.subject.text}
     if stored.store is not None:
@@ -238,4 +231,4 @@ def _next(path: str, limit: int, last: str) -> dict[str, str]:
 
 
 def _json(content: object, headers: dict[str, str], media_type: str = "application/json") -> Response:
-    return Response(json.dumps(content), headers=headers, media_type=media_type)
+    return JsonAnswer(content, headers=headers, media_type=media_type)
