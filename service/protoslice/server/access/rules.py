@@ -145,7 +145,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "POST /v1/webhooks/{name}/redeliver": _ADMIN,
     # The hub, whose clients send the token as Bearer.
     "GET /api/whoami-v2": _READ,
-    "POST /api/validate-yaml": _WRITE,
+    "POST /api/validate-yaml": _OPEN,
     "POST /api/repos/create": Rule(Scope.WRITE, TagPlace.BODY),
     "DELETE /api/repos/delete": _DELETE,
     f"GET {_HUB}": _READ,
@@ -161,8 +161,11 @@ RULES: Final[Mapping[str, Rule]] = {
     f"POST {_HUB}/tag/{{revision}}": _COMMIT,
     f"DELETE {_HUB}/branch/{{branch}}": _CUT,
     f"DELETE {_HUB}/tag/{{tag}}": _CUT,
-    "GET /datasets/{name:repository}/resolve/{revision}/{path:path}": _READ,
-    "GET /{name:repository}/resolve/{revision}/{path:path}": _READ,
+    **{
+        f"GET {kind}/{{name:repository}}/{files}/{{revision}}/{{path:path}}": _READ
+        for kind in ("", "/datasets")
+        for files in ("resolve", "raw")
+    },
     "POST /datasets/{name:repository}.git/info/lfs/objects/batch": _COMMIT,
     "POST /{name:repository}.git/info/lfs/objects/batch": _COMMIT,
     "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}": _SEND,
