@@ -13,7 +13,7 @@ from protoslice.facts import Store
 from protoslice.server.access.places import url_of
 from protoslice.server.api.documentation.openapi_fragments import problems
 from protoslice.server.api.problems import NOT_FOUND, HttpProblem
-from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.middleware.guarded_route import GuardedRouter, foreign_query
 from protoslice.server.pages.built import BUILT_HEADERS, assets, shell
 from protoslice.server.pages.home import home_body, home_page
 from protoslice.server.pages.shell import PAGE_HEADERS, STYLE
@@ -32,6 +32,7 @@ _PREFERRED: Final = ("br", "gzip")
 @router.get(
     "/", operation_id="get_home", response_class=HTMLResponse, responses=problems(), summary="A page for people"
 )
+@foreign_query
 async def home(request: Request, services: Given) -> Response:
     """Home page: the library, or without scripts the newest stores, and how to begin."""
     stores: Sequence[Store] | None = None
@@ -48,18 +49,21 @@ async def home(request: Request, services: Given) -> Response:
 
 
 @router.get("/m/{rest:path}", response_class=HTMLResponse, include_in_schema=False)
+@foreign_query
 async def model(rest: str) -> Response:
     """The page of a model."""
     return _shell()
 
 
 @router.get("/diff/{rest:path}", response_class=HTMLResponse, include_in_schema=False)
+@foreign_query
 async def diff(rest: str) -> Response:
     """The page of what changed between two stores."""
     return _shell()
 
 
 @router.get("/operations", response_class=HTMLResponse, include_in_schema=False)
+@foreign_query
 async def operations() -> Response:
     """The page for operators."""
     return _shell()
