@@ -24,7 +24,7 @@ _FOREIGN: Final = "__protoslice_foreign_query__"
 
 
 class GuardedRoute(APIRoute):
-    """A route that is reached through the gate, and whose query and body keep to what its handler declares."""
+    """A route behind the gate, whose query and body are checked against what its handler declares."""
 
     checks_query: ClassVar[bool] = True
     """False for routes of a protocol whose servers ignore unknown query parameters."""
@@ -38,7 +38,7 @@ class GuardedRoute(APIRoute):
         return QueryNames(many.keys() | extra.known, repeatable | extra.repeatable)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Ask the gate; check the query; refuse a body that is too long, or for a full space, unread; guard others."""
+        """Ask the gate, check the query, and guard the body; one declared too long is refused unread."""
         found = None
         if scope["method"] in (self.methods or ()):  # of any other, the framework tells which there are
             row = f"{scope['method']} {self.path}"

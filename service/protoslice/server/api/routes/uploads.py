@@ -92,7 +92,7 @@ _STORE: Final = (
         "strict", "Refuse a model that lacks files it refers to.", {"type": "boolean", "default": False}, True
     ),
 )
-"""What the store will be; words of Upload-Metadata go before these."""
+"""Parameters of the store to be made; words of Upload-Metadata take precedence."""
 _QUERY: Final = QueryNames.of(_STORE)
 
 
