@@ -15,6 +15,7 @@ without conditions. A tag is removed, and the place of a blob moved, as they wer
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -196,6 +197,29 @@ class ArtifactRecords:
             await self._storage.delete(stat.key)
 
         await each_concurrently(remove, self._storage.iterate(self._key("tagged", digest.text)))
+
+    async def naming(self, stores: Collection[str]) -> list[tuple[str, str]]:
+        """Find the manifests of `stores`: pairs of a store, and `:tag` or `@digest` that names its manifest.
+
+        A manifest is listed by its digest where it has no tag. Costs one listing, and some reads for each one found.
+        """
+        by_digits = {store[:COMMIT_DIGITS]: store for store in stores}
+        folder = self._folder / "stores" if len(stores) > 1 else self._key("stores", *by_digits)
+        pairs = [stat.key.segments[-2:] async for stat in self._storage.iterate(folder)]
+        found = list[tuple[str, str]]()
+        for digits, quoted in pairs:
+            digest = Digest(unquote(quoted))
+            if digits in by_digits and await self.has_manifest(digest):
+                tags = [f":{tag}" async for tag in self._tags_of(digest)] or [f"@{digest.text}"]
+                found += [(by_digits[digits], tag) for tag in tags]
+        return found
+
+    async def _tags_of(self, digest: Digest) -> AsyncIterator[str]:
+        async for stat in self._storage.iterate(self._key("tagged", digest.text)):
+            with suppress(ManifestUnknown):
+                tag = unquote(stat.key.segments[-1])
+                if await self.tag(tag) == digest:  # else it has been moved since
+                    yield tag
 
     async def put_referrer(self, subject: Digest, digest: Digest, descriptor: dict[str, Any]) -> None:
         """Note that a manifest refers to `subject`."""
