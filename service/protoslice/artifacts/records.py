@@ -23,7 +23,7 @@ from typing import Any, Final
 from protoslice.artifacts.faults import BlobUnknown, ManifestUnknown
 from protoslice.artifacts.manifests import StoredManifest
 from protoslice.artifacts.names import Digest, RepositoryName, check_tag
-from protoslice.concurrency.gather import each_concurrently, map_concurrently
+from protoslice.concurrency.gather import each_concurrently, first, map_concurrently
 from protoslice.errors import Conflict, IntegrityError, NotFound
 from protoslice.repositories.model import COMMIT_DIGITS
 from protoslice.storage import ObjectKey, ObjectStat, Storage, quote, unquote
@@ -119,6 +119,11 @@ class ArtifactRecords:
             with suppress(ManifestUnknown):
                 return await self.manifest(Digest(unquote(stat.key.segments[-1])))
         return None
+
+    async def stores(self, most: int) -> AsyncIterator[str]:
+        """Yield beginnings of the ids of stores of manifests, `most` of them."""
+        async for stat in first(self._storage.iterate(self._folder / "stores"), most):
+            yield stat.key.segments[-2]
 
     async def has_manifest(self, digest: Digest) -> bool:
         """True when the repository has the manifest."""
