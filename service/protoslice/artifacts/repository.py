@@ -115,20 +115,27 @@ class ArtifactRepository:
 
     async def blob(self, digest: Digest) -> StoredBlob:
         """The record of a blob; `BlobUnknown` when there is none, or nothing has its bytes any more."""
-        found = await self._records.blob(digest)
-        if not await self._places.is_there(found):
+        found = await self._places.found(digest, await self._records.blob(digest))
+        if found is None:
             raise _gone(digest)
         return found
 
     async def open_blob(self, digest: Digest) -> tuple[OpenStore, str]:
         """The store that holds a blob, opened, and the path there; made for a blob without one."""
-        found = await self._records.blob(digest)
-        path = found.path or blob_path(digest)
-        try:
-            store = found.store or await self._stored({digest: found}, {digest: path})
-            return await self._stores.view(store), path
-        except NotFound:
-            raise _gone(digest) from None
+        recorded = await self._records.blob(digest)
+        with suppress(NotFound):
+            return await self._opened(digest, recorded)
+        found = await self._places.found(digest, recorded)
+        if found is None:
+            raise _gone(digest)
+        with suppress(NotFound):
+            return await self._opened(digest, found)
+        raise _gone(digest)
+
+    async def _opened(self, digest: Digest, blob: StoredBlob) -> tuple[OpenStore, str]:
+        path = blob.path or blob_path(digest)
+        store = blob.store or await self._stored({digest: blob}, {digest: path})
+        return await self._stores.view(store), path
 
     async def delete_blob(self, digest: Digest) -> None:
         """Remove a blob from the repository; a store that has its bytes keeps them."""

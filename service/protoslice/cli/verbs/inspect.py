@@ -134,7 +134,7 @@ def _show_store(facts: dict[str, Any]) -> None:
     print_pairs(
         [
             ("store", facts["id"]),
-            ("tags", " ".join(facts["tags"]) or "none"),
+            ("names", " ".join(dict.fromkeys((*facts["tags"], *(each["name"] for each in facts["names"])))) or "none"),
             ("type", facts["type"] or f"none: {facts['why']}"),
             *_sizes(facts),
             ("chunks", f"{facts['chunks']} ({_of_store(facts)})"),
