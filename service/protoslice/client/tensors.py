@@ -66,7 +66,7 @@ def as_strings(data: Any) -> np.ndarray[Any, Any]:
         array = np.empty(len(data["values"]), object)
         array[:] = [b64decode(value, validate=True) for value in data["values"]]
         return array.reshape([int(size) for size in data["shape"]])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise IntegrityError("the service answered with a tensor of strings that does not parse") from error
 
 
