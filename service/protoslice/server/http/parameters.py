@@ -30,6 +30,13 @@ class Query:
         """The values of a parameter that may be repeated."""
         return tuple(self._values.get(name, ()))
 
+    def flag(self, name: str) -> bool:
+        """A parameter that is `true` or `false`; False where it is not given."""
+        text = (self.one(name) or "false").lower()
+        if text not in {"true", "false", "1", "0"}:
+            raise InvalidInput(f"Invalid {name} {text[:40]!r}: use true or false")
+        return text in {"true", "1"}
+
     def size(self, name: str) -> int | None:
         """A size in bytes."""
         text = self.one(name)
