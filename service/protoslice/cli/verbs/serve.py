@@ -36,7 +36,9 @@ def serve(
     tls_key: CertificateKey = None,
     rest: Rest = None,
 ) -> None:
-    """Serve stores over HTTP. The first line printed is the address, the last ones say where page and data are.
+    """Serve stores over HTTP. The first line printed is the address.
+
+    The last lines say where page and data are.
 
     Every setting can be given as PROTOSLICE_<NAME>; `protoslice config` shows them.
 

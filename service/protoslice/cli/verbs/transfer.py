@@ -141,7 +141,7 @@ def _there(name: str) -> Iterator[tuple[Any, bool]]:
     yield Path(path), os.path.isfile(path)
 
 
-def pull(
+def pull(  # noqa: PLR0913 - each is an option
     store: Store,
     out: Annotated[
         str | None,
@@ -157,6 +157,9 @@ def pull(
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Without OUT: write hidden names, and over files with other content.")
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse a safetensors view that leaves out tensors.")
     ] = False,
     cache: Annotated[
         Path | None,
@@ -177,16 +180,25 @@ def pull(
         found = client.store(address.ref) if out is None or view is not None else None
         try:
             target = target_of(found, address.ref, out, view, force=force)
-            got = client.download(address.ref, target, view=view, progress=progress.up_to)
+            params = [("strict", "true")] if strict and view == "safetensors" else []
+            got = client.download(address.ref, target, view=view, params=params, progress=progress.up_to)
         except BaseException as error:
             if not isinstance(error, Exception):  # somebody wants us to end
                 error.add_note("partial download kept; run the same command again to resume")
             raise
     if as_json:
-        print_json([{"path": str(each.path), "size": each.size, "fetched": each.fetched} for each in got])
-        return
-    for each in got:
+        print_json([_told(each) for each in got])
+    for each in got if not as_json else ():
         say(f"{each.path}: {format_size(each.size)}" + ("" if each.fetched else ", there already"))
+    for each in got:
+        if each.omitted is not None:
+            note(f"warning: {each.path}: {each.omitted} (--strict refuses this)")
+
+
+def _told(got: Any) -> dict[str, object]:
+    """One download, as `pull --json` shows it."""
+    told: dict[str, object] = {"path": str(got.path), "size": got.size, "fetched": got.fetched}
+    return told if got.omitted is None else told | {"omitted": asdict(got.omitted)}
 
 
 def ls(
