@@ -16,10 +16,12 @@ from protoslice.stores.envelope import seal, unseal
 
 MAX_MANIFEST_BYTES: Final = 4 << 20
 """The most that clients read of a manifest, and that is taken of one."""
-_TITLES: Final = ("org.opencontainers.image.title", "org.cncf.model.filepath")
-"""Annotations that name the file of a layer."""
+_TITLE: Final = "org.opencontainers.image.title"
+"""Annotation that names a layer, whatever its media type: oras gives plain files that of a tar archive."""
+_FILE_PATH: Final = "org.cncf.model.filepath"
+"""Annotation of ModelPack that names the file in a layer, which may be an archive of it."""
 _ARCHIVES: Final = ("tar", "gzip", "zstd")
-"""Words in the media type of a layer that is an archive, whose name is that of a folder."""
+"""Words in the media type of a layer that is an archive."""
 _INDEXES: Final = frozenset(
     {"application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json"}
 )
@@ -32,7 +34,7 @@ class Descriptor:
     digest: Digest
     media_type: str
     title: str | None
-    """Path of the file that the blob is; None when the descriptor names none, or an archive."""
+    """Path of the file that the blob is; None when the descriptor names none."""
     elsewhere: bool
     """True for content that need not be in the repository: not distributable, or with URLs of its own."""
 
@@ -148,10 +150,11 @@ def _descriptor(raw: object, place: str) -> Descriptor:
         raise ManifestInvalid(f"{place}: {error.message}") from None
     media_type = str(raw.get("mediaType", ""))
     annotations = _texts(raw.get("annotations"))
-    title = next((annotations[name] for name in _TITLES if annotations.get(name)), None)
-    archive = any(word in media_type for word in _ARCHIVES)
+    title = annotations.get(_TITLE)
+    if not title and not any(word in media_type for word in _ARCHIVES):
+        title = annotations.get(_FILE_PATH)
     elsewhere = "nondistributable" in media_type or "foreign" in media_type or bool(raw.get("urls"))
-    return Descriptor(digest, media_type, None if archive else title, elsewhere)
+    return Descriptor(digest, media_type, title or None, elsewhere)
 
 
 def _texts(raw: object) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
 from protoslice.drafts import MOST_PARTS, new_session
-from protoslice.server.access.places import url_of
+from protoslice.server.access.places import absolute_url
 from protoslice.server.api.json_answers import encoded
 from protoslice.server.http.headers import read_fields
 from protoslice.server.intake.uploads import counted, pieces_of
@@ -116,7 +116,7 @@ def _target(folder: str, local: str) -> str:
 
 
 def _absolute(request: Request, path: str) -> str:
-    return f"{request.url.scheme}://{request.url.netloc}{url_of(request.scope, path)}"
+    return absolute_url(request.scope, path)
 
 
 def _permission(request: Request, services: Services) -> dict[str, str]:
