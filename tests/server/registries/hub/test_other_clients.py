@@ -128,3 +128,15 @@ def test_a_token_may_begin_as_those_of_hugging_face_do() -> None:
             assert (await ask(app, "GET", "/spaces/own/v1/stores", headers=bearer(wrong))).status == 401
 
     closed_service(work)
+
+
+def test_the_next_page_of_a_tree_is_in_the_same_space(client: httpx.Client) -> None:
+    assert client.put("/v1/spaces/pages").status_code in {200, 201}
+    root = "/spaces/pages"
+    client.post(f"{root}/api/repos/create", json={"name": "Ann/pages"}).raise_for_status()
+    lines = [("header", {"summary": "x"}), *(("file", {"content": "", "path": f"{n:04}"}) for n in range(1001))]
+    body = "\n".join(json.dumps({"key": key, "value": value}) for key, value in lines)
+    client.post(f"{root}/api/models/Ann/pages/commit/main", content=body).raise_for_status()
+    first = client.get(f"{root}/api/models/Ann/pages/tree/main")
+    assert len(first.json()) == 1000
+    assert [each["path"] for each in client.get(first.links["next"]["url"]).json()] == ["1000"]

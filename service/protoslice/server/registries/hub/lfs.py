@@ -12,6 +12,7 @@ from starlette.responses import Response
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.repositories import MAIN
+from protoslice.server.access.places import absolute_url
 from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, takes_body
 from protoslice.server.middleware.clients import pseudonym
@@ -82,7 +83,7 @@ async def _planned(request: Request, services: Services, kind: str, name: str, b
     repository = await services.repositories.get(repository_of(kind, name))
     known, client = repository.known(), pseudonym(context_of(request.scope).key)
     new = [each for each in body.objects if await known.find(each.oid) is None]
-    base = f"{str(request.base_url).rstrip('/')}{{}}/{kind}/{name}"
+    base = absolute_url(request.scope, f"{{}}/{kind}/{name}")
     if "xet" in body.transfers:
         return _by_xet(f"{base.format('/api')}/xet-write-token", body, new)
     if wants_parts(body, new):

@@ -14,7 +14,7 @@ from protoslice.errors import InvalidInput
 from protoslice.facts import File
 from protoslice.json_text import encode_json
 from protoslice.repositories import MAIN, ComputedFile, NoFile, Repository
-from protoslice.server.access.places import url_of
+from protoslice.server.access.places import absolute_url, url_of
 from protoslice.server.http.headers import Headers, media_type_of, read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.middleware.context import context_of
@@ -189,7 +189,8 @@ def _next(request: Request, cursor: str | None) -> dict[str, str]:
     if cursor is None:
         return {}
     kept = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
-    url = str(request.base_url).rstrip("/") + quote(request.scope["path"], safe="/%")
+    path: str = request.scope["path"].removeprefix(request.scope["root_path"])
+    url = absolute_url(request.scope, quote(path, safe="/%"))
     return {"link": f'<{url}?{urlencode([*kept, ("cursor", cursor)])}>; rel="next"'}
 
 

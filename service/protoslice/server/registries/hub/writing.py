@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from protoslice.errors import InvalidInput
 from protoslice.repositories import MAIN, Author, Change, KnownFiles, Repository, RepositoryExists
+from protoslice.server.access.places import absolute_url
 from protoslice.server.api.problems import CONFLICT
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.intake.uploads import counted, pieces_of
@@ -174,4 +175,4 @@ def _name_of(body: RepositoryBody) -> str:
 
 def _absolute(request: Request, name: str) -> str:
     """URL of a repository."""
-    return str(request.base_url).rstrip("/") + url_of(name)
+    return absolute_url(request.scope, url_of(name))

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from protoslice.drafts import MOST_PARTS, new_session
 from protoslice.json_text import encode_json
-from protoslice.server.access.places import url_of
+from protoslice.server.access.places import absolute_url
 from protoslice.server.http.headers import read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.intake.uploads import counted, pieces_of
@@ -115,7 +115,7 @@ def _target(folder: str, local: str) -> str:
 
 
 def _absolute(request: Request, path: str) -> str:
-    return f"{request.url.scheme}://{request.url.netloc}{url_of(request.scope, path)}"
+    return absolute_url(request.scope, path)
 
 
 def _permission(request: Request, services: Services) -> dict[str, str]:
