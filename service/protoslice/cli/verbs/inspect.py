@@ -94,7 +94,7 @@ def _planned(facts: dict[str, Any]) -> str:
 
 
 def _of_store(facts: dict[str, Any]) -> str:
-    if facts["planner"] == _core.Plan.KEPT_VERSION:
+    if facts["planner"] is not None and _core.Plan.is_kept_version(facts["planner"]):
         return "those that it came with"
     rules = ", and by rules (chunks --plan)" if facts["rules"] else ""
     return f"of {format_size(facts['min_chunk'])} to {format_size(facts['max_chunk'])} each{rules}"
