@@ -16,6 +16,7 @@ from protoslice.artifacts import (
     UploadInvalid,
     catalog,
 )
+from protoslice.artifacts.manifests import INDEX, index_of
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import absolute_url
 from protoslice.server.http.headers import media_type_of, read_fields
@@ -34,11 +35,10 @@ from protoslice.stores.uploads import Body
 
 router = GuardedRouter(route_class=OciRoute, include_in_schema=False)
 
-MANIFEST_BODY = BodyTerms(lambda _: MAX_MANIFEST_BYTES)
+MANIFEST_BODY = BodyTerms(lambda _: MAX_MANIFEST_BYTES, kept=True)
 REFERRERS = 100
 """Referrers in a page: each is read by a request of its own."""
 NO_TAGS: list[str] = []
-_INDEX = "application/vnd.oci.image.index.v1+json"
 Page = Annotated[int | None, Query(ge=0)]
 
 
@@ -85,9 +85,9 @@ async def list_referrers(
         query = {"last": end.text} | ({"artifactType": type_} if type_ is not None else {})
         headers = next_page(f"/v2/{repository.name.text}/referrers/{subject.text}?{urlencode(query)}")
     if type_ is not None:
-        found = [each for each in found if each.get("artifactType") == type_]
         headers["oci-filters-applied"] = "artifactType"
-    return _json({"schemaVersion": 2, "mediaType": _INDEX, "manifests": found}, headers, media_type=_INDEX)
+    body = await services.stores.worker.sized(sum(map(len, found)), lambda: index_of(found, type_))
+    return JsonAnswer(body, headers=headers, media_type=INDEX)
 
 
 @router.post("/v2/{name:path}/blobs/uploads/")
@@ -236,5 +236,5 @@ def _next(path: str, limit: int, last: str) -> dict[str, str]:
     return next_page(f"{path}?n={limit}&last={quote(last, safe='')}")
 
 
-def _json(content: object, headers: dict[str, str], media_type: str = "application/json") -> Response:
-    return JsonAnswer(content, headers=headers, media_type=media_type)
+def _json(content: object, headers: dict[str, str]) -> Response:
+    return JsonAnswer(content, headers=headers)
