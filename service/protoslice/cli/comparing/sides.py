@@ -44,7 +44,8 @@ def differences(before: ComparedFiles, after: ComparedFiles) -> Iterator[Differe
     """In what `after` differs from `before`; nothing where both are the same, byte for byte."""
     with Progress("comparing") as progress:
         local = not (before.fetched or after.fetched)
-        equality = Equality(undecided_by(before.cuts, after.cuts), progress.advance, local=local)
+        stored = sum(source.size for side in (before, after) for source in side.files.values())
+        equality = Equality(undecided_by(before.cuts, after.cuts), progress.advance, local=local, stored=stored)
         yield from (found for found in steps_of_differences(before, after, equality) if found is not None)
 
 
