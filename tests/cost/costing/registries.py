@@ -149,6 +149,16 @@ REGISTRIES: Final = (
         )
         for files in ("resolve", "raw")
     ),
+    *(
+        _row(f"GET /{{name:owned}}{route}", "a link to a page", get(f"/ann/m{path}"), status=302, budget=_PLAIN)
+        for route, path in (
+            ("", ""),
+            ("/tree/{revision}", "/tree/main"),
+            ("/tree/{revision}/{path:path}", f"/tree/main/{_LONG}"),
+            ("/blob/{revision}/{path:path}", f"/blob/main/{_LONG}"),
+            ("/commit/{revision}", f"/commit/{'0' * 40}"),
+        )
+    ),
     _row(
         "POST /api/repos/create",
         "one that exists",
@@ -183,6 +193,13 @@ REGISTRIES: Final = (
         ),
         status=400,
         budget=Budget(held=40_000, loop=1_000_000, calls=60),
+    ),
+    _row(
+        f"POST {_KIND}/discussions",
+        "a long description",
+        _post("/api/models/ann/m/discussions", {"title": "t", "description": "x" * 200_000}),
+        status=422,
+        budget=_PLAIN,
     ),
     _row(
         f"POST {_KIND}/branch/{{branch}}",

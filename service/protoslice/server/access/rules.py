@@ -154,6 +154,7 @@ RULES: Final[Mapping[str, Rule]] = {
     f"POST {_HUB}/paths-info/{{revision}}": _READ,
     f"POST {_HUB}/preupload/{{revision}}": _COMMIT,
     f"POST {_HUB}/commit/{{revision}}": _COMMIT,
+    f"POST {_HUB}/discussions": _COMMIT,
     f"POST {_HUB}/branch/{{branch}}": _COMMIT,
     f"POST {_HUB}/tag/{{revision}}": _COMMIT,
     f"DELETE {_HUB}/branch/{{branch}}": _CUT,
@@ -162,6 +163,16 @@ RULES: Final[Mapping[str, Rule]] = {
         f"GET {kind}/{{name:repository}}/{files}/{{revision}}/{{path:path}}": _READ
         for kind in ("", "/datasets")
         for files in ("resolve", "raw")
+    },
+    **{
+        f"GET /{{name:owned}}{rest}": _OPEN
+        for rest in (
+            "",
+            "/tree/{revision}",
+            "/tree/{revision}/{path:path}",
+            "/blob/{revision}/{path:path}",
+            "/commit/{revision}",
+        )
     },
     "POST /datasets/{name:repository}.git/info/lfs/objects/batch": _COMMIT,
     "POST /{name:repository}.git/info/lfs/objects/batch": _COMMIT,

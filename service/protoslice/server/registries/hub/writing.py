@@ -29,9 +29,10 @@ from protoslice.server.registries.hub.operations import (
     operations_of,
 )
 from protoslice.server.registries.hub.paths import USER, Encoded, repository_of, url_of
+from protoslice.server.registries.hub.pull_requests import NO_PULL_REQUESTS, refusal
 from protoslice.server.services import Given
 
-router = GuardedRouter(route_class=HubRoute, include_in_schema=False)
+router = GuardedRouter(route_class=HubRoute, include_in_schema=False, dependencies=[NO_PULL_REQUESTS])
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _REPOSITORY: Final = "/api/{kind}/{name:repository}"
@@ -130,6 +131,12 @@ async def _take(repository: Repository, known: KnownFiles, change: Change, path:
 async def _once(content: bytes) -> AsyncIterator[bytes]:
     if content:
         yield content
+
+
+@router.post(_REPOSITORY + "/discussions")
+async def create_discussion() -> Response:
+    """Refuse a discussion or a pull request."""
+    raise refusal()
 
 
 @router.post(_REPOSITORY + "/branch/{branch}")
