@@ -2,6 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { getJson, hasGraph, hasRecords, url, view, type Page, type Store, type Summary } from "../api";
+import { fileName, python, shell } from "../commands";
 import { ago, bytes, count, many, percent } from "../format";
 import { lazily } from "../lazily";
 import { Await, useJson, useLoaded } from "../loading";
@@ -145,9 +146,9 @@ function Ways({ store, name }: { store: Store; name: string }) {
   const service = `${location.origin}${SPACE}`;
   const base = `${service}/v1/stores/${encodeURIComponent(name)}`;
   const lines = {
-    curl: `curl -O '${base}/files/${root.split("/").map(encodeURIComponent).join("/")}'`,
-    Python: `protoslice.Client("${service}").download("${name}", "here")`,
-    CLI: `protoslice pull ${service}/v1/stores/${name} here`,
+    curl: shell("curl", "--fail", "--output", fileName(root), `${base}/files/${root.split("/").map(encodeURIComponent).join("/")}`),
+    Python: `import protoslice; protoslice.Client(${python(service)}).download(${python(name)}, "here/")`,
+    CLI: shell("protoslice", "pull", base, "here/"),
   };
   const downloads: [string, string][] = [["all files as tar", view(store.id, ["archive.tar"])]];
   if (store.root) downloads.push(["safetensors", view(store.id, ["safetensors"])], [".cpb", view(store.id, ["cpb"])], ["without large fields", view(store.id, ["merge"], { omit_larger_than: "1KiB" })]);
