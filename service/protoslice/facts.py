@@ -57,7 +57,7 @@ class Store:
     schema: str | None
     """Fingerprint of the schema that the root is read by; None for an unknown type."""
     planner: int | None
-    """Version of the planner of the chunks, 2 if the root came with them; None if it is no proto."""
+    """Version of the planner of the chunks, 3 or 2 if the root came with them; None if it is no proto."""
     why: str | None = None
     """One sentence on why there is no root; None for a store with a root."""
     rules: tuple[str, ...] = ()

@@ -29,7 +29,7 @@ from protoslice.stores.catalog.files import FileRef, FilesByDigest, StoredPath, 
 from protoslice.stores.catalog.manifests import Manifests
 from protoslice.stores.catalog.pages import StorePages
 from protoslice.stores.catalog.piece_index import PieceIndex
-from protoslice.stores.catalog.removed import find_tombstone
+from protoslice.stores.catalog.removed import find_tombstone, removed_id
 from protoslice.stores.catalog.schemas import Schemas, StoredSchema
 from protoslice.stores.catalog.tags import StoredTag, Tags
 from protoslice.stores.clock import now
@@ -332,10 +332,17 @@ class Stores:
         return ()
 
     async def restore(self, store_id: str) -> Restored:
-        """Undo the last removal of a store and set its tags again, except those that point elsewhere by now."""
+        """Undo the last removal of a store and set its tags again, except those that point elsewhere by now.
+
+        `store_id` may be the beginning of an id.
+        """
         self._check_writable()
+        if not is_id_prefix(store_id):
+            raise InvalidInput(
+                f"Invalid id {store_id!r}: name the store to restore by its id, or 12 or more digits of it"
+            )
         if not is_id(store_id):
-            raise InvalidInput("name a store to be restored by its whole id")
+            store_id = await removed_id(self._storage, store_id)
         tombstone = await find_tombstone(self._storage, self._worker, store_id)
         try:
             there = await self._manifests.restore(tombstone.manifest)

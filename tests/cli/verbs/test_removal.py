@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -53,8 +54,8 @@ def test_a_tag_goes_and_its_store_stays(call: Any, service: str, push: Push, for
 def test_the_last_tag_says_how_its_store_is_removed(call: Any, service: str, push: Push) -> None:
     store = push("last:1")
     done = call("rm", "last:1")
-    assert f"rm {store[:12]}" in done.stderr
-    call("rm", store[:12])
+    command = done.stderr.partition("remove it with: protoslice ")[2].split()
+    call(*command, url="")
     call("info", f"@{store}", code=4)
 
 
@@ -62,13 +63,13 @@ def test_a_store_says_which_tags_went_along_and_how_it_comes_back(call: Any, ser
     store = push("pair:1", "pair:2")
     done = call("rm", "--yes", store)
     assert done.stdout == f"removed store {store} with its tags pair:1 pair:2\n"
-    command = done.stderr.partition("comes back with: protoslice ")[2].split()
+    command = done.stderr.partition("with: protoslice ")[2].split()
     with Client(service) as client:
         with pytest.raises(NotFound):
             client.store(store)
         assert not {tag.name for tag in client.tags()} & {"pair:1", "pair:2"}
     restored = call(*command)
-    assert restored.stdout == f"{service}/v1/stores/{store}\n"
+    assert restored.stdout == f"{service}/m/{store}\n"
     assert "named by pair:1 pair:2" in restored.stderr
     assert tags_of(service, store) == {"pair:1", "pair:2"}
 
@@ -143,13 +144,37 @@ def test_the_clients_do_the_same(service: str, push: Push) -> None:
                 await client.remove(store[:16])
             removed = await client.remove(store[:16], force=["both:1"])
             assert (removed.id, removed.tags) == (store, ("both:1",))
-            restored = await client.restore(store)
+            restored = await client.restore(store[:12])
             assert (restored.store.id, restored.store.tags, restored.tags_taken) == (store, ("both:1",), ())
             with pytest.raises(NotFound):
                 await client.restore(store)
 
     store = push("both:1")
     asyncio.run(both())
+
+
+def test_restore_takes_a_short_id(call: Any, service: str, push: Push) -> None:
+    store = push("short:1")
+    call("rm", "--yes", store)
+    assert call("restore", store[:12]).stdout == f"{service}/m/{store}\n"
+    assert tags_of(service, store) == {"short:1"}
+    assert "No removed store has an id" in call("restore", store[:12], code=4).stderr
+
+
+def test_restore_of_an_ambiguous_id_asks_for_more(call: Any, storage: Path) -> None:
+    for digit in "01":
+        place = storage / "removed" / (f"{'a' * 40}{digit}" + "0" * 23) / "attempt"
+        place.parent.mkdir(parents=True)
+        place.write_bytes(b"x")
+    assert "give more digits" in call("restore", "a" * 12, code=2).stderr
+
+
+def test_rm_and_restore_take_a_url(call: Any, service: str, push: Push) -> None:
+    store = push("elsewhere:1")
+    call("rm", "elsewhere:1", "--url", service, url="http://127.0.0.1:9")
+    call("rm", f"@{store}", "--url", service, url="")
+    call("restore", store, "--url", service, url="")
+    assert tags_of(service, store) == set()
 
 
 def committed(service: str, name: str) -> tuple[str, bytes]:

@@ -14,7 +14,8 @@ import typer
 
 from protoslice.cli.models.addresses import Address, store_of
 from protoslice.cli.models.remote import client_of, store_facts
-from protoslice.cli.options import Json
+from protoslice.cli.options import Json, ServiceUrl
+from protoslice.cli.terminal.commands import command
 from protoslice.cli.terminal.show import escaped, note, print_json, say, utc
 from protoslice.errors import InvalidInput, NotFound, StillNamed
 
@@ -65,6 +66,7 @@ class _Removal:
 def rm(
     names: Names,
     store: Annotated[bool, typer.Option("--store", help="Remove the store that a TAG points at.")] = False,
+    url: ServiceUrl = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove tags that go with a store unasked.")] = False,
     force: Annotated[
         list[str] | None,
@@ -80,7 +82,7 @@ def rm(
     Example: protoslice rm resnet50:3
     """
     with ExitStack() as held:
-        found = {removal.key: removal for removal in (_found(held, store_of(name), store) for name in names)}
+        found = {removal.key: removal for removal in (_found(held, store_of(name, url), store) for name in names)}
         removals = sorted(found.values(), key=lambda removal: removal.is_store)  # a store would take the tags along
         forced = {*(force or ())}
         _check_unbroken(removals, forced)
@@ -137,32 +139,30 @@ def _tell(removal: _Removal, done: dict[str, Any]) -> None:
     if "tags" in done:
         tags = f" with its tags {' '.join(done['tags'])}" if done["tags"] else ""
         say(f"removed store {done['store']}{tags}")
-        note(f"until {done['restorable_until']} it comes back with: protoslice restore {_like(removal, done['store'])}")
+        again = command("restore", Address(removal.client.url, done["store"]))
+        note(f"undo until {done['restorable_until']} with: {again}")
         return
     say(f"removed tag {done['tag']}")
     if removal.store is not None:
         others = [tag for tag in removal.store.tags if tag != removal.ref]
-        named = f"named by {' '.join(others)}" if others else f"removed by: protoslice rm {removal.store.id[:12]}"
+        also = command("rm", Address(removal.client.url, removal.store.id[:12]))
+        named = f"named by {' '.join(others)}" if others else f"remove it with: {also}"
         note(f"its store {removal.store.id[:12]} stays, {named}")
 
 
-def _like(removal: _Removal, store: str) -> str:
-    """The store, as it is named on the command line wherever PROTOSLICE_URL points."""
-    return str(Address(removal.client.url, store))
-
-
 def restore(
-    store: Annotated[str, typer.Argument(metavar="ID", help="The whole id of a removed store, as rm told it.")],
+    store: Annotated[str, typer.Argument(metavar="ID", help="The id of a removed store, or 12 or more digits of it.")],
+    url: ServiceUrl = None,
     as_json: Json = False,
 ) -> None:
     """Take the removal of a store back. Its tags come back too, unless they point elsewhere by now.
 
     Example: protoslice restore 9f0c5bd1e4a72f36886b10d3ca95e7424c1d8a6f0b39e527d461f8a09c3be715
     """
-    address = store_of(store)
+    address = store_of(store, url)
     with client_of(address.service) as client:
         restored = client.restore(address.ref)
-        at = f"{client.url}/v1/stores/{restored.store.id}"
+        at = Address(client.url, restored.store.id).page
     if as_json:
         print_json(store_facts(restored.store) | {"tags_taken": list(restored.tags_taken)})
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -13,6 +12,7 @@ from typing import Any, Final, TypeVar
 import httpx
 
 from protoslice import errors
+from protoslice.json_text import parse_json
 
 T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
@@ -169,7 +169,7 @@ def _problem(headers: Mapping[str, str], body: bytes) -> Mapping[str, Any]:
     if "json" not in headers.get("content-type", ""):
         return {}
     try:
-        found = json.loads(body)
+        found = parse_json(body)
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

@@ -37,7 +37,7 @@ def read_json(kind: type[T], data: object) -> T:
         if field.name in data:
             try:
                 given[field.name] = _READERS[str(field.type)](data[field.name])
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, RecursionError) as error:
                 said = f"the service answered with a {what} whose {field.name!r} is not as agreed"
                 raise IntegrityError(said) from error
     try:

@@ -83,8 +83,8 @@ class StoreModel(BaseModel):
     )
     planner: int | None = Field(
         ge=1,
-        description="Version of the planner that made the chunks; null without chunks, 2 where a chunked proto came "
-        "with them.",
+        description="Version of the planner that made the chunks; null without chunks, 3 (formerly 2) where a chunked "
+        "proto came with them.",
     )
     rules: list[str] = Field(description="Rules that the chunks were cut by before the sizes.")
     why: str | None = Field(description="One sentence on why there is no root; null where there is one.")

@@ -325,5 +325,5 @@ def problem_response(failure: HttpProblem, *, request_id: str, instance: str | N
     if instance is not None:
         body["instance"] = instance
     content = json.dumps(body | failure.members | {"request_id": request_id}, ensure_ascii=True, default=str)
-    headers = {"cache-control": "no-store", "x-content-type-options": "nosniff", **failure.headers}
+    headers = {"cache-control": "no-store", **failure.headers}
     return Response(content, problem.status, headers, MEDIA_TYPE)

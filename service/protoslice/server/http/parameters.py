@@ -78,6 +78,13 @@ class Query:
             raise RuntimeError(f"the route reads the query parameter {name!r} without declaring it")
         return tuple(self._values.get(name, ()))
 
+    def flag(self, name: str) -> bool:
+        """A parameter that is `true` or `false`; False where it is not given."""
+        text = (self.one(name) or "false").lower()
+        if text not in {"true", "false", "1", "0"}:
+            raise InvalidInput(f"Invalid {name} {text[:40]!r}: use true or false")
+        return text in {"true", "1"}
+
     def size(self, name: str) -> int | None:
         """Return a size in bytes."""
         text = self.one(name)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import cached_property
 from typing import Any, ClassVar, Final, TypeVar, get_args, get_origin
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from protoslice.server.http.digests import BodyDigest
 from protoslice.server.http.headers import media_type_of, read_fields
+from protoslice.server.http.json_bodies import StrictRequest
 from protoslice.server.http.parameters import QueryNames
 from protoslice.server.middleware.body_limits import GuardedBody, terms_of, too_long
 from protoslice.server.settings import Settings
@@ -36,6 +38,17 @@ class GuardedRoute(APIRoute):
         extra = QueryNames.of((self.openapi_extra or {}).get("parameters", ()))
         repeatable = {name for name, is_repeatable in many.items() if is_repeatable}
         return QueryNames(many.keys() | extra.known, repeatable | extra.repeatable)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the framework's handler, which reads JSON strictly."""
+        handler = super().get_route_handler()
+        if self.body_field is None:
+            return handler
+
+        async def reading(request: Request) -> Response:
+            return await handler(StrictRequest(request.scope, request.receive))
+
+        return reading
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Ask the gate, check the query, and guard the body; one declared too long is refused unread."""

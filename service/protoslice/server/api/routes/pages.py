@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
+from urllib.parse import quote, unquote
 
 from fastapi import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from protoslice.errors import ProtosliceError
 from protoslice.facts import Store
@@ -14,7 +15,7 @@ from protoslice.server.access.places import url_of
 from protoslice.server.api.documentation.openapi_fragments import problems
 from protoslice.server.api.problems import NOT_FOUND, HttpProblem
 from protoslice.server.middleware.guarded_route import GuardedRouter, foreign_query
-from protoslice.server.pages.built import BUILT_HEADERS, assets, shell
+from protoslice.server.pages.built import BUILT_HEADERS, assets, is_built, shell
 from protoslice.server.pages.home import home_body, home_page
 from protoslice.server.pages.shell import PAGE_HEADERS, STYLE
 from protoslice.server.services import Given
@@ -24,7 +25,7 @@ router = GuardedRouter(tags=["operations"])
 _LASTING: Final = {
     "cache-control": "public, max-age=31536000, immutable",
     "vary": "accept-encoding",
-    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
 }
 _PREFERRED: Final = ("br", "gzip")
 
@@ -50,8 +51,14 @@ async def home(request: Request, services: Given) -> Response:
 
 @router.get("/m/{rest:path}", response_class=HTMLResponse, include_in_schema=False)
 @foreign_query
-async def model(rest: str) -> Response:
-    """The page of a model."""
+async def model(request: Request, rest: str) -> Response:
+    """The page of a model; the facts of its store where the page was not built."""
+    # Clients print this address.
+    if not is_built():
+        # The raw path, as a slash within a reference is encoded there.
+        raw = request.scope["raw_path"].decode("ascii", "replace").removeprefix(request.scope.get("root_path", ""))
+        ref = quote(unquote(raw.removeprefix("/m/").partition("/")[0]), safe=":@~+")
+        return RedirectResponse(url_of(request.scope, f"/v1/stores/{ref}"), 302)
     return _shell()
 
 

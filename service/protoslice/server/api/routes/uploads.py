@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from fastapi import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from protoslice.errors import InvalidInput
 from protoslice.server.access.places import url_of
@@ -16,6 +16,7 @@ from protoslice.server.api.models import UploadModel
 from protoslice.server.api.problems import METHOD, HttpProblem
 from protoslice.server.api.view_parameters import query_parameter
 from protoslice.server.http.headers import Fields, read_fields
+from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.http.parameters import QueryNames
 from protoslice.server.intake.resumable.answers import PREFIX, abilities, about, answering, as_json, failure_of, joining
 from protoslice.server.intake.resumable.begin import new_draft_upload, new_tus_upload
@@ -266,4 +267,4 @@ def _tell(
         raise failure
     if content is None:
         return Response(status_code=status, headers=said)
-    return JSONResponse(content, status, said)
+    return JsonAnswer(content, status, said)
