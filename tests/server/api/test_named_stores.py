@@ -1,4 +1,4 @@
-"""Stores that names of any protocol refer to: shown with the names, and removed only if the caller lists them."""
+"""Stores with names in any protocol: the names are shown, and removal needs all of them."""
 
 from __future__ import annotations
 

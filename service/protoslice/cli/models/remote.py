@@ -70,7 +70,7 @@ def store_facts(store: Any) -> dict[str, object]:
 
 
 def names_of(store: Any) -> list[str]:
-    """Return the names of a store in all protocols, each once; its tags for a service that shows no others."""
+    """Return the names of a store in all protocols, each once; only its tags for an older service."""
     return list(dict.fromkeys((*store.tags, *(each.name for each in store.names))))
 
 
