@@ -64,7 +64,7 @@ def _run(what: str, line: str, folder: Path) -> None:
         command, cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, (line, done.stderr)
-    assert not [each for each in folder.rglob("*") if "PWNED" == each.name], line
+    assert not [each for each in folder.rglob("*") if each.name == "PWNED"], line
 
 
 def _check(context: BrowserContext, place: str, tmp_path: Path, data: bytes) -> None:
