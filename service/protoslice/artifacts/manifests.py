@@ -23,10 +23,12 @@ MAX_ANNOTATION_BYTES: Final = 64 << 10
 """Bytes of the annotations of a manifest with a subject, which lists of referrers repeat."""
 _MEDIA_TYPE: Final = re.compile(r"application/(?:json|vnd\.[a-z0-9!#$&^_.+-]{1,200}\+json)")
 """Media types of manifests: JSON, which browsers do not render."""
-_TITLES: Final = ("org.opencontainers.image.title", "org.cncf.model.filepath")
-"""Annotations that name the file of a layer."""
+_TITLE: Final = "org.opencontainers.image.title"
+"""Annotation that names a layer, whatever its media type: oras gives plain files that of a tar archive."""
+_FILE_PATH: Final = "org.cncf.model.filepath"
+"""Annotation of ModelPack that names the file in a layer, which may be an archive of it."""
 _ARCHIVES: Final = ("tar", "gzip", "zstd")
-"""Words in the media type of a layer that is an archive, whose name is that of a folder."""
+"""Words in the media type of a layer that is an archive."""
 INDEX: Final = "application/vnd.oci.image.index.v1+json"
 _INDEXES: Final = frozenset({INDEX, "application/vnd.docker.distribution.manifest.list.v2+json"})
 
@@ -38,7 +40,7 @@ class Descriptor:
     digest: Digest
     media_type: str
     title: str | None
-    """Path of the file that the blob is; None when the descriptor names none, or an archive."""
+    """Path of the file that the blob is; None when the descriptor names none."""
     elsewhere: bool
     """True for content that need not be in the repository: not distributable, or with URLs of its own."""
 
@@ -191,10 +193,11 @@ def _descriptor(raw: object, place: str) -> Descriptor:
         raise ManifestInvalid(f"{place}: {error.message}") from None
     media_type = str(raw.get("mediaType", ""))
     annotations = _texts(raw.get("annotations"))
-    title = next((annotations[name] for name in _TITLES if annotations.get(name)), None)
-    archive = any(word in media_type for word in _ARCHIVES)
+    title = annotations.get(_TITLE)
+    if not title and not any(word in media_type for word in _ARCHIVES):
+        title = annotations.get(_FILE_PATH)
     elsewhere = "nondistributable" in media_type or "foreign" in media_type or bool(raw.get("urls"))
-    return Descriptor(digest, media_type, None if archive else title, elsewhere)
+    return Descriptor(digest, media_type, title or None, elsewhere)
 
 
 def _texts(raw: object) -> dict[str, str]:

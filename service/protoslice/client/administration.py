@@ -53,6 +53,11 @@ class Administration:
         said |= {"quota_open_uploads": open_uploads, "quota_requests": requests}
         return read_json(Space, self._connection.call("PUT", url_path("v1", "spaces", space), json=said).json())
 
+    def is_open(self) -> bool:
+        """True for a service that requires no tokens."""
+        said = self._connection.call("GET", "/session").json()
+        return isinstance(said, dict) and said.get("asks") is False
+
     def sign_in_terms(self) -> SignInTerms | None:
         """Way in which people sign in (RFC 9728); None where the service names no issuer."""
         try:

@@ -21,6 +21,7 @@ from tests.support.problems import assert_problem
 
 from protoslice.concurrency.windows import Window, Windows
 from protoslice.errors import IntegrityError
+from protoslice.formats.outputs.omitted import Omitted
 from protoslice.server.http.answers.plan import Terms
 from protoslice.server.http.answers.stream import send_representation
 from protoslice.server.http.disconnect import CancelOnDisconnect
@@ -47,11 +48,15 @@ class FakeRope:
     filename: str = 'modèl "1".onnx'
     media_type: str = "application/protobuf"
     elements: tuple[str, tuple[int, ...]] | None = None
+    omitted: Omitted | None = None
     breaks_at: int | None = None
     waits: bool = False
     events: list[str] = field(default_factory=list)
     given: list[int] = field(default_factory=list)
     """The lengths of the pieces that were asked for."""
+
+    def check_budget(self, length: int) -> None:
+        """Allow all: nothing is computed."""
 
     async def pieces(
         self, start: int, end: int, window: Window | None = None

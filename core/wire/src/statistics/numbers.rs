@@ -1,6 +1,7 @@
 //! Elements of every type of numbers, decoded into 64-bit floats.
 
 /// Decoder of the elements of one type. Complex ones count by their magnitude; integers of 64 bits are rounded.
+#[derive(Clone)]
 pub(super) enum Numbers {
     F64,
     F32,

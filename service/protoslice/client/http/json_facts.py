@@ -21,6 +21,7 @@ from protoslice.facts import (
     Node,
     PiecePlace,
     SignatureTensor,
+    StoreName,
 )
 
 T = TypeVar("T")
@@ -93,6 +94,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "tuple[int, ...]": _each(_count),
     "tuple[int, ...] | None": _perhaps(_each(_count)),
     "tuple[File, ...]": _each(lambda value: read_json(File, value)),
+    "tuple[StoreName, ...]": _each(lambda value: read_json(StoreName, value)),
     "tuple[Damage, ...]": _each(lambda value: read_json(Damage, value)),
     "tuple[DtypeTotal, ...]": _each(lambda value: read_json(DtypeTotal, value)),
     "Histogram | None": _perhaps(lambda value: read_json(Histogram, value)),

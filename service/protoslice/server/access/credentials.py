@@ -31,6 +31,8 @@ _PROVEN: Final = 256
 _TAIL: Final = 64
 """Characters at the end of a credential that it is looked up by: a whole JWT takes long to hash."""
 _READ: Final = Need(Scope.READ)
+_HUB_PREFIX: Final = "hf_"
+"""Prefix without which some clients of Hugging Face send no token; ours mean the same with it."""
 _LONGEST: Final = 24 << 10
 """Characters of a credential; a longer one is none."""
 
@@ -203,17 +205,20 @@ def is_empty(authorization: str) -> bool:
 
 
 def secret_in(authorization: str) -> str:
-    """The secret in the value of `Authorization`: of Bearer, or the password of Basic; empty without one."""
+    """The secret in the value of `Authorization`: of Bearer, or the password of Basic; empty without one.
+
+    `hf_` in front of it is left out.
+    """
     scheme, _, value = authorization.partition(" ")
     if len(authorization) > _LONGEST:
         return ""
     value = value.strip()
     match scheme.lower():
         case "bearer":
-            return value
+            return value.removeprefix(_HUB_PREFIX)
         case "basic":
             try:
-                return b64decode(value, validate=True).decode().partition(":")[2]
+                return b64decode(value, validate=True).decode().partition(":")[2].removeprefix(_HUB_PREFIX)
             except (BadBase64, ValueError):
                 return ""
         case _:

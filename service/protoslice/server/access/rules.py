@@ -142,7 +142,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "POST /v1/webhooks/{name}/redeliver": _ADMIN,
     # The hub, whose clients send the token as Bearer.
     "GET /api/whoami-v2": _READ,
-    "POST /api/validate-yaml": _WRITE,
+    "POST /api/validate-yaml": _OPEN,
     "POST /api/repos/create": Rule(Scope.WRITE, TagPlace.BODY),
     "DELETE /api/repos/delete": _DELETE,
     f"GET {_HUB}": _READ,
@@ -154,12 +154,26 @@ RULES: Final[Mapping[str, Rule]] = {
     f"POST {_HUB}/paths-info/{{revision}}": _READ,
     f"POST {_HUB}/preupload/{{revision}}": _COMMIT,
     f"POST {_HUB}/commit/{{revision}}": _COMMIT,
+    f"POST {_HUB}/discussions": _COMMIT,
     f"POST {_HUB}/branch/{{branch}}": _COMMIT,
     f"POST {_HUB}/tag/{{revision}}": _COMMIT,
     f"DELETE {_HUB}/branch/{{branch}}": _CUT,
     f"DELETE {_HUB}/tag/{{tag}}": _CUT,
-    "GET /datasets/{name:repository}/resolve/{revision}/{path:path}": _READ,
-    "GET /{name:repository}/resolve/{revision}/{path:path}": _READ,
+    **{
+        f"GET {kind}/{{name:repository}}/{files}/{{revision}}/{{path:path}}": _READ
+        for kind in ("", "/datasets")
+        for files in ("resolve", "raw")
+    },
+    **{
+        f"GET /{{name:owned}}{rest}": _OPEN
+        for rest in (
+            "",
+            "/tree/{revision}",
+            "/tree/{revision}/{path:path}",
+            "/blob/{revision}/{path:path}",
+            "/commit/{revision}",
+        )
+    },
     "POST /datasets/{name:repository}.git/info/lfs/objects/batch": _COMMIT,
     "POST /{name:repository}.git/info/lfs/objects/batch": _COMMIT,
     "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}": _SEND,

@@ -55,6 +55,11 @@ def _first() -> dict[str, str] | None:
     return json.loads(listed.read_text(encoding="utf-8")) if listed.is_file() else None
 
 
+def is_built() -> bool:
+    """True where `make web` has built the page."""
+    return _first() is not None
+
+
 def shell(without_scripts: str) -> str | None:
     """The page, with the HTML `without_scripts` for readers without them; None if it was not built."""
     first = _first()

@@ -11,8 +11,10 @@ from protoslice import _core
 from protoslice.concurrency.pipeline import pipelined
 from protoslice.concurrency.windows import LARGEST, Window
 from protoslice.errors import LimitExceeded
+from protoslice.formats.outputs.omitted import Omitted
+from protoslice.formats.tensors.budget import allow
 from protoslice.storage import Span
-from protoslice.stores.objects.computed import Readable
+from protoslice.stores.objects.computed import Computed, Readable
 from protoslice.stores.objects.stored import SUM_BLOCK
 
 _PIECES = 1 << 15
@@ -55,6 +57,8 @@ class Representation:
     media_type: str = "application/octet-stream"
     elements: tuple[str, tuple[int, ...]] | None = None
     """Type of the elements and shape, of a tensor; else None."""
+    omitted: Omitted | None = None
+    """Tensors that the view leaves out."""
     versioned: bool = False
     """True when a later program may give other bytes for the same request, under another entity tag."""
     descriptor_set: bytes | None = None
@@ -64,6 +68,14 @@ class Representation:
     def size(self) -> int:
         """Length in bytes."""
         return self.rope.size
+
+    def check_budget(self, length: int) -> None:
+        """Raise `OverBudget` if `length` bytes of it are more than one request computes."""
+        computed = [source for source in self.sources if isinstance(source, Computed)]
+        if computed:
+            plain = max(0, self.size - sum(source.size for source in computed))
+            stored = plain + sum(source.stored for source in computed)
+            allow(length, stored, "ask for a slice, for fewer tensors, or for a range of bytes")
 
     async def pieces(
         self, start: int, end: int, window: Window | None = None

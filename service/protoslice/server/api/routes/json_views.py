@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
+from protoslice.formats.outputs.omitted import HEADER as OMITTED
 from protoslice.formats.selection import tags_of
 from protoslice.graphs import Question
 from protoslice.graphs.neighbourhood import MOST_HOPS, MOST_NODES
@@ -26,7 +27,7 @@ from protoslice.server.api.models import (
     TensorGroupModel,
     TensorPageModel,
 )
-from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP, TAGS_HELP
+from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP, STRICT_HELP, TAGS_HELP
 from protoslice.server.http.answers.locations import lasting_url
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
@@ -294,12 +295,16 @@ async def get_graph(request: Request, services: Given, ref: Ref, asked: Annotate
     responses={304: SEEN, **problems(404, 412, 413, 422)},
     summary="References onto the tensors",
 )
-async def get_references(request: Request, services: Given, ref: Ref) -> Response:
+async def get_references(
+    request: Request, services: Given, ref: Ref, strict: Annotated[bool, Query(description=STRICT_HELP)] = False
+) -> Response:
     """References as kerchunk writes them, for fsspec and zarr: each tensor an array over ranges here."""
     store = await services.stores.view(ref)
     origin = f"{request.url.scheme}://{request.url.netloc}"
     base = origin + url_of(request.scope, f"/v1/stores/{store.info.id}")
-    return await large_answer(request, services.stores, await store.tensors.references(base))
+    body, omitted = await store.tensors.references(base, strict=strict)
+    headers = {} if omitted is None else {OMITTED: omitted.header()}
+    return await large_answer(request, services.stores, body, headers=headers)
 
 
 def _at_most(limit: int, services: Services) -> int:

@@ -8,6 +8,8 @@ from functools import lru_cache
 from secrets import token_hex
 from typing import Final, NamedTuple, Protocol
 
+from protoslice.formats.outputs.omitted import HEADER as OMITTED
+from protoslice.formats.outputs.omitted import Omitted
 from protoslice.server.api.problems import PRECONDITION, RANGE, HttpProblem
 from protoslice.server.http.answers.disposition import attachment
 from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate, range_applies
@@ -41,6 +43,8 @@ class Facts(Protocol):
     def media_type(self) -> str: ...
     @property
     def elements(self) -> tuple[str, tuple[int, ...]] | None: ...
+    @property
+    def omitted(self) -> Omitted | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +165,7 @@ class AnswerPlanner:
         """The headers that 200 and 206 both carry."""
         facts, want = self._facts, fields.get(b"want-repr-digest")
         digest = facts.sha256 if want is None or wants_sha256(want) else None
-        known = (facts.etag, facts.filename, facts.message_type, digest, facts.elements, media_type)
+        known = (facts.etag, facts.filename, facts.message_type, digest, facts.elements, facts.omitted, media_type)
         return _shared_headers(*known, self._terms)
 
 
@@ -186,6 +190,7 @@ def _shared_headers(
     message_type: str | None,
     digest: bytes | None,
     elements: tuple[str, tuple[int, ...]] | None,
+    omitted: Omitted | None,
     media_type: str | None,
     terms: Terms,
 ) -> SharedHeaders:
@@ -199,6 +204,8 @@ def _shared_headers(
         dtype, shape = elements
         headers.append((b"x-tensor-dtype", dtype.encode()))
         headers.append((b"x-tensor-shape", ",".join(map(str, shape)).encode()))
+    if omitted is not None:
+        headers.append((OMITTED.encode(), omitted.header().encode("ascii")))
     if media_type is not None:
         headers.append((b"content-type", media_type.encode("latin-1")))
     return SharedHeaders(secured(headers, private=terms.private))

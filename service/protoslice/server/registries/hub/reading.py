@@ -14,12 +14,13 @@ from protoslice.errors import InvalidInput
 from protoslice.facts import File
 from protoslice.json_text import encode_json
 from protoslice.repositories import MAIN, ComputedFile, NoFile, Repository
-from protoslice.server.access.places import url_of
-from protoslice.server.http.headers import Headers
+from protoslice.server.access.places import absolute_url, url_of
+from protoslice.server.http.headers import Headers, media_type_of, read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.file_answer import FileAnswer
+from protoslice.server.registries.hub.bodies import PathsBody
 from protoslice.server.registries.hub.facts import commit_json, entries_of, info_json, listed_json, refs_json
 from protoslice.server.registries.hub.failures import HubRoute, answering, failure_of
 from protoslice.server.registries.hub.paths import USER, Encoded, repository_of
@@ -72,7 +73,8 @@ async def list_tree(
 async def get_paths_info(request: Request, services: Given, kind: str, name: str, revision: Encoded) -> Response:
     """Files and folders by path; unknown ones are left out."""
     body = await request.body()
-    wanted = await services.stores.worker.sized(_FILE_BYTES * len(body), lambda: _paths_in(body))
+    read = _paths_in_json if media_type_of(read_fields(request.scope)) == "application/json" else _paths_in_form
+    wanted = await services.stores.worker.sized(_FILE_BYTES * len(body), lambda: read(body))
     repository = await _found(services, kind, name)
     files = await (await repository.shown(revision)).files(services.stores)
 
@@ -83,7 +85,16 @@ async def get_paths_info(request: Request, services: Given, kind: str, name: str
     return _json(await services.stores.worker.sized(_weight(files), page))
 
 
-def _paths_in(body: bytes) -> list[str]:
+def _paths_in_json(body: bytes) -> list[str]:
+    """Paths of a JSON object, each once."""
+    try:
+        found = PathsBody.model_validate_json(body).paths
+    except ValueError:
+        raise InvalidInput(f'Invalid body: send {{"paths": [...]}} with at most {MAX_FILES} paths') from None
+    return list(dict.fromkeys([found] if isinstance(found, str) else found))
+
+
+def _paths_in_form(body: bytes) -> list[str]:
     """Paths of a form, each once."""
     try:
         found = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FILES)
@@ -143,6 +154,7 @@ async def get_user() -> Response:
     return JsonAnswer({**named, "isPro": False, "orgs": [], "auth": {"type": "access_token", "accessToken": token}})
 
 
+@router.get("/datasets/{name:repository}/raw/{revision}/{path:path}")
 @router.get("/datasets/{name:repository}/resolve/{revision}/{path:path}")
 @answering
 async def get_dataset_file(request: Request, services: Given, name: str, revision: Encoded, path: Encoded) -> Response:
@@ -150,6 +162,7 @@ async def get_dataset_file(request: Request, services: Given, name: str, revisio
     return await _file(request, services, await _found(services, "datasets", name), revision, path)
 
 
+@router.get("/{name:repository}/raw/{revision}/{path:path}")
 @router.get("/{name:repository}/resolve/{revision}/{path:path}")
 @answering
 async def get_model_file(request: Request, services: Given, name: str, revision: Encoded, path: Encoded) -> Response:
@@ -176,7 +189,8 @@ def _next(request: Request, cursor: str | None) -> dict[str, str]:
     if cursor is None:
         return {}
     kept = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
-    url = str(request.base_url).rstrip("/") + quote(request.scope["path"], safe="/%")
+    path: str = request.scope["path"].removeprefix(request.scope["root_path"])
+    url = absolute_url(request.scope, quote(path, safe="/%"))
     return {"link": f'<{url}?{urlencode([*kept, ("cursor", cursor)])}>; rel="next"'}
 
 
@@ -186,4 +200,6 @@ def _about(file: File, commit: str) -> Headers:
     tag = file.tag if isinstance(file, ComputedFile) else file.sha256
     if tag is not None:
         told.append((b"x-linked-etag", b'"%b"' % tag.encode()))
+    if not file.size:  # a range of an empty file is answered with 200, and some clients read the size here alone
+        told.append((b"content-range", b"bytes */0"))
     return told

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from protoslice.errors import InvalidInput
 from protoslice.repositories import MAIN, Author, Change, KnownFiles, Repository, RepositoryExists
+from protoslice.server.access.places import absolute_url
 from protoslice.server.api.problems import CONFLICT
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.intake.uploads import counted, pieces_of
@@ -28,9 +29,10 @@ from protoslice.server.registries.hub.operations import (
     operations_of,
 )
 from protoslice.server.registries.hub.paths import USER, Encoded, repository_of, url_of
+from protoslice.server.registries.hub.pull_requests import NO_PULL_REQUESTS, refusal
 from protoslice.server.services import Given
 
-router = GuardedRouter(route_class=HubRoute, include_in_schema=False)
+router = GuardedRouter(route_class=HubRoute, include_in_schema=False, dependencies=[NO_PULL_REQUESTS])
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _REPOSITORY: Final = "/api/{kind}/{name:repository}"
@@ -131,6 +133,12 @@ async def _once(content: bytes) -> AsyncIterator[bytes]:
         yield content
 
 
+@router.post(_REPOSITORY + "/discussions")
+async def create_discussion() -> Response:
+    """Refuse a discussion or a pull request."""
+    raise refusal()
+
+
 @router.post(_REPOSITORY + "/branch/{branch}")
 @answering
 async def create_branch(services: Given, kind: str, name: str, branch: Encoded, body: BranchBody) -> Response:
@@ -174,4 +182,4 @@ def _name_of(body: RepositoryBody) -> str:
 
 def _absolute(request: Request, name: str) -> str:
     """URL of a repository."""
-    return str(request.base_url).rstrip("/") + url_of(name)
+    return absolute_url(request.scope, url_of(name))

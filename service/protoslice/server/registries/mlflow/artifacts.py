@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -10,7 +11,7 @@ from fastapi import Depends, Request
 from starlette.responses import Response
 
 from protoslice import _core
-from protoslice.drafts import DraftFile, Drafts
+from protoslice.drafts import DraftFile, Drafts, NoDraft
 from protoslice.errors import NotFound
 from protoslice.server.access.places import url_of
 from protoslice.server.http.headers import Headers
@@ -20,8 +21,7 @@ from protoslice.server.middleware.body_limits import PART_BODY, takes_body
 from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.file_answer import FileAnswer
-from protoslice.server.registries.hub.paths import Encoded
-from protoslice.server.registries.mlflow.answers import BASE, MlflowRoute, done
+from protoslice.server.registries.mlflow.answers import BASE, ArtifactPath, MlflowRoute, done
 from protoslice.server.services import Given, Services
 from protoslice.stores import Representation
 
@@ -58,7 +58,7 @@ def _entry_json(name: str, size: int | None) -> dict[str, Any]:
 
 @router.put(BASE + "/artifacts/{name:path}")
 @takes_body(PART_BODY)
-async def put_artifact(request: Request, services: Given, drafts: Artifacts, name: Encoded) -> Response:
+async def put_artifact(request: Request, services: Given, drafts: Artifacts, name: ArtifactPath) -> Response:
     """Write an artifact, or a new version of one."""
     with counted(services, request):
         file = await drafts.put(name, pieces_of(request))
@@ -67,15 +67,16 @@ async def put_artifact(request: Request, services: Given, drafts: Artifacts, nam
 
 
 @router.get(BASE + "/artifacts/{name:path}")
-async def get_artifact(request: Request, services: Given, drafts: Artifacts, name: Encoded) -> Response:
+async def get_artifact(request: Request, services: Given, drafts: Artifacts, name: ArtifactPath) -> Response:
     """Get an artifact, whole or by range."""
     return await _answered(request, services, name, await drafts.get(name))
 
 
 @router.delete(BASE + "/artifacts/{name:path}")
-async def delete_artifact(drafts: Artifacts, name: Encoded) -> Response:
-    """Remove an artifact, or a folder of them."""
-    await drafts.delete(name)
+async def delete_artifact(drafts: Artifacts, name: ArtifactPath) -> Response:
+    """Remove an artifact, or a folder of them; one that does not exist is removed, as MLflow has it."""
+    with suppress(NoDraft):
+        await drafts.delete(name)
     return done()
 
 

@@ -18,7 +18,7 @@ from protoslice.artifacts import (
 )
 from protoslice.artifacts.manifests import INDEX, index_of
 from protoslice.server.access.decision import Scope
-from protoslice.server.access.places import url_of
+from protoslice.server.access.places import absolute_url
 from protoslice.server.http.headers import media_type_of, read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.intake.uploads import counted, pieces_of
@@ -159,13 +159,15 @@ async def end_upload(repository: Repository, upload: str) -> Response:
 async def get_blob(request: Request, repository: Repository, services: Given, digest: str) -> Response:
     """Get a blob, whole or by range."""
     wanted = Digest(digest)
+    location = _blob_url(request, repository, wanted)  # Ollama reads it off the blob itself
     if context_of(request.scope).method == "HEAD":
-        return Response(headers=blob_headers(wanted, (await repository.blob(wanted)).size))
+        return Response(headers=blob_headers(location, wanted, (await repository.blob(wanted)).size))
     store, path = await repository.open_blob(wanted)
     context_of(request.scope).store = store.info.id
     rope = store.file(path)
     refuse_backward(read_fields(request.scope), rope.size)
-    return FileAnswer(rope, [(b"docker-content-digest", wanted.text.encode())], location=None)
+    told = [(b"docker-content-digest", wanted.text.encode()), (b"location", location.encode())]
+    return FileAnswer(rope, told, location=None)
 
 
 @router.delete("/v2/{name:path}/blobs/{digest}")
@@ -202,7 +204,7 @@ async def put_manifest(
         headers["warning"] = f'299 - "{len(missing)} contents were never sent, {missing[0].text} for one"'
     if tag:
         headers["oci-tag"] = ", ".join(tag)
-    location = url_of(request.scope, f"/v2/{repository.name.text}/manifests/{stored.digest.text}")
+    location = absolute_url(request.scope, f"/v2/{repository.name.text}/manifests/{stored.digest.text}")
     return made(location, stored.digest, headers)
 
 
@@ -214,7 +216,11 @@ async def delete_manifest(repository: Repository, ref: str) -> Response:
 
 
 def _blob_made(request: Request, repository: ArtifactRepository, digest: Digest) -> Response:
-    return made(url_of(request.scope, f"/v2/{repository.name.text}/blobs/{digest.text}"), digest)
+    return made(_blob_url(request, repository, digest), digest)
+
+
+def _blob_url(request: Request, repository: ArtifactRepository, digest: Digest) -> str:
+    return absolute_url(request.scope, f"/v2/{repository.name.text}/blobs/{digest.text}")
 
 
 def _length(request: Request) -> int | None:
