@@ -62,7 +62,7 @@ def test_restoring_tells_no_tags() -> None:
     async def work(app: Application) -> None:
         other = bearer(await token_for(app, *Scope))
         id = (await put(app, other, OLD, "&tag=secret-name"))[1]["id"]
-        assert (await ask(app, "DELETE", f"/spaces/own/v1/stores/{id}", headers=other)).status == 200
+        assert (await ask(app, "DELETE", f"/spaces/own/v1/stores/{id}?force=secret-name", headers=other)).status == 200
         remover = bearer(await token_for(app, Scope.DELETE))
         restored = await ask(app, "POST", f"/spaces/own/v1/stores/{id}/restore", headers=remover)
         assert restored.status == 200, restored.text

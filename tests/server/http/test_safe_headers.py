@@ -71,7 +71,7 @@ def targets(row: str, store: str) -> tuple[str, str]:
 
 
 def faults_of(row: str, answer: httpx.Response, *, closed: bool) -> list[str]:
-    """What a response lacks."""
+    """Faults of the headers of a response."""
     found = []
     said = {name: answer.headers.get_list(name) for name in answer.headers}
     if said.get("x-content-type-options") != ["nosniff"]:
