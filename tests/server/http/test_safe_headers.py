@@ -1,4 +1,4 @@
-"""Safe headers on every response: all routes of the application, successes and failures, over real sockets."""
+"""Safe headers on every response of all routes, successes and failures, over real sockets."""
 
 from __future__ import annotations
 
