@@ -189,7 +189,11 @@ _IDENTITY: Final = "service/protoslice/identity.py"
 MAKERS: Final[dict[str, tuple[int, Callable[[], Makes], str]]] = {
     "plans": (_core.Plan.VERSION, planned, "raise VERSION in core/wire/src/plan.rs"),
     "plans that came": (_core.Plan.KEPT_VERSION, came, "raise KEPT_VERSION in core/wire/src/plan.rs"),
-    "plans of merged files": (_core.Plan.MERGED_VERSION, planned_merged, "raise MERGED_VERSION in core/wire/src/plan.rs"),
+    "plans of merged files": (
+        _core.Plan.MERGED_VERSION,
+        planned_merged,
+        "raise MERGED_VERSION in core/wire/src/plan.rs",
+    ),
     "merged messages": (1, merged, "mend them: their URLs by id are given for ever"),
     "chunked files": (identity.CPB, chunked, f"raise CPB in {_IDENTITY}"),
     "archives": (identity.ARCHIVES, archived, f"raise ARCHIVES in {_IDENTITY}"),
