@@ -15,6 +15,7 @@ from protoslice.artifacts import (
     ArtifactRepository,
     Digest,
     ManifestInvalid,
+    NameInvalid,
     RepositoryName,
     UploadInvalid,
     catalog,
@@ -105,8 +106,9 @@ async def begin_upload(
     """Begin the upload of a blob; with its digest take it whole, or take it over from another repository."""
     if mount is not None and source is not None and services.may(Scope.READ):
         wanted = Digest(mount)
-        if await repository.mount(wanted, RepositoryName(source)):
-            return _blob_made(request, repository, wanted)
+        with suppress(NameInvalid):  # Ollama names `library/`: what cannot be mounted is uploaded
+            if await repository.mount(wanted, RepositoryName(source)):
+                return _blob_made(request, repository, wanted)
     expected = None if digest is None else Digest(digest)
     upload = await repository.begin_upload(pseudonym(context_of(request.scope).key))
     services.metrics.resumable.labels("begun").inc()
