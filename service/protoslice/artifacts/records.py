@@ -15,22 +15,25 @@ without conditions. A tag is removed, and the place of a blob moved, as they wer
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import takewhile
 from typing import Any, Final
 
 from protoslice.artifacts.faults import BlobUnknown, ManifestUnknown
 from protoslice.artifacts.manifests import StoredManifest
 from protoslice.artifacts.names import Digest, RepositoryName, check_tag
-from protoslice.concurrency.gather import each_concurrently, map_concurrently
+from protoslice.concurrency.gather import each_concurrently, first, map_concurrently
 from protoslice.errors import Conflict, IntegrityError, NotFound
 from protoslice.repositories.model import COMMIT_DIGITS
 from protoslice.storage import ObjectKey, ObjectStat, Storage, quote, unquote
 from protoslice.stores.catalog.named_records import NamedRecords, is_removal_mark
 from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.layout import keys
+from protoslice.stores.paging import PageBudget
 
-_ROOT = ObjectKey("artifacts")
+_ROOT = keys.ARTIFACTS
 _PAGE: Final = 250
 """Objects of one listing of repositories, of each of which the first object is enough."""
 
@@ -119,6 +122,11 @@ class ArtifactRecords:
                 return await self.manifest(Digest(unquote(stat.key.segments[-1])))
         return None
 
+    async def stores(self, most: int) -> AsyncIterator[str]:
+        """Yield beginnings of the ids of stores of manifests, `most` of them."""
+        async for stat in first(self._storage.iterate(self._folder / "stores"), most):
+            yield stat.key.segments[-2]
+
     async def has_manifest(self, digest: Digest) -> bool:
         """True when the repository has the manifest."""
         try:
@@ -197,6 +205,29 @@ class ArtifactRecords:
 
         await each_concurrently(remove, self._storage.iterate(self._key("tagged", digest.text)))
 
+    async def naming(self, stores: Collection[str]) -> list[tuple[str, str]]:
+        """Find the manifests of `stores`: pairs of a store, and `:tag` or `@digest` that names its manifest.
+
+        A manifest is listed by its digest where it has no tag. Costs one listing, and some reads for each one found.
+        """
+        by_digits = {store[:COMMIT_DIGITS]: store for store in stores}
+        folder = self._folder / "stores" if len(stores) > 1 else self._key("stores", *by_digits)
+        pairs = [stat.key.segments[-2:] async for stat in self._storage.iterate(folder)]
+        found = list[tuple[str, str]]()
+        for digits, quoted in pairs:
+            digest = Digest(unquote(quoted))
+            if digits in by_digits and await self.has_manifest(digest):
+                tags = [f":{tag}" async for tag in self._tags_of(digest)] or [f"@{digest.text}"]
+                found += [(by_digits[digits], tag) for tag in tags]
+        return found
+
+    async def _tags_of(self, digest: Digest) -> AsyncIterator[str]:
+        async for stat in self._storage.iterate(self._key("tagged", digest.text)):
+            with suppress(ManifestUnknown):
+                tag = unquote(stat.key.segments[-1])
+                if await self.tag(tag) == digest:  # else it has been moved since
+                    yield tag
+
     async def put_referrer(self, subject: Digest, digest: Digest, descriptor: dict[str, Any]) -> None:
         """Note that a manifest refers to `subject`."""
         await self._storage.put(self._key("referrers", subject.text, digest.text), _sealed(descriptor))
@@ -207,21 +238,25 @@ class ArtifactRecords:
 
     async def referrers(
         self, subject: Digest, *, limit: int, after: Digest | None
-    ) -> tuple[list[dict[str, Any]], Digest | None]:
-        """Page of the descriptors of manifests that refer to `subject`; the last digest if there are more."""
+    ) -> tuple[list[bytes], Digest | None]:
+        """Return the JSON of descriptors of manifests that refer to `subject`, and the last digest if there are more.
+
+        A page ends at `limit` descriptors, or at about a mebibyte of them; each has one at least.
+        """
         folder = self._key("referrers", subject.text)
         page = await self._storage.list(folder, after=folder / quote(after.text) if after else None, limit=limit)
+        budget = PageBudget(limit)
+        taken = list(takewhile(lambda stat: budget.takes(stat.size), page.items))
 
-        async def read(key: ObjectKey) -> dict[str, Any] | None:
-            try:
-                found: dict[str, Any] = json.loads(await self._read(key, f"a referrer of {subject.text}"))
-            except NotFound:  # removed since
-                return None
-            return found
+        async def read(key: ObjectKey) -> bytes | None:
+            with suppress(NotFound):  # removed since
+                return await self._read(key, f"a referrer of {subject.text}")
+            return None
 
-        found = await map_concurrently(read, [stat.key for stat in page.items])
-        last = Digest(unquote(page.after.segments[-1])) if page.after is not None else None
-        return [each for each in found if each is not None], last
+        found = await map_concurrently(read, [stat.key for stat in taken])
+        last = page.after if len(taken) == len(page.items) else taken[-1].key
+        end = None if last is None else Digest(unquote(last.segments[-1]))
+        return [each for each in found if each is not None], end
 
     def _of_store(self, store: str, digest: Digest) -> ObjectKey:
         return self._key("stores", store[:COMMIT_DIGITS], digest.text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack, overload
@@ -170,13 +170,16 @@ class Client(Administration, ClosedAtEnd):
         """Branches and tags of a repository that have files; `NotFound` when there is none of that name."""
         return self._each(RepositoryVersion, url_path("v1", "repositories", *repository.split("/")))
 
-    def remove(self, id: str) -> Removed:
-        """Remove the store with this id, or with an id that begins so, and the tags that point at the store.
+    def remove(self, id: str, *, force: Iterable[str] = ()) -> Removed:
+        """Remove the store with this id, or with an id that begins so.
 
-        `Conflict` for a tag in place of an id: use `untag`, or `store` for the id.
-        `restore` reverts a removal for a while.
+        `StillNamed` if tags, repositories, OCI artifacts or MLflow folders name the store that `force` does not list.
+        Tags go along with the store; names in registries stay, and break. `Conflict` for a tag in place of an id: use
+        `untag`, or `store` for the id. `restore` reverts a removal for a while.
         """
-        return read_json(Removed, self._connection.call("DELETE", url_path("v1", "stores", id), again=False).json())
+        params = [("force", name) for name in force]
+        answer = self._connection.call("DELETE", url_path("v1", "stores", id), params=params, again=False)
+        return read_json(Removed, answer.json())
 
     def restore(self, id: str) -> Restored:
         """Revert the removal of the store with this id, or with an id that begins so.

@@ -107,7 +107,7 @@ class Services:
             opened = await Stores.open(metered, _store_options(settings), names=StoreNames())
             if self.gate.closed:
                 verifier = None if settings.issuers is None else await _verifier(settings.issuers, stack)
-                self.first_token = await self.gate.start(Tokens(metered), verifier, ServiceKey(metered))
+                self.first_token = await self.gate.start(Tokens(metered), verifier, _service_key(metered, settings))
             await opened.room.share()
             spaces = Spaces(metered, opened)
             stack.push_async_callback(spaces.close)
@@ -272,6 +272,11 @@ def _store_options(settings: Settings) -> StoreOptions:
             part_bytes=settings.upload_checkpoint_bytes,
         ),
     )
+
+
+def _service_key(storage: Storage, settings: Settings) -> ServiceKey:
+    secret = settings.signing_secret
+    return ServiceKey(storage, None if secret is None else secret.get_secret_value())
 
 
 async def _webhooks(storage: Storage, settings: Settings, stack: AsyncExitStack) -> Webhooks:

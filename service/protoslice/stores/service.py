@@ -289,11 +289,11 @@ class Stores:
         """
         return await self._store_pages.page(tag=tag, type=type, limit=limit, cursor=cursor)
 
-    async def delete(self, ref: str) -> Removed:
+    async def delete(self, ref: str, check: Callable[[str, Collection[str]], Awaitable[None]] | None = None) -> Removed:
         """Remove a store, named by its id or a prefix of it, and the tags that point at it.
 
-        Objects stay for the grace period, so that readers finish and `restore` can undo the removal. Raises `Conflict`
-        when `ref` is a tag.
+        Objects stay for the grace period, so that readers finish and `restore` can undo the removal. `check` gets the
+        id and the tags before anything is removed, and raises to refuse. Raises `Conflict` when `ref` is a tag.
         """
         self._check_writable()
         if not is_id_prefix(ref):
@@ -301,6 +301,8 @@ class Stores:
             raise Conflict(f"{ref!r} is a tag or another name: remove the tag, or name the store by its id")
         store_id = await self.resolve(ref)
         tags = [tag async for tag in self._tags.all_of(store_id, await self._borne(store_id))]
+        if check is not None:
+            await check(store_id, [tag.name for tag in tags])
 
         async def untag(tag: StoredTag) -> None:
             with suppress(NotFound, Conflict):

@@ -1,7 +1,7 @@
 /** A model: its head, and one of the ways to look at it. */
 
 import { useState } from "preact/hooks";
-import { getJson, hasGraph, hasRecords, url, view, type Page, type Store, type Summary } from "../api";
+import { getJson, hasGraph, hasRecords, registryNames, url, view, type Page, type Store, type Summary } from "../api";
 import { fileName, python, shell } from "../commands";
 import { ago, bytes, count, many, percent } from "../format";
 import { lazily } from "../lazily";
@@ -76,6 +76,7 @@ function Head({ store, name, repository, isNext }: { store: Store; name: string;
         {store.type ?? store.why} · <b>{bytes(store.size)}</b> in {many(store.files.length, "file")} · {ago(store.created)} ·{" "}
         <code title={store.id}>{store.id.slice(0, 12)}</code>
       </p>
+      {registryNames(store).length > 0 && <p class="soft" dir="auto">named by {registryNames(store).slice(0, 10).join(", ")}</p>}
       {summary.value?.tensors ? <Totals summary={summary.value} /> : null}
       <details class="get">
         <summary>Get it</summary>

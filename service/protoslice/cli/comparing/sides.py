@@ -44,7 +44,8 @@ def differences(before: ComparedFiles, after: ComparedFiles) -> Iterator[Differe
     """In what `after` differs from `before`; nothing where both are the same, byte for byte."""
     with Progress("comparing") as progress:
         local = not (before.fetched or after.fetched)
-        equality = Equality(undecided_by(before.cuts, after.cuts), progress.advance, local=local)
+        stored = sum(source.size for side in (before, after) for source in side.files.values())
+        equality = Equality(undecided_by(before.cuts, after.cuts), progress.advance, local=local, stored=stored)
         yield from (found for found in steps_of_differences(before, after, equality) if found is not None)
 
 
@@ -68,7 +69,7 @@ def both_sides(names: tuple[str, str], root: RootType) -> Iterator[tuple[Compare
 
 def _split_like(store: Any, proto: Proto) -> Split:
     """The chunks that the service would make of `proto` as it did for `store`."""
-    keep = store.planner == _core.Plan.KEPT_VERSION
+    keep = store.planner is not None and _core.Plan.is_kept_version(store.planner)
     sizes = {"min_chunk": store.min_chunk, "max_chunk": store.max_chunk}
     return (keep and proto.own_chunks) or proto.split(**sizes, rules=store.rules)
 

@@ -69,6 +69,11 @@ def store_facts(store: Any) -> dict[str, object]:
     return facts
 
 
+def names_of(store: Any) -> list[str]:
+    """Return the names of a store in all protocols, each once; only its tags for an older service."""
+    return list(dict.fromkeys((*store.tags, *(each.name for each in store.names))))
+
+
 class RemoteContent:
     """Content of a view, streamed from the service."""
 

@@ -94,7 +94,7 @@ def _planned(facts: dict[str, Any]) -> str:
 
 
 def _of_store(facts: dict[str, Any]) -> str:
-    if facts["planner"] == _core.Plan.KEPT_VERSION:
+    if facts["planner"] is not None and _core.Plan.is_kept_version(facts["planner"]):
         return "those that it came with"
     rules = ", and by rules (chunks --plan)" if facts["rules"] else ""
     return f"of {format_size(facts['min_chunk'])} to {format_size(facts['max_chunk'])} each{rules}"
@@ -137,7 +137,7 @@ def _show_store(facts: dict[str, Any]) -> None:
     print_pairs(
         [
             ("store", facts["id"]),
-            ("tags", " ".join(facts["tags"]) or "none"),
+            ("names", " ".join(dict.fromkeys((*facts["tags"], *(each["name"] for each in facts["names"])))) or "none"),
             ("type", facts["type"] or f"none: {facts['why']}"),
             *_sizes(facts),
             ("chunks", f"{facts['chunks']} ({_of_store(facts)})"),

@@ -15,7 +15,7 @@ from protoslice.cli.models.addresses import Address, is_address, service_url, st
 from protoslice.cli.models.files import errors_about, named_files
 from protoslice.cli.models.output import STDIO
 from protoslice.cli.models.pull_targets import target_of
-from protoslice.cli.models.remote import client_of, store_facts
+from protoslice.cli.models.remote import client_of, names_of, store_facts
 from protoslice.cli.models.reports import report_lines
 from protoslice.cli.models.rules import rules_in
 from protoslice.cli.models.types import RootType
@@ -224,7 +224,7 @@ def ls(
     if as_json:
         print_json([store_facts(store) for store in stores])
         return
-    print_table(["store", "size", "created", "type", "tags"], [_row(store) for store in stores], right=(1,))
+    print_table(["store", "size", "created", "type", "names"], [_row(store) for store in stores], right=(1,))
 
 
 def _ls_repositories(url: str | None, as_json: bool) -> None:
@@ -243,7 +243,8 @@ def _ls_repositories(url: str | None, as_json: bool) -> None:
 
 def _row(store: Any) -> list[str]:
     created = store.created.strftime("%Y-%m-%d %H:%M")
-    return [store.id[:12], format_size(store.size), created, store.type or "no proto", " ".join(store.tags)]
+    names = " ".join(names_of(store))
+    return [store.id[:12], format_size(store.size), created, store.type or "no proto", names]
 
 
 def tag(

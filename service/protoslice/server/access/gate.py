@@ -167,7 +167,7 @@ class Gate:
             if authorization is not None:
                 caller = await self._callers.find(authorization)
             elif signature is not None:
-                if rule.opened_by_signatures(scope["method"]):
+                if rule.signed:
                     caller = await self._callers.find_signer(signature)
             elif (session := session_of(scope, fields)) is not None:
                 caller = await self._callers.find_signer(session)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import Conflict, InvalidInput, NotFound
 from protoslice.server.access.decision import EVERY_SPACE, Grant, Principal, Scope
-from protoslice.server.access.signatures import Signer, derived_key
+from protoslice.server.access.signatures import Signer, signing_key
 from protoslice.server.access.tokens import Token, is_token_id, new_token
 from protoslice.storage import ObjectKey, Storage, quote
 from protoslice.stores import ResultPage
@@ -63,11 +63,10 @@ class TokenRecord:
         """The caller that the token names."""
         return Principal(self.id, self.name, (self.grant,))
 
-    @property
-    def signer(self) -> Signer:
-        """The token as a signer of URLs, whose key the hash of the token gives."""
+    def signer(self, service_key: bytes) -> Signer:
+        """Return the token as a signer; a reader of the record lacks the key of the service."""
         end = math.inf if self.expires is None else self.expires.timestamp()
-        return Signer(self.id, derived_key(bytes.fromhex(self.hash)), end)
+        return Signer(self.id, signing_key(service_key, "token", f"{self.id} {self.hash}".encode()), end)
 
     @property
     def expired(self) -> bool:

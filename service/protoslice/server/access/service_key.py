@@ -1,10 +1,12 @@
-"""Key of the service: a secret that all replicas over a storage share, for what no token vouches for."""
+"""Key of the service: a secret that all replicas over a storage share, part of every key of signatures and seals."""
 
 from __future__ import annotations
 
+import hmac
 import math
 import secrets
 import time
+from hashlib import sha256
 from typing import Final
 
 from protoslice.concurrency.singleflight import SingleFlight
@@ -18,10 +20,11 @@ _BYTES: Final = 32
 
 
 class ServiceKey:
-    """The key in a storage, made by the first replica that needs it."""
+    """Key in a storage, made by the first replica that needs it, and bound to a secret outside if there is one."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, secret: str | None = None) -> None:
         self._storage = storage
+        self._secret = secret
         self._found = b""
         self._until = -math.inf
         self._asking: SingleFlight[None, bytes] = SingleFlight()
@@ -53,4 +56,5 @@ class ServiceKey:
             found = b""
         if len(found) != _BYTES:
             raise IntegrityError(f"{keys.SERVICE_KEY} is damaged: remove it, and the next sign-in makes another")
-        return found
+        # Whoever reads the whole storage has this key: with a secret of the operator, it is not enough.
+        return found if self._secret is None else hmac.digest(self._secret.encode(), found, sha256)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from protoslice.formats.selection import tags_of
 from protoslice.server.api.encoding import records_summary_text
 from protoslice.server.api.view_parameters import DOCUMENT, PLAN, STREAM, STRICT, TAGS, query_parameter
-from protoslice.server.http.parameters import Query, number_of
+from protoslice.server.http.parameters import Query, QueryNames, number_of
 from protoslice.stores import OpenStore, RecordsRequest, Representation
 from protoslice.streams.choice import RecordChoice, RecordPart
 from protoslice.streams.framing import WRITTEN
@@ -39,6 +39,12 @@ class StoreView:
     rendered: bool = False
     """True if messages are also given as JSON and text."""
     parameters: tuple[dict[str, Any], ...] = ()
+    query: QueryNames = field(init=False)
+    """Names of the parameters; any other is refused."""
+
+    def __post_init__(self) -> None:
+        """Derive the names from the parameters."""
+        object.__setattr__(self, "query", QueryNames.of(self.parameters))
 
     @property
     def row(self) -> str:

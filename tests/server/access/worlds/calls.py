@@ -207,6 +207,15 @@ READING: Final = _plain("""
     GET /{repository}/resolve/{commit}/a.txt
     GET /{repository}/resolve/t-{word}/a.txt
     GET /datasets/{repository}/resolve/main/a.txt
+    GET /{repository}/raw/main/a.txt
+    HEAD /{repository}/raw/main/m.onnx
+    GET /datasets/{repository}/raw/main/a.txt
+    GET /{repository}
+    GET /{repository}/tree/main
+    GET /{repository}/tree/main/a.txt
+    GET /{repository}/blob/main/a.txt
+    GET /{repository}/commit/{commit}
+    POST /api/models/{repository}/discussions
     GET /api/models/{image}/refs
     GET /{image}/resolve/v1/a.txt
     GET /api/models/{repository}/xet-write-token/main

@@ -12,10 +12,11 @@ from protoslice.formats.outputs.omitted import HEADER as OMITTED
 from protoslice.formats.selection import tags_of
 from protoslice.graphs import Question
 from protoslice.graphs.neighbourhood import MOST_HOPS, MOST_NODES
+from protoslice.json_text import encode_json
 from protoslice.server.access.places import Ref, url_of
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import chunk_json, node_json, report_json, signature_json
-from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, encoded, json_answer, large_answer, page_answer
+from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, json_answer, large_answer, page_answer
 from protoslice.server.api.models import (
     ChunkModel,
     NeighbourhoodModel,
@@ -128,7 +129,7 @@ async def get_tree(
     most = _at_most(limit, services)
     page = await store.tree(path, depth, most, cursor, of)
     items = await services.stores.worker.sized(
-        most * _NODE_BYTES, lambda: encoded([node_json(node) for node in page.items])[1:-1]
+        most * _NODE_BYTES, lambda: encode_json([node_json(node) for node in page.items])[1:-1]
     )
     return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
 
@@ -153,7 +154,7 @@ async def get_treemap(
     """A node with its largest children, nested: at most 1000 nodes. `more` counts the others of each."""
     store = await services.stores.view(ref)
     found = await store.treemap(path, depth, min_share)
-    body = await services.stores.worker.sized(PAGE_BYTES, lambda: encoded(node_json(found)))
+    body = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_json(node_json(found)))
     return await large_answer(request, services.stores, body, headers=lasting_headers(request, store, ref))
 
 
@@ -222,7 +223,7 @@ async def list_tensor_groups(
     store = await services.stores.view(ref)
     page = await store.tensors.groups(prefix, _at_most(limit, services), cursor)
     items = await services.stores.worker.sized(
-        PAGE_BYTES, lambda: encoded([asdict(group) for group in page.items])[1:-1]
+        PAGE_BYTES, lambda: encode_json([asdict(group) for group in page.items])[1:-1]
     )
     return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
 
@@ -248,7 +249,7 @@ async def list_signatures(
     store = await services.stores.view(ref)
     page = await store.signatures(tags_of(tags), _at_most(limit, services), cursor)
     items = await services.stores.worker.sized(
-        PAGE_BYTES, lambda: encoded([signature_json(signature) for signature in page.items])[1:-1]
+        PAGE_BYTES, lambda: encode_json([signature_json(signature) for signature in page.items])[1:-1]
     )
     return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
 
@@ -284,7 +285,7 @@ async def get_graph(request: Request, services: Given, ref: Ref, asked: Annotate
     """Nodes within some hops of one, the nearest first, with the values between them; or the graph's ends."""
     store = await services.stores.view(ref)
     found = await store.graphs.part(Question(**asdict(asked)))
-    body = await services.stores.worker.sized(PAGE_BYTES, lambda: encoded(asdict(found)))
+    body = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_json(asdict(found)))
     return await large_answer(request, services.stores, body, headers=lasting_headers(request, store, ref))
 
 

@@ -14,7 +14,7 @@ from protoslice.facts import Store
 from protoslice.server.access.places import url_of
 from protoslice.server.api.documentation.openapi_fragments import problems
 from protoslice.server.api.problems import NOT_FOUND, HttpProblem
-from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.middleware.guarded_route import GuardedRouter, foreign_query
 from protoslice.server.pages.built import BUILT_HEADERS, assets, is_built, shell
 from protoslice.server.pages.home import home_body, home_page
 from protoslice.server.pages.shell import PAGE_HEADERS, STYLE
@@ -25,7 +25,7 @@ router = GuardedRouter(tags=["operations"])
 _LASTING: Final = {
     "cache-control": "public, max-age=31536000, immutable",
     "vary": "accept-encoding",
-    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
 }
 _PREFERRED: Final = ("br", "gzip")
 
@@ -33,6 +33,7 @@ _PREFERRED: Final = ("br", "gzip")
 @router.get(
     "/", operation_id="get_home", response_class=HTMLResponse, responses=problems(), summary="A page for people"
 )
+@foreign_query
 async def home(request: Request, services: Given) -> Response:
     """Home page: the library, or without scripts the newest stores, and how to begin."""
     stores: Sequence[Store] | None = None
@@ -49,6 +50,7 @@ async def home(request: Request, services: Given) -> Response:
 
 
 @router.get("/m/{rest:path}", response_class=HTMLResponse, include_in_schema=False)
+@foreign_query
 async def model(request: Request, rest: str) -> Response:
     """The page of a model; the facts of its store where the page was not built."""
     # Clients print this address.
@@ -61,12 +63,14 @@ async def model(request: Request, rest: str) -> Response:
 
 
 @router.get("/diff/{rest:path}", response_class=HTMLResponse, include_in_schema=False)
+@foreign_query
 async def diff(rest: str) -> Response:
     """The page of what changed between two stores."""
     return _shell()
 
 
 @router.get("/operations", response_class=HTMLResponse, include_in_schema=False)
+@foreign_query
 async def operations() -> Response:
     """The page for operators."""
     return _shell()

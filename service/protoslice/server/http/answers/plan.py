@@ -16,8 +16,8 @@ from protoslice.server.http.conditions import EntityTag, Preconditions, Validato
 from protoslice.server.http.digests import format_digest, wants_sha256
 from protoslice.server.http.headers import Fields, Headers, header_lines
 from protoslice.server.http.ranges import MAX_RANGES, ByteRange, select
+from protoslice.server.http.safety import secured
 
-_BINARY: Final[Headers] = [(b"x-content-type-options", b"nosniff"), (b"content-security-policy", b"sandbox")]
 _IMMUTABLE: Final = b"public, max-age=31536000, immutable, no-transform"
 _VERSIONED: Final = b"public, max-age=3600, no-transform"
 _REVALIDATED: Final = b"no-cache, no-transform"
@@ -129,7 +129,7 @@ class AnswerPlanner:
                     PRECONDITION, "the representation has another entity tag than the request names", etag=facts.etag
                 )
             if verdict is Verdict.NOT_MODIFIED:
-                return Answer(304, SharedHeaders(_validators(facts.etag, terms)), [])
+                return Answer(304, SharedHeaders(secured(_validators(facts.etag, terms), private=terms.private)), [])
             if not range_applies(fields.get(b"if-range"), self._current):
                 wanted = None
         if wanted is None or wanted.count(",") >= terms.max_ranges:
@@ -175,7 +175,7 @@ def _validators(etag: str, terms: Terms) -> Headers:
     caching = lasting if terms.location is None else _REVALIDATED
     headers = [
         (b"etag", str(EntityTag(etag)).encode("ascii")),
-        (b"cache-control", b"private, " + caching.removeprefix(b"public, ") if terms.private else caching),
+        (b"cache-control", caching),
         (b"vary", b"accept, accept-encoding" if terms.negotiated else b"accept-encoding"),
     ]
     if terms.location is not None:
@@ -195,7 +195,7 @@ def _shared_headers(
     terms: Terms,
 ) -> SharedHeaders:
     ranges = (b"accept-ranges", b"bytes" if terms.max_ranges else b"none")
-    headers = [*_validators(etag, terms), ranges, *_BINARY, (b"content-disposition", attachment(filename))]
+    headers = [*_validators(etag, terms), ranges, (b"content-disposition", attachment(filename))]
     if message_type is not None:
         headers.append((b"x-protobuf-message", message_type.encode("ascii")))
     if digest is not None:
@@ -208,7 +208,7 @@ def _shared_headers(
         headers.append((OMITTED.encode(), omitted.header().encode("ascii")))
     if media_type is not None:
         headers.append((b"content-type", media_type.encode("latin-1")))
-    return SharedHeaders(headers)
+    return SharedHeaders(secured(headers, private=terms.private))
 
 
 def _preconditions(fields: Fields) -> Preconditions:
