@@ -221,6 +221,6 @@ def test_nginx_file_starts_before_one_service_as_shipped(name: str, tmp_path: Pa
     program = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/bin")
     assert program, "nginx is not installed"
     own = f"user {getpass.getuser()};"
-    command = [program, "-t", "-c", tmp_path / "nginx.conf", "-p", tmp_path, "-e", "stderr", "-g", own]
+    command = [program, "-t", "-c", str(tmp_path / "nginx.conf"), "-p", str(tmp_path), "-e", "stderr", "-g", own]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
