@@ -18,6 +18,7 @@ from protoslice.comparing.equality import Equality
 from protoslice.comparing.parts import parts_that_differ
 from protoslice.errors import NotFound, Unsupported
 from protoslice.facts import Node
+from protoslice.formats.model import RootProto
 from protoslice.library.proto import Proto, node_at
 from protoslice.schema import from_descriptor_set
 
@@ -194,7 +195,8 @@ def test_differences_are_named_by_paths_that_lead_there(one: int, other: int) ->
     types = TYPES.descriptor("x.M")
     before, after = (opened(Canonical(seed, distinct_keys=True).message(types, 3)) for seed in (one, other))
     equality = Equality(lambda here, there, size: [(0, size)], lambda _: None, local=True)
-    for found in parts_that_differ(before, after, equality, set()):
+    old, new = (RootProto(proto.document, proto.sources) for proto in (before, after))
+    for found in parts_that_differ(old, new, equality, set()):
         if found is None:
             continue
         if found.change != "removed":

@@ -42,11 +42,8 @@ def in_order(data: bytes, kind: Descriptor) -> bool:
             continue
         size, at = varint_at(data, at)
         field = kind.fields_by_number.get(last)
-        if (
-            field is not None
-            and field.type == _F.TYPE_MESSAGE
-            and not in_order(data[at : at + size], field.message_type)
-        ):
+        below = None if field is None else field.message_type
+        if below is not None and not in_order(data[at : at + size], below):
             return False
         at += size
     return True

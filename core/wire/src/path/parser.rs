@@ -119,7 +119,9 @@ impl<'a> Parser<'a> {
         let name = self.take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.'));
         let is_word = |word: &str| word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
         if !name.split('.').all(is_word) {
-            return Err(self.at_again(start, "a field's name or number, or the full name of an extension in brackets, is due"));
+            return Err(
+                self.at_again(start, "a field's name or number, or the full name of an extension in brackets, is due")
+            );
         }
         self.expect(']', "a closing bracket")?;
         Ok(Name::Text(format!("[{name}]")))
