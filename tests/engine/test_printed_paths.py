@@ -194,7 +194,7 @@ def test_a_key_that_is_too_long_for_a_path_is_never_printed_as_another_key() -> 
 def test_differences_are_named_by_paths_that_lead_there(one: int, other: int) -> None:
     types = TYPES.descriptor("x.M")
     before, after = (opened(Canonical(seed, distinct_keys=True).message(types, 3)) for seed in (one, other))
-    equality = Equality(lambda here, there, size: [(0, size)], lambda _: None, local=True)
+    equality = Equality(lambda here, there, size: [(0, size)], lambda _: None, local=True, stored=1 << 30)
     old, new = (RootProto(proto.document, proto.sources) for proto in (before, after))
     for found in parts_that_differ(old, new, equality, set()):
         if found is None:
