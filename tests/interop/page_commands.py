@@ -48,7 +48,7 @@ def _put(service: ServiceProcess, path: str, data: bytes) -> httpx.Response:
 
 
 def _ways(context: BrowserContext, place: str) -> Iterator[tuple[str, str]]:
-    """What the page of a model prints below "Get it": the kind of each line, and the line."""
+    """Kind and text of each line that the page of a model prints below "Get it"."""
     page = opened(context, place)
     page.get_by_text("Get it", exact=True).click()
     rows = page.locator("dl.ways")
@@ -84,7 +84,7 @@ def _check(context: BrowserContext, place: str, tmp_path: Path, data: bytes) -> 
 def test_commands_for_a_hostile_file_do_only_what_they_say(
     context: BrowserContext, service: ServiceProcess, tmp_path: Path, name: str
 ) -> None:
-    name = name.replace("\\", "")  # which paths of files do not have
+    name = name.replace("\\", "")  # paths of files have none
     made = httpx.put(f"{service.url}/v1/stores", params={"filename": f"{name}.onnx"}, content=DATA, timeout=60)
     assert made.status_code in {200, 201}, made.text
     _check(context, f"/m/{made.json()['id']}", tmp_path, DATA)

@@ -247,4 +247,7 @@ def _check_size(name: str, value: int) -> None:
 def node_at(above: str, row: tuple[Any, ...]) -> Node:
     """The node of a `row` from the engine's `children`, below the path `above`."""
     step, *facts = row
-    return Node(above + step if step.startswith("[") or not above else f"{above}.{step}", *facts)
+    if not above:
+        return Node(step.removeprefix("."), *facts)
+    # An element is appended as it is, and so is an extension, whose step begins with a dot.
+    return Node(above + step if step.startswith(("[", ".")) else f"{above}.{step}", *facts)

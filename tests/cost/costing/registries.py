@@ -227,6 +227,22 @@ REGISTRIES: Final = (
         for prefix, of, status in (("/", "", 200), ("/datasets/", " of a dataset that is not there", 404))
     ),
     _row(
+        "GET /api/lfs-files/{kind}/{name:repository}/{oid}",
+        "a digest that nobody has",
+        get(f"/api/lfs-files/models/ann/m/{'0' * 64}"),
+        status=404,
+        budget=Budget(held=20_000, calls=60),
+    ),
+    _row(
+        "POST /{name:repository}.git/info/lfs/objects/batch",
+        "256 downloads that nobody has",
+        _post(
+            "/ann/m.git/info/lfs/objects/batch",
+            {"operation": "download", "objects": [{"oid": f"{n:064x}", "size": 1} for n in range(256)]},
+        ),
+        budget=Budget(held=60_000, loop=1_500_000, work=700_000, calls=1200),
+    ),
+    _row(
         "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}",
         "an upload that is not there",
         request("PUT", "/api/lfs-uploads/models/ann/m/none", b"x" * 100_000),

@@ -155,6 +155,15 @@ def test_a_blob_is_of_its_repository_until_it_is_mounted(client: httpx.Client) -
     assert unknown.status_code == 202
 
 
+@pytest.mark.parametrize("source", ["library/", "", "Upper", "../x", "a" * 300])
+def test_a_blob_that_cannot_be_mounted_is_uploaded(client: httpx.Client, source: str) -> None:
+    query = {"mount": digest_of(b"mounted by ollama"), "from": source}
+    begun = client.post("/v2/ollama/mount/blobs/uploads/", params=query)
+    assert begun.status_code == 202, begun.text
+    put = client.put(begun.headers["location"], params={"digest": query["mount"]}, content=b"mounted by ollama")
+    assert put.status_code == 201
+
+
 def test_what_is_deleted_is_gone_at_once(client: httpx.Client) -> None:
     base = "/v2/team/gone"
     digest = push(client, b"soon gone", base)

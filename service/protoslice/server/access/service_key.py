@@ -1,4 +1,4 @@
-"""Key of the service: a secret that all replicas over a storage share, part of every key of signatures and seals."""
+"""Key of the service: a secret that all replicas share, part of every key of signatures and seals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BYTES: Final = 32
 
 
 class ServiceKey:
-    """Key in a storage, made by the first replica that needs it, and bound to a secret outside if there is one."""
+    """Key in a storage, made by the first replica that needs it, and bound to a secret outside it."""
 
     def __init__(self, storage: Storage, secret: str | None = None) -> None:
         self._storage = storage
@@ -56,5 +56,5 @@ class ServiceKey:
             found = b""
         if len(found) != _BYTES:
             raise IntegrityError(f"{keys.SERVICE_KEY} is damaged: remove it, and the next sign-in makes another")
-        # Whoever reads the whole storage has this key: with a secret of the operator, it is not enough.
+        # A reader of the whole storage has this key: with a secret of the operator, it is not enough.
         return found if self._secret is None else hmac.digest(self._secret.encode(), found, sha256)

@@ -1,4 +1,4 @@
-"""JSON of requests and responses: the one place where it is decoded, and the one response class that encodes it."""
+"""JSON of requests and responses, decoded and encoded in one place."""
 
 from __future__ import annotations
 

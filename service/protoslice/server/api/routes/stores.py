@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
 from fastapi import Query, Request
 from starlette.responses import Response
 
+from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import Ref, url_of
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import removed_json
@@ -104,4 +106,6 @@ async def delete_store(request: Request, services: Given, ref: Ref, force: Force
 async def restore_store(request: Request, services: Given, id: str) -> Response:
     """Bring a removed store back, with those of its tags that are free, until its objects are collected."""
     restored = await services.stores.restore(id)
+    if not services.may(Scope.READ):  # tags that were set meanwhile are for those who may read
+        restored = replace(restored, store=replace(restored.store, tags=()), tags_taken=())
     return json_answer(request, await restored_body(services.stores, restored))

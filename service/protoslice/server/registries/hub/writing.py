@@ -122,7 +122,7 @@ async def _take(repository: Repository, known: KnownFiles, change: Change, path:
         raise InvalidInput(f"{path!r}: an oid is a SHA-256 in hex")
     if (upload := await repository.staged.find(sha256)) is not None:
         await change.take(path, upload)
-    elif (place := await known.find(sha256)) is not None:
+    elif (place := await repository.staged.place(sha256) or await known.find(sha256)) is not None:
         change.copy(path, place)
     else:
         raise InvalidInput(f"{path!r}: the repository has no file of SHA-256 {sha256}: upload it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 from urllib.parse import quote, urlencode
 
@@ -12,6 +13,7 @@ from protoslice.artifacts import (
     MAX_MANIFEST_BYTES,
     ArtifactRepository,
     Digest,
+    NameInvalid,
     RepositoryName,
     UploadInvalid,
     catalog,
@@ -103,8 +105,9 @@ async def begin_upload(
     """Begin the upload of a blob; with its digest take it whole, or take it over from another repository."""
     if mount is not None and source is not None and services.may(Scope.READ):
         wanted = Digest(mount)
-        if await repository.mount(wanted, RepositoryName(source)):
-            return _blob_made(request, repository, wanted)
+        with suppress(NameInvalid):  # Ollama names `library/`: what cannot be mounted is uploaded
+            if await repository.mount(wanted, RepositoryName(source)):
+                return _blob_made(request, repository, wanted)
     expected = None if digest is None else Digest(digest)
     upload = await repository.begin_upload(pseudonym(context_of(request.scope).key))
     services.metrics.resumable.labels("begun").inc()
