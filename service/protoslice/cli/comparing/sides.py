@@ -57,7 +57,7 @@ def both_sides(names: tuple[str, str], root: RootType) -> Iterator[tuple[Compare
         for name in filter(is_address, dict.fromkeys(names)):
             address = address_of(name)
             client = held.enter_context(client_of(address.service))
-            stores[name] = client, client.store(address.ref)
+            stores[name] = client, client.store(address.ref, names=False)
         other = next((store for _, store in stores.values()), None)
         for name in dict.fromkeys(names):
             if name not in stores:

@@ -117,7 +117,7 @@ class RemoteSubject(Subject):
 
     def rules(self, policy: ChunkPolicy) -> Sequence[str]:
         """See `Subject.rules`; those that the store was made by."""
-        rules: tuple[str, ...] = self._client.store(self._ref).rules
+        rules: tuple[str, ...] = self._client.store(self._ref, names=False).rules
         return rules
 
     def chunks(self, policy: ChunkPolicy) -> Iterable[dict[str, object]]:
@@ -135,7 +135,7 @@ class RemoteSubject(Subject):
         return PathContent(RemoteContent(source), _kind(source.facts.headers))
 
     def signatures(self) -> Iterator[Signature]:
-        if self._client.store(self._ref).type not in {SAVED_MODEL, META_GRAPH}:
+        if self._client.store(self._ref, names=False).type not in {SAVED_MODEL, META_GRAPH}:
             return iter(())
         return iter(self._client.signatures(self._ref))
 

@@ -177,7 +177,7 @@ def pull(  # noqa: PLR0913 - each is an option
     """
     address = store_of(store, url)
     with client_of(address.service, cache, parallel) as client, Progress("pulling") as progress:
-        found = client.store(address.ref) if out is None or view is not None else None
+        found = client.store(address.ref, names=False) if out is None or view is not None else None
         try:
             target = target_of(found, address.ref, out, view, force=force)
             params = [("strict", "true")] if strict and view == "safetensors" else []

@@ -29,6 +29,7 @@ from protoslice.server.store_references import StoreReferences
 
 router = GuardedRouter(tags=["stores"])
 
+Names = Annotated[bool, Query(description="Whether to look for names in registries, which takes longer.")]
 Force = Annotated[
     list[str],
     Query(
@@ -53,13 +54,14 @@ async def list_stores(
     type: Annotated[str | None, Query(description="Only of this type.")] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
+    names: Names = True,
 ) -> Response:
     """List stores."""
     page = await services.stores.list(
         tag=tag, type=type, limit=min(limit, services.settings.max_page_items), cursor=cursor
     )
-    named = await StoreReferences(services.stores).all_named(page.items)
-    items = [await store_body(services.stores, store) for store in named]
+    found = await StoreReferences(services.stores).named(page.items) if names else page.items
+    items = [await store_body(services.stores, store) for store in found]
     return page_answer(request, page, b",".join(items))
 
 
@@ -70,9 +72,11 @@ async def list_stores(
     responses={304: SEEN, **problems(404, 412)},
     summary="A store",
 )
-async def get_store(request: Request, services: Given, ref: Ref) -> Response:
+async def get_store(request: Request, services: Given, ref: Ref, names: Names = True) -> Response:
     """Facts about a store. `ref` is an id, the beginning of one, a tag, or a name such as `ann%2Fm@main`."""
-    store = await StoreReferences(services.stores).named(await services.stores.get(ref))
+    store = await services.stores.get(ref)
+    if names:
+        (store,) = await StoreReferences(services.stores).named([store])
     headers = {} if ref == store.id else {"content-location": url_of(request.scope, f"/v1/stores/{store.id}")}
     body = await store_body(services.stores, store)
     return await large_answer(request, services.stores, body, headers=headers)
