@@ -38,7 +38,7 @@ def run(folder: Path) -> str:
             return len(httpx.get(f"{service.url}{_BASE}", params={"path": path}).json()["files"])
 
         assert [listed(path) for path in folders] == [0, 1, 1]
-        gc = [python.with_name("mlflow"), "gc", "--backend-store-uri", f"sqlite:///{folder}/tracking.db"]
+        gc: list[str | Path] = [python.with_name("mlflow"), "gc", "--backend-store-uri", f"sqlite:///{folder}/tracking.db"]
         good(*gc, folder=folder, env=asked)
         assert [listed(path) for path in folders] == [0, 0, 1]
         assert httpx.get(f"{tracking}/api/2.0/mlflow/runs/get", params={"run_id": gone[0]}).status_code == 404
