@@ -45,12 +45,12 @@ def _pull_requests(python: Path, home: Path, service: Service) -> None:
     url = re.search(r"https?://[^\s'\"]+", told)
     assert url is not None, told
     page = httpx.get(url[0])
-    assert page.status_code == 302 and page.headers["location"].startswith("/m/team%2Fmodel"), url[0]
+    assert page.status_code == 302, url[0]
+    assert page.headers["location"].startswith("/m/team%2Fmodel"), url[0]
     before = httpx.get(f"{service.url}/api/models/team/model").json()
     for what in ("model", "model/large.bin", "model/small.txt"):
-        refused(
-            "Pull requests are not supported", hf, "upload", "team/model", what, "--create-pr", folder=home, env=asked
-        )
+        upload = [hf, "upload", "team/model", what, "--create-pr"]
+        refused("Pull requests are not supported", *upload, folder=home, env=asked)
     assert httpx.get(f"{service.url}/api/models/team/model").json()["sha"] == before["sha"]
     refs = httpx.get(f"{service.url}/api/models/team/model/refs").json()
     assert (len(refs["branches"]), refs["pullRequests"]) == (1, [])
