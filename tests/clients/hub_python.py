@@ -49,7 +49,7 @@ def _pull_requests(python: Path, home: Path, service: Service) -> None:
     assert page.headers["location"].startswith("/m/team%2Fmodel"), url[0]
     before = httpx.get(f"{service.url}/api/models/team/model").json()
     for what in ("model", "model/large.bin", "model/small.txt"):
-        upload = [hf, "upload", "team/model", what, "--create-pr"]
+        upload: list[str | Path] = [hf, "upload", "team/model", what, "--create-pr"]
         refused("Pull requests are not supported", *upload, folder=home, env=asked)
     assert httpx.get(f"{service.url}/api/models/team/model").json()["sha"] == before["sha"]
     refs = httpx.get(f"{service.url}/api/models/team/model/refs").json()
