@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
 import warnings
+from contextlib import suppress
 from typing import Annotated, Final
 
 import typer
@@ -32,23 +32,17 @@ from protoslice.cli.options import (
 from protoslice.cli.terminal.commands import command
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import escaped, note, print_json, say
-from protoslice.errors import NotFound, ProtosliceError, Unsupported
 from protoslice.defaults import LARGEST_MESSAGE
-from protoslice.errors import Unsupported
+from protoslice.errors import NotFound, ProtosliceError, Unsupported
 from protoslice.library.chunk_sizes import LargeChunkWarning
 from protoslice.sizes import format_size, parse_size
 from protoslice.splitters import splitter_named
 
 _SAVED_MODEL: Final = "tensorflow.SavedModel"
 
-<<<<<<< HEAD
 _LONGEST_HINT: Final = 4096
 """Bytes of a name that a hint repeats."""
-LARGEST_FOR_OTHERS = (1 << 31) - 1
-"""Size limit in bytes of protobuf's own parsers."""
 
-=======
->>>>>>> engine
 
 def cat(
     file: FileName,
