@@ -1,4 +1,4 @@
-"""Clients that others wrote, unmodified, run by `make clients`; names of some as arguments run those alone."""
+"""Third-party clients, unmodified, for `make clients`; arguments select some by name."""
 
 from __future__ import annotations
 

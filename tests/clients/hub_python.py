@@ -1,4 +1,4 @@
-"""huggingface_hub: pull requests are refused, cards are pushed with a token, and printed addresses open."""
+"""huggingface_hub: refused pull requests, pushed cards, and printed addresses that open."""
 
 from __future__ import annotations
 

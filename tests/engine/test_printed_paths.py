@@ -1,4 +1,4 @@
-"""Every path that is printed anywhere is accepted wherever a path is asked for, and leads to the same bytes."""
+"""Every printed path is accepted as a path parameter and leads to the same bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Well-known types read by a kept schema: rendered and parsed as the protobuf runtime does with the whole set."""
+"""Well-known types by a kept schema: rendered and parsed as by the protobuf runtime."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def in_order(data: bytes, kind: Descriptor) -> bool:
 
 
 class Canonical:
-    """Messages made from one seed. `unknown` mixes in fields that the types do not declare, by number like the rest.
+    """Messages made from one seed; `unknown` mixes in fields that the types do not declare.
 
     With `distinct_keys`, a map has no two entries of one key, of which the first would be void.
     """

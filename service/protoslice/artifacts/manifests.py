@@ -24,7 +24,7 @@ MAX_ANNOTATION_BYTES: Final = 64 << 10
 _MEDIA_TYPE: Final = re.compile(r"application/(?:json|vnd\.[a-z0-9!#$&^_.+-]{1,200}\+json)")
 """Media types of manifests: JSON, which browsers do not render."""
 _TITLE: Final = "org.opencontainers.image.title"
-"""Annotation that names a layer, whatever its media type: oras gives plain files that of a tar archive."""
+"""Annotation that names a layer; oras gives plain files the media type of a tar archive."""
 _FILE_PATH: Final = "org.cncf.model.filepath"
 """Annotation of ModelPack that names the file in a layer, which may be an archive of it."""
 _ARCHIVES: Final = ("tar", "gzip", "zstd")
@@ -140,7 +140,7 @@ def index_of(descriptors: Iterable[bytes], artifact_type: str | None) -> bytes:
 
 
 def subject_of(data: bytes) -> Digest | None:
-    """Return the digest of the subject of a stored manifest; None without one, and for one that does not parse."""
+    """Return the digest of the subject of a stored manifest; None without a valid one."""
     with suppress(ValueError, ManifestInvalid):
         raw = parse_json(data)
         if isinstance(raw, dict) and raw.get("subject") is not None:
@@ -149,7 +149,7 @@ def subject_of(data: bytes) -> Digest | None:
 
 
 def _media_type(raw: dict[str, Any], sent: str) -> str:
-    """Return the media type of a manifest that was sent as `sent`; `ManifestInvalid` unless both agree on JSON."""
+    """Return the media type of a manifest sent as `sent`; `ManifestInvalid` unless both are JSON."""
     said = raw.get("mediaType", sent)
     if not isinstance(said, str):
         raise ManifestInvalid("the mediaType of the manifest is not a string")

@@ -239,7 +239,7 @@ class ArtifactRecords:
     async def referrers(
         self, subject: Digest, *, limit: int, after: Digest | None
     ) -> tuple[list[bytes], Digest | None]:
-        """Return the JSON of descriptors of manifests that refer to `subject`, and the last digest if there are more.
+        """Return descriptors of manifests that refer to `subject`, and the last digest if more follow.
 
         A page ends at `limit` descriptors, or at about a mebibyte of them; each has one at least.
         """

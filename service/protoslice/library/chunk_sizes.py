@@ -10,7 +10,7 @@ class LargeChunkWarning(UserWarning):
 
 
 def size_problem(path: str, size: int) -> str | None:
-    """The problem of a chunk at `path` that protobuf runtimes cannot parse, and what to do; None for others."""
+    """Return the problem of a chunk that protobuf runtimes cannot parse; None for others."""
     if size <= LARGEST_MESSAGE:
         return None
     return (

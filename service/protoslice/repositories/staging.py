@@ -1,4 +1,4 @@
-"""Staged files by digest, in one repository: uploads until a commit names them, and files that are kept without one."""
+"""Staged files of a repository by digest, until a commit names them or without one."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class StagedFiles:
         return await self._whole(upload_id)
 
     async def place(self, sha256: str) -> StoredPath | None:
-        """Place in a store of the file with this SHA-256 that is kept without a commit; None when there is none."""
+        """Return the place in a store of a file that is kept without a commit, or None."""
         _, place = await self._read(sha256)
         return await self._there(place)
 

@@ -50,7 +50,7 @@ def with_well_known(descriptor_set: bytes) -> bytes:
 
 
 def _divided(file: FileDescriptorProto) -> bytes | None:
-    """The set as files: the well-known types, the rest of `google.protobuf`, the rest of `google`, everything else."""
+    """Return the set as files: well-known types, `google.protobuf`, `google`, everything else."""
     standard = _standard()
     rest = FileDescriptorProto()
     rest.CopyFrom(file)

@@ -38,7 +38,7 @@ class Rule:
     everywhere: bool = False
     """True for a route that concerns all spaces: a grant in one of them is not enough."""
     signed: bool = False
-    """True for a route that signed URLs open. Those that do are a closed list: none shows what a browser would run."""
+    """True for a route that signed URLs open: a closed list that a test checks."""
 
     def changes(self, method: str) -> bool:
         """True when a request of `method` may change something."""

@@ -27,4 +27,4 @@ async def _refuse(create_pr: Annotated[bool, Query()] = False) -> None:
 
 
 NO_PULL_REQUESTS: Final = Depends(_refuse)
-"""Dependency of all routes that change a repository: refuses `create_pr` before the body of a commit is read."""
+"""Refuse `create_pr` before the body of a commit is read."""
