@@ -177,7 +177,7 @@ RULES: Final[Mapping[str, Rule]] = {
     # A batch of downloads; one of uploads asks for the scope to write.
     "POST /datasets/{name:repository}.git/info/lfs/objects/batch": _READ,
     "POST /{name:repository}.git/info/lfs/objects/batch": _READ,
-    "GET /api/lfs-files/{kind}/{name:repository}/{oid}": _READ,
+    "GET /api/lfs-files/{kind}/{name:repository}/{oid}": _SHOWN,
     "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}": _SEND,
     f"POST {_LFS_PARTS}": _SEND,
     f"PUT {_LFS_PARTS}/{{number}}": _SEND,
