@@ -21,7 +21,7 @@ def paginated(
     limit: int | None = 1000,
     slow: bool = False,
 ) -> Iterator[T]:
-    """Items of a list; pages are requested as the items are consumed. None as limit for a list of one page."""
+    """Items of a list, whose pages are requested as the items are consumed; None for a list of one page."""
     sized = [] if limit is None else [("limit", str(limit))]
     cursor: str | None = None
     while True:
