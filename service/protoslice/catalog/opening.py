@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from protoslice.catalog import schema
+import protoslice.catalog.schema as schema
 from protoslice.catalog.database import Database
 from protoslice.catalog.sqlite import SqliteDatabase
 from protoslice.errors import InvalidInput, Unsupported
