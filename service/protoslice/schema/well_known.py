@@ -29,7 +29,7 @@ _PACKAGE: Final = ("google", "protobuf")
 
 
 def with_well_known(descriptor_set: bytes) -> bytes:
-    """The canonical `descriptor_set` with the well-known types in files of their own, before all others.
+    """The canonical `descriptor_set` with the well-known types in separate files, before all others.
 
     A set stays one file, with the oneof of `Value` named, if it declares such a type in another way or if its packages
     below `google` depend on each other.

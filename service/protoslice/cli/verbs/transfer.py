@@ -114,7 +114,7 @@ def _advised(advice: str | None) -> Iterator[None]:
 
 
 def _advice(name: str, url: str | None, tags: list[str] | None) -> str:
-    """Say how to send the files beside the one called `name`."""
+    """Say how to send the other files in the folder of `name`."""
     folder = os.path.dirname(name) or "."
     return f"to send the files beside it too, run: {command('push', folder, url=url, tag=tags)}"
 

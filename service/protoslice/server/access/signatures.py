@@ -2,7 +2,7 @@
 
 Keys are made of the key of the service and of what is kept of the caller, the hash of a token or a sealed statement,
 so that neither is enough to sign; and each purpose has a key of its own. No signature is valid for longer than its
-purpose allows, whatever end it was made with.
+purpose allows, even if it was made with a later end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SKEW_SECONDS: Final = 30
 
 
 class Purpose(StrEnum):
-    """Purposes of signatures, each of which has keys of its own."""
+    """Purposes of signatures; each has separate keys."""
 
     URL = "URL"
     SESSION = "session"

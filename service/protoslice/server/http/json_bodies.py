@@ -28,7 +28,7 @@ class StrictRequest(Request):
 
 
 class JsonAnswer(Response):
-    """Response with JSON that encodes whatever text a record holds."""
+    """JSON response that can encode any text of a record."""
 
     media_type = "application/json"
 

@@ -20,7 +20,7 @@ _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCK: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_MODE: Final = 0o600
-"""Mode of all files: secrets lie among them, and models are nobody else's on this machine either."""
+"""Mode of all files: some are secrets, and models are private too."""
 _FOLDER_MODE: Final = 0o700
 _STAGING: Final = (RESERVED, "tmp")
 _TRIES: Final = 16
