@@ -60,6 +60,7 @@ KEEPING: Final = (
         worst="four stores of a thousand long paths each",
         ask=get("/v1/stores?limit=1000"),
         given=long_paths,
+        service="long paths",
         status=200,
         budget=Budget(calls=60),
     ),
