@@ -22,4 +22,4 @@ def run(folder: Path) -> str:
             asked = {"HF_ENDPOINT": service.url, "HF_HOME": str(folder / f"home-{closed}")}
             good(home / "target/debug/hub-rust", folder=folder, env=asked)
     locked = (home / "Cargo.lock").read_text().partition('name = "hf-hub"\nversion = "')[2]
-    return f"hf-hub {locked.partition(chr(34))[0]} (crates.io)"
+    return f"hf-hub {locked.partition(chr(34))[0]} (Rust)"
