@@ -15,7 +15,8 @@ CARDS: Final = VERSIONS[-1:]
 """Versions that validate a card at their endpoint; earlier ones ask huggingface.co whatever HF_ENDPOINT says."""
 _CARD: Final = """
 import sys
-from huggingface_hub import ModelCard, hf_hub_download
+from huggingface_hub import ModelCard, create_repo, hf_hub_download
+create_repo(sys.argv[1])
 card = ModelCard("---\\nlicense: mit\\n---\\n# A model\\n")
 card.push_to_hub(sys.argv[1])
 assert open(hf_hub_download(sys.argv[1], "README.md")).read() == str(card)
@@ -35,7 +36,6 @@ def run(folder: Path) -> str:
         with serving(home, closed=True) as service:
             asked = QUIET | {"HF_ENDPOINT": service.url, "HF_TOKEN": service.token, "HF_HOME": str(home / "cache")}
             if version in CARDS:
-                good(python.with_name("hf"), "repo", "create", "team/card", folder=home, env=asked)
                 good(python, "-c", _CARD, "team/card", folder=home, env=asked)
     return f"huggingface_hub {', '.join(VERSIONS)}"
 
