@@ -12,7 +12,7 @@ from tests.hub import BESIDE, QUIET, VERSIONS
 from tests.support.environments import python_of
 
 CARDS: Final = VERSIONS[-1:]
-"""Versions that validate a card at their endpoint; earlier ones ask huggingface.co whatever HF_ENDPOINT says."""
+"""Versions that validate a card at their endpoint; earlier ones always ask huggingface.co."""
 _CARD: Final = """
 import sys
 from huggingface_hub import ModelCard, create_repo, hf_hub_download

@@ -85,7 +85,7 @@ def _json(message: Message, pool: DescriptorPool, *, indent: int | None) -> str:
 
 
 def _records(data: bytes, form: str) -> Iterator[bytes]:
-    """Yield the records of a stream with varint lengths, or all of `data` where the form is of one message."""
+    """Yield the records of a stream with varint lengths, or `data` for a form of one message."""
     if form in ("json", "text"):
         yield data
         return
