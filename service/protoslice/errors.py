@@ -19,7 +19,8 @@ ProtosliceError
 ├── IntegrityError        the operator: what is kept or sent is damaged, as a checksum or a length of ours tells
 └── StorageError          the operator: storage that fails
     ├── StorageUnavailable    for now
-    │   └── CircuitOpen           it has stopped answering, and is not asked
+    │   ├── CircuitOpen           it has stopped answering, and is not asked
+    │   └── DatabaseUnavailable   the SQL database does not answer in time
     ├── StorageDenied         until somebody grants it
     │   └── SourceDenied          by the owner of an object that is registered in place
     └── StorageFull           until somebody makes room
@@ -132,6 +133,10 @@ class StorageUnavailable(StorageError):
 
 class CircuitOpen(StorageUnavailable):
     """Storage that has stopped answering, and is not asked until it answers a probe."""
+
+
+class DatabaseUnavailable(StorageUnavailable):
+    """The catalogue's database does not answer in time, or is closed."""
 
 
 class StorageDenied(StorageError):

@@ -1,0 +1,194 @@
+"""Transactions on a SQL database: the interface that both engines share, with retries and deadlines.
+
+A transaction is a plain function of a `Transaction`. It runs in a thread and may run more than once, so it must do
+nothing but execute statements:
+
+    def rename(tx: Transaction) -> bool:
+        return tx.run("UPDATE spaces SET name = :new WHERE name = :old", new="b", old="a") == 1
+
+    renamed = await database.write(rename)
+
+Statements use `:name` placeholders in both engines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeAlias, TypeVar, cast
+
+from protoslice.errors import Conflict, DatabaseUnavailable, ProtosliceError
+
+T = TypeVar("T")
+Row: TypeAlias = tuple[Any, ...]
+
+WAIT_SECONDS: Final = 2.0
+"""Longest wait for a connection; a busy database then refuses, so that requests do not pile up."""
+STATEMENT_SECONDS: Final = 5.0
+READ_SECONDS: Final = 1.0
+RETRY_SECONDS: Final = 5.0
+"""Budget of one transaction for all its attempts."""
+_FIRST_PAUSE: Final = 0.005
+
+
+class UniqueViolation(Conflict):
+    """A row with this key exists."""
+
+
+class ForeignKeyViolation(Conflict):
+    """A row that this one refers to is gone, or a row that others refer to was removed."""
+
+
+class Transient(ProtosliceError):
+    """An attempt failed in a way that the same transaction may survive; `write` and `read` repeat it."""
+
+
+class CommitUnknown(Transient):
+    """The connection broke during COMMIT: the change may or may not have taken effect."""
+
+    def __init__(self, result: object) -> None:
+        super().__init__("The database closed the connection during COMMIT")
+        self.result = result
+
+
+class Transaction(ABC):
+    """An open transaction. Each method executes one statement."""
+
+    @abstractmethod
+    def all(self, sql: str, **values: Any) -> list[Row]:
+        """Return all rows."""
+
+    @abstractmethod
+    def run(self, sql: str, **values: Any) -> int:
+        """Return the number of rows that the statement changed."""
+
+    @abstractmethod
+    def many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Execute the statement once for each row of values."""
+
+    def first(self, sql: str, **values: Any) -> Row | None:
+        """Return the first row, or None."""
+        rows = self.all(sql, **values)
+        return rows[0] if rows else None
+
+    @property
+    @abstractmethod
+    def now(self) -> int:
+        """Microseconds since the epoch by the clock of the database, the same for the whole transaction."""
+
+    @abstractmethod
+    def record(self, change: bytes) -> None:
+        """Insert a row into `changes`, by which a later attempt sees that this transaction was committed."""
+
+
+Work: TypeAlias = Callable[[Transaction], T]
+
+
+class Database(ABC):
+    """A database with the catalogue's schema."""
+
+    dialect: str
+
+    async def write(self, work: Work[T], *, background: bool = False) -> T:
+        """Run `work` in a transaction and commit it; repeat it after deadlocks and broken connections.
+
+        When the answer to COMMIT is lost, the next attempt finds out by the key in `changes` whether the first one
+        took effect. `background` work has connections that requests cannot use up. A cancelled caller does not stop
+        a transaction that has begun. Raise `DatabaseUnavailable` if the database does not answer in time.
+        """
+        change, unknown = uuid.uuid4().bytes, list[CommitUnknown]()
+
+        def recorded(tx: Transaction) -> T:
+            tx.record(change)
+            return work(tx)
+
+        async def attempt() -> T:
+            try:
+                return await self._write(recorded, background=background)
+            except CommitUnknown as failure:
+                unknown.append(failure)
+                raise
+            except UniqueViolation:
+                if unknown and await self._took_effect(change, background=background):
+                    return cast(T, unknown[-1].result)
+                raise
+
+        return await _repeated(attempt)
+
+    async def read(self, work: Work[T], *, background: bool = False) -> T:
+        """Run `work`, which only reads, in a transaction of at most a second."""
+        return await _repeated(lambda: self._read(work, background=background))
+
+    async def alter(self, work: Work[T]) -> T:
+        """Run `work` once, without a row in `changes`: for migrations, which create that table."""
+        return await self._write(work, background=True)
+
+    async def _took_effect(self, change: bytes, *, background: bool) -> bool:
+        row = await self.read(
+            lambda tx: tx.first("SELECT 1 FROM changes WHERE id = :id", id=change), background=background
+        )
+        return row is not None
+
+    @abstractmethod
+    async def _write(self, work: Work[T], *, background: bool) -> T:
+        """Run `work` once in a transaction; raise `Transient` where another attempt may succeed."""
+
+    @abstractmethod
+    async def _read(self, work: Work[T], *, background: bool) -> T:
+        """Run `work` once in a transaction that only reads."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Finish transactions that have begun and close all connections."""
+
+
+async def _repeated(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Return what `attempt` returns; repeat it with growing pauses while it raises `Transient`."""
+    loop = asyncio.get_running_loop()
+    deadline, pause = loop.time() + RETRY_SECONDS, _FIRST_PAUSE
+    while True:
+        try:
+            return await attempt()
+        except Transient as failure:
+            wait = pause * (0.5 + random.random())
+            if loop.time() + wait > deadline:
+                raise DatabaseUnavailable(f"{failure.message}; try again later") from failure
+        await asyncio.sleep(wait)
+        pause = min(pause * 2, 0.5)
+
+
+class Lane:
+    """Threads that each hold one connection; a caller waits for one for at most `WAIT_SECONDS`."""
+
+    def __init__(self, threads: int, name: str) -> None:
+        self._free = asyncio.Semaphore(threads)
+        self._threads = ThreadPoolExecutor(threads, name)
+        self._closed = False
+
+    async def run(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Return what `function` returns in a thread; it ends its work when the caller is cancelled."""
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._free.acquire()
+        except TimeoutError:
+            raise DatabaseUnavailable("The database is busy; try again later") from None
+        if self._closed:
+            self._free.release()
+            raise DatabaseUnavailable("The database is closed")
+        future = asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+        future.add_done_callback(self._done)
+        return await asyncio.shield(future)
+
+    def _done(self, future: asyncio.Future[Any]) -> None:
+        self._free.release()
+        if not future.cancelled():
+            future.exception()  # mark it as retrieved: a caller that was cancelled does not read it
+
+    async def close(self) -> None:
+        """Refuse new work, and wait for what has begun."""
+        self._closed = True
+        await asyncio.to_thread(self._threads.shutdown)

@@ -1,0 +1,196 @@
+"""PostgreSQL: threads with a connection each, so that a transaction is the same plain function as for SQLite.
+
+No session state is kept and settings are per transaction, so a pooler such as PgBouncer may stand in between; with
+`prepare=off` in the URL no statement is prepared.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import psycopg
+from psycopg import errors
+
+from protoslice.catalog.database import (
+    READ_SECONDS,
+    STATEMENT_SECONDS,
+    WAIT_SECONDS,
+    CommitUnknown,
+    Database,
+    ForeignKeyViolation,
+    Lane,
+    Row,
+    Transaction,
+    Transient,
+    UniqueViolation,
+    Work,
+)
+from protoslice.errors import DatabaseUnavailable, InvalidInput, StorageDenied, StorageFull
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+_CONNECTIONS: Final = 10
+_BACKGROUND: Final = 2
+_CONNECT_SECONDS: Final = 3
+_BEGIN: Final = "BEGIN {}; SET LOCAL statement_timeout = {}; SET LOCAL lock_timeout = {}"
+_NOW: Final = "(extract(epoch FROM transaction_timestamp()) * 1000000)::bigint"
+_ROLLED_BACK: Final = (errors.SerializationFailure, errors.DeadlockDetected, errors.LockNotAvailable)
+_PLACEHOLDER: Final = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
+
+
+class PostgresDatabase(Database):
+    """A catalogue in PostgreSQL, shared by any number of replicas."""
+
+    dialect = "postgresql"
+
+    def __init__(self, url: str) -> None:
+        self._url, self._prepare = _connection_string(url)
+        self._local = threading.local()
+        self._connections: set[psycopg.Connection[Row]] = set()
+        self._lanes = {False: Lane(_CONNECTIONS, "catalogue"), True: Lane(_BACKGROUND, "catalogue-background")}
+
+    async def _write(self, work: Work[T], *, background: bool) -> T:
+        return await self._lanes[background].run(self._transaction, work, "READ WRITE", STATEMENT_SECONDS)
+
+    async def _read(self, work: Work[T], *, background: bool) -> T:
+        return await self._lanes[background].run(self._transaction, work, "READ ONLY", READ_SECONDS)
+
+    def _transaction(self, work: Work[T], mode: str, seconds: float) -> T:
+        connection = self._connection()
+        try:
+            with translated():
+                connection.execute(_BEGIN.format(mode, int(seconds * 1000), int(WAIT_SECONDS * 1000)).encode())
+                result = work(PostgresTransaction(connection))
+            try:
+                connection.execute("COMMIT")
+            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                if isinstance(error, _ROLLED_BACK):
+                    raise _error(error) from error
+                raise CommitUnknown(result) from error
+        except BaseException:
+            self._reset(connection)
+            raise
+        return result
+
+    def _connection(self) -> psycopg.Connection[Row]:
+        """Return the connection of this thread; open one if there is none."""
+        connection: psycopg.Connection[Row] | None = getattr(self._local, "connection", None)
+        if connection is None:
+            try:
+                connection = psycopg.connect(
+                    self._url,
+                    autocommit=True,
+                    prepare_threshold=5 if self._prepare else None,
+                    connect_timeout=_CONNECT_SECONDS,
+                    target_session_attrs="read-write",
+                    tcp_user_timeout=int(STATEMENT_SECONDS * 2000),
+                    application_name="protoslice",
+                )
+            except psycopg.Error as error:  # without a code; the text names host and user, but no password
+                _log.warning("cannot connect to the database: %s", " ".join(str(error).split()))
+                raise Transient("The database does not answer") from error
+            self._local.connection = connection
+            self._connections.add(connection)
+        return connection
+
+    def _reset(self, connection: psycopg.Connection[Row]) -> None:
+        """Roll back; forget a connection on which that fails."""
+        try:
+            connection.execute("ROLLBACK")
+        except psycopg.Error:
+            with suppress(psycopg.Error):
+                connection.close()
+            self._connections.discard(connection)
+            self._local.connection = None
+
+    async def close(self) -> None:
+        """Finish transactions that have begun and close all connections."""
+        for lane in self._lanes.values():
+            await lane.close()
+        for connection in self._connections:
+            connection.close()
+
+
+class PostgresTransaction(Transaction):
+    """A transaction on a connection of this thread."""
+
+    def __init__(self, connection: psycopg.Connection[Row]) -> None:
+        self._connection = connection
+        self._now: int | None = None
+
+    @property
+    def now(self) -> int:
+        """Microseconds since the epoch by the clock of the database."""
+        if self._now is None:
+            self._now = int(self.all(f"SELECT {_NOW}")[0][0])
+        return self._now
+
+    def record(self, change: bytes) -> None:
+        """Insert a row into `changes`."""
+        self._now = int(self.all(f"INSERT INTO changes (id, at) VALUES (:id, {_NOW}) RETURNING at", id=change)[0][0])
+
+    def all(self, sql: str, **values: Any) -> list[Row]:
+        """Return all rows."""
+        return self._connection.execute(_statement(sql), values).fetchall()
+
+    def run(self, sql: str, **values: Any) -> int:
+        """Return the number of rows that the statement changed."""
+        return self._connection.execute(_statement(sql), values).rowcount
+
+    def many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Execute the statement once for each row of values."""
+        with self._connection.cursor() as cursor:
+            cursor.executemany(_statement(sql), rows)
+
+
+@lru_cache(maxsize=1024)
+def _statement(sql: str) -> bytes:
+    """Return `sql` with the placeholders of psycopg."""
+    return _PLACEHOLDER.sub(r"%(\1)s", sql.replace("%", "%%")).encode()
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise PostgreSQL's errors as those of the package; messages never contain the URL."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise _error(error) from error
+
+
+def _error(error: psycopg.Error) -> Exception:
+    if isinstance(error, errors.UniqueViolation):
+        return UniqueViolation(f"A row with this key exists: {error.diag.constraint_name}")
+    if isinstance(error, errors.ForeignKeyViolation):
+        return ForeignKeyViolation(f"A row is missing or still in use: {error.diag.constraint_name}")
+    if isinstance(error, _ROLLED_BACK):
+        return Transient("The database is locked by other transactions")
+    if isinstance(error, errors.QueryCanceled):
+        return DatabaseUnavailable("The database is too slow: a statement ran out of time")
+    if isinstance(error, errors.DiskFull):
+        return StorageFull("The disk of the database is full: make room on it")
+    if isinstance(
+        error, errors.InvalidPassword | errors.InvalidAuthorizationSpecification | errors.InsufficientPrivilege
+    ):
+        return StorageDenied("The database refuses: check user, password and privileges in PROTOSLICE_DATABASE")
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return Transient("The database does not answer")
+    return error
+
+
+def _connection_string(url: str) -> tuple[str, bool]:
+    """Return `url` for libpq, and whether statements may be prepared."""
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    prepare = options.pop("prepare", "on")
+    if prepare not in {"on", "off"}:
+        raise InvalidInput("Invalid PROTOSLICE_DATABASE: prepare= must be 'on' or 'off'")
+    return urlunsplit(parts._replace(query=urlencode(options))), prepare == "on"

@@ -1,0 +1,354 @@
+"""SQLite: one writer thread that commits in groups, and a few threads that read.
+
+SQLite before 3.51.3 can lose the log if several connections write or checkpoint at once ("WAL-reset bug"). A lock
+file keeps writers, checkpoints and closing of all processes apart, so older versions are safe too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import queue
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from protoslice.catalog.database import (
+    READ_SECONDS,
+    STATEMENT_SECONDS,
+    WAIT_SECONDS,
+    Database,
+    ForeignKeyViolation,
+    Lane,
+    Row,
+    Transaction,
+    Transient,
+    UniqueViolation,
+    Work,
+)
+from protoslice.errors import DatabaseUnavailable, IntegrityError, StorageDenied, StorageError, StorageFull, Unsupported
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+_READERS: Final = 4
+_BACKGROUND: Final = 1
+_GROUP: Final = 64
+"""Transactions that one COMMIT writes."""
+_ANSWER_SECONDS: Final = 30.0
+"""Longest wait for a transaction that has begun."""
+_STEPS: Final = 20_000
+"""Steps of SQLite's machine between two looks at the deadline."""
+_NETWORK: Final = re.compile(
+    r"nfs\d?|cifs|smb\w*|fuse\.(sshfs|s3fs|gcsfuse|rclone|glusterfs)|ceph|glusterfs|lustre|afs"
+)
+
+
+class SqliteDatabase(Database):
+    """A catalogue in a file, shared by the processes of one machine."""
+
+    dialect = "sqlite"
+
+    def __init__(self, path: Path) -> None:
+        refuse_network(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        self.path = path
+        self._writer = _Writer(path)
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._lanes = {False: Lane(_READERS, "catalogue-read"), True: Lane(_BACKGROUND, "catalogue-background")}
+
+    async def _write(self, work: Work[T], *, background: bool) -> T:
+        job = _Job(work)
+        self._writer.submit(job)
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                return await asyncio.shield(asyncio.wrap_future(job.done))
+        except TimeoutError:
+            job.done.cancel()
+            raise DatabaseUnavailable("The database does not answer; try again later") from None
+
+    async def _read(self, work: Work[T], *, background: bool) -> T:
+        return await self._lanes[background].run(self._reading, work)
+
+    def _reading(self, work: Work[T]) -> T:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            with translated():
+                connection = _connect(self.path)
+            connection.execute("PRAGMA query_only = ON")
+            self._local.connection = connection
+            self._connections.append(connection)
+        with translated(), _deadline(connection, READ_SECONDS):
+            connection.execute("BEGIN")
+            try:
+                return work(SqliteTransaction(connection))
+            finally:
+                connection.execute("ROLLBACK")
+
+    async def copy(self, target: Path) -> None:
+        """Write a copy of the database, as it is now, to a new file."""
+        await asyncio.to_thread(self._copy, target)
+
+    def _copy(self, target: Path) -> None:
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        with open(self._writer.lock, "ab") as lock, translated():
+            connection = _connect(self.path)
+            try:
+                connection.execute("VACUUM INTO ?", (str(target),))
+            finally:
+                _close(connection, lock.fileno())
+
+    async def close(self) -> None:
+        """Finish transactions that have begun and close all connections."""
+        for lane in self._lanes.values():
+            await lane.close()
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        with open(self._writer.lock, "ab") as lock:
+            for connection in self._connections:
+                _close(connection, lock.fileno())
+        self._writer.close()
+
+
+class SqliteTransaction(Transaction):
+    """A transaction on a connection of this thread."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._now = time.time_ns() // 1000
+
+    @property
+    def now(self) -> int:
+        """Microseconds since the epoch by the clock of this machine."""
+        return self._now
+
+    def record(self, change: bytes) -> None:
+        """Insert a row into `changes`."""
+        self.run("INSERT INTO changes (id, at) VALUES (:id, :now)", id=change, now=self._now)
+
+    def all(self, sql: str, **values: Any) -> list[Row]:
+        """Return all rows."""
+        return self._connection.execute(_statement(sql), values).fetchall()
+
+    def run(self, sql: str, **values: Any) -> int:
+        """Return the number of rows that the statement changed."""
+        return self._connection.execute(_statement(sql), values).rowcount
+
+    def many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Execute the statement once for each row of values."""
+        self._connection.executemany(_statement(sql), rows)
+
+
+class _Job:
+    """A transaction that waits for the writer."""
+
+    def __init__(self, work: Work[Any]) -> None:
+        self.work = work
+        self.done: Future[Any] = Future()
+        self.latest_start = time.monotonic() + WAIT_SECONDS
+
+    def settle(self, result: Any, failure: BaseException | None) -> None:
+        if self.done.cancelled():
+            return
+        if failure is None:
+            self.done.set_result(result)
+        else:
+            self.done.set_exception(failure)
+
+
+class _Writer:
+    """The one thread of this process that writes."""
+
+    def __init__(self, path: Path) -> None:
+        self.lock = path.with_name(path.name + ".lock")
+        self._lock = os.open(self.lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        self._path = path
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="catalogue-write", daemon=True)
+        self._closed = False
+        self._thread.start()
+
+    def submit(self, job: _Job) -> None:
+        """Queue a transaction; raise `DatabaseUnavailable` after `close`."""
+        if self._closed:
+            raise DatabaseUnavailable("The database is closed")
+        self._jobs.put(job)
+
+    def close(self) -> None:
+        """Commit what is queued, then close the connection."""
+        if not self._closed:
+            self._closed = True
+            self._jobs.put(None)
+            self._thread.join()
+            os.close(self._lock)
+
+    def _run(self) -> None:
+        connection: sqlite3.Connection | None = None
+        while (group := self._next_group()) is not None:
+            try:
+                with translated(), _exclusive(self._lock):
+                    if connection is None:
+                        connection = _connect(self._path)
+                    settled = _committed(connection, group)
+            except Exception as failure:
+                settled = [(job, None, failure) for job in group]
+                _close(connection, self._lock)
+                connection = None
+            for job, result, refused in settled:
+                job.settle(result, refused)
+        _close(connection, self._lock)
+
+    def _next_group(self) -> list[_Job] | None:
+        """Return the jobs that wait, at least one; None once the writer is closed and the queue is empty."""
+        group: list[_Job] = []
+        while len(group) < _GROUP:
+            try:
+                job = self._jobs.get(block=not group)
+            except queue.Empty:
+                break
+            if job is None:
+                if not group:
+                    return None
+                self._jobs.put(None)
+                break
+            if time.monotonic() > job.latest_start:
+                job.settle(None, DatabaseUnavailable("The database is busy; try again later"))
+            else:
+                group.append(job)
+        return group
+
+
+def _committed(connection: sqlite3.Connection, group: list[_Job]) -> list[tuple[_Job, Any, BaseException | None]]:
+    """Run jobs in one transaction, each in a savepoint, and return what they gave once it is committed.
+
+    A job that fails does not fail the others, and none is answered before the COMMIT: it may have decided by what an
+    earlier job of the group wrote.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    settled: list[tuple[_Job, Any, BaseException | None]] = []
+    try:
+        for job in group:
+            if not job.done.set_running_or_notify_cancel():
+                continue
+            connection.execute("SAVEPOINT job")
+            try:
+                with translated(), _deadline(connection, STATEMENT_SECONDS):
+                    settled.append((job, job.work(SqliteTransaction(connection)), None))
+            except BaseException as failure:
+                if not connection.in_transaction:  # a full disk or a damaged file rolls all back
+                    raise
+                connection.execute("ROLLBACK TO job")
+                settled.append((job, None, failure))
+            connection.execute("RELEASE job")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return settled
+
+
+def _close(connection: sqlite3.Connection | None, lock: int) -> None:
+    if connection is not None:
+        with suppress(sqlite3.Error), _exclusive(lock):  # the last connection that closes writes a checkpoint
+            connection.close()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+    for pragma in ("busy_timeout = 2000", "journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+        connection.execute(f"PRAGMA {pragma}")
+    return connection
+
+
+@lru_cache(maxsize=1024)
+def _statement(sql: str) -> str:
+    """Return `sql` without locks on rows: a transaction that writes has the whole file."""
+    return re.sub(r"\s+FOR (UPDATE|SHARE)( SKIP LOCKED)?", "", sql)
+
+
+@contextmanager
+def _deadline(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
+    """Interrupt a statement that runs beyond `seconds` from now."""
+    end = time.monotonic() + seconds
+    connection.set_progress_handler(lambda: time.monotonic() > end, _STEPS)
+    try:
+        yield
+    finally:
+        connection.set_progress_handler(None, 0)
+
+
+@contextmanager
+def _exclusive(file: int) -> Iterator[None]:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise SQLite's errors as those of the package."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _error(error) from error
+
+
+_ERRORS: Final[Mapping[int, Callable[[str], Exception]]] = {
+    sqlite3.SQLITE_CONSTRAINT_UNIQUE: UniqueViolation,
+    sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY: UniqueViolation,
+    sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY: ForeignKeyViolation,
+}
+_PRIMARY_ERRORS: Final[Mapping[int, Callable[[], Exception]]] = {
+    sqlite3.SQLITE_BUSY: lambda: Transient("The database is locked by another program"),
+    sqlite3.SQLITE_FULL: lambda: StorageFull("The disk of the database is full: make room on it"),
+    sqlite3.SQLITE_INTERRUPT: lambda: DatabaseUnavailable("The database is too slow: a statement ran out of time"),
+    sqlite3.SQLITE_CORRUPT: lambda: IntegrityError("The database file is damaged: restore it from a backup"),
+    sqlite3.SQLITE_NOTADB: lambda: IntegrityError("The database file is no SQLite database: restore it from a backup"),
+    sqlite3.SQLITE_READONLY: lambda: StorageDenied("The database file is read-only: check the owner of its folder"),
+    sqlite3.SQLITE_CANTOPEN: lambda: StorageDenied("The database file cannot be opened: check the owner of its folder"),
+}
+
+
+def _error(error: sqlite3.Error) -> Exception:
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    if code is None:
+        return error
+    if code in _ERRORS:
+        return _ERRORS[code](str(error))
+    if code & 0xFF in _PRIMARY_ERRORS:
+        return _PRIMARY_ERRORS[code & 0xFF]()
+    if isinstance(error, sqlite3.OperationalError) and code & 0xFF == sqlite3.SQLITE_IOERR:
+        return StorageError(f"The database cannot be read or written: {error}")
+    return error
+
+
+def refuse_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> None:
+    """Raise `Unsupported` for a path on a network file system, whose locks and shared memory SQLite cannot use."""
+    kind, longest = "", -1
+    with suppress(OSError):
+        folder = path.parent.resolve()
+        for line in mounts.read_text().splitlines():
+            _, point, found, *_ = line.split(" ")
+            if folder.is_relative_to(point) and len(point) >= longest:
+                kind, longest = found, len(point)
+    if _NETWORK.fullmatch(kind):
+        raise Unsupported(
+            f"{path} is on a network file system ({kind}), where SQLite can lose data: "
+            "set PROTOSLICE_DATABASE to a file on a local disk or to PostgreSQL"
+        )

@@ -1,0 +1,188 @@
+"""Transactions on both engines."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from protoslice.catalog import Database, Transaction, connect, database, upgrade
+from protoslice.catalog.database import ForeignKeyViolation, UniqueViolation, Work
+from protoslice.errors import Conflict, DatabaseUnavailable
+
+_TABLES = (
+    "parents (id bigint PRIMARY KEY)",
+    "children (id bigint PRIMARY KEY, parent bigint NOT NULL REFERENCES parents (id))",
+)
+
+
+@asynccontextmanager
+async def _opened(url: str) -> AsyncIterator[Database]:
+    opened = connect(url, "memory://")
+    try:
+        await upgrade(opened)
+
+        def tables(tx: Transaction) -> None:
+            for statement in _TABLES:
+                tx.run(f"CREATE TABLE IF NOT EXISTS {statement}")
+
+        await opened.write(tables)
+        yield opened
+    finally:
+        await opened.close()
+
+
+def _insert(id: int) -> Work[int]:
+    return lambda tx: tx.run("INSERT INTO parents (id) VALUES (:id)", id=id)
+
+
+def _ids(tx: Transaction) -> list[int]:
+    return [row[0] for row in tx.all("SELECT id FROM parents ORDER BY id")]
+
+
+def test_write_read_back(url: str) -> None:
+    async def work() -> None:
+        async with _opened(url) as db:
+            assert await db.write(_insert(1 << 40)) == 1
+            assert await db.read(_ids) == [1 << 40]
+        async with _opened(url) as db:
+            assert await db.read(_ids) == [1 << 40]
+
+    asyncio.run(work())
+
+
+def test_write_rolls_back_when_the_work_raises(url: str) -> None:
+    def failing(tx: Transaction) -> None:
+        tx.run("INSERT INTO parents (id) VALUES (1)")
+        raise Conflict("no")
+
+    async def work() -> None:
+        async with _opened(url) as db:
+            with pytest.raises(Conflict, match="no"):
+                await db.write(failing)
+            assert await db.read(_ids) == []
+
+    asyncio.run(work())
+
+
+def test_write_reports_violated_constraints(url: str) -> None:
+    async def work() -> None:
+        async with _opened(url) as db:
+            await db.write(_insert(1))
+            with pytest.raises(UniqueViolation):
+                await db.write(_insert(1))
+            with pytest.raises(ForeignKeyViolation):
+                await db.write(lambda tx: tx.run("INSERT INTO children (id, parent) VALUES (1, 2)"))
+            await db.write(lambda tx: tx.run("INSERT INTO children (id, parent) VALUES (1, 1)"))
+            with pytest.raises(ForeignKeyViolation):
+                await db.write(lambda tx: tx.run("DELETE FROM parents"))
+            assert await db.read(_ids) == [1]
+
+    asyncio.run(work())
+
+
+def test_write_many_at_once_fail_one_by_one(url: str) -> None:
+    async def work() -> None:
+        async with _opened(url) as db:
+            ids = [*range(40), *range(20)]
+            found = await asyncio.gather(*(db.write(_insert(id)) for id in ids), return_exceptions=True)
+            refused = [each for each in found if isinstance(each, UniqueViolation)]
+            assert len(refused) == 20, [each for each in found if each != 1]
+            assert await db.read(_ids) == list(range(40))
+
+    asyncio.run(work())
+
+
+def test_write_of_a_cancelled_caller_is_committed_whole(url: str) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def slow(tx: Transaction) -> None:
+        tx.run("INSERT INTO parents (id) VALUES (1)")
+        begun.set()
+        assert go.wait(20)
+        tx.run("INSERT INTO parents (id) VALUES (2)")
+
+    async def work() -> None:
+        async with _opened(url) as db:
+            task = asyncio.create_task(db.write(slow))
+            assert await asyncio.to_thread(begun.wait, 20)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            go.set()
+            while len(await db.read(_ids)) < 2:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(work(), 60))
+
+
+def test_read_sees_one_moment_and_writes_nothing(url: str) -> None:
+    async def work() -> None:
+        async with _opened(url) as db:
+            await db.write(_insert(1))
+            with pytest.raises(Exception, match=r"read-?only"):
+                await db.read(_insert(2))
+            assert await db.read(_ids) == [1]
+
+    asyncio.run(work())
+
+
+def test_read_without_end_is_interrupted(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+    for engine in ("sqlite", "postgres"):
+        monkeypatch.setattr(f"protoslice.catalog.{engine}.READ_SECONDS", 0.05)
+
+    async def work() -> None:
+        async with _opened(url) as db:
+            with pytest.raises(DatabaseUnavailable, match="too slow"):
+                await db.read(lambda tx: tx.all(endless))
+            assert await db.read(_ids) == []
+
+    asyncio.run(work())
+
+
+def test_full_lane_refuses_and_background_work_continues(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "WAIT_SECONDS", 0.05)
+    go = threading.Event()
+
+    def waits(tx: Transaction) -> None:
+        assert go.wait(20)
+
+    async def work() -> None:
+        async with _opened(url) as db:
+            reads = [asyncio.create_task(db.read(waits)) for _ in range(10)]
+            await asyncio.sleep(0)
+            with pytest.raises(DatabaseUnavailable, match="busy"):
+                await db.read(_ids)
+            assert await db.read(_ids, background=True) == []
+            go.set()
+            await asyncio.gather(*reads, return_exceptions=True)
+            assert await db.read(_ids) == []
+
+    asyncio.run(work())
+
+
+def test_closed_database_refuses(url: str) -> None:
+    async def work() -> None:
+        async with _opened(url) as db:
+            pass
+        with pytest.raises(DatabaseUnavailable):
+            await db.write(_insert(1))
+        with pytest.raises(DatabaseUnavailable):
+            await db.read(_ids)
+
+    asyncio.run(work())
+
+
+def test_now_is_the_same_for_a_transaction(url: str) -> None:
+    async def work() -> None:
+        async with _opened(url) as db:
+            first, second, kept = await db.write(lambda tx: (tx.now, tx.now, tx.first("SELECT max(at) FROM changes")))
+            assert first == second
+            assert kept == (first,)
+            assert first > 1_790_000_000_000_000
+
+    asyncio.run(work())

@@ -1,0 +1,225 @@
+"""PostgreSQL: lost answers, deadlocks, connections and servers that end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.postgres import TestServer
+
+from protoslice.catalog import Database, Transaction, connect, database, upgrade
+from protoslice.catalog.database import Work
+from protoslice.errors import DatabaseUnavailable, InvalidInput, ProtosliceError
+
+_LIVE = "SELECT id FROM spaces_of_tests ORDER BY id"
+
+
+async def _prepared(url: str) -> Database:
+    opened = connect(url, "memory://")
+    await upgrade(opened)
+    await opened.write(lambda tx: tx.run("CREATE TABLE IF NOT EXISTS spaces_of_tests (id bigint)"))
+    return opened
+
+
+def _insert(tx: Transaction) -> int:
+    return tx.run("INSERT INTO spaces_of_tests (id) VALUES (1)")
+
+
+class _CommitProxy:
+    """A proxy on a Unix socket that breaks connections at their first `COMMIT`, before or after it takes effect."""
+
+    def __init__(self, folder: Path, upstream: Path, *, after: bool) -> None:
+        self.broken = 0
+        self.armed = False
+        self._open = list[socket.socket]()
+        self._after, self._upstream = after, upstream
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(folder / ".s.PGSQL.5432"))
+        self._listener.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        for each in (self._listener, *self._open):
+            each.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.socket(socket.AF_UNIX)
+                server.connect(str(self._upstream))
+                self._open += [client, server]
+                threading.Thread(target=self._up, args=(client, server), daemon=True).start()
+                threading.Thread(target=_copy, args=(server, client), daemon=True).start()
+
+    def _up(self, client: socket.socket, server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := client.recv(1 << 16):
+                if self.armed and b"COMMIT" in data:
+                    self.armed, self.broken = False, self.broken + 1
+                    client.shutdown(socket.SHUT_RDWR)
+                    if not self._after:
+                        break
+                server.sendall(data)
+        with contextlib.suppress(OSError):
+            server.shutdown(socket.SHUT_WR)
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(1 << 16):
+            target.sendall(data)
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture(params=["before", "after"])
+def commits(request: pytest.FixtureRequest, tmp_path: Path, postgres: TestServer) -> Iterator[_CommitProxy]:
+    """Proxy that breaks a connection before or after a COMMIT takes effect."""
+    proxy = _CommitProxy(tmp_path, postgres.socket, after=request.param == "after")
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give up soon on a server that is away."""
+    monkeypatch.setattr(database, "RETRY_SECONDS", 0.5)
+
+
+def test_lost_answer_to_commit_takes_effect_once(commits: _CommitProxy, tmp_path: Path, postgres: TestServer) -> None:
+    url = postgres.new_database().replace(str(postgres.socket.parent), str(tmp_path))
+
+    async def work() -> None:
+        db = await _prepared(url)
+        for _ in range(5):
+            commits.armed = True
+            assert await db.write(_insert) == 1
+        assert len(await db.read(lambda tx: tx.all(_LIVE))) == commits.broken == 5
+        await db.close()
+
+    asyncio.run(work())
+
+
+def test_terminated_backend_is_replaced(postgres: TestServer) -> None:
+    ended = list[int]()
+
+    def ends_itself_once(tx: Transaction) -> None:
+        _insert(tx)
+        if not ended:
+            ended.append(1)
+            tx.all("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    async def work() -> None:
+        db = await _prepared(postgres.new_database())
+        await db.write(ends_itself_once)
+        assert ended
+        assert len(await db.read(lambda tx: tx.all(_LIVE))) == 1
+        await db.close()
+
+    asyncio.run(work())
+
+
+def test_deadlock_is_repeated_until_both_succeed(postgres: TestServer) -> None:
+    meeting, attempts = threading.Barrier(2, timeout=20), list[int]()
+
+    def crosswise(first: int, second: int) -> Work[None]:
+        def update(tx: Transaction) -> None:
+            attempts.append(first)
+            tx.run("UPDATE spaces_of_tests SET id = id WHERE id = :id", id=first)
+            if attempts.count(first) == 1:
+                meeting.wait()
+            tx.run("UPDATE spaces_of_tests SET id = id WHERE id = :id", id=second)
+
+        return update
+
+    async def work() -> None:
+        db = await _prepared(postgres.new_database())
+        await db.write(lambda tx: tx.many("INSERT INTO spaces_of_tests VALUES (:id)", [{"id": 1}, {"id": 2}]))
+        await asyncio.gather(db.write(crosswise(1, 2)), db.write(crosswise(2, 1)))
+        assert len(attempts) >= 3
+        await db.close()
+
+    asyncio.run(work())
+
+
+def test_crashed_server_loses_no_acknowledged_write(postgres: TestServer, impatient: None) -> None:
+    url = postgres.new_database()
+
+    async def work() -> None:
+        db = await _prepared(url)
+        acknowledged = 0
+        for round in range(40):
+            if round % 10 == 5:
+                await asyncio.to_thread(postgres.stop)
+                with pytest.raises(DatabaseUnavailable):
+                    await db.write(_insert)
+                await asyncio.to_thread(postgres.start)
+            acknowledged += await db.write(_insert)
+        found = len(await db.read(lambda tx: tx.all(_LIVE)))
+        assert acknowledged == found == 40
+        await db.close()
+
+    asyncio.run(work())
+
+
+def test_unreachable_server_is_unavailable_without_its_url(tmp_path: Path, impatient: None) -> None:
+    async def work() -> None:
+        db = connect(f"postgresql://me:secret@/x?host={tmp_path}", "memory://")
+        with pytest.raises(DatabaseUnavailable) as failure:
+            await db.read(lambda tx: tx.all("SELECT 1"))
+        assert "secret" not in str(failure.value)
+        await db.close()
+
+    asyncio.run(work())
+
+
+def test_refused_connection_is_explained_in_the_log(
+    postgres: TestServer, caplog: pytest.LogCaptureFixture, impatient: None
+) -> None:
+    async def work() -> None:
+        db = connect(postgres.url().replace("protoslice@", "stranger:secret@"), "memory://")
+        with pytest.raises(DatabaseUnavailable) as failure:
+            await db.read(lambda tx: tx.all("SELECT 1"))
+        assert "stranger" not in str(failure.value)
+        await db.close()
+
+    asyncio.run(work())
+    assert 'role "stranger" does not exist' in caplog.text
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize("prepare", ["on", "off"])
+def test_statements_work_prepared_or_not(postgres: TestServer, prepare: str) -> None:
+    async def work() -> None:
+        db = await _prepared(f"{postgres.new_database()}&prepare={prepare}")
+        for _ in range(20):
+            await db.write(_insert)
+        counts = [
+            (await db.read(lambda tx: tx.all("SELECT count(*) FROM pg_prepared_statements")))[0][0] for _ in range(40)
+        ]
+        assert (max(counts) > 0) == (prepare == "on")
+        await db.close()
+
+    asyncio.run(work())
+
+
+def test_unknown_value_of_prepare_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="prepare="):
+        connect("postgresql:///x?prepare=maybe", "memory://")
+
+
+def test_statement_errors_are_not_hidden(postgres: TestServer) -> None:
+    async def work() -> None:
+        db = await _prepared(postgres.new_database())
+        with pytest.raises(Exception, match="no_such_table") as failure:
+            await db.read(lambda tx: tx.all("SELECT * FROM no_such_table"))
+        assert not isinstance(failure.value, ProtosliceError)
+        await db.close()
+
+    asyncio.run(work())

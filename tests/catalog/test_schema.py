@@ -1,0 +1,134 @@
+"""Schema: created, upgraded, refused when newer, the same in both engines."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from protoslice.catalog import connect, open_database, schema, upgrade
+from protoslice.errors import InvalidInput, Unsupported
+
+_UNINDEXED = {
+    "sqlite": """
+        SELECT m.name || '.' || f."from" FROM sqlite_master m, pragma_foreign_key_list(m.name) f
+        WHERE m.type = 'table' AND f.seq = 0 AND NOT EXISTS (
+            SELECT 1 FROM pragma_index_list(m.name) i, pragma_index_info(i.name) c
+            WHERE c.seqno = 0 AND c.name = f."from"
+        )""",
+    "postgresql": """
+        SELECT c.conrelid::regclass::text || '.' || a.attname FROM pg_constraint c
+        JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = c.conkey[1]
+        WHERE c.contype = 'f' AND NOT EXISTS (
+            SELECT 1 FROM pg_index i WHERE i.indrelid = c.conrelid AND i.indkey[0] = c.conkey[1]
+        )""",
+}
+
+
+def test_upgrade_once_for_all_programs_that_start(url: str) -> None:
+    async def work() -> None:
+        databases = [connect(url, "memory://") for _ in range(4)]
+        found = await asyncio.gather(*(upgrade(each) for each in databases))
+        assert {after for _, after in found} == {len(schema.migrations())}
+        ids = {(await each.read(lambda tx: tx.first("SELECT catalogue_id FROM meta"))) for each in databases}
+        assert len(ids) == 1
+        for each in databases:
+            await each.close()
+
+    asyncio.run(work())
+
+
+def test_newer_schema_is_refused(url: str) -> None:
+    async def work() -> None:
+        db = connect(url, "memory://")
+        await upgrade(db)
+        await db.write(lambda tx: tx.run("UPDATE meta SET schema = 999"))
+        with pytest.raises(Unsupported, match=r"schema 999.*install a newer version"):
+            await upgrade(db)
+        await db.close()
+        with pytest.raises(Unsupported, match="install a newer version"):
+            async with open_database(url, "memory://"):
+                pass
+
+    asyncio.run(work())
+
+
+def test_postgres_is_upgraded_by_command_only(url: str) -> None:
+    async def work() -> None:
+        if url.startswith("sqlite"):
+            async with open_database(url, "memory://") as db:
+                await schema.check(db)
+            return
+        with pytest.raises(Unsupported, match="protoslice database upgrade"):
+            async with open_database(url, "memory://"):
+                pass
+
+    asyncio.run(work())
+
+
+def test_sqlite_is_copied_before_an_upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts = schema.migrations()
+    monkeypatch.setattr(schema, "migrations", lambda: [*scripts, "CREATE TABLE newer (id integer PRIMARY KEY)"])
+
+    async def work() -> None:
+        async with open_database(None, tmp_path.as_uri()) as db:
+            assert await schema.version_of(db) == len(scripts) + 1
+        (copy,) = tmp_path.glob(f"catalog.sqlite.schema{len(scripts)}.*")
+        async with open_database(f"sqlite:///{copy}", "memory://") as db:
+            await schema.check(db)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "migrations", lambda: scripts)
+        asyncio.run(_create(tmp_path))
+    asyncio.run(work())
+
+
+async def _create(folder: Path) -> None:
+    async with open_database(None, folder.as_uri()):
+        pass
+
+
+def test_failing_migration_changes_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts = schema.migrations()
+
+    async def work() -> None:
+        db = connect(url, "memory://")
+        await upgrade(db)
+        monkeypatch.setattr(schema, "migrations", lambda: [*scripts, "CREATE TABLE newer (id bigint); NONSENSE"])
+        with pytest.raises(Exception, match="NONSENSE"):
+            await upgrade(db)
+        monkeypatch.setattr(schema, "migrations", lambda: [*scripts, "CREATE TABLE newer (id bigint)"])
+        assert await upgrade(db) == (len(scripts), len(scripts) + 1)
+        await db.close()
+
+    asyncio.run(work())
+
+
+def test_every_foreign_key_has_an_index(url: str) -> None:
+    async def work() -> None:
+        db = connect(url, "memory://")
+        await upgrade(db)
+        assert await db.read(lambda tx: tx.all(_UNINDEXED[db.dialect])) == []
+        await db.write(
+            lambda tx: tx.run(
+                "CREATE TABLE a (x bigint REFERENCES b (x))"
+                if db.dialect == "sqlite"
+                else "CREATE TABLE a (x bigint UNIQUE, y bigint REFERENCES a (x))"
+            )
+        )
+        assert len(await db.read(lambda tx: tx.all(_UNINDEXED[db.dialect]))) == 1
+        await db.close()
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("wrong", ["mysql://x", "sqlite://x", "sqlite:///", "postgresql:", "catalog.sqlite", ""])
+def test_unknown_urls_are_refused(wrong: str) -> None:
+    with pytest.raises(InvalidInput, match="PROTOSLICE_DATABASE"):
+        connect(wrong, "memory://")
+
+
+def test_bucket_without_a_database_is_refused() -> None:
+    with pytest.raises(Unsupported, match=r"s3:// needs a database: set PROTOSLICE_DATABASE"):
+        connect(None, "s3://bucket")

@@ -1,0 +1,183 @@
+"""SQLite: groups, full disks, neighbouring processes and processes that are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from protoslice.catalog import Database, Transaction, connect, sqlite, upgrade
+from protoslice.catalog.database import Work
+from protoslice.errors import DatabaseUnavailable, IntegrityError, StorageFull, Unsupported
+
+_FULL = "INSERT INTO numbers (id, padding) VALUES (:id, zeroblob(100000))"
+
+
+async def _opened(folder: Path) -> Database:
+    opened = connect(f"sqlite:///{folder}/catalog.sqlite", "memory://")
+    await upgrade(opened)
+    await opened.write(
+        lambda tx: tx.run("CREATE TABLE IF NOT EXISTS numbers (id integer PRIMARY KEY AUTOINCREMENT, padding blob)")
+    )
+    return opened
+
+
+def _insert(id: int) -> Work[int]:
+    return lambda tx: tx.run("INSERT INTO numbers (id) VALUES (:id)", id=id)
+
+
+def _ids(tx: Transaction) -> list[int]:
+    return [row[0] for row in tx.all("SELECT id FROM numbers ORDER BY id")]
+
+
+def test_waiting_writes_share_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups, go = list[int](), threading.Event()
+    committed = sqlite._committed
+
+    def counted(connection: sqlite3.Connection, group: list[sqlite._Job]) -> object:
+        groups.append(len(group))
+        return committed(connection, group)
+
+    async def work() -> None:
+        db = await _opened(tmp_path)
+        monkeypatch.setattr(sqlite, "_committed", counted)
+        first = asyncio.create_task(db.write(lambda tx: go.wait(20)))
+        while not groups:
+            await asyncio.sleep(0.001)
+        rest = [asyncio.create_task(db.write(_insert(id))) for id in range(100)]
+        await asyncio.sleep(0)
+        go.set()
+        await asyncio.gather(first, *rest)
+        assert groups == [1, 64, 36]
+        await db.close()
+
+    asyncio.run(work())
+
+
+def test_full_disk_fails_the_group_and_loses_nothing_else(tmp_path: Path) -> None:
+    async def work() -> None:
+        db = await _opened(tmp_path)
+        await db.write(_insert(1))
+        pages = await db.write(lambda tx: tx.all("PRAGMA page_count")[0][0])
+        await db.write(lambda tx: tx.all(f"PRAGMA max_page_count = {pages + 2}"))
+        with pytest.raises(StorageFull):
+            await db.write(lambda tx: tx.run(_FULL, id=2))
+        await db.write(lambda tx: tx.all(f"PRAGMA max_page_count = {pages + 1000}"))
+        await db.write(_insert(3))
+        assert await db.read(_ids) == [1, 3]
+        await db.close()
+
+    asyncio.run(work())
+
+
+def test_damaged_file_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "catalog.sqlite").write_bytes(b"no database" * 1000)
+
+    async def work() -> None:
+        db = connect(f"sqlite:///{tmp_path}/catalog.sqlite", "memory://")
+        with pytest.raises(IntegrityError, match="no SQLite database"):
+            await upgrade(db)
+        await db.close()
+
+    asyncio.run(work())
+
+
+def test_file_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
+    async def work() -> None:
+        db = await _opened(tmp_path)
+        modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()}
+        assert set(modes) >= {"catalog.sqlite", "catalog.sqlite-wal", "catalog.sqlite-shm"}
+        assert set(modes.values()) == {0o600}
+        await db.close()
+
+    old = os.umask(0)
+    try:
+        asyncio.run(work())
+    finally:
+        os.umask(old)
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "cifs", "fuse.sshfs", "ceph"])
+def test_network_file_system_is_refused(tmp_path: Path, kind: str) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/sda / ext4 rw 0 0\nserver:/x {tmp_path} {kind} rw 0 0\nserver:/y /elsewhere nfs4 rw 0 0\n")
+    with pytest.raises(Unsupported, match=f"network file system \\({kind}\\)"):
+        sqlite.refuse_network(tmp_path / "catalog.sqlite", mounts)
+    sqlite.refuse_network(Path("/catalog.sqlite"), mounts)
+
+
+def test_write_waits_for_another_process_and_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "_ANSWER_SECONDS", 0.2)
+
+    async def work() -> None:
+        db = await _opened(tmp_path)
+        with (
+            open(tmp_path / "catalog.sqlite.lock", "ab") as lock,
+            sqlite._exclusive(lock.fileno()),
+            pytest.raises(DatabaseUnavailable, match="does not answer"),
+        ):
+            await db.write(_insert(1))
+        await db.write(_insert(2))
+        assert await db.read(_ids) == [2]
+        await db.close()
+
+    asyncio.run(work())
+
+
+_WRITER = """
+import asyncio, sys
+from protoslice.catalog import connect
+
+async def main():
+    db = connect(sys.argv[1], "memory://")
+    print("ready", flush=True)
+    async def write():
+        while True:
+            await db.write(lambda tx: tx.run("INSERT INTO numbers (padding) VALUES (zeroblob(3000))"))
+            print("x", flush=True)
+    await asyncio.gather(*(write() for _ in range(4)))
+
+asyncio.run(main())
+"""
+
+
+def test_killed_neighbours_lose_no_acknowledged_write(tmp_path: Path) -> None:
+    async def prepare() -> None:
+        await (await _opened(tmp_path)).close()
+
+    async def count() -> int:
+        db = await _opened(tmp_path)
+        found: int = (await db.read(lambda tx: tx.all("SELECT count(*) FROM numbers")))[0][0]
+        await db.close()
+        return found
+
+    asyncio.run(prepare())
+    acknowledged = 0
+    for _ in range(int(os.environ.get("PROTOSLICE_KILLS", "3"))):
+        writers = [
+            subprocess.Popen(
+                [sys.executable, "-c", _WRITER, f"sqlite:///{tmp_path}/catalog.sqlite"],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for _ in range(2)
+        ]
+        for writer in writers:
+            assert writer.stdout is not None
+            for _ in range(40):
+                writer.stdout.readline()
+        for writer in writers:
+            writer.send_signal(signal.SIGKILL)
+            acknowledged += 39 + writer.communicate(timeout=20)[0].count("x")
+    assert asyncio.run(count()) >= acknowledged
+    with closing(sqlite3.connect(tmp_path / "catalog.sqlite")) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

