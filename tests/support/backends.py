@@ -30,12 +30,16 @@ class Backend:
 
     uri: str
     options: Mapping[str, str] = field(default_factory=dict)
+    folder: Path | None = None
+    """Folder for catalogues; None where the storage has a default for them."""
 
     def settings(self) -> dict[str, Any]:
         """Settings that open a new storage of this kind."""
         shared = urlsplit(self.uri).path != ""
         uri = f"{self.uri}/{token_hex(8)}" if shared else self.uri
-        return {"storage": uri, "storage_options": dict(self.options), "space_watermark_bytes": 0}
+        database = None if self.folder is None else f"sqlite:///{self.folder}/{token_hex(8)}.sqlite"
+        options = dict(self.options)
+        return {"storage": uri, "storage_options": options, "database": database, "space_watermark_bytes": 0}
 
 
 @contextmanager
@@ -48,9 +52,9 @@ def backend(name: str, folder: Path) -> Iterator[Backend]:
             yield Backend(folder.as_uri())
         case "odd":
             with _odd_scheme():
-                yield Backend(f"{_ODD_SCHEME}://")
+                yield Backend(f"{_ODD_SCHEME}://", folder=folder)
         case "s3" | "az" if (named := bucket_folder(f"PROTOSLICE_TEST_{name.upper()}"))[0]:
-            yield Backend(*named)
+            yield Backend(*named, folder)
         case _:
             raise InvalidInput(
                 f"tests have no storage {name!r}; `s3` needs PROTOSLICE_TEST_S3, `az` PROTOSLICE_TEST_AZ"

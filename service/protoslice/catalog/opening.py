@@ -48,7 +48,9 @@ def connect(url: str | None, storage: str, memory: Path | None = None) -> Databa
     SQLite's nor PostgreSQL's.
     """
     if url is None:
-        return SqliteDatabase(_default(storage, memory) / FILE)
+        if memory is not None and storage.startswith("memory://"):
+            return SqliteDatabase(memory / FILE, durable=False)
+        return SqliteDatabase(_default(storage) / FILE)
     scheme, _, rest = url.partition("://")
     if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
         return SqliteDatabase(Path(rest[1:]))
@@ -61,9 +63,7 @@ def connect(url: str | None, storage: str, memory: Path | None = None) -> Databa
     raise InvalidInput("Invalid PROTOSLICE_DATABASE: use postgresql://user@host/name or sqlite:////path/catalog.sqlite")
 
 
-def _default(storage: str, memory: Path | None) -> Path:
-    if memory is not None and storage.startswith("memory://"):
-        return memory
+def _default(storage: str) -> Path:
     folder = local_path(storage)
     if folder is None:
         raise Unsupported(

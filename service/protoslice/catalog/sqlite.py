@@ -54,17 +54,20 @@ _NETWORK: Final = re.compile(
 
 
 class SqliteDatabase(Database):
-    """A catalogue in a file, shared by the processes of one machine."""
+    """A catalogue in a file, shared by the processes of one machine.
+
+    Without `durable`, a crash of the machine may lose what was committed.
+    """
 
     dialect = "sqlite"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, durable: bool = True) -> None:
         refuse_network(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         self.path = path
-        self._writer = _Writer(path)
+        self._writer = _Writer(path, durable)
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
         self._lanes = {False: Lane(_READERS, "catalogue-read"), True: Lane(_BACKGROUND, "catalogue-background")}
@@ -172,7 +175,8 @@ class _Job:
 class _Writer:
     """The one thread of this process that writes."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, durable: bool) -> None:
+        self._durable = durable
         self.lock = path.with_name(path.name + ".lock")
         self._lock = os.open(self.lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         self._path = path
@@ -201,7 +205,7 @@ class _Writer:
             try:
                 with translated(), _exclusive(self._lock):
                     if connection is None:
-                        connection = _connect(self._path)
+                        connection = _connect(self._path, durable=self._durable)
                     settled = _committed(connection, group)
             except Exception as failure:
                 settled = [(job, None, failure) for job in group]
@@ -267,9 +271,10 @@ def _close(connection: sqlite3.Connection | None, lock: int) -> None:
             connection.close()
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, *, durable: bool = True) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
-    for pragma in ("busy_timeout = 2000", "journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+    synchronous = f"synchronous = {'FULL' if durable else 'OFF'}"
+    for pragma in ("busy_timeout = 2000", "journal_mode = WAL", synchronous, "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}")
     return connection
 

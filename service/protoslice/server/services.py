@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from fastapi import Depends, Request
 from starlette.types import Scope
 
+from protoslice.catalog import Database, open_database
 from protoslice.concurrency.windows import Windows
 from protoslice.drafts import Drafts, QuietFolders
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
@@ -102,7 +103,8 @@ class Services:
                 stack.push_async_callback(storage.close)
                 self.metrics.circuit.watch(storage, budget)
             metered: Storage = MeteredStorage(storage, self.metrics.storage.observe)
-            hooks = await _webhooks(metered, settings, stack) if settings.webhook_allow else None
+            database = await stack.enter_async_context(open_database(settings.database, settings.storage))
+            hooks = await _webhooks(database, metered, settings, stack) if settings.webhook_allow else None
             metered = metered if hooks is None else hooks.storage
             opened = await Stores.open(metered, _store_options(settings), names=StoreNames())
             if self.gate.closed:
@@ -274,11 +276,11 @@ def _store_options(settings: Settings) -> StoreOptions:
     )
 
 
-async def _webhooks(storage: Storage, settings: Settings, stack: AsyncExitStack) -> Webhooks:
+async def _webhooks(database: Database, storage: Storage, settings: Settings, stack: AsyncExitStack) -> Webhooks:
     """Webhooks over a storage, which deliver until `stack` ends."""
     from protoslice.webhooks.service import Webhooks
 
-    hooks = await Webhooks.open(storage, settings.webhook_allow, settings.webhook_networks)
+    hooks = await Webhooks.open(database, storage, settings.webhook_allow, settings.webhook_networks)
     stack.push_async_callback(hooks.close)
     return hooks
 

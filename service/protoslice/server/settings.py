@@ -34,7 +34,7 @@ UNIX = "unix"
 _SEPARATORS = re.compile(r"[,\s]+")
 _USER_INFO = re.compile(r"(?<=://)[^/@]*@")
 _OPTIONS = TypeAdapter(dict[str, SecretStr])
-_SECRETS = ("storage", "storage_options", "otel_endpoint")
+_SECRETS = ("storage", "storage_options", "database", "otel_endpoint")
 """Settings that may hold a secret: each may come from the file that its name and `_FILE` give."""
 
 
@@ -105,6 +105,16 @@ class Settings(BaseSettings):
     storage_file: Path | None = Field(
         default=None,
         description="A file that holds `PROTOSLICE_STORAGE`, where the URI has a secret in it; only one of the two.",
+    )
+    database: str | None = Field(
+        default=None,
+        description="The SQL catalogue: `postgresql://user@host/name`, or `sqlite:////path/catalog.sqlite` on a local "
+        "disk. When empty: `catalog.sqlite` in the directory of the storage; a bucket needs one of the two.",
+    )
+    database_file: Path | None = Field(
+        default=None,
+        description="A file that holds `PROTOSLICE_DATABASE`, such as a secret of Docker or Kubernetes; only one of "
+        "the two.",
     )
     host: str = Field(default="127.0.0.1", description="The address to listen on.")
     auth: Literal["open", "tokens"] | None = Field(
@@ -390,6 +400,7 @@ class Settings(BaseSettings):
         """Every setting as plain data, secrets hidden."""
         data = self.model_dump(mode="json")
         data["storage"] = _USER_INFO.sub("", self.storage)
+        data["database"] = self.database and _USER_INFO.sub("", self.database).partition("?")[0]
         data["otel_endpoint"] = self.otel_endpoint and _USER_INFO.sub("", self.otel_endpoint)
         return data
 

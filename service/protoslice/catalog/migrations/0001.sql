@@ -25,3 +25,14 @@ CREATE TABLE tokens (
     expires bigint
 ) {composite};
 CREATE INDEX tokens_space ON tokens (space, id);
+
+CREATE TABLE webhooks (
+    space {text} NOT NULL,
+    name {text} NOT NULL,
+    id {text} NOT NULL UNIQUE,
+    url {text} NOT NULL,
+    events {text} NOT NULL,
+    created bigint NOT NULL,
+    secret {bytes} NOT NULL,
+    PRIMARY KEY (space, name)
+) {composite};
