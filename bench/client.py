@@ -132,7 +132,7 @@ def _program(relay: Relay, folder: Path, body: Path, *, killed: bool = False) ->
 def _clear(folder: Path, ours: Client) -> None:
     """Remove all stores, and what lies on the disk of them."""
     for store in list(ours.stores()):
-        ours.remove(store.id)
+        ours.remove(store.id, force=store.tags)
     storage = (folder / "client-stores").as_uri()
     command = [sys.executable, "-m", "protoslice.cli", "gc", "--storage", storage, "--grace-seconds", "0"]
     subprocess.run(command, check=True, **QUIET)

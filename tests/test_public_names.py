@@ -3,6 +3,7 @@
 import importlib
 import subprocess
 import sys
+from importlib import metadata
 from types import ModuleType
 
 import pytest
@@ -24,7 +25,9 @@ MODULES = [
 
 def test_the_package_shows_exactly_this() -> None:
     assert sorted(protoslice.__all__) == [
+        "AsyncClient",
         "Chunk",
+        "Client",
         "Large",
         "LocalModel",
         "Node",
@@ -34,6 +37,7 @@ def test_the_package_shows_exactly_this() -> None:
         "Rope",
         "Split",
         "View",
+        "__version__",
         "open",
         "open_model",
         "records",
@@ -77,3 +81,33 @@ def test_importing_the_package_imports_nothing_else_of_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == ["1", "2", "False", "protoslice.library.opening"]
+
+
+def test_clients_are_those_of_the_client_package() -> None:
+    from protoslice.client import AsyncClient, Client
+
+    assert (protoslice.Client, protoslice.AsyncClient) == (Client, AsyncClient)
+
+
+def test_version_is_that_of_the_distribution() -> None:
+    assert protoslice.__version__ == metadata.version("protoslice")
+    shown = subprocess.run(
+        [sys.executable, "-m", "protoslice.cli", "--version"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert shown.stdout == f"protoslice {protoslice.__version__}\n"
+
+
+def test_client_without_its_extra_names_the_extra() -> None:
+    script = (
+        "import sys\n"
+        "sys.modules['httpx'] = None\n"
+        "import protoslice\n"
+        "assert 'Proto' in dir(protoslice)\n"
+        "from protoslice import Proto\n"
+        "try:\n"
+        "    protoslice.Client\n"
+        "except ImportError as error:\n"
+        "    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert "pip install 'protoslice[client]'" in done.stdout

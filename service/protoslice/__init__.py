@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from protoslice.client import AsyncClient, Client
     from protoslice.errors import ProtosliceError
     from protoslice.facts import Node
     from protoslice.library.models import LocalModel, open_model
@@ -13,8 +14,12 @@ if TYPE_CHECKING:
     from protoslice.streams import Records
     from protoslice.streams import open_records as records
 
+    __version__: str
+
 __all__ = [
+    "AsyncClient",
     "Chunk",
+    "Client",
     "Large",
     "LocalModel",
     "Node",
@@ -24,13 +29,16 @@ __all__ = [
     "Rope",
     "Split",
     "View",
+    "__version__",
     "open",
     "open_model",
     "records",
 ]
 
 _HOMES = {
+    "AsyncClient": "client",
     "Chunk": "library.proto",
+    "Client": "client",
     "Large": "library.proto",
     "LocalModel": "library.models",
     "Node": "library.proto",
@@ -49,15 +57,31 @@ _RENAMED = {"open": ("library.opening", "open_proto"), "records": ("streams", "o
 
 def __getattr__(name: str) -> Any:
     """Import a public name, or a module of the package, when it is first asked for (PEP 562)."""
+    found: Any
     if name in _RENAMED or name in _HOMES:
         home, known_as = _RENAMED.get(name) or (_HOMES[name], name)
-        found: Any = getattr(import_module(f"protoslice.{home}"), known_as)
+        found = getattr(_imported(home), known_as)
+    elif name == "__version__":
+        from importlib.metadata import version
+
+        found = version("protoslice")
     elif name.startswith("__"):
         raise AttributeError(f"module 'protoslice' has no attribute {name!r}")
     else:
         found = _module(name)
     globals()[name] = found
     return found
+
+
+def _imported(home: str) -> Any:
+    """A module of the package; `ImportError` naming the extra if the client's dependencies are missing."""
+    try:
+        return import_module(f"protoslice.{home}")
+    except ModuleNotFoundError as error:
+        if home != "client":
+            raise
+        message = f"The client needs an extra: pip install 'protoslice[client]' ({error.name} is missing)"
+        raise ImportError(message, name=error.name) from error
 
 
 def __dir__() -> list[str]:

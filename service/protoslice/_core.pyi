@@ -351,6 +351,9 @@ class Plan:
 
     VERSION: Final[int]
     KEPT_VERSION: Final[int]
+    MERGED_VERSION: Final[int]
+    @staticmethod
+    def is_kept_version(version: int) -> bool: ...
     def __len__(self) -> int: ...
     @property
     def kept(self) -> bool: ...

@@ -7,6 +7,7 @@ ProtosliceError
 │   ├── Gone                  it was here, and is no more
 │   └── NoRoot                a store of files alone, of which a view of its root is asked
 ├── Conflict              the caller: somebody else was first, or a source has changed
+│   └── StillNamed            names refer to a store that is to be removed
 ├── LimitExceeded         the caller or the operator: ask for less, or raise the limit
 │   └── TooMany               for now
 │       ├── ClientLimit           by one client
@@ -72,6 +73,16 @@ class NoRoot(NotFound):
 
 class Conflict(ProtosliceError):
     """Somebody else was first, or a source has changed."""
+
+
+class StillNamed(Conflict):
+    """Names refer to a store that is to be removed, and the caller did not list them."""
+
+    names: tuple[tuple[str, str], ...] = ()
+    """Protocol and text of the first of the names that were not listed."""
+
+    more: bool = False
+    """True when there are more of them."""
 
 
 class LimitExceeded(ProtosliceError):

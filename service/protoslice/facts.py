@@ -26,6 +26,15 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreName:
+    """A name that refers to a store, and its protocol: `tag`, `hub`, `oci` or `mlflow`."""
+
+    protocol: str
+    name: str
+    """`m:1`, `ann/m@main`, `ann/m:1` or `mlflow-artifacts:/folder`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Store:
     """A store: an immutable set of files, one of which may be the root proto."""
 
@@ -48,11 +57,13 @@ class Store:
     schema: str | None
     """Fingerprint of the schema that the root is read by; None for an unknown type."""
     planner: int | None
-    """Version of the planner of the chunks, 2 if the root came with them; None if it is no proto."""
+    """Version of the planner of the chunks, 3 or 2 if the root came with them; None if it is no proto."""
     why: str | None = None
     """One sentence on why there is no root; None for a store with a root."""
     rules: tuple[str, ...] = ()
     """Rules that the chunks were cut by before the sizes, in canonical form."""
+    names: tuple[StoreName, ...] = ()
+    """The first of its names in all protocols; only a service knows those of registries."""
 
 
 @dataclass(frozen=True, slots=True)

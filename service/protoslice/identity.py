@@ -13,13 +13,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-READERS: Final = 2
+READERS: Final = 3
 """Version of the readers of models: tensors, elements in every form, safetensors files, references."""
 
 CPB: Final = 1
 """Version of chunked files, as written from a store."""
 
-RENDERING: Final = 1
+RENDERING: Final = 2
 """Version of messages as JSON and text; protobuf's runtime and the bundled types have their own."""
 
 RECORDS: Final = 1

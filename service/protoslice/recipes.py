@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from protoslice.errors import CorruptModel
+from protoslice.json_text import parse_json
 
 MEDIA_TYPE: Final = "application/vnd.protoslice.recipe"
 _LONGEST_LINE: Final = 16 << 10
@@ -144,9 +145,9 @@ class RecipeReader:
 
     def _read(self, line: bytes) -> Iterator[Event]:
         try:
-            ((name, value),) = json.loads(line).items()
+            ((name, value),) = parse_json(line).items()
             event = self._event(name, value)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError):
             raise self._wrong("has a line that is none of its own") from None
         if event is not None:
             yield event

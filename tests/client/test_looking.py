@@ -92,7 +92,7 @@ def test_tags(client: Client, store: Store) -> None:
         client.untag("moving")
     with pytest.raises(Conflict, match="remove the tag"):
         client.remove("fresh")
-    client.remove(other.id)
+    client.remove(other.id, force=["fresh"])
     with pytest.raises(NotFound):
         client.store(other.id)
 
@@ -152,7 +152,7 @@ def test_the_asynchronous_client(service: LiveServer, client: Client, versions: 
             assert done.path.read_bytes() == versions.old
             assert (await ours.tag("async:2", ref)).name in [tag.name async for tag in ours.tags()]
             await ours.untag("async:2")
-            await ours.remove(ref)
+            await ours.remove(ref, force=["async"])
             with pytest.raises(NotFound):
                 await ours.store(ref)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import ml_dtypes
@@ -143,3 +144,29 @@ def test_statistics_come_without_the_elements(client: Client, ref: str, arrays: 
     assert (part.shape, part.elements, part.looked_at) == ((6, 5), 30, 6)
     with pytest.raises(Unsupported):
         client.stats(ref, "words")
+
+
+def _without(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+
+
+@pytest.mark.parametrize("wanted", [None, "0:1"])
+def test_tensor_without_numpy_says_so(
+    client: Client, ref: str, monkeypatch: pytest.MonkeyPatch, wanted: str | None
+) -> None:
+    _without(monkeypatch, "numpy")
+    with pytest.raises(Unsupported, match="pip install numpy"):
+        client.tensor(ref, "F32", wanted)
+
+
+@pytest.mark.parametrize("wanted", [None, "0:1"])
+def test_tensor_without_ml_dtypes_says_so(
+    client: Client, ref: str, monkeypatch: pytest.MonkeyPatch, wanted: str | None
+) -> None:
+    _without(monkeypatch, "ml_dtypes")
+    with pytest.raises(Unsupported, match="pip install ml_dtypes"):
+        client.tensor(ref, "BF16", wanted)
+
+
+def test_tensor_of_strings_takes_a_slice(client: Client, ref: str) -> None:
+    assert client.tensor(ref, "words", "1:").tolist() == [[b"\x00\xff", b"four"]]

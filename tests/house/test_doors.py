@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,6 +27,11 @@ case "$*" in *dev*) cp notes .venv/bin/maturin;; esac
 """
 
 
+BUILD = """echo build.sh >>log
+mkdir -p service/protoslice/server/pages/built && touch service/protoslice/server/pages/built/first.json
+"""
+
+
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout with a core of one file, and a `python3` that installs nothing."""
@@ -37,6 +43,8 @@ def checkout(tmp_path: Path) -> Path:
     for path, script in ((tmp_path / "bin/python3", PYTHON), (tmp_path / "notes", NOTES)):
         path.write_text(script)
         path.chmod(0o755)
+    (tmp_path / "web").mkdir()
+    (tmp_path / "web/build.sh").write_text(BUILD)
     for path in tmp_path.rglob("*"):
         os.utime(path, (1, 1))
     return tmp_path
@@ -56,13 +64,27 @@ def make(checkout: Path, door: str) -> list[str]:
     ]
 
 
-SERVE = "protoslice serve 127.0.0.1 8000"
+PAGE = "build.sh"
+SERVE = "protoslice serve"
 
 
 def test_run_installs_what_serving_needs_and_builds_the_core_once(checkout: Path) -> None:
     installed = "pip install constraints.txt .[server,client,cloud,otel]"
-    assert make(checkout, "run") == [installed, SERVE]
+    assert make(checkout, "run") == [installed, PAGE, SERVE]
     assert make(checkout, "run") == [SERVE]
+
+
+def test_run_builds_a_changed_page_again(checkout: Path) -> None:
+    make(checkout, "run")
+    (checkout / "web/main.tsx").write_text("// changed")
+    later = time.time() + 10
+    os.utime(checkout / "web/main.tsx", (later, later))
+    assert make(checkout, "run") == [PAGE, SERVE]
+
+
+def test_run_serves_where_the_page_cannot_be_built(checkout: Path) -> None:
+    (checkout / "web/build.sh").write_text("exit 1\n")
+    assert make(checkout, "run")[-1] == SERVE
 
 
 def test_a_changed_core_is_built_again(checkout: Path) -> None:
@@ -75,7 +97,7 @@ def test_dev_installs_everything_and_builds_the_core_once(checkout: Path) -> Non
     installed, fetched = make(checkout, "dev")
     assert installed == "pip install constraints.txt .[dev]"
     assert fetched.startswith("pip download")
-    assert make(checkout, "run") == [SERVE]
+    assert make(checkout, "run") == [PAGE, SERVE]
     (checkout / "core/src/lib.rs").write_text("// changed")
     assert make(checkout, "run") == ["maturin develop", SERVE]
 

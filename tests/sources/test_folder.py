@@ -10,7 +10,8 @@ from tests.support.protos.writer import varint
 from tests.support.stores import field
 
 from protoslice import open_model
-from protoslice.errors import InvalidInput, StorageError
+from protoslice.errors import InvalidInput, LimitExceeded, StorageError
+from protoslice.sources import folder as folders
 from protoslice.sources.folder import MOST_OPEN, Folder
 
 MANY = 4 * MOST_OPEN
@@ -71,3 +72,27 @@ def test_the_engine_reads_files_of_a_folder_itself(tmp_path: Path, monkeypatch: 
         rope = model.read("weight-0")
         monkeypatch.setattr("protoslice.sources.folder.FolderFile.read", None)
         assert bytes(rope) == b"00000000"
+
+
+def test_folder_of_too_many_files_is_refused_before_any_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders, "MAX_FILES", 5)
+    for number in range(5):
+        (tmp_path / f"{number}.bin").write_bytes(b"x")
+    assert len(Folder(tmp_path)) == 5
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "6.bin").write_bytes(b"x")
+    monkeypatch.setattr(os.path, "realpath", lambda path: path)
+    folder = Folder(tmp_path)
+    monkeypatch.setattr(Folder, "_has", lambda self, path: pytest.fail("looked at a file"))
+    with pytest.raises(LimitExceeded, match="holds more than 5 files: name the folder or the file of a model"):
+        list(folder)
+
+
+def test_folder_of_too_many_folders_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "_MOST_FOLDERS", 3)
+    for number in range(5):
+        (tmp_path / str(number)).mkdir()
+    with pytest.raises(LimitExceeded, match="more than 3 folders"):
+        list(Folder(tmp_path))

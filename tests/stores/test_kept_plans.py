@@ -75,7 +75,7 @@ def test_the_id_says_which_plan_a_store_has() -> None:
     async def work(stores: Stores, _: Storage) -> None:
         data = FILES[0].read_bytes()
         kept, by_sizes = [(await upload(stores, {"x.cpb": data}, each)).store for each in (REQUEST, BY_SIZES)]
-        assert (kept.planner, by_sizes.planner) == (_core.Plan.KEPT_VERSION, _core.Plan.VERSION)
+        assert (kept.planner, by_sizes.planner) == (_core.Plan.KEPT_VERSION, _core.Plan.MERGED_VERSION)
         for info in (kept, by_sizes):
             policy = Policy(
                 root=info.root,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -52,8 +52,16 @@ def model_file(name: str) -> Path:
 
 
 def planned() -> Makes:
-    """The plans of protos, texts and chunked protos, with the bytes of every chunk."""
-    paths = [*(model_file(name) for name in PLANNED), *sorted(CHUNKED.rglob("*.cpb"))]
+    """The plans of protos and texts, with the bytes of every chunk."""
+    return _by_sizes(model_file(name) for name in PLANNED)
+
+
+def planned_merged() -> Makes:
+    """The plans by sizes of chunked protos, with the bytes of every chunk."""
+    return _by_sizes(sorted(CHUNKED.rglob("*.cpb")))
+
+
+def _by_sizes(paths: Iterable[Path]) -> Makes:
     for path in paths:
         with protoslice.open(path) as proto:
             for least in (16, 300):
@@ -181,6 +189,11 @@ _IDENTITY: Final = "service/protoslice/identity.py"
 MAKERS: Final[dict[str, tuple[int, Callable[[], Makes], str]]] = {
     "plans": (_core.Plan.VERSION, planned, "raise VERSION in core/wire/src/plan.rs"),
     "plans that came": (_core.Plan.KEPT_VERSION, came, "raise KEPT_VERSION in core/wire/src/plan.rs"),
+    "plans of merged files": (
+        _core.Plan.MERGED_VERSION,
+        planned_merged,
+        "raise MERGED_VERSION in core/wire/src/plan.rs",
+    ),
     "merged messages": (1, merged, "mend them: their URLs by id are given for ever"),
     "chunked files": (identity.CPB, chunked, f"raise CPB in {_IDENTITY}"),
     "archives": (identity.ARCHIVES, archived, f"raise ARCHIVES in {_IDENTITY}"),

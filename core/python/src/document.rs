@@ -193,6 +193,15 @@ impl Plan {
     /// The version of plans that chunked files came with.
     #[classattr]
     const KEPT_VERSION: u32 = wire::plan::KEPT_VERSION;
+    /// The version of plans by sizes of chunked files.
+    #[classattr]
+    const MERGED_VERSION: u32 = wire::plan::MERGED_VERSION;
+
+    /// True if `version` is, or was, that of plans that chunked files came with.
+    #[staticmethod]
+    fn is_kept_version(version: u64) -> bool {
+        wire::plan::is_kept(version)
+    }
 
     /// True for the plan that a chunked file came with.
     #[getter]

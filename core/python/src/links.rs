@@ -1,5 +1,6 @@
 //! `_core.Links`: links between the nodes of graphs.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -74,13 +75,17 @@ impl Links {
                 return Ok(Some(node));
             }
             let mut taking = None;
+            let spelled = spellings(called);
             for node in self.nodes(graph).filter(|_| !called.is_empty()) {
                 let skeleton = self.found.get(node).map_or(&[][..], |node| node.skeleton);
-                if text(skeleton, &self.ports.name)? == Some(called.as_bytes()) {
+                if text(skeleton, &self.ports.name)?.is_some_and(|name| shown(name) == called) {
                     return Ok(Some(node));
                 }
-                if taking.is_none() && takes(skeleton, &self.ports, called.as_bytes())? {
-                    taking = Some(node);
+                for bytes in spelled.iter().filter(|_| taking.is_none()) {
+                    if takes(skeleton, &self.ports, bytes)? {
+                        taking = Some(node);
+                        break;
+                    }
                 }
             }
             Ok(taking)
@@ -94,7 +99,7 @@ impl Links {
         py.detach(|| {
             let mut found = Vec::new();
             for node in self.nodes(graph) {
-                let called = String::from_utf8_lossy(self.named(node)?).to_lowercase();
+                let called = shown(self.named(node)?).to_lowercase();
                 let within = |word: &String| called.contains(word) || self.path(node).to_lowercase().contains(word);
                 if found.len() < limit && words.iter().all(within) {
                     found.push(node);
@@ -129,4 +134,37 @@ impl Links {
         let takers = self.links.takers(node);
         (takers.iter().take(limit).copied().collect(), takers.len())
     }
+}
+
+/// `name` as text; bytes that are not UTF-8 are written `\xHH`, as in `schema.text_of` of the package.
+fn shown(name: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(name) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::new();
+    for chunk in name.utf8_chunks() {
+        out.push_str(chunk.valid());
+        chunk.invalid().iter().for_each(|byte| out.push_str(&format!("\\x{byte:02x}")));
+    }
+    Cow::Owned(out)
+}
+
+/// The bytes that `shown` gives as `text`: those of the text itself, and those with each `\xHH` as one byte.
+fn spellings(text: &str) -> Vec<Vec<u8>> {
+    let (mut bytes, mut rest) = (Vec::new(), text);
+    while let Some(at) = rest.find("\\x") {
+        let (before, escape) = rest.split_at(at);
+        bytes.extend_from_slice(before.as_bytes());
+        let byte = escape.get(2..4).and_then(|digits| u8::from_str_radix(digits, 16).ok()).filter(|byte| *byte >= 0x80);
+        let taken = if byte.is_some() { 4 } else { 2 };
+        bytes.extend(byte);
+        bytes.extend_from_slice(if byte.is_some() { b"" } else { b"\\x" });
+        rest = escape.get(taken..).unwrap_or_default();
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    let mut found = vec![text.as_bytes().to_vec()];
+    if found.first() != Some(&bytes) {
+        found.push(bytes);
+    }
+    found
 }

@@ -30,6 +30,15 @@ pub struct Entry {
     pub node: Option<NodeId>,
 }
 
+/// Fields of one number that follow each other in a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// The field number.
+    pub number: u32,
+    /// Range of the fields.
+    pub span: Range<u64>,
+}
+
 impl Entry {
     /// The entry of a field that begins at `start` and is no group.
     pub fn new(header: &Header, start: u64) -> Self {

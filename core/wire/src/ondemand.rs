@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-use crate::entry::Entry;
+use crate::entry::{Entry, Stretch};
 use crate::error::{Kind, Result, WireError};
 use crate::fields::Fields;
 use crate::header::{self, Wire};
@@ -30,6 +30,8 @@ pub struct OnDemand<'a> {
     window: RefCell<(u64, Vec<u8>)>,
     scanned: RefCell<Option<Scanned>>,
     budget: Cell<Option<u64>>,
+    /// Stretches that may still be kept.
+    room: Cell<usize>,
 }
 
 /// Fields of a scanned message, with its range and type.
@@ -45,6 +47,7 @@ impl<'a> OnDemand<'a> {
             window: RefCell::default(),
             scanned: RefCell::default(),
             budget: Cell::new(None),
+            room: Cell::new(SCANNED_ENTRIES),
         }
     }
 
@@ -152,13 +155,26 @@ impl<'a> OnDemand<'a> {
         Ok(entries)
     }
 
-    /// Fails unless the top-level fields of `span` end exactly where it ends: a truncated field would swallow later
-    /// bytes.
-    pub fn check(&self, span: &Range<u64>) -> Result<()> {
+    /// The top-level fields of `span`, parsed as a message; None when they change too often to be kept. Fails unless
+    /// they end exactly where `span` ends: a truncated field would swallow later bytes.
+    pub fn stretches(&self, span: &Range<u64>, type_id: Option<TypeId>) -> Result<Option<Vec<Stretch>>> {
+        let (mut stretches, mut room, mut all) = (Vec::<Stretch>::new(), self.room.get(), true);
         self.walk(span, |found| {
-            found.clear();
+            for entry in found.drain(..) {
+                let number = self.schema.fitted(type_id, entry.number, entry.wire);
+                match stretches.last_mut() {
+                    Some(last) if last.number == number => last.span.end = entry.end,
+                    _ if room > 0 => {
+                        room -= 1;
+                        stretches.push(Stretch { number, span: entry.span() });
+                    }
+                    _ => all = false,
+                }
+            }
             Ok(())
-        })
+        })?;
+        self.room.set(room);
+        Ok(all.then_some(stretches))
     }
 
     /// Calls `each` with the top-level fields of `span`, one window at a time; `each` must drain the vector.

@@ -20,13 +20,21 @@ use crate::rope::Rope;
 
 /// Version of the planner, which is part of the identity of every store whose root was planned.
 ///
-/// A change to the plans, or to the input of the planner (the image of a chunked proto, the metadata, the paths), must
-/// raise the version. The same files are then another store, and no URL or entity tag ever stands for other bytes.
+/// A change to the plans, or to the input of the planner (the metadata, the paths), must raise the version; one to the
+/// image of a chunked proto raises the two versions below. The same files are then another store, and no URL or entity tag ever stands for other bytes.
 pub const VERSION: u32 = 1;
 
-/// Version of plans that chunked files came with, in the place of [`VERSION`] in the identity of their stores. Neither
-/// number may become one that the other ever was.
-pub const KEPT_VERSION: u32 = 2;
+/// Version of plans that chunked files came with, in the place of [`VERSION`] in the identity of their stores. No number
+/// may be used for two kinds of plans, nor be used again.
+pub const KEPT_VERSION: u32 = 3;
+
+/// Version of plans by sizes of chunked files, in the place of [`VERSION`]: it covers the merge too.
+pub const MERGED_VERSION: u32 = 4;
+
+/// True if `version` is, or was, the [`KEPT_VERSION`].
+pub fn is_kept(version: u64) -> bool {
+    matches!(version, 2 | 3)
+}
 
 /// Sizes that decide which parts become chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

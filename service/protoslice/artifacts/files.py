@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import Final
 
 from protoslice.artifacts.manifests import Descriptor
 from protoslice.artifacts.names import Digest
 from protoslice.errors import InvalidInput
 from protoslice.stores.names import FilePaths
 
+_BLOBS: Final = "blobs"
+"""Folder of blobs without a title."""
+
 
 def blob_path(digest: Digest) -> str:
     """The path of a blob without a name of its own."""
-    return f"blobs/{digest.algorithm}/{digest.hex}"
+    return f"{_BLOBS}/{digest.algorithm}/{digest.hex}"
 
 
-def paths_of(descriptors: Iterable[Descriptor]) -> dict[Digest, str]:
-    """Path of each blob: the title in its descriptor, unless that is no path or another blob's."""
-    titles: dict[Digest, str] = {}
-    for descriptor in descriptors:
-        if titles.get(descriptor.digest) is None:
-            titles[descriptor.digest] = descriptor.title or ""
-    taken, found = FilePaths(), dict[Digest, str]()
-    for digest, title in sorted(titles.items(), key=lambda item: not item[1]):
-        found[digest] = blob_path(digest)
-        if title and not title.startswith("blobs/"):
+def paths_of(descriptors: Iterable[Descriptor]) -> dict[Digest, Sequence[str]]:
+    """Paths of each blob: the titles of its descriptors, or one made of its digest.
+
+    A title that is no path, or that another blob has, counts for nothing.
+    """
+    found: dict[Digest, list[str]] = {}
+    titled = {(each.title or "", each.digest): None for each in descriptors}
+    taken = FilePaths()
+    for title, digest in sorted(titled, key=lambda pair: pair[0]):
+        paths = found.setdefault(digest, [])
+        if title and title.partition("/")[0] != _BLOBS:
             with suppress(InvalidInput):
                 taken.add(title)
-                found[digest] = title
-                continue
-        taken.add(found[digest])
-    return found
+                paths.append(title)
+    return {digest: paths or [blob_path(digest)] for digest, paths in found.items()}

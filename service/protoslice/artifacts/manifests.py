@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -12,14 +14,21 @@ from protoslice.artifacts.faults import DigestInvalid, ManifestInvalid
 from protoslice.artifacts.names import Digest
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import IntegrityError, LimitExceeded
+from protoslice.json_text import parse_json
 from protoslice.stores.envelope import seal, unseal
 
 MAX_MANIFEST_BYTES: Final = 4 << 20
 """The most that clients read of a manifest, and that is taken of one."""
-_TITLES: Final = ("org.opencontainers.image.title", "org.cncf.model.filepath")
-"""Annotations that name the file of a layer."""
+MAX_ANNOTATION_BYTES: Final = 64 << 10
+"""Bytes of the annotations of a manifest with a subject, which lists of referrers repeat."""
+_MEDIA_TYPE: Final = re.compile(r"application/(?:json|vnd\.[a-z0-9!#$&^_.+-]{1,200}\+json)")
+"""Media types of manifests: JSON, which browsers do not render."""
+_TITLE: Final = "org.opencontainers.image.title"
+"""Annotation that names a layer, whatever its media type: oras gives plain files that of a tar archive."""
+_FILE_PATH: Final = "org.cncf.model.filepath"
+"""Annotation of ModelPack that names the file in a layer, which may be an archive of it."""
 _ARCHIVES: Final = ("tar", "gzip", "zstd")
-"""Words in the media type of a layer that is an archive, whose name is that of a folder."""
+"""Words in the media type of a layer that is an archive."""
 _INDEXES: Final = frozenset(
     {"application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json"}
 )
@@ -32,7 +41,7 @@ class Descriptor:
     digest: Digest
     media_type: str
     title: str | None
-    """Path of the file that the blob is; None when the descriptor names none, or an archive."""
+    """Path of the file that the blob is; None when the descriptor names none."""
     elsewhere: bool
     """True for content that need not be in the repository: not distributable, or with URLs of its own."""
 
@@ -41,6 +50,7 @@ class Descriptor:
 class ManifestContent:
     """Contents of a manifest: references and descriptions."""
 
+    media_type: str
     blobs: tuple[Descriptor, ...]
     manifests: tuple[Descriptor, ...]
     subject: Digest | None
@@ -93,32 +103,61 @@ class StoredManifest:
 
 
 def parse(data: bytes, media_type: str) -> ManifestContent:
-    """The manifest in `data`; `ManifestInvalid` when it is none, or another than `media_type` says.
+    """Parse a manifest whose Content-Type is `media_type`; an empty one is that of its `mediaType`.
 
-    `LimitExceeded` when it names more than a store can hold.
+    Raise `ManifestInvalid` for anything but a manifest of that type in JSON, and `LimitExceeded` when it names more
+    than a store can hold, or has annotations that are too long to be listed.
     """
     try:
-        raw = json.loads(data)
-    except (ValueError, RecursionError):
-        raise ManifestInvalid("the manifest is no JSON") from None
+        raw = parse_json(data)
+    except ValueError as error:
+        raise ManifestInvalid(f"the manifest is not valid JSON: {error}") from None
     if not isinstance(raw, dict):
-        raise ManifestInvalid("the manifest is no JSON object")
-    said = raw.get("mediaType", media_type)
-    if said != media_type:
-        raise ManifestInvalid(f"the manifest says mediaType {str(said)[:120]!r}, and its Content-Type {media_type!r}")
+        raise ManifestInvalid("the manifest is not a JSON object")
+    media_type = _media_type(raw, media_type)
     config = raw.get("config")
     blobs = [*([_descriptor(config, "config")] if config is not None else []), *_descriptors(raw, "layers")]
     manifests = tuple(_descriptors(raw, "manifests"))
     if len(blobs) + len(manifests) > MAX_FILES:
         raise LimitExceeded(f"a manifest may name at most {MAX_FILES} blobs and manifests")
-    subject = raw.get("subject")
+    subject, annotations = raw.get("subject"), _texts(raw.get("annotations"))
+    if subject is not None and len(json.dumps(annotations)) > MAX_ANNOTATION_BYTES:
+        raise LimitExceeded(f"the annotations of a manifest with a subject have at most {MAX_ANNOTATION_BYTES} bytes")
     return ManifestContent(
+        media_type,
         tuple(blobs),
         manifests,
         None if subject is None else _descriptor(subject, "subject").digest,
         _artifact_type(raw, media_type, config),
-        _texts(raw.get("annotations")),
+        annotations,
     )
+
+
+def subject_of(data: bytes) -> Digest | None:
+    """Return the digest of the subject of a stored manifest; None without one, and for one that does not parse."""
+    with suppress(ValueError, ManifestInvalid):
+        raw = parse_json(data)
+        if isinstance(raw, dict) and raw.get("subject") is not None:
+            return _descriptor(raw["subject"], "subject").digest
+    return None
+
+
+def _media_type(raw: dict[str, Any], sent: str) -> str:
+    """Return the media type of a manifest that was sent as `sent`; `ManifestInvalid` unless both agree on JSON."""
+    said = raw.get("mediaType", sent)
+    if not isinstance(said, str):
+        raise ManifestInvalid("the mediaType of the manifest is not a string")
+    found = (sent or said).lower()
+    if not found:
+        raise ManifestInvalid("the manifest has no media type: send Content-Type")
+    if said.lower() != found:
+        raise ManifestInvalid(f"the manifest has the mediaType {said[:120]!r} and the Content-Type {sent[:120]!r}")
+    if not _MEDIA_TYPE.fullmatch(found):
+        raise ManifestInvalid(
+            f"Invalid media type {found[:120]!r} of a manifest: use application/vnd.….+json, such as "
+            "application/vnd.oci.image.manifest.v1+json"
+        )
+    return found
 
 
 def _artifact_type(raw: dict[str, Any], media_type: str, config: object) -> str | None:
@@ -148,10 +187,11 @@ def _descriptor(raw: object, place: str) -> Descriptor:
         raise ManifestInvalid(f"{place}: {error.message}") from None
     media_type = str(raw.get("mediaType", ""))
     annotations = _texts(raw.get("annotations"))
-    title = next((annotations[name] for name in _TITLES if annotations.get(name)), None)
-    archive = any(word in media_type for word in _ARCHIVES)
+    title = annotations.get(_TITLE)
+    if not title and not any(word in media_type for word in _ARCHIVES):
+        title = annotations.get(_FILE_PATH)
     elsewhere = "nondistributable" in media_type or "foreign" in media_type or bool(raw.get("urls"))
-    return Descriptor(digest, media_type, None if archive else title, elsewhere)
+    return Descriptor(digest, media_type, title or None, elsewhere)
 
 
 def _texts(raw: object) -> dict[str, str]:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from typing import Final
 
 from protoslice.artifacts.faults import BlobUnknown, ManifestBlobUnknown
+from protoslice.artifacts.files import blob_path
 from protoslice.artifacts.names import Digest
 from protoslice.artifacts.records import ArtifactRecords, StoredBlob
 from protoslice.errors import Conflict, IntegrityError, NotFound, StorageUnavailable
 from protoslice.stores import Stores
 from protoslice.stores.catalog.named_records import TRIES
+
+_SEARCHED_STORES: Final = 256
+"""Stores of manifests that are searched for a blob whose own store has been removed."""
 
 
 class BlobPlaces:
@@ -30,6 +35,32 @@ class BlobPlaces:
                 return True
             return (await self._stores.uploads.get(blob.upload or "")).is_whole
         return False
+
+    async def found(self, digest: Digest, blob: StoredBlob) -> StoredBlob | None:
+        """Return the place of the bytes of a blob: as its record has it, or else in the store of another manifest.
+
+        The store that the blob came with may have been removed while manifests name it that share its bytes; the record
+        is corrected then. None when the bytes are gone.
+        """
+        if await self.is_there(blob):
+            return blob
+        if blob.store is None:
+            return None
+        async for store in self._records.stores(_SEARCHED_STORES):
+            with suppress(NotFound):
+                path = await self._path_in(store, digest)
+                if path is not None:
+                    place = replace(blob, store=await self._stores.resolve(store), path=path)
+                    await self._records.put_blob(digest, place)
+                    return place
+        return None
+
+    async def _path_in(self, store: str, digest: Digest) -> str | None:
+        """Path of a blob among the files of a store; None when it is not there."""
+        files = await self._stores.files(store)
+        if digest.algorithm != "sha256":
+            return blob_path(digest) if blob_path(digest) in files else None
+        return next((path for path, file in files.items() if file.sha256 == digest.hex), None)
 
     async def keep(self, digest: Digest, blob: StoredBlob, *, fresh: bool) -> StoredBlob:
         """Note the place of a blob, and return the one that holds.
@@ -59,9 +90,10 @@ class BlobPlaces:
         found, _ = await self._known(digest)
         if found is None or not found.has_come:
             return None
-        if not await self.is_there(found):
+        present = await self.found(digest, found)
+        if present is None:
             raise ManifestBlobUnknown(f"the blob {digest.text} is gone, with its store or upload: send it again")
-        return found
+        return present
 
     async def want(self, digest: Digest) -> StoredBlob | None:
         """Note that a manifest names a blob that has not come; its place if it came meanwhile, else None."""

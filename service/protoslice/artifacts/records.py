@@ -15,6 +15,7 @@ without conditions. A tag is removed, and the place of a blob moved, as they wer
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -22,7 +23,7 @@ from typing import Any, Final
 from protoslice.artifacts.faults import BlobUnknown, ManifestUnknown
 from protoslice.artifacts.manifests import StoredManifest
 from protoslice.artifacts.names import Digest, RepositoryName, check_tag
-from protoslice.concurrency.gather import each_concurrently, map_concurrently
+from protoslice.concurrency.gather import each_concurrently, first, map_concurrently
 from protoslice.errors import Conflict, IntegrityError, NotFound
 from protoslice.repositories.model import COMMIT_DIGITS
 from protoslice.storage import ObjectKey, ObjectStat, Storage, quote, unquote
@@ -119,6 +120,11 @@ class ArtifactRecords:
                 return await self.manifest(Digest(unquote(stat.key.segments[-1])))
         return None
 
+    async def stores(self, most: int) -> AsyncIterator[str]:
+        """Yield beginnings of the ids of stores of manifests, `most` of them."""
+        async for stat in first(self._storage.iterate(self._folder / "stores"), most):
+            yield stat.key.segments[-2]
+
     async def has_manifest(self, digest: Digest) -> bool:
         """True when the repository has the manifest."""
         try:
@@ -196,6 +202,29 @@ class ArtifactRecords:
             await self._storage.delete(stat.key)
 
         await each_concurrently(remove, self._storage.iterate(self._key("tagged", digest.text)))
+
+    async def naming(self, stores: Collection[str]) -> list[tuple[str, str]]:
+        """Find the manifests of `stores`: pairs of a store, and `:tag` or `@digest` that names its manifest.
+
+        A manifest is listed by its digest where it has no tag. Costs one listing, and some reads for each one found.
+        """
+        by_digits = {store[:COMMIT_DIGITS]: store for store in stores}
+        folder = self._folder / "stores" if len(stores) > 1 else self._key("stores", *by_digits)
+        pairs = [stat.key.segments[-2:] async for stat in self._storage.iterate(folder)]
+        found = list[tuple[str, str]]()
+        for digits, quoted in pairs:
+            digest = Digest(unquote(quoted))
+            if digits in by_digits and await self.has_manifest(digest):
+                tags = [f":{tag}" async for tag in self._tags_of(digest)] or [f"@{digest.text}"]
+                found += [(by_digits[digits], tag) for tag in tags]
+        return found
+
+    async def _tags_of(self, digest: Digest) -> AsyncIterator[str]:
+        async for stat in self._storage.iterate(self._key("tagged", digest.text)):
+            with suppress(ManifestUnknown):
+                tag = unquote(stat.key.segments[-1])
+                if await self.tag(tag) == digest:  # else it has been moved since
+                    yield tag
 
     async def put_referrer(self, subject: Digest, digest: Digest, descriptor: dict[str, Any]) -> None:
         """Note that a manifest refers to `subject`."""

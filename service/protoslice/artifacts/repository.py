@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -16,7 +16,7 @@ from protoslice.artifacts.faults import (
     UploadUnknown,
 )
 from protoslice.artifacts.files import blob_path, paths_of
-from protoslice.artifacts.manifests import ManifestContent, StoredManifest, parse
+from protoslice.artifacts.manifests import ManifestContent, StoredManifest, parse, subject_of
 from protoslice.artifacts.names import Digest, RepositoryName, check_tag
 from protoslice.artifacts.places import BlobPlaces
 from protoslice.artifacts.records import ArtifactRecords, StoredBlob, repository_names
@@ -115,20 +115,27 @@ class ArtifactRepository:
 
     async def blob(self, digest: Digest) -> StoredBlob:
         """The record of a blob; `BlobUnknown` when there is none, or nothing has its bytes any more."""
-        found = await self._records.blob(digest)
-        if not await self._places.is_there(found):
+        found = await self._places.found(digest, await self._records.blob(digest))
+        if found is None:
             raise _gone(digest)
         return found
 
     async def open_blob(self, digest: Digest) -> tuple[OpenStore, str]:
         """The store that holds a blob, opened, and the path there; made for a blob without one."""
-        found = await self._records.blob(digest)
-        path = found.path or blob_path(digest)
-        try:
-            store = found.store or await self._stored({digest: found}, {digest: path})
-            return await self._stores.view(store), path
-        except NotFound:
-            raise _gone(digest) from None
+        recorded = await self._records.blob(digest)
+        with suppress(NotFound):
+            return await self._opened(digest, recorded)
+        found = await self._places.found(digest, recorded)
+        if found is None:
+            raise _gone(digest)
+        with suppress(NotFound):
+            return await self._opened(digest, found)
+        raise _gone(digest)
+
+    async def _opened(self, digest: Digest, blob: StoredBlob) -> tuple[OpenStore, str]:
+        path = blob.path or blob_path(digest)
+        store = blob.store or await self._stored({digest: blob}, {digest: [path]})
+        return await self._stores.view(store), path
 
     async def delete_blob(self, digest: Digest) -> None:
         """Remove a blob from the repository; a store that has its bytes keeps them."""
@@ -139,7 +146,8 @@ class ArtifactRepository:
     ) -> tuple[StoredManifest, ManifestContent, Sequence[Digest]]:
         """Take in a manifest under a tag or its digest, and further `tags`, and make a store of its blobs.
 
-        Returns the digests of what it names and was never sent too. `LimitExceeded` for more than 64 tags.
+        An empty `media_type` is that which the manifest names. Returns the digests of what it names and was never sent
+        too. `LimitExceeded` for more than 64 tags.
         `ManifestInvalid` or `ManifestBlobUnknown` when it cannot be taken, `DigestInvalid` for another digest.
         """
         wanted = Digest(ref) if ":" in ref else None
@@ -151,7 +159,7 @@ class ArtifactRepository:
         if wanted is not None and wanted != digest:
             raise DigestInvalid(f"the manifest has the digest {digest.text}, not {wanted.text}")
         store, missing = await self._gather(manifest)
-        stored = StoredManifest(digest, media_type, data, store)
+        stored = StoredManifest(digest, manifest.media_type, data, store)
         await self._records.put_manifest(stored)
         if manifest.subject is not None:
             await self._records.put_referrer(manifest.subject, digest, stored.described(manifest))
@@ -173,7 +181,7 @@ class ArtifactRepository:
             return
         stored = await self._records.manifest(Digest(ref))
         await self._records.untag(stored.digest)
-        subject = parse(stored.data, stored.media_type).subject
+        subject = await self._stores.worker.sized(len(stored.data), lambda: subject_of(stored.data))
         if subject is not None:
             await self._records.delete_referrer(subject, stored.digest)
         await self._records.delete_manifest(stored)
@@ -225,22 +233,30 @@ class ArtifactRepository:
     async def _settled(self, digest: Digest, blob: StoredBlob) -> StoredBlob:
         """A blob that has come, in a store at once if a manifest names it: an upload would expire."""
         if blob.wanted and blob.store is None:
-            await self._stored({digest: blob}, {digest: blob_path(digest)})
+            await self._stored({digest: blob}, {digest: [blob_path(digest)]})
         return blob
 
-    async def _stored(self, blobs: dict[Digest, StoredBlob], paths: dict[Digest, str]) -> str:
-        """A store of the blobs: those of uploads become its own, those of other stores are shared with them."""
+    async def _stored(self, blobs: dict[Digest, StoredBlob], paths: Mapping[Digest, Sequence[str]]) -> str:
+        """A store of the blobs under all their paths.
+
+        Those of uploads become its own, those of other stores are shared with them.
+        """
         loose = {digest: blob for digest, blob in blobs.items() if blob.upload is not None}
-        uploads: dict[str, Sequence[str]] = {paths[digest]: [blob.upload or ""] for digest, blob in loose.items()}
+        uploads: dict[str, Sequence[str]] = {
+            path: [blob.upload or ""] for digest, blob in loose.items() for path in paths[digest]
+        }
         shared = {
-            paths[digest]: (blob.store, blob.path or "") for digest, blob in blobs.items() if blob.store is not None
+            path: (blob.store, blob.path or "")
+            for digest, blob in blobs.items()
+            if blob.store is not None
+            for path in paths[digest]
         }
         taken = await self._stores.file_refs(shared)
         made = await self._stores.uploads.assemble(uploads, IngestRequest(source="upload"), taken=taken)
 
         async def note(digest: Digest) -> None:
             size = loose[digest].size
-            await self._records.put_blob(digest, StoredBlob(size, store=made.store.id, path=paths[digest]))
+            await self._records.put_blob(digest, StoredBlob(size, store=made.store.id, path=paths[digest][0]))
 
         await in_turns(note, loose)
         return made.store.id

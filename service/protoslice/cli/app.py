@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import wraps
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
+import protoslice
 from protoslice.cli.failures import end_on_signals, one_line_errors, warnings_in_lines
 from protoslice.cli.streams import open_standard_streams
 from protoslice.cli.verbs import (
@@ -129,7 +129,7 @@ for group, named, what in (
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"protoslice {version('protoslice')}")
+        print(f"protoslice {protoslice.__version__}")
         raise typer.Exit
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from protoslice.client.http.connection import Connection, Params, given_params, url_path
@@ -12,6 +13,13 @@ from protoslice.errors import IntegrityError, NotFound
 from protoslice.facts import AccessToken, EventLetter, SignInTerms, Space, WebhookFacts
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Redelivered:
+    """Number of letters that are sent again."""
+
+    letters: int
 
 
 class Administration:
@@ -45,6 +53,11 @@ class Administration:
         said |= {"quota_open_uploads": open_uploads, "quota_requests": requests}
         return read_json(Space, self._connection.call("PUT", url_path("v1", "spaces", space), json=said).json())
 
+    def is_open(self) -> bool:
+        """True for a service that requires no tokens."""
+        said = self._connection.call("GET", "/session").json()
+        return isinstance(said, dict) and said.get("asks") is False
+
     def sign_in_terms(self) -> SignInTerms | None:
         """Way in which people sign in (RFC 9728); None where the service names no issuer."""
         try:
@@ -52,9 +65,10 @@ class Administration:
             issuers, client, scopes = said["authorization_servers"], said["client_id"], said["scopes_supported"]
         except NotFound:
             return None
-        except (ValueError, KeyError, TypeError):
+        except (KeyError, TypeError):
             raise IntegrityError("the service does not say at which issuer people sign in") from None
-        if not all(isinstance(text, str) and text.isprintable() for text in (*issuers[:1], client, *scopes)):
+        lists = isinstance(issuers, list) and isinstance(scopes, list) and bool(issuers)
+        if not lists or not all(isinstance(text, str) and text.isprintable() for text in (issuers[0], client, *scopes)):
             raise IntegrityError("the service does not say at which issuer people sign in")
         return SignInTerms(issuers[0], client, tuple(scopes))
 
@@ -99,7 +113,7 @@ class Administration:
     def redeliver(self, webhook: str) -> int:
         """Deliver the dead letters of a webhook again; the number of them."""
         path = url_path("v1", "webhooks", webhook) + "/redeliver"
-        return int(self._connection.call("POST", path, again=False).json()["letters"])
+        return read_json(_Redelivered, self._connection.call("POST", path, again=False).json()).letters
 
     def remove_webhook(self, name: str) -> None:
         """Remove a webhook, and the events that it has not taken."""

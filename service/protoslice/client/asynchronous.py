@@ -73,6 +73,10 @@ class AsyncClient:
         """URL of the service."""
         return self._client.url
 
+    def url_of(self, ref: str, view: str = "", params: Params = ()) -> str:
+        """See `Client.url_of`."""
+        return self._client.url_of(ref, view, params)
+
     # Stores
 
     async def push(self, what: Pushable | AsyncIterable[bytes], **options: Unpack[PushOptions]) -> Pushed:
@@ -167,6 +171,7 @@ class AsyncClient:
     space_usage = _iterator(Client.space_usage)
     set_quota = _coroutine(Client.set_quota)
     create_space = _coroutine(Client.create_space)
+    is_open = _coroutine(Client.is_open)
     sign_in_terms = _coroutine(Client.sign_in_terms)
     tokens = _iterator(Client.tokens)
     sign = _coroutine(Client.sign)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack, overload
 from urllib.parse import quote, urlencode
 
@@ -16,11 +15,11 @@ from protoslice.client.download.files import Downloaded, Progress, read_whole, w
 from protoslice.client.download.folders import PiecesByFile
 from protoslice.client.download.remote import Remote
 from protoslice.client.download.store_ids import verified_store
-from protoslice.client.download.stores import DownloadTerms, StoreFiles, download_view
+from protoslice.client.download.stores import DownloadTerms, StoreFiles, download_view, target_of
 from protoslice.client.http.connection import Connection, Params, RetryPolicy, given_params, url_path
 from protoslice.client.http.json_facts import read_json
 from protoslice.client.records import RemoteRecords
-from protoslice.client.tensors import Slice, as_array, as_strings, shape_of, slice_text
+from protoslice.client.tensors import Slice, as_array, as_strings, require_numpy, shape_of, slice_text
 from protoslice.client.upload.bodies import Pushable
 from protoslice.client.upload.push import Push, Pushed, PushOptions, Reported
 from protoslice.closing import ClosedAtEnd
@@ -171,18 +170,22 @@ class Client(Administration, ClosedAtEnd):
         """Branches and tags of a repository that have files; `NotFound` when there is none of that name."""
         return self._each(RepositoryVersion, url_path("v1", "repositories", *repository.split("/")))
 
-    def remove(self, id: str) -> Removed:
-        """Remove the store with this id, or with an id that begins so, and the tags that point at the store.
+    def remove(self, id: str, *, force: Iterable[str] = ()) -> Removed:
+        """Remove the store with this id, or with an id that begins so.
 
-        `Conflict` for a tag in place of an id: use `untag`, or `store` for the id.
-        `restore` reverts a removal for a while.
+        `StillNamed` if tags, repositories, OCI artifacts or MLflow folders name the store that `force` does not list.
+        Tags go along with the store; names in registries stay, and break. `Conflict` for a tag in place of an id: use
+        `untag`, or `store` for the id. `restore` reverts a removal for a while.
         """
-        return read_json(Removed, self._connection.call("DELETE", url_path("v1", "stores", id), again=False).json())
+        params = [("force", name) for name in force]
+        answer = self._connection.call("DELETE", url_path("v1", "stores", id), params=params, again=False)
+        return read_json(Removed, answer.json())
 
     def restore(self, id: str) -> Restored:
-        """Revert the removal of a store, given its whole id, with those of its tags that are free.
+        """Revert the removal of the store with this id, or with an id that begins so.
 
-        `NotFound` when there is nothing to restore; `Conflict` when needed objects have been collected.
+        Its tags come back too, except those that point at other stores by now. `NotFound` when there is nothing to
+        restore; `Conflict` when needed objects have been collected.
         """
         said = self._connection.call("POST", url_path("v1", "stores", id, "restore"), again=False).json()
         return Restored(read_json(Store, said), read_json(_TagsTaken, said).tags_taken)
@@ -296,14 +299,16 @@ class Client(Administration, ClosedAtEnd):
         """Tensor, or a slice (`"0:128,:"`, or a numpy index), as a numpy array.
 
         `name` may be the address; with `tags` it is looked for in the meta graph with exactly these. A tensor of
-        strings becomes an array of `bytes`.
+        strings becomes an array of `bytes`. `Unsupported` without numpy, or without ml_dtypes for the types it adds.
         """
+        require_numpy()
         params = given_params(slice=None if slice is None else slice_text(slice), tags=_comma(tags))
         make = lambda: self.source(ref, f"tensors/{name}", [*params, ("format", "raw")])  # noqa: E731
         try:
             return with_fresh_remote(make, self._array)
-        except Unsupported:
-            strings = self._strings(ref, name, params)
+        except Unsupported as error:
+            # Only the service knows that a tensor has strings; an error found here says what is missing here.
+            strings = None if error.request_id is None else self._strings(ref, name, params)
             if strings is None:
                 raise
             return strings
@@ -382,16 +387,17 @@ class Client(Administration, ClosedAtEnd):
     ) -> list[Downloaded]:
         """Write a view to the file `target`; without `view`, write the files of the store.
 
-        For several files, `target` is a folder; for one, the file or an existing folder. An existing file with the same
-        content is not fetched. A download that broke off resumes where it was. With a cache, pieces of other versions
-        are not fetched again.
+        For several files, `target` is a folder; for one, the file, or the folder for it: an existing one, or a text
+        that ends with a slash. An existing file with the same content is not fetched. A download that broke off resumes
+        where it was. With a cache, pieces of other versions are not fetched again.
         """
         terms = DownloadTerms(self._retries, self._parallel, self.cache, progress)
+        target = target_of(target, view)
         if view is not None and not view.startswith("files/"):
-            return [download_view(lambda: self.source(ref, view, params), Path(target), terms)]
+            return [download_view(lambda: self.source(ref, view, params), target, terms)]
         store = self.store(ref)
         files = StoreFiles(self._connection, store, PiecesByFile(lambda: self.pieces(store.id)), terms)
-        return files.all(Path(target)) if view is None else [files.one(view.removeprefix("files/"), Path(target))]
+        return files.all(target) if view is None else [files.one(view.removeprefix("files/"), target)]
 
     # Tags and schemas
 
@@ -421,12 +427,16 @@ class Client(Administration, ClosedAtEnd):
     def sign(self, ref: str, view: str = "", params: Params = (), *, expires_seconds: int = 3600) -> str:
         """A URL that needs no token: anybody reads the `view` by it, until the URL or the token ends.
 
-        `view` and `params` are as for `source`; an empty one is the store itself. `Unsupported` for a service that
-        asks nobody for a token.
+        `view` and `params` are as for `source`; an empty one is the store itself. `Unsupported` for an open service,
+        whose URLs (`url_of`) need no signature.
         """
-        path = self._view(ref, *_steps(view)) + (f"?{urlencode(params, quote_via=quote)}" if params else "")
+        path = self._path(ref, view, params)
         said = self._connection.call("POST", "/v1/sign", json={"path": path, "expires_seconds": expires_seconds})
         return read_json(SignedUrl, said.json()).url
+
+    def url_of(self, ref: str, view: str = "", params: Params = ()) -> str:
+        """The URL of a `view`, or of the store; `view` and `params` are as for `source`."""
+        return f"{self.url}{self._path(ref, view, params)}"
 
     def schemas(self) -> Iterator[Schema]:
         """All uploaded descriptor sets, by name."""
@@ -454,6 +464,10 @@ class Client(Administration, ClosedAtEnd):
 
     def _view(self, ref: str, *steps: str) -> str:
         return url_path("v1", "stores", ref, *steps)
+
+    def _path(self, ref: str, view: str, params: Params) -> str:
+        """Path and query of the URL of a view."""
+        return self._view(ref, *_steps(view)) + (f"?{urlencode(params, quote_via=quote)}" if params else "")
 
     def _whole(self, make: Callable[[], Remote]) -> bytes:
         """All bytes of a view, verified."""

@@ -32,6 +32,14 @@ _ML_DTYPES: Final[Mapping[str, str]] = {
 """Types that the package ml_dtypes adds to numpy."""
 
 
+def require_numpy() -> None:
+    """Raise `Unsupported` without numpy, before anything is asked of a service."""
+    try:
+        import numpy  # noqa: F401 - only its presence matters
+    except ImportError as error:
+        raise Unsupported("Tensors are returned as numpy arrays: pip install numpy") from error
+
+
 def slice_text(wanted: Slice) -> str:
     """Slice as the service's query text: `0:128,:,-3,::2`."""
     if isinstance(wanted, str):
@@ -58,7 +66,7 @@ def as_strings(data: Any) -> np.ndarray[Any, Any]:
         array = np.empty(len(data["values"]), object)
         array[:] = [b64decode(value, validate=True) for value in data["values"]]
         return array.reshape([int(size) for size in data["shape"]])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise IntegrityError("the service answered with a tensor of strings that does not parse") from error
 
 
@@ -79,7 +87,7 @@ def _dtype(name: str) -> np.dtype[Any]:
             return np.dtype(_NUMPY[name])
         import ml_dtypes
     except ImportError as error:
-        raise Unsupported(f"tensors of type {name} need the package {error.name}: install it") from error
+        raise Unsupported(f"Tensors of type {name} need another package: pip install {error.name}") from error
     found = getattr(ml_dtypes, _ML_DTYPES.get(name, ""), None)
     if found is None:
         raise Unsupported(f"tensors of type {name} are no arrays that numpy knows")

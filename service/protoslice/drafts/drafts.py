@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -67,6 +67,10 @@ class Drafts:
     async def last_sealed(self, folder: str) -> str | None:
         """The store that was made last of a folder, which may have changed since; None when none is known."""
         return await self._records.last_sealed(folder)
+
+    async def naming(self, stores: Mapping[str, str | None], most: int | None = None) -> set[tuple[str, str]]:
+        """Find the folders of artifacts that name `stores`; see `DraftRecords.naming`."""
+        return await self._records.naming(stores, most)
 
     async def delete(self, path: str) -> None:
         """Remove a file or a folder; stores that were made of them stay. `NoDraft` when there is neither."""

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from protoslice.concurrency.gather import in_turns
+from protoslice.concurrency.gather import each_concurrently, first, in_turns
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded, NotFound
-from protoslice.storage import ObjectKey, Storage, quote, unquote
+from protoslice.storage import ObjectKey, ObjectStat, Storage, quote, unquote
 from protoslice.storage.keys import MAX_SEGMENT_BYTES
 from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.layout import keys
@@ -200,6 +200,36 @@ class DraftRecords:
             return unseal(found.data, f"the record of the store of {folder!r}").decode().partition(" ")[2]
         except (NotFound, IntegrityError):
             return None
+
+    async def naming(self, stores: Mapping[str, str | None], most: int | None) -> set[tuple[str, str]]:
+        """Find the folders of `stores`: pairs of a store, and a folder of artifacts that names it.
+
+        `stores` has the path of the only file of each; None for a store of several files. A folder names the store made
+        of it as it is now, and those that hold its files. Looks at `most` records, by default all: costs a listing of
+        them, and reads of the stores made of folders and of files with the names of such paths.
+        """
+        found, lone = set[tuple[str, str]](), {path for path in stores.values() if path is not None}
+
+        async def look_at_folder(stat: ObjectStat) -> None:
+            folder = folder_at(stat.key.segments[len(_SEALED.segments) : -1])
+            store = await self.last_sealed(folder)
+            if store in stores and store is not None:
+                with suppress(NoDraft, LimitExceeded):
+                    if await self.sealed(folder, await self.version(folder)) == store:
+                        found.add((store, folder))
+
+        async def look_at_file(stat: ObjectStat) -> None:
+            path = _path_of(stat.key.segments[len(_ROOT.segments) :])
+            if path.rpartition("/")[2] not in lone:
+                return
+            read = await self._read(path)
+            if read is not None and read[0].store in stores and read[0].store is not None:
+                found.add((read[0].store, artifact_folder(path) or path))
+
+        await each_concurrently(look_at_folder, first(self._storage.iterate(_SEALED), most))
+        if lone:
+            await each_concurrently(look_at_file, first(self._storage.iterate(_ROOT), most))
+        return found
 
     async def _keys(self, folder: str) -> AsyncIterator[ObjectKey]:
         async for stat in self._storage.iterate(_folder_key(folder)):

@@ -72,4 +72,4 @@ def _name(found: _core.Finding) -> str:
     layers = [name for kind, name in found.names if kind in _LAYERS and name]
     if not layers:
         return found.path
-    return f"{layers[-1].decode('utf-8', 'backslashreplace')}.{found.path.rpartition('.')[2]}"
+    return f"{schema.text_of(layers[-1])}.{found.path.rpartition('.')[2]}"

@@ -192,7 +192,7 @@ def _kind(path: str) -> str:
 
 def _name(found: _core.Finding) -> str:
     """`COMPUTATION/INSTRUCTION` of a literal, with member numbers in tuples, else its path."""
-    names = [name.decode("utf-8", "backslashreplace") for kind, name in found.names if kind in _NAMED]
+    names = [schema.text_of(name) for kind, name in found.names if kind in _NAMED]
     if not names:
         return found.path.replace(".tuple_literals", "")
     return "/".join(names[-2:]) + found.path.rpartition(".literal")[2].replace(".tuple_literals", "")

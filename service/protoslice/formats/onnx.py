@@ -160,5 +160,5 @@ def _role(path: str) -> str:
 
 def _name(found: _core.Finding) -> str:
     """The name of an unnamed tensor: `NODE/ATTRIBUTE` for the value of an attribute, else its path."""
-    names = [name.decode("utf-8", "backslashreplace") for _, name in found.names[-2:] if name]
+    names = [schema.text_of(name) for _, name in found.names[-2:] if name]
     return "/".join(names) if found.names[-1:] and found.names[-1][0] == "onnx.AttributeProto" else found.path

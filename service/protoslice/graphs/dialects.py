@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from google.protobuf import text_format
 
+from protoslice.schema import text_of
+
 LONGEST_TEXT: Final = 200
 """Characters of an attribute's value."""
 MOST_ATTRIBUTES: Final = 64
@@ -82,7 +84,7 @@ def _held_by_tensorflow(node: Message) -> Sequence[str]:
     if node.op == "Const":
         return [node.name]
     if node.op in {"VarHandleOp", "VariableV2", "Variable"}:
-        return [node.attr["shared_name"].s.decode("utf-8", "replace") or node.name]
+        return [text_of(node.attr["shared_name"].s) or node.name]
     return []
 
 

@@ -96,7 +96,7 @@ class Graphs:
 
     def called(self, node: int) -> str:
         """Name of a node, however large it is; empty without one."""
-        return self.links.name(node).decode("utf-8", "replace")
+        return schema.text_of(self.links.name(node))
 
     def message(self, node: int) -> tuple[Any, int]:
         """A node without its large fields, parsed, and its size; empty where it is too large or damaged."""
@@ -104,7 +104,7 @@ class Graphs:
         if len(skeleton) > _LARGEST_NODE:
             return self._message(), 0
         try:
-            return self._message.FromString(skeleton), len(skeleton)
+            return schema.parsed(self._message, skeleton), len(skeleton)
         except DecodeError:
             return self._message(), len(skeleton)
 
@@ -118,4 +118,4 @@ class Graphs:
             _, _, core = self._proto.document.view(f"{path}.{self.dialect.called}".removeprefix("."))
         except (NotFound, InvalidInput):
             return ""
-        return Rope(core, self._proto.sources).read(0, min(core.size, _SMALL)).decode("utf-8", "replace")
+        return schema.text_of(Rope(core, self._proto.sources).read(0, min(core.size, _SMALL)))

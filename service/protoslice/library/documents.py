@@ -76,7 +76,7 @@ def stream_document(
 def header_of(bundle: FileDocument) -> Mapping[str, object]:
     """Number of shards, endianness and version of a bundle, as JSON."""
     _, type_name, rope = bundle.document.view("header")
-    header: Any = schema.bundled().message_class(str(type_name)).FromString(Rope(rope, bundle.sources).read())
+    header: Any = schema.parsed(schema.bundled().message_class(str(type_name)), Rope(rope, bundle.sources).read())
     endianness = header.Endianness.Name(header.endianness).lower()
     return {"shards": header.num_shards, "endianness": endianness, "version": header.version.producer}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from itertools import chain
@@ -143,10 +143,13 @@ def files_in(folder: FileSet) -> LocalModel:
     return LocalModel(Model("", None, folder, None), None, ExitStack())
 
 
-def root_in(folder: FileSet, type: str | None = None) -> str:
-    """The path in `folder` of the model's root, chosen as in `open_model`; `NoRoot` if there is none."""
+def root_in(folder: FileSet, type: str | None = None, progress: Progress | None = None) -> str:
+    """The path in `folder` of the model's root, chosen as in `open_model`; `NoRoot` if there is none.
+
+    `progress` receives the number of files looked at, and of all.
+    """
     # Detection settles most folders by first bytes; a candidate in doubt is indexed.
-    return _likeliest(folder, named=type is not None)[0]
+    return _likeliest(folder, named=type is not None, progress=progress)[0]
 
 
 def model_around(proto: Proto, files: Mapping[str, RangeSource], root: str) -> LocalModel:
@@ -172,19 +175,24 @@ def _looked_at(files: Mapping[str, RangeSource], root: str) -> schema.Detection:
     return look_at(files[root], root.rpartition("/")[2])
 
 
-def _likeliest(files: Mapping[str, RangeSource], *, named: bool = False) -> tuple[str, schema.Detection]:
+def _likeliest(
+    files: Mapping[str, RangeSource], *, named: bool = False, progress: Progress | None = None
+) -> tuple[str, schema.Detection]:
     """The likeliest root, chosen as by the service, with its detection.
 
     `named` is True when the caller gave the root's type: the likeliest file is then taken unchecked. `NoRoot` if no
     file is a root, `InvalidInput` without files.
     """
     found: dict[str, schema.Detection] = {}
+    paths = list(files)
 
     def look(path: str) -> Candidate:
         found[path] = _looked_at(files, path)
+        if progress is not None:
+            progress(len(found), len(paths))
         return Candidate(path, found[path].kind, files[path].size)
 
-    ranked = one_by_one(files, look, _manifests(files))
+    ranked = one_by_one(paths, look, _manifests(files, paths))
     first = next(ranked, None)
     if first is None:
         raise InvalidInput("the directory holds no file")
@@ -197,8 +205,8 @@ def _likeliest(files: Mapping[str, RangeSource], *, named: bool = False) -> tupl
     raise NoRoot(f"none of the {len(found)} files is taken for a proto; {first.path}: {found[first.path].why}")
 
 
-def _manifests(files: Mapping[str, RangeSource]) -> dict[str, bytes]:
-    named = [Candidate(path, "json", files[path].size) for path in files if is_manifest(path)]
+def _manifests(files: Mapping[str, RangeSource], paths: Iterable[str]) -> dict[str, bytes]:
+    named = [Candidate(path, "json", files[path].size) for path in paths if is_manifest(path)]
     return {each.path: files[each.path].read(0, each.size) for each in manifests_of(named)}
 
 

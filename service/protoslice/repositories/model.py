@@ -15,6 +15,8 @@ from protoslice.stores.clock import now
 
 MAIN: Final = "main"
 """Branch that every repository has."""
+HEAD: Final = "HEAD"
+"""Name of the branch `main` in git, unless a branch or tag is called so."""
 COMMIT_DIGITS: Final = 40
 _NO_FILES: Final = hashlib.sha256(b"").hexdigest()
 _LAST: Final = (1 << 64) - 1

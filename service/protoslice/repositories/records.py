@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 
 from protoslice.concurrency.gather import run_concurrently
 from protoslice.errors import Conflict, NotFound
 from protoslice.repositories.faults import NoCommit, Outrun, RefExists
-from protoslice.repositories.model import MAIN, Commit, Kind, Ref
+from protoslice.repositories.model import COMMIT_DIGITS, MAIN, Commit, Kind, Ref
 from protoslice.storage import Storage
 from protoslice.stores.catalog.named_records import NamedRecords
 from protoslice.stores.layout import keys
@@ -89,6 +89,33 @@ class HistoryRecords:
                 return Commit()
             raise NoCommit(commit) from None
         return Commit.decode(data)
+
+    async def naming(self, stores: Collection[str]) -> list[tuple[str, str]]:
+        """Find the refs and commits of `stores`: pairs of a store and a revision that names it.
+
+        A commit is listed by its id where no branch or tag is at it. Costs one lookup for a single store, a listing of
+        all ids of commits for several, and a read for each ref if any commit is found.
+        """
+        by_digits = {store[:COMMIT_DIGITS]: store for store in stores}
+        digits = list(by_digits)
+        if len(digits) > 1:
+            folder = self._storage.iterate(keys.HISTORIES / self._history / "ids")
+            digits = [name async for stat in folder if (name := keys.name_of(stat.key)) in by_digits]
+        committed = dict.fromkeys([by_digits[each] for each in digits if await self._is_commit(each)])
+        if not committed:
+            return []
+        found = [(ref.commit.store, ref.name) async for ref in self.refs() if ref.commit.store in committed]
+        named = {store for store, _ in found}
+        return [
+            *((store, revision) for store, revision in found if store is not None),
+            *((store, store[:COMMIT_DIGITS]) for store in committed if store not in named),
+        ]
+
+    async def _is_commit(self, digits: str) -> bool:
+        try:
+            return (await self.by_id(digits)).store is not None
+        except NoCommit:
+            return False
 
     async def ancestors(self, place: str, limit: int) -> tuple[list[Commit], str | None]:
         """A page of commits from the one at `place` on, along their parents, and the place of the next.

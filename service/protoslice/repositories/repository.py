@@ -12,7 +12,7 @@ from protoslice.facts import File
 from protoslice.repositories.change import Change, files_of
 from protoslice.repositories.faults import NoCommit
 from protoslice.repositories.finding import KnownFiles
-from protoslice.repositories.model import COMMIT_DIGITS, MAIN, Commit, Kind, PushedTags, Ref
+from protoslice.repositories.model import COMMIT_DIGITS, HEAD, MAIN, Commit, Kind, PushedTags, Ref
 from protoslice.repositories.names import check_ref, is_commit
 from protoslice.repositories.records import HistoryRecords
 from protoslice.repositories.sessions import XorbSessions
@@ -42,6 +42,8 @@ class Repository:
         found = await self._committed(kinds, name)
         if (found is None or found.place is None) and self.pushed is not None:
             found = await self.pushed.find(name) or found
+        if found is None and revision == HEAD:
+            return await self.commit(MAIN)
         if found is None or (is_commit(revision) and not (found.store or revision).startswith(revision)):
             raise NoCommit(revision)
         return found

@@ -3,6 +3,7 @@
 from protoslice.schema.detection.detect import Detection, candidates, detect, detect_message
 from protoslice.schema.parsing import check_text_size, serialized
 from protoslice.schema.registry import MessageTypes, TypeSchema, bundled, find
+from protoslice.schema.strings import parsed, text_of
 from protoslice.schema.uploads import from_descriptor_set
 
 __all__ = [
@@ -16,5 +17,7 @@ __all__ = [
     "detect_message",
     "find",
     "from_descriptor_set",
+    "parsed",
     "serialized",
+    "text_of",
 ]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
 from typing import Final
 
 from google.protobuf import json_format, text_format
@@ -11,6 +11,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 
 from protoslice.schema.registry import MessageTypes, find
+from protoslice.schema.strings import parsed
 from protoslice.schema.uploads import from_descriptor_set
 from protoslice.schema.varints import varint_at
 
@@ -29,19 +30,21 @@ def render(type_name: str, form: str, descriptor_set: bytes, data: bytes) -> byt
     extra = [_types(descriptor_set)] if descriptor_set else []
     types = find(type_name, extra)
     kind, pool = types.message_class(type_name), types.descriptor(type_name).file.pool
+    # Text format can write any bytes in a string; JSON cannot.
+    parse = kind.FromString if form in ("text", "texts") else partial(parsed, kind)
     if form == "text":
-        return _text(_parsed(kind, type_name, data), pool)
+        return _text(_parsed(parse, type_name, data), pool)
     if form == "json":
-        return _json(_parsed(kind, type_name, data), pool, indent=2)
-    messages = (_parsed(kind, type_name, record) for record in _records(data))
+        return _json(_parsed(parse, type_name, data), pool, indent=2)
+    messages = (_parsed(parse, type_name, record) for record in _records(data))
     if form == "texts":
         return b"\n".join(_text(message, pool) for message in messages)
     return b"".join(_json(message, pool, indent=None) + b"\n" for message in messages)
 
 
-def _parsed(kind: type[Message], type_name: str, data: bytes) -> Message:
+def _parsed(parse: Callable[[bytes], Message], type_name: str, data: bytes) -> Message:
     try:
-        return kind.FromString(data)
+        return parse(data)
     except DecodeError as error:
         if _NO_MEMORY in str(error):
             raise MemoryError from None

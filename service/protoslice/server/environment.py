@@ -11,9 +11,10 @@ from protoslice.errors import InvalidInput
 
 PREFIX: Final = "PROTOSLICE_"
 _OTHERS: Final = frozenset(
-    PREFIX + name for name in ("URL", "AUTHORIZATION", "TOKEN", "TOKEN_FILE", "MAX_UPLOAD_BYTES", "S3_KEY", "S3_SECRET")
+    PREFIX + name
+    for name in ("URL", "AUTHORIZATION", "TOKEN", "TOKEN_FILE", "PLUGINS", "MAX_UPLOAD_BYTES", "S3_KEY", "S3_SECRET")
 ) | {f"{PREFIX}KILLS", f"{PREFIX}FLIPS"}
-"""Names read by the command line, compose files and tests, and the second name of a setting."""
+"""Names read by others, such as the command line and tests, and the second name of a setting."""
 _OF_TESTS: Final = (f"{PREFIX}TEST_", f"{PREFIX}SOAK_")
 _LINK: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
 _LINK_PORT: Final = re.compile(r"(tcp|udp|sctp)://")

@@ -109,7 +109,7 @@ class Services:
             opened = await Stores.open(metered, _store_options(settings), names=StoreNames())
             if self.gate.closed:
                 verifier = None if settings.issuers is None else await _verifier(settings.issuers, stack)
-                self.first_token = await self.gate.start(Tokens(metered), verifier, ServiceKey(metered))
+                self.first_token = await self.gate.start(Tokens(database), verifier, _service_key(database, settings))
             await opened.room.share()
             spaces = Spaces(metered, opened)
             stack.push_async_callback(spaces.close)
@@ -274,6 +274,11 @@ def _store_options(settings: Settings) -> StoreOptions:
             part_bytes=settings.upload_checkpoint_bytes,
         ),
     )
+
+
+def _service_key(database: Database, settings: Settings) -> ServiceKey:
+    secret = settings.signing_secret
+    return ServiceKey(database, None if secret is None else secret.get_secret_value())
 
 
 async def _webhooks(database: Database, storage: Storage, settings: Settings, stack: AsyncExitStack) -> Webhooks:

@@ -34,7 +34,7 @@ UNIX = "unix"
 _SEPARATORS = re.compile(r"[,\s]+")
 _USER_INFO = re.compile(r"(?<=://)[^/@]*@")
 _OPTIONS = TypeAdapter(dict[str, SecretStr])
-_SECRETS = ("storage", "storage_options", "database", "otel_endpoint")
+_SECRETS = ("storage", "storage_options", "database", "otel_endpoint", "signing_secret")
 """Settings that may hold a secret: each may come from the file that its name and `_FILE` give."""
 
 
@@ -351,6 +351,16 @@ class Settings(BaseSettings):
     otel_endpoint_file: Path | None = Field(
         default=None,
         description="A file that holds `PROTOSLICE_OTEL_ENDPOINT`, where its URL has a secret; only one of the two.",
+    )
+
+    signing_secret: Annotated[SecretStr, Field(min_length=32)] | None = Field(
+        default=None,
+        description="Text of at least 32 characters, the same for all replicas, from which keys of sessions and signed "
+        "URLs are made too: a reader of the whole storage, or of a backup, cannot forge any. Another one ends them.",
+    )
+    signing_secret_file: Path | None = Field(
+        default=None,
+        description="A file that holds `PROTOSLICE_SIGNING_SECRET`; only one of the two may be set.",
     )
 
     def asks_for_tokens(self) -> bool:

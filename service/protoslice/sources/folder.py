@@ -10,10 +10,12 @@ from typing import Final
 
 from protoslice._core import CoreFile
 from protoslice.concurrency.lru import LruCache
-from protoslice.errors import InvalidInput, StorageError
+from protoslice.defaults import MAX_FILES
+from protoslice.errors import InvalidInput, LimitExceeded, StorageError
 from protoslice.sources.files import FileSource
 from protoslice.sources.source import FileSet
 
+_MOST_FOLDERS: Final = 10 * MAX_FILES
 MOST_OPEN: Final = 32
 """Files of a folder that stay open; each may take two descriptors, one of them the engine's."""
 
@@ -43,12 +45,19 @@ class Folder(FileSet):
         return isinstance(path, str) and (path in self._files or self._has(path))
 
     def __iter__(self) -> Iterator[str]:
-        for folder, folders, names in os.walk(self._place):
+        """Paths in order; `LimitExceeded` for more files than a model has, before the first path."""
+        return (path for path in self._listed() if self._has(path))
+
+    def _listed(self) -> list[str]:
+        # No file is looked at before all are counted: a look takes longer than the name of one.
+        found: list[str] = []
+        for number, (folder, folders, names) in enumerate(os.walk(self._place)):
             folders.sort()
-            for name in sorted(names):
-                path = Path(folder, name).relative_to(self._place).as_posix()
-                if self._has(path):
-                    yield path
+            found += (Path(folder, name).relative_to(self._place).as_posix() for name in sorted(names)[: MAX_FILES + 1])
+            if len(found) > MAX_FILES or number > _MOST_FOLDERS:
+                most = f"{MAX_FILES} files" if len(found) > MAX_FILES else f"{_MOST_FOLDERS} folders"
+                raise LimitExceeded(f"{self._place} holds more than {most}: name the folder or the file of a model")
+        return found
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -29,7 +29,7 @@ from protoslice.stores.catalog.files import FileRef, FilesByDigest, StoredPath, 
 from protoslice.stores.catalog.manifests import Manifests
 from protoslice.stores.catalog.pages import StorePages
 from protoslice.stores.catalog.piece_index import PieceIndex
-from protoslice.stores.catalog.removed import find_tombstone
+from protoslice.stores.catalog.removed import find_tombstone, removed_id
 from protoslice.stores.catalog.schemas import Schemas, StoredSchema
 from protoslice.stores.catalog.tags import StoredTag, Tags
 from protoslice.stores.clock import now
@@ -289,11 +289,11 @@ class Stores:
         """
         return await self._store_pages.page(tag=tag, type=type, limit=limit, cursor=cursor)
 
-    async def delete(self, ref: str) -> Removed:
+    async def delete(self, ref: str, check: Callable[[str, Collection[str]], Awaitable[None]] | None = None) -> Removed:
         """Remove a store, named by its id or a prefix of it, and the tags that point at it.
 
-        Objects stay for the grace period, so that readers finish and `restore` can undo the removal. Raises `Conflict`
-        when `ref` is a tag.
+        Objects stay for the grace period, so that readers finish and `restore` can undo the removal. `check` gets the
+        id and the tags before anything is removed, and raises to refuse. Raises `Conflict` when `ref` is a tag.
         """
         self._check_writable()
         if not is_id_prefix(ref):
@@ -301,6 +301,8 @@ class Stores:
             raise Conflict(f"{ref!r} is a tag or another name: remove the tag, or name the store by its id")
         store_id = await self.resolve(ref)
         tags = [tag async for tag in self._tags.all_of(store_id, await self._borne(store_id))]
+        if check is not None:
+            await check(store_id, [tag.name for tag in tags])
 
         async def untag(tag: StoredTag) -> None:
             with suppress(NotFound, Conflict):
@@ -330,10 +332,17 @@ class Stores:
         return ()
 
     async def restore(self, store_id: str) -> Restored:
-        """Undo the last removal of a store and set its tags again, except those that point elsewhere by now."""
+        """Undo the last removal of a store and set its tags again, except those that point elsewhere by now.
+
+        `store_id` may be the beginning of an id.
+        """
         self._check_writable()
+        if not is_id_prefix(store_id):
+            raise InvalidInput(
+                f"Invalid id {store_id!r}: name the store to restore by its id, or 12 or more digits of it"
+            )
         if not is_id(store_id):
-            raise InvalidInput("name a store to be restored by its whole id")
+            store_id = await removed_id(self._storage, store_id)
         tombstone = await find_tombstone(self._storage, self._worker, store_id)
         try:
             there = await self._manifests.restore(tombstone.manifest)

@@ -172,7 +172,7 @@ def test_a_pull_that_is_interrupted_says_what_is_kept(service: str, tmp_path: Pa
         _, told = process.communicate(timeout=30)
     assert process.returncode == 130
     assert told.count("\n") == 1
-    assert "goes on from there" in told
+    assert "partial download kept; run the same command again" in told
 
 
 def test_nobody_waits_for_a_silent_line_who_wants_to_leave(call: Any, service: str, tmp_path: Path) -> None:
@@ -202,5 +202,5 @@ def test_what_a_push_leaves_behind_is_told(call: Any, tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(data)
     told = call("push", tmp_path / "v.index").stderr
     assert "missing: the model refers to v.data-00000-of-00001, which was not sent\n" in told
-    assert f"push the folder {tmp_path}{os.sep}" in told
+    assert f"run: protoslice push {tmp_path}\n" in told
     assert "not sent" not in call("push", tmp_path).stderr

@@ -22,12 +22,12 @@ def test_a_model_without_its_files(call: Any, service: str, onnx_beside: WriteOn
     done = call("push", path, "--tag", "lacking:1")
     assert "model.onnx: onnx.ModelProto, 2 tensors\n" in done.stderr
     assert "missing: the model refers to weights.bin, which was not sent\n" in done.stderr
-    assert "push the folder" in done.stderr
+    assert "run: protoslice push" in done.stderr
     told = json.loads(call("push", path, "--json").stdout)["report"]
     assert (told["tensors"], told["missing"], told["complete"]) == (2, ["weights.bin"], True)
     refused = call("push", path, "--strict", "--tag", "strict:1", code=3)
     assert "'weights.bin'" in refused.stderr
-    assert "push the folder" in refused.stderr
+    assert "run: protoslice push" in refused.stderr
     assert refused.stdout == ""
     with Client(service) as client:
         assert "strict:1" not in {tag.name for tag in client.tags()}

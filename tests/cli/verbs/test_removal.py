@@ -10,12 +10,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from tests.support.hub import commit
 
 from protoslice.client import AsyncClient, Client
-from protoslice.errors import Conflict, NotFound
+from protoslice.errors import Conflict, NotFound, StillNamed
 
 PROGRAM = [sys.executable, "-m", "protoslice.cli"]
 GRAPH = "tensorflow.GraphDef"
@@ -51,8 +54,8 @@ def test_a_tag_goes_and_its_store_stays(call: Any, service: str, push: Push, for
 def test_the_last_tag_says_how_its_store_is_removed(call: Any, service: str, push: Push) -> None:
     store = push("last:1")
     done = call("rm", "last:1")
-    assert f"rm {store[:12]}" in done.stderr
-    call("rm", store[:12])
+    command = done.stderr.partition("remove it with: protoslice ")[2].split()
+    call(*command, url="")
     call("info", f"@{store}", code=4)
 
 
@@ -60,13 +63,13 @@ def test_a_store_says_which_tags_went_along_and_how_it_comes_back(call: Any, ser
     store = push("pair:1", "pair:2")
     done = call("rm", "--yes", store)
     assert done.stdout == f"removed store {store} with its tags pair:1 pair:2\n"
-    command = done.stderr.partition("comes back with: protoslice ")[2].split()
+    command = done.stderr.partition("with: protoslice ")[2].split()
     with Client(service) as client:
         with pytest.raises(NotFound):
             client.store(store)
         assert not {tag.name for tag in client.tags()} & {"pair:1", "pair:2"}
     restored = call(*command)
-    assert restored.stdout == f"{service}/v1/stores/{store}\n"
+    assert restored.stdout == f"{service}/m/{store}\n"
     assert "named by pair:1 pair:2" in restored.stderr
     assert tags_of(service, store) == {"pair:1", "pair:2"}
 
@@ -129,7 +132,7 @@ def test_a_terminal_is_asked(service: str, push: Push, answer: str) -> None:
         assert (store in {each.id for each in client.stores()}) == (answer != "y")
         if answer != "y":
             assert "nothing was removed" in said
-            client.remove(store)
+            client.remove(store, force=["asked:1", "asked:2"])
 
 
 def test_the_clients_do_the_same(service: str, push: Push) -> None:
@@ -137,12 +140,79 @@ def test_the_clients_do_the_same(service: str, push: Push) -> None:
         async with AsyncClient(service) as client:
             with pytest.raises(Conflict, match="remove the tag"):
                 await client.remove("both:1")
-            removed = await client.remove(store[:16])
+            with pytest.raises(StillNamed, match="both:1"):
+                await client.remove(store[:16])
+            removed = await client.remove(store[:16], force=["both:1"])
             assert (removed.id, removed.tags) == (store, ("both:1",))
-            restored = await client.restore(store)
+            restored = await client.restore(store[:12])
             assert (restored.store.id, restored.store.tags, restored.tags_taken) == (store, ("both:1",), ())
             with pytest.raises(NotFound):
                 await client.restore(store)
 
     store = push("both:1")
     asyncio.run(both())
+
+
+def test_restore_takes_a_short_id(call: Any, service: str, push: Push) -> None:
+    store = push("short:1")
+    call("rm", "--yes", store)
+    assert call("restore", store[:12]).stdout == f"{service}/m/{store}\n"
+    assert tags_of(service, store) == {"short:1"}
+    assert "No removed store has an id" in call("restore", store[:12], code=4).stderr
+
+
+def test_restore_of_an_ambiguous_id_asks_for_more(call: Any, storage: Path) -> None:
+    for digit in "01":
+        place = storage / "removed" / (f"{'a' * 40}{digit}" + "0" * 23) / "attempt"
+        place.parent.mkdir(parents=True)
+        place.write_bytes(b"x")
+    assert "give more digits" in call("restore", "a" * 12, code=2).stderr
+
+
+def test_rm_and_restore_take_a_url(call: Any, service: str, push: Push) -> None:
+    store = push("elsewhere:1")
+    call("rm", "elsewhere:1", "--url", service, url="http://127.0.0.1:9")
+    call("rm", f"@{store}", "--url", service, url="")
+    call("restore", store, "--url", service, url="")
+    assert tags_of(service, store) == set()
+
+
+def committed(service: str, name: str) -> tuple[str, bytes]:
+    """A store that the branch `main` of a new repository names, and the bytes of its file."""
+    content = b"\x0a\x22\x0a\x20" + os.urandom(16).hex().encode()
+    organization, _, short = name.partition("/")
+    with httpx.Client(base_url=service) as http:
+        http.post("/api/repos/create", json={"organization": organization, "name": short}).raise_for_status()
+        assert commit(http, f"models/{name}", {"graph.pb": content}).status_code == 200
+        return http.get(f"/v1/stores/{name.replace('/', '%2F')}@main").json()["id"], content
+
+
+def test_rm_refuses_a_store_that_a_repository_names(call: Any, service: str) -> None:
+    store, content = committed(service, "cli/named")
+    for options in ([], ["--yes"], ["--force", "cli/named@dev"]):
+        refused = call("rm", store, *options, code=7)
+        assert "named by cli/named@main (hub)" in refused.stderr
+        assert "--force cli/named@main" in refused.stderr
+        assert httpx.get(f"{service}/cli/named/resolve/main/graph.pb").content == content
+    call("rm", store, "--force", "cli/named@main")
+    assert httpx.get(f"{service}/cli/named/resolve/main/graph.pb").status_code == 404
+    call("restore", store)
+    assert httpx.get(f"{service}/cli/named/resolve/main/graph.pb").content == content
+
+
+def test_rm_removes_nothing_when_one_store_is_named_elsewhere(call: Any, service: str, push: Push) -> None:
+    store, _ = committed(service, "cli/other")
+    free = push("free:1")
+    call("rm", free, "free:1", store, code=7)
+    assert tags_of(service, free) == {"free:1"}
+
+
+def test_ls_and_info_show_names_of_registries(call: Any, service: str, push: Push) -> None:
+    store, _ = committed(service, "cli/shown")
+    with Client(service) as client:
+        client.tag("shown:1", store)
+    (row,) = [line for line in call("ls").stdout.splitlines() if line.startswith(store[:12])]
+    assert row.split()[-2:] == ["shown:1", "cli/shown@main"]
+    assert "shown:1 cli/shown@main" in call("info", f"@{store}").stdout
+    (told,) = [each for each in json.loads(call("ls", "--json").stdout) if each["id"] == store]
+    assert told["names"] == [{"protocol": "tag", "name": "shown:1"}, {"protocol": "hub", "name": "cli/shown@main"}]

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from protoslice.client import Client
@@ -63,7 +64,7 @@ def test_facts_and_chunks_of_a_store_have_more_in_them(call: Any, model: Path, s
 def test_a_model_goes_there_and_comes_back(call: Any, service: str, changed: Path, tmp_path: Path) -> None:
     pushed = call("push", changed, "--tag", "there:1")
     at = pushed.stdout.strip()
-    assert at.startswith(f"{service}/v1/stores/")
+    assert at.startswith(f"{service}/m/")
     assert " sent" in pushed.stderr
     again = json.loads(call("push", changed, "--url", service, "--json").stdout)
     assert (again["created"], again["store"]["id"]) == (False, at.rpartition("/")[2])
@@ -125,7 +126,7 @@ def test_stores_are_listed_named_and_removed(call: Any, service: str) -> None:
         (["rm", "@"], 2, "followed by"),
         (["rm", "a b"], 2, "names no store"),
         (["restore", "f" * 64], 4, "http://127"),
-        (["restore", "model:1"], 2, "whole id"),
+        (["restore", "model:1"], 2, "12 or more digits"),
         (["info", "@"], 2, "followed by"),
         (["info", "http://127.0.0.1/"], 2, "names no store"),
         (["ls", "--url", "127.0.0.1"], 2, "no address"),
@@ -171,3 +172,18 @@ def test_a_folder_without_a_proto_is_kept_as_files(call: Any, tmp_path: Path) ->
         found = json.loads(call("diff", same, tmp_path / "other", "--json", code=8).stdout)["differences"]
         assert [(each["what"], each["path"], each["change"]) for each in found] == [("file", "notes.txt", "changed")]
     assert "none of the 2 files is taken for a proto" in call("info", tmp_path / "one", code=4).stderr
+
+
+def test_sign_on_an_open_service_prints_the_plain_url(call: Any, service: str, store: str, model: Path) -> None:
+    done = call("sign", store, "files/graph.pb")
+    assert done.stdout == f"{service}/v1/stores/model%3A1/files/graph.pb\n"
+    assert "This service is open; share the URL directly" in done.stderr
+    assert httpx.get(done.stdout.strip()).content == model.read_bytes()
+    assert call("sign", "model:1", "--url", service, url="").stdout == f"{service}/v1/stores/model%3A1\n"
+
+
+def test_push_prints_an_address_that_opens_in_a_browser(call: Any, model: Path) -> None:
+    at = call("push", model).stdout.strip()
+    shown = httpx.get(at, headers={"accept": "text/html"}, follow_redirects=True)
+    assert shown.status_code == 200
+    assert "/m/" in at

@@ -169,7 +169,7 @@ def test_a_push_makes_that_store_or_none(
 ) -> None:
     for store in list(client.stores()):
         if store.root == "resumed.pb":
-            client.remove(store.id)
+            client.remove(store.id, force=store.tags)
     proxy.script[:] = script
     try:
         pushed = ours.push(versions.old_path, type=GRAPH, base=[], filename="resumed.pb").store

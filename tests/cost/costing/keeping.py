@@ -32,9 +32,10 @@ def _removable(http: httpx.Client) -> str:
 def _removed(http: httpx.Client) -> str:
     """A removed store of many files, which bore tags."""
     store = stored(http, tar({f"{n}": b"x" for n in range(1000)} | {"model.onnx": onnx(16)}), "application/x-tar")
-    for number in range(20):
-        http.put(f"/v1/tags/gone:{number}", json={"store": store})
-    http.delete(f"/v1/stores/{store}")
+    tags = [f"gone:{number}" for number in range(20)]
+    for tag in tags:
+        http.put(f"/v1/tags/{tag}", json={"store": store})
+    http.delete(f"/v1/stores/{store}", params={"force": tags}).raise_for_status()
     return store
 
 

@@ -41,8 +41,7 @@ def _tagged(client: httpx.Client) -> str:
 
 def _upload(client: httpx.Client) -> str:
     """An upload that has begun; its path."""
-    location: str = client.post("/v2/a/b/blobs/uploads/").headers["location"]
-    return location
+    return httpx.URL(client.post("/v2/a/b/blobs/uploads/").headers["location"]).path
 
 
 def _unknown(count: int) -> bytes:

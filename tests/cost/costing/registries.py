@@ -93,6 +93,12 @@ REGISTRIES: Final = (
         _post("/api/models/ann/m/paths-info/main", _MANY_PATHS, _FORM),
         budget=Budget(held=20_000, work=400_000),
     ),
+    _row(
+        f"POST {_KIND}/paths-info/{{revision}}",
+        "thousands of paths that are not there, in JSON",
+        _post("/api/models/ann/m/paths-info/main", {"paths": [f"{number}" for number in range(9000)]}),
+        budget=Budget(held=20_000, work=400_000),
+    ),
     _row(f"GET {_KIND}/refs", "many tags", get("/api/models/ann/m/refs"), budget=Budget(held=12_000, calls=60)),
     _row(f"GET {_KIND}/commits/{{revision}}", "a branch", get("/api/models/ann/m/commits/main")),
     Row(
@@ -126,16 +132,22 @@ REGISTRIES: Final = (
         budget=Budget(held=12_000, calls=60),
     ),
     _row("GET /api/whoami-v2", "a question", get("/api/whoami-v2")),
-    _row(
-        "GET /datasets/{name:repository}/resolve/{revision}/{path:path}",
-        "a dataset that is not there",
-        get("/datasets/ann/m/resolve/main/x"),
-        status=404,
+    *(
+        _row(
+            f"GET /datasets/{{name:repository}}/{files}/{{revision}}/{{path:path}}",
+            "a dataset that is not there",
+            get(f"/datasets/ann/m/{files}/main/x"),
+            status=404,
+        )
+        for files in ("resolve", "raw")
     ),
-    _row(
-        "GET /{name:repository}/resolve/{revision}/{path:path}",
-        "one of a thousand files",
-        get(f"/ann/m/resolve/main/{_LONG}/999"),
+    *(
+        _row(
+            f"GET /{{name:repository}}/{files}/{{revision}}/{{path:path}}",
+            "one of a thousand files",
+            get(f"/ann/m/{files}/main/{_LONG}/999"),
+        )
+        for files in ("resolve", "raw")
     ),
     _row(
         "POST /api/repos/create",

@@ -101,7 +101,7 @@ def running_site(folder: Path, *, tls: bool = False) -> Iterator[Site]:
             assert app.services.first_token is not None
             made = Site(live, trusted, issuer, app.services.first_token.text, "", "", "", "")
             with made.http(made.admin) as http:
-                stores = {space: _filled(http, space, *what) for space, what in _CONTENT.items()}
+                stores = {space: filled(http, space, *what) for space, what in _CONTENT.items()}
                 reader, writer = (
                     http.post("/spaces/own/v1/tokens", json={"name": "r", "scopes": scopes}).json()["token"]
                     for scopes in (["read"], ["read", "write"])
@@ -116,7 +116,7 @@ def running_site(folder: Path, *, tls: bool = False) -> Iterator[Site]:
 _CONTENT: Final = {"own": (OWN, "own"), "other": (SECRET, "hidden")}
 
 
-def _filled(http: httpx.Client, space: str, data: bytes, word: str) -> str:
+def filled(http: httpx.Client, space: str, data: bytes, word: str) -> str:
     """Id of the store of a space that has got content of every protocol."""
     http.put(f"/v1/spaces/{space}")
     http.base_url = httpx.URL(http.base_url, path=f"/spaces/{space}")

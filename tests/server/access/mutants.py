@@ -52,7 +52,7 @@ MUTANTS: Final = (
     Mutant("gate.py", 'if rule.opened_by_signatures(scope["method"]):', "if True:"),
     Mutant("sessions.py", 'or not is_own_page(scope["method"], fields)', ""),
     Mutant("sessions.py", "values[0] if len(values) == 1 else None", "values[0] if values else None"),
-    Mutant("sessions.py", "min(now + SESSION_SECONDS, signer.end)", "now + SESSION_SECONDS"),
+    Mutant("signatures.py", "int(min(wanted, time.time() + self.seconds - _SKEW_SECONDS))", "int(wanted)"),
     Mutant("oidc/sign_in.py", "if not hmac.compare_digest(begun.state", "if False and hmac.compare_digest(begun.state"),
     Mutant("oidc/sign_in.py", "if begun.end <= time.time():", "if False:"),
     Mutant("oidc/sign_in.py", 'if said.get("iss", self.issuer.url) != self.issuer.url:', "if False:"),
@@ -81,7 +81,14 @@ MUTANTS: Final = (
     Mutant("credentials.py", "verified.expires - time.time()", "KNOWN_BY_JWT_SECONDS"),
     Mutant("credentials.py", "if len(authorization) > _LONGEST:", "if False:"),
     Mutant("signatures.py", "and self.is_valid", ""),
-    Mutant("signatures.py", "return time.time() < self.expires", "return True"),
+    Mutant("signatures.py", "return 0 < self.expires - time.time() <= self.purpose.seconds", "return True"),
+    Mutant(
+        "signatures.py",
+        "return 0 < self.expires - time.time() <= self.purpose.seconds",
+        "return time.time() < self.expires",
+    ),
+    Mutant("signatures.py", 'f"protoslice signed {purpose}".encode()', 'b""'),
+    Mutant("records.py", "signing_key(service_key, ", 'signing_key(b"", '),
     Mutant("signatures.py", 'b"GET " + target[:-_PROOF]', 'b"GET " + target.partition(b"?")[0]'),
     Mutant("signatures.py", '"GET" if scope["method"] == "HEAD" else scope["method"]', '"GET"'),
     Mutant("records.py", "if record is not None and token.proves(record.hash) else None", ""),
@@ -89,7 +96,7 @@ MUTANTS: Final = (
     Mutant("records.py", "if _decoded(data).grant.space != space:", "if False:"),
     Mutant("tokens.py", "return hmac.compare_digest(self.hash.encode(), kept.encode())", "return bool(kept)"),
     Mutant("tokens.py", "if _checksum(body) != check:", "if False:"),
-    Mutant("rules.py", 'and method in {"GET", "HEAD"})', ")"),
+    Mutant("gate.py", "if rule.signed:", "if True:"),
     Mutant("places.py", "(/spaces/([a-z0-9][a-z0-9-]{0,62}))(/.*)", "(/spaces/([^/]{1,63}))(/.*)"),
     Mutant(
         "tags.py", 'return (*query, *pairs(fields.get(b"upload-metadata", "")).get("tag", "").split())', "return query"

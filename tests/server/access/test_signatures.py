@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import hmac
 import json
+import re
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
 from tests.server.access.closed import bearer, closed_service, token_for
 from tests.support.asgi import Asked, ask
+from tests.support.catalogues import shared_catalogue
 from tests.support.stores import onnx
 
 from protoslice.server.access.credentials import KNOWN_SECONDS
 from protoslice.server.access.decision import Scope
-from protoslice.server.access.signatures import Signer, UrlSignature, signed_alone
+from protoslice.server.access.rules import RULES
+from protoslice.server.access.service_key import ServiceKey
+from protoslice.server.access.signatures import Purpose, Signer, UrlSignature, signed_alone
 from protoslice.server.app import Application
 from protoslice.server.registries.hub import lfs_parts
 
@@ -140,14 +147,94 @@ def test_a_proof_for_a_route_that_signatures_do_not_open_is_none() -> None:
         id = it.target.partition("psl-token=")[2][:10]
         record = await tokens.get(id)
         assert record is not None
+        assert it.app.services.gate.key is not None
+        signer = record.signer(await it.app.services.gate.key.get())
         end = int(time.time()) + 60
         for method, path in (("DELETE", "/v1/tags/m"), ("GET", "/v1/tokens"), ("POST", "/v1/chunks/missing")):
-            target = record.signer.sign(method, f"/spaces/own{path}", end)[0]
+            target = signer.sign(method, f"/spaces/own{path}", end)[0]
             assert (await it.get(target, method)).status == 401, path
-        assert (await it.get(record.signer.sign("GET", f"/spaces/own{FILE}", end)[0])).status == 200
-        assert (await it.get(record.signer.sign("GET", f"/spaces/other{FILE}", end)[0])).status == 404
+        assert (await it.get(signer.sign("GET", f"/spaces/own{FILE}", end)[0])).status == 200
+        assert (await it.get(signer.sign("GET", f"/spaces/other{FILE}", end)[0])).status == 404
 
     with_signed(work)
+
+
+SIGNED_ROWS = {
+    row
+    for row in RULES
+    if row.startswith("GET /v1/stores/{ref}") or row.startswith("GET /api/2.0/mlflow-artifacts/artifacts/{")
+} | {
+    "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}",
+    "POST /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}",
+    "PUT /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}/{number}",
+    "PUT /api/2.0/mlflow-artifacts/parts/{session}/{name:path}",
+}
+
+
+def test_signed_urls_open_a_closed_list_of_routes() -> None:
+    assert {row for row, rule in RULES.items() if rule.signed} == SIGNED_ROWS
+
+    async def work(it: Signed) -> None:
+        record = await it.app.services.gate.tokens.get(it.target.partition("psl-token=")[2][:10])
+        key = it.app.services.gate.key
+        assert record is not None
+        assert key is not None
+        signer, end = record.signer(await key.get()), time.time() + 60
+        for row, rule in RULES.items():
+            method, _, template = row.partition(" ")
+            path = "/spaces/own" + re.sub(r"\{\w+(?::\w+)?\}", "0", template)
+            for asked in (method, "HEAD") if method == "GET" else (method,):
+                target = signer.sign("GET" if asked == "HEAD" else asked, path, end)[0]
+                got = await it.get(target, asked)
+                refused = got.status == 401
+                assert refused == (rule.scope is not None and not rule.signed), (row, got)
+
+    with_signed(work)
+
+
+def test_no_signature_outlives_its_purpose(monkeypatch: pytest.MonkeyPatch) -> None:
+    key, now = hashlib.sha256(b"key").digest(), 1_000_000
+    monkeypatch.setattr(time, "time", lambda: now)
+    for purpose, longest in ((Purpose.URL, 7 * 24 * 3600), (Purpose.SESSION, 8 * 3600)):
+        for end, valid in ((now + longest, True), (now + longest + 1, False), (1_893_456_000, False), (now, False)):
+            proof = Signer("0123456789", key).prove(purpose, f"until {end}")
+            other = Purpose.SESSION if purpose is Purpose.URL else Purpose.URL
+            said = ("0123456789", end, f"until {end}".encode(), proof)
+            assert UrlSignature(*said, purpose).proves(key) is valid
+            assert not UrlSignature(*said, other).proves(key), "a proof for one purpose is none for another"
+    assert Signer("0123456789", key).sign("GET", "/x", now + 1e9)[1] <= now + 7 * 24 * 3600
+
+
+def test_a_reader_of_a_record_cannot_forge() -> None:
+    async def work(it: Signed) -> None:
+        record = await it.app.services.gate.tokens.get(it.target.partition("psl-token=")[2][:10])
+        assert record is not None
+        end = int(time.time()) + 60
+        said = f"/spaces/own{FILE}?psl-expires={end}&psl-token={record.id}"
+        kept = bytes.fromhex(record.hash)
+        for key in (kept, record.hash.encode(), b"", hmac.digest(kept, b"protoslice signed URLs", "sha256")):
+            for signer in (Signer(record.id, key), record.signer(key)):
+                proofs = {signer.prove(purpose, f"GET {said}") for purpose in Purpose}
+                proofs.add(hmac.digest(key, f"GET {said}".encode(), "sha256").hex())
+                for proof in proofs:
+                    assert (await it.get(f"{said}&psl-signature={proof}")).status == 401
+        for purpose, proof in (("session", it.target[-64:]),):
+            cookie = f"protoslice-{purpose}={end}.{record.id}.{proof}"
+            assert (await it.get("/spaces/own/v1/stores", cookie=cookie)).status == 401
+
+    with_signed(work)
+
+
+def test_service_key_depends_on_the_secret_of_the_operator(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with shared_catalogue(tmp_path / "catalog.sqlite") as database:
+            secrets = (None, "one secret " * 4, "another secret " * 4)
+            plain, one, other, again = [await ServiceKey(database, secret).get() for secret in (*secrets, secrets[1])]
+            assert len({plain, one, other}) == 3
+            assert one == again
+            assert await database.read(lambda tx: tx.first("SELECT service_key FROM meta")) == (plain,)
+
+    asyncio.run(work())
 
 
 def test_a_url_ends_by_the_second(monkeypatch: pytest.MonkeyPatch) -> None:

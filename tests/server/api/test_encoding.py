@@ -35,6 +35,7 @@ from protoslice.facts import (
     Signature,
     SignatureTensor,
     Store,
+    StoreName,
     Tag,
     TensorDelta,
 )
@@ -44,7 +45,7 @@ ID, SHA = "9f" * 32, "5e" * 32
 TIME = datetime(2026, 11, 21, 10, 0, 5, tzinfo=UTC)
 STORE = Store(
     ID, "onnx.ModelProto", "a.onnx", 7, 2, 1 << 20, 1 << 30, TIME, ("a:1", "b"), (File("a.onnx", 7, SHA),),
-    "upload", SHA, 1,
+    "upload", SHA, 1, names=(StoreName("tag", "a:1"), StoreName("hub", "ann/m@main")),
 )  # fmt: skip
 ROOTLESS = Store(ID, None, None, 1, 0, 1, 2, TIME, (), (File("x", 1, None),), "register", None, None, "no file is one")
 LEAF = Node("graph.name", 2, "name", "string", None, None, 5, False, "torch")
@@ -125,7 +126,16 @@ def test_openapi_lists_every_member(
 
 
 def test_every_fact_has_a_case() -> None:
-    elsewhere = {"AccessToken", "Damage", "File", "RecordsSummary", "Restored", "SignatureTensor", "TensorEntry"}
+    elsewhere = {
+        "AccessToken",
+        "Damage",
+        "File",
+        "RecordsSummary",
+        "Restored",
+        "SignatureTensor",
+        "StoreName",
+        "TensorEntry",
+    }
     elsewhere |= {
         "DtypeTotal",
         "EventLetter",

@@ -43,7 +43,7 @@ def test_what_a_later_program_may_plan_otherwise_is_not_kept_for_ever(client: ht
 
 def test_a_plan_by_sizes_from_the_beginning(client: httpx.Client) -> None:
     kept, by_sizes = _made(client), _made(client, plan="policy")
-    assert (kept["planner"], by_sizes["planner"]) == (2, 1)
+    assert (kept["planner"], by_sizes["planner"]) == (3, 4)
     assert kept["chunks"] != by_sizes["chunks"]
     for path in ("chunks/0", "metadata", "cpb"):
         assert (

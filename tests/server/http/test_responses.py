@@ -21,6 +21,7 @@ from tests.support.problems import assert_problem
 
 from protoslice.concurrency.windows import Window, Windows
 from protoslice.errors import IntegrityError
+from protoslice.formats.outputs.omitted import Omitted
 from protoslice.server.http.answers.plan import Terms
 from protoslice.server.http.answers.stream import send_representation
 from protoslice.server.http.disconnect import CancelOnDisconnect
@@ -47,6 +48,7 @@ class FakeRope:
     filename: str = 'modèl "1".onnx'
     media_type: str = "application/protobuf"
     elements: tuple[str, tuple[int, ...]] | None = None
+    omitted: Omitted | None = None
     breaks_at: int | None = None
     waits: bool = False
     events: list[str] = field(default_factory=list)
@@ -134,7 +136,7 @@ def test_the_whole(client: httpx.Client) -> None:
     assert headers["repr-digest"] == f"sha-256=:{b64encode(hashlib.sha256(CONTENT).digest()).decode()}:"
     assert headers["cache-control"] == "public, max-age=31536000, immutable, no-transform"
     assert headers["x-content-type-options"] == "nosniff"
-    assert headers["content-security-policy"] == "sandbox"
+    assert headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'; sandbox"
     assert headers["x-protobuf-message"] == "test.Message"
     assert headers["content-disposition"] == (
         "attachment; filename=\"mod_l _1_.onnx\"; filename*=UTF-8''mod%C3%A8l%20%221%22.onnx"

@@ -91,6 +91,26 @@ def test_no_other_file_is_served(client: httpx.Client, name: str) -> None:
 @pytest.mark.usefixtures("no_page")
 def test_a_checkout_says_how_to_build_the_page(client: httpx.Client) -> None:
     assert "<code>make web</code>" in client.get("/").text
-    answer = client.get("/m/resnet50:4")
+    answer = client.get("/operations")
     assert_problem(answer.status_code, answer.headers, answer.content, expected=404, slug="not-found")
     assert "make web" in answer.json()["detail"]
+
+
+@pytest.mark.usefixtures("no_page")
+@pytest.mark.parametrize("root", ["", "/spaces/default"])
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("/m/resnet50:4", "/v1/stores/resnet50:4"),
+        ("/m/resnet50:4/tensors", "/v1/stores/resnet50:4"),
+        ("/m/a%2Fb@main", "/v1/stores/a%2Fb@main"),
+        ("/m/%2F%2Fevil.example", "/v1/stores/%2F%2Fevil.example"),
+        ("/m//evil.example", "/v1/stores/"),
+    ],
+)
+def test_model_address_without_the_page_leads_to_the_facts(
+    client: httpx.Client, root: str, path: str, place: str
+) -> None:
+    answer = client.get(root + path, follow_redirects=False)
+    assert answer.status_code == 302
+    assert answer.headers["location"] == root + place

@@ -82,7 +82,6 @@ def test_a_folder_becomes_a_store_by_one_call(client: httpx.Client) -> None:
     ("method", "path", "body", "status", "code"),
     [
         ("GET", "/artifacts/none", None, 404, "RESOURCE_DOES_NOT_EXIST"),
-        ("DELETE", "/artifacts/none", None, 404, "RESOURCE_DOES_NOT_EXIST"),
         ("GET", "/presigned/none", None, 404, "RESOURCE_DOES_NOT_EXIST"),
         ("PUT", "/artifacts/a/%2E%2E/b", b"x", 400, "INVALID_PARAMETER_VALUE"),
         ("GET", "/artifacts?path=../x", None, 400, "INVALID_PARAMETER_VALUE"),
@@ -153,3 +152,28 @@ def test_whoever_can_sign_nothing_gets_its_own_credential_back(client: httpx.Cli
     headers = {"authorization": "Basic Z2F0ZTpvZiBhIHByb3h5"}
     plan = client.get(f"{BASE}/presigned/7/run/artifacts/f", headers=headers).json()
     assert {name.lower(): value for name, value in plan["headers"].items()} == headers
+
+
+def test_a_whole_run_is_removed_by_a_path_that_ends_with_a_slash(client: httpx.Client) -> None:
+    run = f"{BASE}/artifacts/8/run/artifacts"
+    for name in ("a", "sub/b"):
+        assert client.put(f"{run}/{name}", content=b"x").status_code == 200
+    assert client.delete(f"{run}/").status_code == 200
+    assert client.get(f"{run}/a").status_code == 404
+    assert client.get(f"{BASE}/artifacts", params={"path": "8/run/artifacts"}).json() == {"files": []}
+    assert client.delete(f"{run}/").status_code == 200, "a run without artifacts, and an answer that was lost"
+    assert client.delete(f"{BASE}/artifacts/").status_code == 400, "a slash alone names no run"
+
+
+def test_a_slash_at_the_end_of_any_path_changes_nothing(client: httpx.Client) -> None:
+    run = f"{BASE}/artifacts/8/slash/artifacts"
+    assert client.put(f"{run}/f", content=b"x").status_code == 200
+    assert client.get(f"{run}/f/").content == b"x"
+    assert client.get(f"{BASE}/presigned/8/slash/artifacts/f/").json()["file_size"] == 1
+    plan = client.post(f"{BASE}/mpu/create/8/slash/artifacts/", json={"path": "/tmp/g", "num_parts": 1}).json()
+    part = plan["credentials"][0]
+    etag = client.put(part["url"], content=b"parts").headers["etag"]
+    end = {"path": "/tmp/g", "upload_id": plan["upload_id"], "parts": [{"part_number": 1, "etag": etag}]}
+    assert client.post(f"{BASE}/mpu/complete/8/slash/artifacts/", json=end).status_code == 200
+    assert client.get(f"{run}/g").content == b"parts"
+    assert client.post(f"{BASE}/mpu/abort/8/slash/artifacts/", json={}).status_code == 200

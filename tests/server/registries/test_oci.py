@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
+from tests.support.live import LiveServer
 from tests.support.stores import onnx
 
+Serving = Callable[..., AbstractContextManager[LiveServer]]
+GOLDEN = Path(__file__).parents[2] / "golden/models"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 BASE = "/v2/team/resnet"
 
@@ -255,6 +262,89 @@ def test_a_title_that_is_no_path_leaves_the_blob_its_digest_for_a_name(client: h
     assert {file["path"] for file in files} == {"model.onnx", f"blobs/sha256/{hashlib.sha256(data).hexdigest()}"}
 
 
+OF_ORAS = "application/vnd.oci.image.layer.v1.tar"
+"""Media type that oras gives a plain file."""
+
+
+def paths_in(client: httpx.Client, put: httpx.Response) -> set[str]:
+    assert put.status_code == 201, put.text
+    files = client.get(f"/v1/stores/{put.headers['protoslice-store']}").json()["files"]
+    return {file["path"] for file in files}
+
+
+@pytest.mark.parametrize("media_type", [OF_ORAS, f"{OF_ORAS}+gzip", "application/vnd.x.tar+zstd", "text/plain", ""])
+def test_a_title_names_the_file_whatever_the_media_type(client: httpx.Client, media_type: str) -> None:
+    base, data = "/v2/team/titled", f"of {media_type}".encode()
+    push(client, data, base)
+    put = put_manifest(client, "v1", base, layers=[descriptor(data, "sub/config.json", mediaType=media_type)])
+    assert paths_in(client, put) == {"sub/config.json"}
+    assert client.get("/team/titled/resolve/v1/sub/config.json").content == data
+
+
+def test_external_data_of_a_model_pushed_by_oras_is_found(client: httpx.Client) -> None:
+    folder = next(path.parent for path in GOLDEN.glob("*/*.onnx") if "external" in path.parent.name)
+    files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    for data in files.values():
+        push(client, data)
+    layers = [descriptor(data, path, mediaType=OF_ORAS) for path, data in files.items()]
+    put = put_manifest(client, "external", layers=layers)
+    assert paths_in(client, put) == set(files)
+    store = put.headers["protoslice-store"]
+    for tensor in json.loads((folder / "expected.json").read_text())["tensors"]:
+        got = client.get(f"/v1/stores/{store}/tensors/{quote(tensor['name'])}").content
+        assert hashlib.sha256(got).hexdigest() == tensor["sha256"]
+
+
+def test_equal_blobs_are_files_under_each_of_their_titles(client: httpx.Client) -> None:
+    data = b"equal bytes"
+    push(client, data)
+    layers = [descriptor(data, title, mediaType=OF_ORAS) for title in ("b/two.bin", "one.bin", "one.bin", "../x", None)]
+    for _ in range(2):  # of the upload, and of the store that it became a part of
+        put = put_manifest(client, "equal", layers=layers)
+        assert paths_in(client, put) == {"b/two.bin", "one.bin"}
+    for path in ("b/two.bin", "one.bin"):
+        assert client.get(f"/v1/stores/{put.headers['protoslice-store']}/files/{path}").content == data
+
+
+def test_of_two_blobs_with_one_title_the_second_keeps_its_digest(client: httpx.Client) -> None:
+    for data in (b"first", b"second"):
+        push(client, data)
+    layers = [descriptor(data, "same.bin", mediaType=OF_ORAS) for data in (b"first", b"second")]
+    put = put_manifest(client, "same", layers=layers)
+    assert paths_in(client, put) == {"same.bin", f"blobs/sha256/{hashlib.sha256(b'second').hexdigest()}"}
+    assert client.get(f"/v1/stores/{put.headers['protoslice-store']}/files/same.bin").content == b"first"
+
+
+@pytest.mark.parametrize("root", ["", "/spaces/team"])
+def test_locations_are_absolute(client: httpx.Client, root: str) -> None:
+    if root:
+        client.put("/v1/spaces/team")
+    base, data = f"{root}/v2/ollama/model", b"ollama"
+    own = str(client.base_url).rstrip("/")
+    begun = client.post(f"{base}/blobs/uploads/")
+    at = begun.headers["location"]
+    assert at.startswith(f"{own}{base}/blobs/uploads/")
+    sent = client.patch(at, content=data, headers={"content-range": f"0-{len(data) - 1}"})
+    assert sent.headers["location"] == client.get(at).headers["location"] == at
+    blob = f"{own}{base}/blobs/{digest_of(data)}"
+    assert client.put(at, params={"digest": digest_of(data)}).headers["location"] == blob
+    for method in ("HEAD", "GET"):
+        answer = client.request(method, blob)
+        assert (answer.status_code, answer.headers["location"]) == (200, blob)
+    manifest = put_manifest(client, "v1", base, layers=[descriptor(data)]).headers
+    assert manifest["location"] == f"{own}{base}/manifests/{manifest['docker-content-digest']}"
+
+
+def test_locations_have_the_scheme_that_a_trusted_proxy_says(serving: Serving) -> None:
+    with (
+        serving(trusted_proxies=["127.0.0.1"], allowed_hosts=["models.example"]) as live,
+        httpx.Client(base_url=live.url) as client,
+    ):
+        headers = {"host": "models.example", "x-forwarded-proto": "https"}
+        location = client.post("/v2/a/b/blobs/uploads/", headers=headers).headers["location"]
+        assert location.startswith("https://models.example/v2/a/b/blobs/uploads/")
+
+
 @pytest.mark.parametrize("name", ["Upper", "a--", "-a", "a..b", "a/", "../a", "a" * 256, "a/%2e%2e/b", "a%00"])
 def test_a_name_that_is_none_is_refused(client: httpx.Client, name: str) -> None:
     answer = client.get(f"/v2/{name}/tags/list")
@@ -268,7 +358,7 @@ def test_another_space_has_other_repositories(client: httpx.Client) -> None:
     assert client.put("/v1/spaces/oci").status_code in {200, 201}
     assert client.get(f"/spaces/oci{BASE}/blobs/{digest}").status_code == 404
     location = client.post(f"/spaces/oci{BASE}/blobs/uploads/").headers["location"]
-    assert location.startswith("/spaces/oci/v2/")
+    assert location.startswith(str(client.base_url.join("/spaces/oci/v2/")))
     assert client.put(location, params={"digest": digest}, content=b"of the default space").status_code == 201
     assert client.get(f"/spaces/oci{BASE}/blobs/{digest}").content == b"of the default space"
 
@@ -277,7 +367,7 @@ def test_a_model_whose_store_was_removed_can_be_pushed_again(client: httpx.Clien
     base, data = "/v2/team/removed", b"to be removed and sent again"
     digest = push(client, data, base)
     store = put_manifest(client, "v1", base, layers=[descriptor(data)]).headers["protoslice-store"]
-    assert client.delete(f"/v1/stores/{store}").status_code == 200
+    assert client.delete(f"/v1/stores/{store}?force=team/removed:v1").status_code == 200
     assert client.head(f"{base}/blobs/{digest}").status_code == 404
     assert code_of(client.get(f"{base}/blobs/{digest}")) == "BLOB_UNKNOWN"
     assert code_of(put_manifest(client, "v2", base, layers=[descriptor(data)])) == "MANIFEST_BLOB_UNKNOWN"
@@ -305,3 +395,71 @@ def test_a_tag_that_is_none_is_refused(client: httpx.Client, tag: str) -> None:
     answer = put_manifest(client, tag, layers=[])
     assert (answer.status_code, code_of(answer)) == (400, "NAME_INVALID")
     assert code_of(client.get(f"{BASE}/manifests/{tag}")) == "MANIFEST_UNKNOWN"
+
+
+HTML = b"<script>steal()</script>"
+
+
+@pytest.mark.parametrize(
+    "media_type",
+    [
+        "text/html",
+        "text/html; charset=utf-8",
+        "TEXT/HTML",
+        "image/svg+xml",
+        "application/xhtml+xml",
+        "application/pdf",
+        "text/plain",
+        "application/octet-stream",
+        "application/x+json",
+        "application/vnd.x+json\ttext/html",
+        "multipart/x-mixed-replace",
+        "*/*",
+        "",
+    ],
+)
+@pytest.mark.parametrize("data", [HTML, b'{"schemaVersion": 2, "layers": []}', b'{"mediaType": "text/html"}'])
+def test_manifests_are_json_only(client: httpx.Client, media_type: str, data: bytes) -> None:
+    headers = {"content-type": media_type} if media_type else {}
+    answer = client.put("/v2/evil/manifests/latest", content=data, headers=headers)
+    assert (answer.status_code, code_of(answer)) == (400, "MANIFEST_INVALID")
+    assert client.get("/v2/evil/manifests/latest").status_code == 404
+
+
+@pytest.mark.parametrize("media_type", [MANIFEST, "application/json", MANIFEST.upper(), f"{MANIFEST}; charset=utf-8"])
+def test_manifests_of_json_types_are_taken(client: httpx.Client, media_type: str) -> None:
+    data = json.dumps({"schemaVersion": 2, "layers": []}).encode()
+    put = client.put("/v2/team/typed/manifests/v1", content=data, headers={"content-type": media_type})
+    assert put.status_code == 201, put.text
+    got = client.get("/v2/team/typed/manifests/v1")
+    assert got.content == data
+    assert got.headers["content-type"] == media_type.partition(";")[0].lower()
+    assert got.headers["content-security-policy"].endswith("sandbox")
+
+
+def test_a_manifest_without_a_content_type_has_the_one_it_names(client: httpx.Client) -> None:
+    data = json.dumps({"schemaVersion": 2, "mediaType": MANIFEST, "layers": []}).encode()
+    assert client.put("/v2/team/untyped/manifests/v1", content=data).status_code == 201
+    assert client.get("/v2/team/untyped/manifests/v1").headers["content-type"] == MANIFEST
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" * 100_000,
+        b'{"layers": ' * 50_000,
+        b'{"annotations": {"title": "\\ud800"}}',
+        b'{"layers": [{"digest": "sha256:' + b"0" * 64 + b'", "annotations": {"\\udc00": "x"}}]}',
+        b'{"artifactType": "\xed\xa0\x80"}',
+        b"\xff\xfe{\x00}\x00",
+        b'{"mediaType": 17}',
+        b'{"mediaType": null}',
+        b"17",
+        b"",
+    ],
+)
+@pytest.mark.parametrize("named", [True, False])
+def test_manifests_that_are_no_json_are_refused(client: httpx.Client, data: bytes, named: bool) -> None:
+    headers = {"content-type": MANIFEST} if named else {}
+    answer = client.put("/v2/evil/manifests/deep", content=data, headers=headers)
+    assert (answer.status_code, code_of(answer)) == (400, "MANIFEST_INVALID")

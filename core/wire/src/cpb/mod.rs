@@ -7,6 +7,7 @@
 mod kept;
 mod merge;
 mod order;
+mod placing;
 mod records;
 mod tree;
 mod values;

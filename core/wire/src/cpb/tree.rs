@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::placing::arranged;
 use super::values::OwnedKey;
-use crate::entry::Entry;
+use crate::entry::{Entry, Stretch};
 use crate::error::Result;
 use crate::fields::Fields;
 use crate::header::{self, Wire};
@@ -17,14 +18,24 @@ use crate::schema::{FieldKind, TypeId};
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     pub(super) type_id: Option<TypeId>,
-    parts: Vec<Range<u64>>,
+    parts: Vec<Part>,
     items: Option<Items>,
 }
 
-/// Parsed fields of a message, in order.
+/// Serialized part of a message.
+#[derive(Debug)]
+struct Part {
+    span: Range<u64>,
+    /// Its fields; None when they are too many to keep.
+    stretches: Option<Vec<Stretch>>,
+}
+
+/// Parsed fields of a message, in the order in which they were merged.
 #[derive(Debug, Default)]
 pub(super) struct Items {
     pub(super) list: Vec<Item>,
+    /// Number of items of the first part that was merged.
+    base: usize,
     /// Positions of each field's items in `list`.
     places: HashMap<u32, Vec<usize>>,
     /// For maps that were searched: position of the last entry with each key.
@@ -90,15 +101,20 @@ impl Tree {
         Ok(Some(key.unwrap_or(key::default_key(field.kind)).into()))
     }
 
-    /// Merges the serialized message at `span` by appending its bytes, as protobuf merges. Checks `span` first: a
+    /// Merges the serialized message at `span`, whose fields follow those of the same numbers. Checks `span` first: a
     /// truncated field would swallow the bytes after it.
     pub(super) fn merge(&mut self, span: Range<u64>, bytes: &OnDemand<'_>) -> Result<()> {
         match &mut self.items {
+            _ if span.is_empty() => {}
             None => {
-                bytes.check(&span)?;
-                self.parts.push(span);
+                let stretches = bytes.stretches(&span, self.type_id)?;
+                self.parts.push(Part { span, stretches });
             }
-            Some(items) => items.append(bytes.scan(span, self.type_id)?),
+            Some(items) => {
+                let first = items.list.is_empty();
+                items.append(bytes.scan(span, self.type_id)?);
+                items.base = if first { items.list.len() } else { items.base };
+            }
         }
         Ok(())
     }
@@ -107,8 +123,13 @@ impl Tree {
     pub(super) fn items(&mut self, bytes: &OnDemand<'_>) -> Result<&mut Items> {
         if self.items.is_none() {
             let mut items = Items::default();
-            for part in std::mem::take(&mut self.parts) {
-                items.append(bytes.scan(part, self.type_id)?);
+            let mut parts = std::mem::take(&mut self.parts).into_iter();
+            if let Some(first) = parts.next() {
+                items.append(bytes.scan(first.span, self.type_id)?);
+            }
+            items.base = items.list.len();
+            for part in parts {
+                items.append(bytes.scan(part.span, self.type_id)?);
             }
             self.items = Some(items);
         }
@@ -118,14 +139,44 @@ impl Tree {
     /// The serialized message as a rope over the records.
     pub(super) fn rope(&self, bytes: &OnDemand<'_>) -> Result<Rope> {
         let mut out = RopeBuilder::new(&bytes.limits);
-        for part in &self.parts {
-            out.extent(IMAGE, part.start, part.end - part.start);
+        for span in self.spans(bytes) {
+            out.extent(IMAGE, span.start, span.end - span.start);
+            out.check()?;
         }
-        for item in self.items.iter().flat_map(|items| &items.list) {
+        for item in self.items.iter().flat_map(|items| self.ordered(items, bytes)) {
             self.write(item, bytes, &mut out)?;
             out.check()?;
         }
         Ok(out.finish())
+    }
+
+    /// The serialized parts, each field where its number belongs.
+    fn spans(&self, bytes: &OnDemand<'_>) -> Vec<Range<u64>> {
+        let whole = || self.parts.iter().map(|part| part.span.clone()).collect();
+        if self.parts.len() < 2 {
+            return whole();
+        }
+        let known = self.type_id.and_then(|id| bytes.schema.message(id));
+        let stretches: Option<Vec<&[Stretch]>> = self.parts.iter().map(|part| part.stretches.as_deref()).collect();
+        let (Some(known), Some(stretches)) = (known, stretches) else { return whole() };
+        let base = stretches.first().map_or(0, |first| first.len());
+        let stretches: Vec<&Stretch> = stretches.into_iter().flatten().collect();
+        let numbers: Vec<u32> = stretches.iter().map(|stretch| stretch.number).collect();
+        let Some(order) = arranged(&numbers, base, known) else { return whole() };
+        order.into_iter().filter_map(|at| stretches.get(at)).map(|stretch| stretch.span.clone()).collect()
+    }
+
+    /// The items in the order in which they are written.
+    fn ordered<'i>(&self, items: &'i Items, bytes: &OnDemand<'_>) -> Vec<&'i Item> {
+        let dropped = |item: &&Item| !matches!(item.body, Body::Dropped);
+        let base = items.list.iter().take(items.base).filter(dropped).count();
+        let list: Vec<&Item> = items.list.iter().filter(dropped).collect();
+        let numbers: Vec<u32> = list.iter().map(|item| item.number).collect();
+        let known = self.type_id.and_then(|id| bytes.schema.message(id));
+        match known.and_then(|known| arranged(&numbers, base, known)) {
+            Some(order) => order.into_iter().filter_map(|at| list.get(at).copied()).collect(),
+            None => list,
+        }
     }
 
     fn write(&self, item: &Item, bytes: &OnDemand<'_>, out: &mut RopeBuilder) -> Result<()> {
@@ -186,19 +237,6 @@ impl Items {
         self.places.entry(item.number).or_default().push(at);
         self.list.push(item);
         at
-    }
-
-    /// Inserts `item`, the only one of its field, by field number. Returns its position.
-    pub(super) fn insert(&mut self, item: Item) -> usize {
-        let after = self.list.iter().rposition(|other| other.number < item.number).map_or(0, |at| at + 1);
-        if after == self.list.len() {
-            return self.push(item);
-        }
-        let places = self.places.values_mut().flatten().chain(self.keys.values_mut().flat_map(HashMap::values_mut));
-        places.filter(|place| **place >= after).for_each(|place| *place += 1);
-        self.places.insert(item.number, vec![after]);
-        self.list.insert(after, item);
-        after
     }
 
     /// Positions of the items of field `number`, in order.

@@ -5,7 +5,8 @@ CREATE TABLE meta (
     one integer PRIMARY KEY CHECK (one = 1),
     schema integer NOT NULL,
     catalogue_id {bytes} NOT NULL,
-    service_key {bytes}
+    service_key {bytes},
+    first_token {text}
 );
 
 CREATE TABLE changes (

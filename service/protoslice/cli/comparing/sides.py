@@ -68,7 +68,7 @@ def both_sides(names: tuple[str, str], root: RootType) -> Iterator[tuple[Compare
 
 def _split_like(store: Any, proto: Proto) -> Split:
     """The chunks that the service would make of `proto` as it did for `store`."""
-    keep = store.planner == _core.Plan.KEPT_VERSION
+    keep = store.planner is not None and _core.Plan.is_kept_version(store.planner)
     sizes = {"min_chunk": store.min_chunk, "max_chunk": store.max_chunk}
     return (keep and proto.own_chunks) or proto.split(**sizes, rules=store.rules)
 

@@ -11,7 +11,8 @@ from urllib.parse import quote, unquote, urlsplit
 from protoslice.cli.models.credentials import kept_for
 from protoslice.errors import InvalidInput
 
-_STORE = re.compile(r"(?P<service>https?://[^/?#]+(?:/[^?#]*?)?)/v1/stores/(?P<ref>[^/?#]+)/?", re.IGNORECASE)
+_STORE = re.compile(r"(?P<service>https?://[^/?#]+(?:/[^?#]*?)?)/(?:v1/stores|m)/(?P<ref>[^/?#]+)/?", re.IGNORECASE)
+"""The address of a store, or of its page."""
 _REF = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}"
     # owner/name@revision, name/of/artifact:tag
@@ -32,6 +33,11 @@ class Address:
 
     def __str__(self) -> str:
         return f"{self.service}/v1/stores/{quote(self.ref, safe=':@~+')}"
+
+    @property
+    def page(self) -> str:
+        """The address for browsers, which every verb takes for the store too."""
+        return f"{self.service}/m/{quote(self.ref, safe=':@~+')}"
 
 
 def is_address(name: str) -> bool:

@@ -38,7 +38,10 @@ class NamedFiles:
     @cached_property
     def root(self) -> str:
         """Path of the file that is named, or of the folder's root."""
-        return self.named or root_in(self.files, self._type.name)
+        if self.named:
+            return self.named
+        with Progress("looking for the root", unit="files") as progress:
+            return root_in(self.files, self._type.name, progress.up_to)
 
     @contextmanager
     def proto(self, *, close_look: bool = False) -> Iterator[Proto]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import cached_property
+from itertools import chain, islice
 from typing import Final
 
 from protoslice import LocalModel, Proto, Rope, View, _core
@@ -15,11 +16,12 @@ from protoslice.cli.models.files import NamedFiles, errors_about, is_stream, nam
 from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, TreeListing
 from protoslice.cli.models.types import RootType
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
-from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
+from protoslice.errors import CorruptModel, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import Neighbourhood, Signature, TensorEntry, TensorStatistics
 from protoslice.formats.model import Tensor
 from protoslice.formats.outputs.listing import entry_of
-from protoslice.formats.outputs.safetensors import safetensors
+from protoslice.formats.outputs.omitted import Omitted, refuse
+from protoslice.formats.outputs.safetensors import Safetensors
 from protoslice.formats.outputs.statistics import statistics
 from protoslice.graphs import Question
 from protoslice.library.documents import FileDocument, StreamDocument, bundle_document, header_of, stream_document
@@ -203,9 +205,17 @@ class LocalSubject(Subject):
     def statistics(self, name: str, slice_: str | None, sample: int | None) -> TensorStatistics:
         return statistics(self._model.tensor(name), slice_, sample)
 
-    def safetensors(self, name: str | None) -> Rope:
-        file = safetensors(self._model.matching(name))
-        return Rope(file.rope, file.sources)
+    def safetensors(self, name: str | None, *, strict: bool = False) -> tuple[Rope, Omitted | None]:
+        matching = self._model.matching(name)
+        first = list(islice(matching, 1))
+        if name is not None and not first:
+            raise NotFound(f"{self._name}: there is no tensor {name!r}")
+        file = Safetensors()
+        for tensor in chain(first, matching):
+            file.add(tensor)
+        data = file.finish()
+        refuse(file.omitted, strict)
+        return Rope(data.rope, data.sources), file.omitted
 
 
 def _details(tensor: Tensor) -> Mapping[str, object]:

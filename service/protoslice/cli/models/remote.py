@@ -17,6 +17,7 @@ from protoslice.cli.terminal.show import utc
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import InvalidInput, ProtosliceError, UnknownCaller, Unsupported
 from protoslice.facts import Neighbourhood, Signature, TensorEntry, TensorStatistics
+from protoslice.formats.outputs.omitted import HEADER, Omitted
 from protoslice.formats.tensorflow.signatures import META_GRAPH, SAVED_MODEL
 from protoslice.graphs import Question
 
@@ -66,6 +67,11 @@ def store_facts(store: Any) -> dict[str, object]:
     facts: dict[str, object] = asdict(store)
     facts["created"] = utc(store.created)
     return facts
+
+
+def names_of(store: Any) -> list[str]:
+    """Return the names of a store in all protocols, each once; its tags for a service that shows no others."""
+    return list(dict.fromkeys((*store.tags, *(each.name for each in store.names))))
 
 
 class RemoteContent:
@@ -149,9 +155,11 @@ class RemoteSubject(Subject):
         found: TensorStatistics = self._client.stats(self._ref, name, slice_, sample=sample, tags=self._tags)
         return found
 
-    def safetensors(self, name: str | None) -> RemoteContent:
-        params = [*([] if name is None else [("name", name)]), *self._with_tags()]
-        return RemoteContent(self._client.source(self._ref, "safetensors", params))
+    def safetensors(self, name: str | None, *, strict: bool = False) -> tuple[RemoteContent, Omitted | None]:
+        chosen = [] if name is None else [("name", name)]
+        params = [*chosen, *([("strict", "true")] if strict else []), *self._with_tags()]
+        source = self._client.source(self._ref, "safetensors", params)
+        return RemoteContent(source), Omitted.parse(source.facts.headers.get(HEADER))
 
     def _with_tags(self) -> list[tuple[str, str]]:
         return [] if self._tags is None else [("tags", ",".join(self._tags))]

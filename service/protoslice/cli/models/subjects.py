@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from protoslice.facts import Neighbourhood, Node, Signature, TensorEntry, TensorStatistics
+from protoslice.formats.outputs.omitted import Omitted
 from protoslice.graphs import Question
 
 
@@ -90,5 +91,8 @@ class Subject(Protocol):
     def statistics(self, name: str, slice_: str | None, sample: int | None) -> TensorStatistics:
         """Statistics of one tensor, or of a slice of it."""
 
-    def safetensors(self, name: str | None) -> Content:
-        """All tensors, or those that `name` means, as one `.safetensors` file."""
+    def safetensors(self, name: str | None, *, strict: bool = False) -> tuple[Content, Omitted | None]:
+        """All tensors, or those that `name` means, as one `.safetensors` file, and those that it leaves out.
+
+        `Unsupported` for these with `strict`, `NotFound` if `name` means none.
+        """

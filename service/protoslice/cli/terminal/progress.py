@@ -18,10 +18,14 @@ PATIENCE_SECONDS = 1.0
 
 
 class Progress:
-    """Counts bytes towards a total, and shows rate and time left on a terminal once it has taken a while."""
+    """Counts bytes towards a total, and shows rate and time left on a terminal once it has taken a while.
 
-    def __init__(self, what: str, total: int | None = None) -> None:
+    Another `unit`, such as files, is counted in the same way.
+    """
+
+    def __init__(self, what: str, total: int | None = None, *, unit: str | None = None) -> None:
         self._what = what
+        self._unit = unit
         self._total = total
         self._done = 0
         self._first: tuple[float, int] | None = None
@@ -55,7 +59,7 @@ class Progress:
         if rate < 1:
             return ""
         left = "" if self._total is None else f" {timedelta(seconds=round((self._total - self._done) / rate))}"
-        return f"{format_size(round(rate))}/s{left}"
+        return f"{f'{rate:.0f}' if self._unit else format_size(round(rate))}/s{left}"
 
     def __enter__(self) -> Self:
         return self
@@ -66,9 +70,10 @@ class Progress:
 
     def _show(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+        from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 
-        sizes, pace = DownloadColumn(binary_units=True), TextColumn("{task.fields[pace]}")
+        sizes: ProgressColumn = MofNCompleteColumn() if self._unit else DownloadColumn(binary_units=True)
+        pace = TextColumn("{task.fields[pace]}")
         columns = (TextColumn("{task.description}"), BarColumn(), sizes, pace)
         self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
         self._task = self._bar.add_task(self._what, total=self._total, completed=self._done, pace=self._pace())

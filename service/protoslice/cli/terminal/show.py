@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -15,6 +16,7 @@ _STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 Controls, marks of direction, surrogates, separators of lines and paragraphs.
 """
+_BREAKS: Final = re.compile(r"\s*[\n\r]\s*")
 LEAST: Final = 40
 """A terminal so narrow breaks lines rather than that they lose the number in the middle of a path."""
 Colour = Literal["red", "green", "yellow", "dim"]
@@ -42,8 +44,8 @@ def say(line: str = "", file: TextIO | None = None) -> None:
 
 
 def note(message: str) -> None:
-    """A line of ours on standard error."""
-    say(f"protoslice: {' '.join(message.split())}", sys.stderr)
+    """Print one line on standard error; blanks stay, as they count in quoted names."""
+    say(f"protoslice: {_BREAKS.sub(' ', message.strip())}", sys.stderr)
 
 
 def print_json(value: object) -> None:

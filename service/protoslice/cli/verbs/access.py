@@ -15,7 +15,7 @@ from protoslice.cli.models.remote import client_of
 from protoslice.cli.options import Json
 from protoslice.cli.service import service_settings
 from protoslice.cli.terminal.show import note, print_json, print_table, say, utc
-from protoslice.errors import InvalidInput
+from protoslice.errors import InvalidInput, Unsupported
 from protoslice.sizes import format_size, parse_size
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -74,14 +74,22 @@ def sign(
         str, typer.Argument(metavar="VIEW", help="Such as files/model.onnx or safetensors; none: the store's facts.")
     ] = "",
     time: Annotated[str, typer.Option("--for", metavar="TIME", help="Time until it ends: 30m, 12h, 7d.")] = "1h",
+    url: Service = None,
 ) -> None:
     """Make a URL that needs no token, for a while.
 
     Example: protoslice sign @resnet50:4 files/model.onnx --for 12h
     """
-    address = store_of(store)
+    address = store_of(store, url)
+    seconds = _seconds(time)
     with client_of(address.service) as client:
-        print(client.sign(address.ref, view, expires_seconds=_seconds(time)))
+        try:
+            print(client.sign(address.ref, view, expires_seconds=seconds))
+        except Unsupported:
+            if not client.is_open():
+                raise
+            print(client.url_of(address.ref, view))
+            note("This service is open; share the URL directly. It does not expire.")
 
 
 def ls_tokens(every_space: Everywhere = False, url: Service = None, as_json: Json = False) -> None:
@@ -169,18 +177,18 @@ def set_space(
 
 
 async def _made_in(uri: str, name: str, scopes: list[str], tags: list[str], seconds: int | None) -> str:
+    from protoslice.catalog import open_database
     from protoslice.server.access.decision import EVERY_SPACE, Grant, Scope
     from protoslice.server.access.records import NewToken, Tokens
-    from protoslice.storage import open_storage
 
     known = {str(each): each for each in Scope}
     if unknown := sorted(set(scopes) - known.keys()):
         raise InvalidInput(f"{', '.join(unknown)}: there are the scopes {', '.join(known)}")
     settings = service_settings(storage=uri)
     grant = Grant(EVERY_SPACE, frozenset(known[scope] for scope in scopes), tuple(tags))
-    async with open_storage(settings.storage, settings.plain_storage_options()) as storage:
+    async with open_database(settings.database, settings.storage) as database:
         until = None if seconds is None else time.time() + seconds
-        token, _ = await Tokens(storage).create(NewToken(name, grant, until))
+        token, _ = await Tokens(database).create(NewToken(name, grant, until))
     return token.text
 
 

@@ -86,7 +86,7 @@ def _probed_service(url: str, ref: str | None) -> Iterator[ProbedService]:
         try:
             yield _of(client, made, content, 4 * count)
         finally:
-            client.remove(made.id)
+            client.remove(made.id, force=[tag])
 
 
 def _content(count: int) -> bytes:

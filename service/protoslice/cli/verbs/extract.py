@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import Annotated, Final
 
 import typer
@@ -15,7 +16,7 @@ from protoslice.cli.models.opening import opened_subject
 from protoslice.cli.models.output import STDIO, write_content
 from protoslice.cli.models.rules import rules_in
 from protoslice.cli.models.schema_files import root_type
-from protoslice.cli.models.subjects import PathContent
+from protoslice.cli.models.subjects import PathContent, Subject
 from protoslice.cli.options import (
     FileName,
     Json,
@@ -27,14 +28,17 @@ from protoslice.cli.options import (
     SplitterName,
     TypeName,
 )
+from protoslice.cli.terminal.commands import command
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import escaped, note, print_json, say
-from protoslice.errors import Unsupported
+from protoslice.errors import NotFound, ProtosliceError, Unsupported
 from protoslice.sizes import format_size, parse_size
 from protoslice.splitters import splitter_named
 
 _SAVED_MODEL: Final = "tensorflow.SavedModel"
 
+_LONGEST_HINT: Final = 4096
+"""Bytes of a name that a hint repeats."""
 LARGEST_FOR_OTHERS = (1 << 31) - 1
 """Size limit in bytes of protobuf's own parsers."""
 
@@ -55,12 +59,40 @@ def cat(
     Example: protoslice cat model.onnx graph.initializer[0].raw_data -o weights.bin
     """
     with opened_subject(file, root_type(type_name, schema_file)) as subject:
-        part = subject.part(path)
+        try:
+            part = subject.part(path)
+        except NotFound as error:
+            if hint := _external(subject, file, path):
+                error.add_note(hint)
+            raise
         if out == STDIO and sys.stdout.isatty():
             _show(part)
             return
         with Progress("writing", part.content.size) as progress:
             write_content(part.content, out, progress, source=file)
+
+
+def _external(subject: Subject, file: str, path: str) -> str | None:
+    """Return a hint for the `raw_data` of a tensor in another file; None for any other path."""
+    parent, _, field = path.rpartition(".")
+    if field != "raw_data":
+        return None
+
+    def text(below: str) -> str:
+        content = subject.part(f"{parent}.{below}").content
+        return content.read().decode("utf-8", "backslashreplace") if content.size <= _LONGEST_HINT else ""
+
+    try:
+        location = text('external_data[key="location"].value')
+        names = (f"path:{parent}", text("name"))
+        known = next(each for each in names if any(True for _ in subject.tensors(each, None)))
+    except (ProtosliceError, StopIteration):
+        return None
+    offset = "0"
+    with suppress(ProtosliceError):
+        offset = text('external_data[key="offset"].value')
+    run = command("tensor", file, known, out="raw_data.bin")
+    return f"the elements are in the file {location!r} from byte {offset} on; to write them, run: {run}"
 
 
 def _show(part: PathContent) -> None:
@@ -90,7 +122,7 @@ def split(  # noqa: PLR0913 - each is an option
     Example: protoslice split model.onnx model
     """
     if is_address(file):
-        raise Unsupported(f"a store is split already: protoslice pull {file} {out_prefix}.cpb --view cpb")
+        raise Unsupported(f"a store is split already: {command('pull', file, f'{out_prefix}.cpb', view='cpb')}")
     with opened(file, root_type(type_name, schema_file)) as proto:
         parts = proto.chunks
         if (min_chunk, max_chunk, rules, splitter) != (None,) * 4:

@@ -15,7 +15,7 @@ from protoslice.cli.models.rules import rules_in
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.subjects import ChunkPolicy, Subject
 from protoslice.cli.options import FileName, Json, MaxChunk, MinChunk, RulesFile, SchemaFile, SplitterName, TypeName
-from protoslice.cli.terminal.show import escaped, print_json, print_pairs, print_table, say, shorten, width
+from protoslice.cli.terminal.show import escaped, note, print_json, print_pairs, print_table, say, shorten, width
 from protoslice.errors import InvalidInput
 from protoslice.sizes import format_size, parse_size
 
@@ -36,7 +36,8 @@ def info(file: FileName, type_name: TypeName = None, schema_file: SchemaFile = N
     """
     with opened_subject(file, root_type(type_name, schema_file), close_look=True) as subject:
         facts: dict[str, Any] = subject.facts()
-        facts["signatures"] = [asdict(signature) for signature in islice(subject.signatures(), _MOST_SIGNATURES)]
+        found = [asdict(signature) for signature in islice(subject.signatures(), _MOST_SIGNATURES + 1)]
+        facts["signatures"] = found[:_MOST_SIGNATURES]
     if as_json:
         print_json(facts)
     elif "id" in facts:
@@ -46,6 +47,8 @@ def info(file: FileName, type_name: TypeName = None, schema_file: SchemaFile = N
     if facts["signatures"] and not as_json:
         say()
         print_table(["signature", "tags", "inputs", "outputs", "method"], list(map(_called, facts["signatures"])))
+    if len(found) > _MOST_SIGNATURES:
+        note(f"warning: only the first {_MOST_SIGNATURES} signatures are shown")
 
 
 def _called(signature: dict[str, Any]) -> list[str]:
@@ -91,7 +94,7 @@ def _planned(facts: dict[str, Any]) -> str:
 
 
 def _of_store(facts: dict[str, Any]) -> str:
-    if facts["planner"] == _core.Plan.KEPT_VERSION:
+    if facts["planner"] is not None and _core.Plan.is_kept_version(facts["planner"]):
         return "those that it came with"
     rules = ", and by rules (chunks --plan)" if facts["rules"] else ""
     return f"of {format_size(facts['min_chunk'])} to {format_size(facts['max_chunk'])} each{rules}"
@@ -134,7 +137,7 @@ def _show_store(facts: dict[str, Any]) -> None:
     print_pairs(
         [
             ("store", facts["id"]),
-            ("tags", " ".join(facts["tags"]) or "none"),
+            ("names", " ".join(dict.fromkeys((*facts["tags"], *(each["name"] for each in facts["names"])))) or "none"),
             ("type", facts["type"] or f"none: {facts['why']}"),
             *_sizes(facts),
             ("chunks", f"{facts['chunks']} ({_of_store(facts)})"),

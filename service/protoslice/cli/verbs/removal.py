@@ -7,15 +7,17 @@ import sys
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
 
 from protoslice.cli.models.addresses import Address, store_of
 from protoslice.cli.models.remote import client_of, store_facts
-from protoslice.cli.options import Json
+from protoslice.cli.options import Json, ServiceUrl
+from protoslice.cli.terminal.commands import command
 from protoslice.cli.terminal.show import escaped, note, print_json, say, utc
-from protoslice.errors import InvalidInput, NotFound
+from protoslice.errors import InvalidInput, NotFound, StillNamed
 
 _ID = re.compile("[0-9a-f]{12,64}")
 """An id, or the beginning of one; no tag looks like that."""
@@ -45,10 +47,16 @@ class _Removal:
         """The tags that go with it, but for those `named`."""
         return [tag for tag in self.store.tags if tag not in named] if self.is_store else []
 
-    def run(self) -> dict[str, object]:
+    def broken(self, forced: Collection[str]) -> list[Any]:
+        """Return the names in registries that break with it, without those `forced`."""
+        names = self.store.names if self.is_store else ()
+        return [each for each in names if each.protocol != "tag" and each.name not in forced]
+
+    def run(self, forced: Collection[str]) -> dict[str, object]:
         """Remove it; what is told of it as JSON."""
         if self.is_store:
-            removed = self.client.remove(self.store.id)
+            # The tags as they were shown: a name that has been made since is refused by the service.
+            removed = self.client.remove(self.store.id, force=sorted({*self.store.tags, *forced}))
             until = utc(removed.restorable_until)
             return {"store": removed.id, "tags": list(removed.tags), "restorable_until": until}
         self.client.untag(self.ref)
@@ -58,24 +66,32 @@ class _Removal:
 def rm(
     names: Names,
     store: Annotated[bool, typer.Option("--store", help="Remove the store that a TAG points at.")] = False,
+    url: ServiceUrl = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove tags that go with a store unasked.")] = False,
+    force: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Name in a registry, such as ann/m@main, that may break; repeatable."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Remove tags, or stores by their ids. What a tag points at stays; a store takes its tags with it.
 
+    A store that repositories, OCI tags or MLflow folders name is removed only with --force for each of these names.
     A removed store can be restored until its objects are collected (`gc`).
 
     Example: protoslice rm resnet50:3
     """
     with ExitStack() as held:
-        found = {removal.key: removal for removal in (_found(held, store_of(name), store) for name in names)}
+        found = {removal.key: removal for removal in (_found(held, store_of(name, url), store) for name in names)}
         removals = sorted(found.values(), key=lambda removal: removal.is_store)  # a store would take the tags along
+        forced = {*(force or ())}
+        _check_unbroken(removals, forced)
         if not yes and not _agreed(removals):
             note("nothing was removed")
             return
         done = []
         for removal in removals:
-            done.append(removal.run())
+            done.append(removal.run(forced))
             if not as_json:
                 _tell(removal, done[-1])
     if as_json:
@@ -91,6 +107,16 @@ def _found(held: ExitStack, address: Address, wants_store: bool) -> _Removal:
         if is_store or all(tag.name != address.ref for tag in client.tags()):
             raise
         return _Removal(client, address.ref, None, is_store)
+
+
+def _check_unbroken(removals: Sequence[_Removal], forced: Collection[str]) -> None:
+    """Raise `StillNamed` if names in registries would break that are not `forced`; nothing has been removed."""
+    for removal in removals:
+        broken = removal.broken(forced)
+        if broken:
+            named = ", ".join(f"{each.name} ({each.protocol})" for each in broken)
+            options = " ".join(f"--force {quote(each.name)}" for each in broken)
+            raise StillNamed(f"store {removal.store.id[:12]} is named by {named}; to break these names, add: {options}")
 
 
 def _agreed(removals: Sequence[_Removal]) -> bool:
@@ -113,32 +139,30 @@ def _tell(removal: _Removal, done: dict[str, Any]) -> None:
     if "tags" in done:
         tags = f" with its tags {' '.join(done['tags'])}" if done["tags"] else ""
         say(f"removed store {done['store']}{tags}")
-        note(f"until {done['restorable_until']} it comes back with: protoslice restore {_like(removal, done['store'])}")
+        again = command("restore", Address(removal.client.url, done["store"]))
+        note(f"undo until {done['restorable_until']} with: {again}")
         return
     say(f"removed tag {done['tag']}")
     if removal.store is not None:
         others = [tag for tag in removal.store.tags if tag != removal.ref]
-        named = f"named by {' '.join(others)}" if others else f"removed by: protoslice rm {removal.store.id[:12]}"
+        also = command("rm", Address(removal.client.url, removal.store.id[:12]))
+        named = f"named by {' '.join(others)}" if others else f"remove it with: {also}"
         note(f"its store {removal.store.id[:12]} stays, {named}")
 
 
-def _like(removal: _Removal, store: str) -> str:
-    """The store, as it is named on the command line wherever PROTOSLICE_URL points."""
-    return str(Address(removal.client.url, store))
-
-
 def restore(
-    store: Annotated[str, typer.Argument(metavar="ID", help="The whole id of a removed store, as rm told it.")],
+    store: Annotated[str, typer.Argument(metavar="ID", help="The id of a removed store, or 12 or more digits of it.")],
+    url: ServiceUrl = None,
     as_json: Json = False,
 ) -> None:
     """Take the removal of a store back. Its tags come back too, unless they point elsewhere by now.
 
     Example: protoslice restore 9f0c5bd1e4a72f36886b10d3ca95e7424c1d8a6f0b39e527d461f8a09c3be715
     """
-    address = store_of(store)
+    address = store_of(store, url)
     with client_of(address.service) as client:
         restored = client.restore(address.ref)
-        at = f"{client.url}/v1/stores/{restored.store.id}"
+        at = Address(client.url, restored.store.id).page
     if as_json:
         print_json(store_facts(restored.store) | {"tags_taken": list(restored.tags_taken)})
         return

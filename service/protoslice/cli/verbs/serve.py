@@ -38,6 +38,8 @@ def serve(
 ) -> None:
     """Serve stores over HTTP. The first line printed is the address.
 
+    The last lines say where page and data are.
+
     Every setting can be given as PROTOSLICE_<NAME>; `protoslice config` shows them.
 
     Example: protoslice serve --port 0 --storage file:///var/lib/protoslice

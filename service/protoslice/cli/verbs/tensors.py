@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -14,11 +15,14 @@ from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.subjects import Subject
 from protoslice.cli.options import FileName, Json, MetaGraphTags, SchemaFile, TypeName
 from protoslice.cli.terminal.progress import Progress
-from protoslice.cli.terminal.show import print_json, print_pairs, print_table, say
+from protoslice.cli.terminal.show import note, print_json, print_pairs, print_table, say
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.facts import Histogram, TensorEntry, TensorStatistics
+from protoslice.formats.outputs.omitted import Omitted
 from protoslice.formats.selection import tags_of
 from protoslice.sizes import format_size
+
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse to leave out tensors, rather than name them.")]
 
 
 def tensor(  # noqa: PLR0913 - each is an option
@@ -42,6 +46,7 @@ def tensor(  # noqa: PLR0913 - each is an option
         str, typer.Option("--out", "-o", metavar="OUT", help="Where to write it; - is standard output.")
     ] = STDIO,
     dtype: Annotated[str | None, typer.Option(metavar="DTYPE", help="List only tensors of this type.")] = None,
+    strict: Strict = False,
     tags: MetaGraphTags = None,
     type_name: TypeName = None,
     schema_file: SchemaFile = None,
@@ -56,18 +61,31 @@ def tensor(  # noqa: PLR0913 - each is an option
     with opened_subject(file, root_type(type_name, schema_file), tags=tags_of(tags)) as subject:
         if out.endswith(".safetensors") and slice_ is None and form is None and dtype is None:
             with Progress("writing") as progress:
-                write_content(subject.safetensors(name), out, progress)
+                content, omitted = subject.safetensors(name, strict=strict)
+                write_content(content, out, progress)
+            _warn(omitted)
             return
+        if out.endswith(".safetensors") and form is None:
+            raise InvalidInput("A safetensors file has whole tensors: leave out --slice and --dtype, or set --format")
         if name is not None and "*" not in name:
             _take(subject, name, slice_, form or ("npy" if out.endswith(".npy") else "raw"), out)
             return
         if slice_ is not None or out != STDIO:
             raise InvalidInput("name the tensor to write (protoslice tensor MODEL lists them)")
         rows = list(subject.tensors(name, dtype))
+    damaged = [row.name for row in rows if row.problem is not None]
+    if strict and damaged:
+        raise Unsupported(f"strict: {Omitted.of(len(damaged), damaged)}, as they cannot be read")
     if as_json:
         print_json([asdict(row) for row in rows])
     else:
         _show(rows)
+
+
+def _warn(omitted: Omitted | None) -> None:
+    """Name on standard error what an output lacks."""
+    if omitted is not None:
+        note(f"warning: {omitted} (--strict refuses this)")
 
 
 def _take(subject: Subject, name: str, slice_: str | None, form: str, out: str) -> None:
@@ -93,12 +111,13 @@ def _shape(row: TensorEntry) -> str:
     return "?" if row.shape is None else "×".join(map(str, row.shape)) or "scalar"
 
 
-def stats(
+def stats(  # noqa: PLR0913 - each is an option
     file: FileName,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its name or address; `*` in it means several.")] = "*",
     slice_: Annotated[
         str | None, typer.Option("--slice", metavar="SLICE", help="As numpy is sliced: 0:128,:,-3,::2.")
     ] = None,
+    strict: Strict = False,
     sample: Annotated[
         int | None,
         typer.Option(metavar="N", help="Elements to look at, 0 for all.", show_default="16 777 216 of each tensor"),
@@ -116,8 +135,11 @@ def stats(
     """
     with opened_subject(file, root_type(type_name, schema_file), tags=tags_of(tags)) as subject:
         several = "*" in name
-        names = [row.address for row in subject.tensors(name, None) if row.size is not None] if several else [name]
-        found = [subject.statistics(each, slice_, sample) for each in names]
+        rows = list(subject.tensors(name, None)) if several else []
+        found, without = _all_statistics(subject, rows, slice_, sample)
+        if strict and without is not None:
+            raise Unsupported(f"strict: {without}, as they have no statistics")
+        found = found if several else [subject.statistics(name, slice_, sample)]
     if as_json:
         print_json([asdict(each) for each in found] if several else asdict(found[0]))
     elif several:
@@ -125,6 +147,20 @@ def stats(
         print_table(titles, [_summed_up(each) for each in found], right=range(6))
     else:
         _show_statistics(found[0])
+    _warn(without)
+
+
+def _all_statistics(
+    subject: Subject, rows: Sequence[TensorEntry], slice_: str | None, sample: int | None
+) -> tuple[list[TensorStatistics], Omitted | None]:
+    """Statistics of the tensors that have any; the others have strings, or cannot be read."""
+    found, without = list[TensorStatistics](), list[str]()
+    for row in rows:
+        if row.size is None or row.problem is not None:
+            without.append(row.name)
+        else:
+            found.append(subject.statistics(row.address, slice_, sample))
+    return found, Omitted.of(len(without), without)
 
 
 def _summed_up(found: TensorStatistics) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -12,14 +11,16 @@ from typing import Annotated, Any
 
 import typer
 
-from protoslice.cli.models.addresses import is_address, service_url, store_of
+from protoslice.cli.models.addresses import Address, is_address, service_url, store_of
 from protoslice.cli.models.files import errors_about, named_files
 from protoslice.cli.models.output import STDIO
-from protoslice.cli.models.remote import client_of, store_facts
+from protoslice.cli.models.pull_targets import target_of
+from protoslice.cli.models.remote import client_of, names_of, store_facts
 from protoslice.cli.models.reports import report_lines
 from protoslice.cli.models.rules import rules_in
 from protoslice.cli.models.types import RootType
 from protoslice.cli.options import Json, MaxChunk, MinChunk, RulesFile, ServiceUrl, TypeName
+from protoslice.cli.terminal.commands import command
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import note, print_json, print_table, say
 from protoslice.defaults import CONNECTIONS
@@ -83,9 +84,10 @@ def push(  # noqa: PLR0913 - each is an option
         **{name: size and parse_size(size) for name, size in sizes.items()},
     }
     options = {name: value for name, value in given.items() if value is not None}
+    advice = _advice(name, url, tags)
     with (
         _there(name) as (what, alone),
-        _advised(name, alone),
+        _advised(advice if alone else None),
         client_of(service_url(url)) as client,
         errors_about(name),
         Progress("pushing") as progress,
@@ -95,24 +97,26 @@ def push(  # noqa: PLR0913 - each is an option
         facts = {"created": pushed.created, "sent": pushed.sent, "copied": pushed.copied}
         print_json({"store": store_facts(pushed.store), **facts, "report": pushed.report and asdict(pushed.report)})
         return
-    say(f"{client.url}/v1/stores/{pushed.store.id}")
-    for line in report_lines(pushed, _advice(name) if alone else None):
+    say(Address(client.url, pushed.store.id).page)
+    for line in report_lines(pushed, advice if alone else None):
         note(line)
 
 
 @contextmanager
-def _advised(name: str, alone: bool) -> Iterator[None]:
-    """Errors inside say how the files come along that a model lacks."""
+def _advised(advice: str | None) -> Iterator[None]:
+    """Errors inside say how to send the files that a model lacks."""
     try:
         yield
     except UnsoundModel as error:
-        if alone:
-            error.add_note(_advice(name))
+        if advice is not None:
+            error.add_note(advice)
         raise
 
 
-def _advice(name: str) -> str:
-    return f"push the folder {os.path.dirname(name) or '.'}{os.sep} to send the files that lie beside it"
+def _advice(name: str, url: str | None, tags: list[str] | None) -> str:
+    """Say how to send the files beside the one called `name`."""
+    folder = os.path.dirname(name) or "."
+    return f"to send the files beside it too, run: {command('push', folder, url=url, tag=tags)}"
 
 
 @contextmanager
@@ -137,13 +141,13 @@ def _there(name: str) -> Iterator[tuple[Any, bool]]:
     yield Path(path), os.path.isfile(path)
 
 
-def pull(
+def pull(  # noqa: PLR0913 - each is an option
     store: Store,
     out: Annotated[
-        Path | None,
+        str | None,
         typer.Argument(
             metavar="OUT",
-            help="A file, or the folder for a model of several files.",
+            help="A file, or a folder: any for several files, else one that exists, or FOLDER/.",
             show_default="named after the file; a new folder named after the store",
         ),
     ] = None,
@@ -151,6 +155,12 @@ def pull(
         str | None,
         typer.Option(metavar="VIEW", help="Not its files but this: cpb, safetensors, chunks/3, files/vocab.txt …"),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Without OUT: write hidden names, and over files with other content.")
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse a safetensors view that leaves out tensors.")
+    ] = False,
     cache: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Keep pieces here, so that another version is fetched in part."),
@@ -158,38 +168,37 @@ def pull(
     parallel: Annotated[
         int, typer.Option(metavar="N", help="How many requests to have under way at most.", min=1, max=64)
     ] = CONNECTIONS,
+    url: ServiceUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Fetch the files of a store, each compared with its digest. What broke off goes on where it was.
+    """Fetch the files of a store, each compared with its digest. An interrupted pull resumes.
 
     Example: protoslice pull http://127.0.0.1:8000/v1/stores/resnet50:3 resnet50
     """
-    address = store_of(store)
+    address = store_of(store, url)
     with client_of(address.service, cache, parallel) as client, Progress("pulling") as progress:
-        target = out or _named_after(client.store(address.ref), address.ref, view)
+        found = client.store(address.ref) if out is None or view is not None else None
         try:
-            got = client.download(address.ref, target, view=view, progress=progress.up_to)
+            target = target_of(found, address.ref, out, view, force=force)
+            params = [("strict", "true")] if strict and view == "safetensors" else []
+            got = client.download(address.ref, target, view=view, params=params, progress=progress.up_to)
         except BaseException as error:
             if not isinstance(error, Exception):  # somebody wants us to end
-                error.add_note("what has come is kept beside its place, and the same command goes on from there")
+                error.add_note("partial download kept; run the same command again to resume")
             raise
     if as_json:
-        print_json([{"path": str(each.path), "size": each.size, "fetched": each.fetched} for each in got])
-        return
-    for each in got:
+        print_json([_told(each) for each in got])
+    for each in got if not as_json else ():
         say(f"{each.path}: {format_size(each.size)}" + ("" if each.fetched else ", there already"))
+    for each in got:
+        if each.omitted is not None:
+            note(f"warning: {each.path}: {each.omitted} (--strict refuses this)")
 
 
-def _named_after(store: Any, ref: str, view: str | None) -> Path:
-    """Default target of a pull, in the current directory."""
-    stem = (store.root or "").rpartition("/")[2].rpartition(".")[0] or "model"
-    if view is not None:
-        last = view.rpartition("/")[2]
-        made = {"cpb": f"{stem}.cpb", "safetensors": f"{stem}.safetensors", "merge": f"{stem}.pb"}
-        return Path(made.get(view, f"chunk-{last}" if view.startswith("chunks/") else last))
-    if len(store.files) == 1:
-        return Path(store.files[0].path.rpartition("/")[2])
-    return Path(store.id[:12] if store.id.startswith(ref) else re.sub("[^A-Za-z0-9._-]", "-", ref))
+def _told(got: Any) -> dict[str, object]:
+    """One download, as `pull --json` shows it."""
+    told: dict[str, object] = {"path": str(got.path), "size": got.size, "fetched": got.fetched}
+    return told if got.omitted is None else told | {"omitted": asdict(got.omitted)}
 
 
 def ls(
@@ -215,7 +224,7 @@ def ls(
     if as_json:
         print_json([store_facts(store) for store in stores])
         return
-    print_table(["store", "size", "created", "type", "tags"], [_row(store) for store in stores], right=(1,))
+    print_table(["store", "size", "created", "type", "names"], [_row(store) for store in stores], right=(1,))
 
 
 def _ls_repositories(url: str | None, as_json: bool) -> None:
@@ -234,7 +243,8 @@ def _ls_repositories(url: str | None, as_json: bool) -> None:
 
 def _row(store: Any) -> list[str]:
     created = store.created.strftime("%Y-%m-%d %H:%M")
-    return [store.id[:12], format_size(store.size), created, store.type or "no proto", " ".join(store.tags)]
+    names = " ".join(names_of(store))
+    return [store.id[:12], format_size(store.size), created, store.type or "no proto", names]
 
 
 def tag(

@@ -103,7 +103,7 @@ def _chunks_within(source: Any, store: Any, chunks: Sequence[Any]) -> list[Strea
     try:
         known = store.type if store.type in schema.bundled() else None
         with protoslice.open(source, known) as proto:
-            keep = store.planner == _core.Plan.KEPT_VERSION
+            keep = store.planner is not None and _core.Plan.is_kept_version(store.planner)
             sizes = {"min_chunk": store.min_chunk, "max_chunk": store.max_chunk}
             split = (keep and proto.own_chunks) or proto.split(**sizes, rules=store.rules)
             if [(each.path, each.size) for each in split] != [(each.path, each.size) for each in chunks]:

@@ -17,6 +17,7 @@ from protoslice.client.http.connection import RetryPolicy
 from protoslice.client.http.digests import BackgroundHash
 from protoslice.errors import Conflict, IntegrityError
 from protoslice.facts import Piece
+from protoslice.formats.outputs.omitted import HEADER, Omitted
 
 Progress = Callable[[int, int | None], None]
 """Receives the number of bytes done, and the total or None. An exception ends the transfer."""
@@ -33,6 +34,8 @@ class Downloaded:
     size: int
     fetched: int
     """Bytes of content that came over the wire."""
+    omitted: Omitted | None = None
+    """Tensors that the view leaves out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +60,8 @@ class Download:
                 for _ in range(_ROUNDS):
                     if facts.sha256 is None or digest == facts.sha256.hex():
                         partial.finish()
-                        return Downloaded(self.target, facts.size, self.remote.received)
+                        omitted = Omitted.parse(facts.headers.get(HEADER))
+                        return Downloaded(self.target, facts.size, self.remote.received, omitted)
                     digest = self._mend(partial)
                 raise IntegrityError(
                     f"{self.target.name} does not have the digest that the service gives, also when fetched again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from protoslice.client.download.cache import Cache
 from protoslice.client.download.files import Download, Downloaded, Progress, same_file, with_fresh_remote
 from protoslice.client.download.folders import PiecesByFile, each_file
+from protoslice.client.download.partial import write_failure
 from protoslice.client.download.places import places_below
 from protoslice.client.download.remote import Remote
 from protoslice.client.http.connection import Connection, RetryPolicy, url_path
@@ -24,6 +26,20 @@ class DownloadTerms:
     parallel: int
     cache: Cache | None
     progress: Progress | None
+
+
+def target_of(target: str | os.PathLike[str], view: str | None) -> Path:
+    """The file to write, or the folder; a view that goes to a folder has its own name there.
+
+    A text that ends with a slash is a folder, which is made.
+    """
+    text, path = os.fspath(target), Path(target)
+    if text.endswith(os.sep):
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise write_failure(path, error) from error
+    return path / view.rpartition("/")[2] if view is not None and path.is_dir() else path
 
 
 def download_view(

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from json import dumps, loads
+from json import dumps
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -21,6 +21,7 @@ from protoslice.client.http.redirects import RedirectingSender
 from protoslice.client.http.request_body import request_body
 from protoslice.client.http.transport import ServiceTransport
 from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded, ProtosliceError
+from protoslice.json_text import parse_json
 
 T = TypeVar("T")
 Params = Sequence[tuple[str, str]]
@@ -80,9 +81,9 @@ class ServiceAnswer:
     body: bytes
 
     def json(self) -> Any:
-        """Body of the answer, parsed as JSON."""
+        """Parse the body as JSON; `IntegrityError` when it is none, or has texts that are not valid Unicode."""
         try:
-            return loads(self.body)
+            return parse_json(self.body)
         except ValueError:
             raise IntegrityError("the answer is not JSON: is this the URL of a protoslice service?") from None
 

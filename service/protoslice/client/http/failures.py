@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -13,6 +12,7 @@ from typing import Any, Final, TypeVar
 import httpx
 
 from protoslice import errors
+from protoslice.json_text import parse_json
 
 T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
@@ -27,6 +27,7 @@ BY_PROBLEM: Final[Mapping[str, type[errors.ProtosliceError]]] = {
     "no-root": errors.NoRoot,
     "gone": errors.Gone,
     "conflict": errors.Conflict,
+    "still-named": errors.StillNamed,
     "cross-site": errors.StorageDenied,
     "unauthorized": errors.UnknownCaller,
     "forbidden": errors.StorageDenied,
@@ -128,6 +129,8 @@ def error_of_answer(status: int, headers: Mapping[str, str], body: bytes) -> err
     said = str(problem.get("detail") or problem.get("title") or f"the service answered {status}")
     error = kind(said, _offset(problem.get("offset")), _text(problem.get("path")))
     error.request_id = _text(problem.get("request_id")) or headers.get("x-request-id")
+    if isinstance(error, errors.StillNamed):
+        error.names, error.more = tuple(_names(problem.get("names"))), problem.get("more") is True
     if isinstance(error, errors.IntegrityError):
         error.object = _text(problem.get("object"))
     error.retry_after_seconds = _wait(headers.get("retry-after"))
@@ -166,10 +169,16 @@ def _problem(headers: Mapping[str, str], body: bytes) -> Mapping[str, Any]:
     if "json" not in headers.get("content-type", ""):
         return {}
     try:
-        found = json.loads(body)
+        found = parse_json(body)
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _names(value: object) -> Iterator[tuple[str, str]]:
+    for each in value if isinstance(value, list) else ():
+        if isinstance(each, dict) and isinstance(each.get("protocol"), str) and isinstance(each.get("name"), str):
+            yield each["protocol"], each["name"]
 
 
 def _offset(value: object) -> int | None:

@@ -21,6 +21,7 @@ from protoslice.facts import (
     Node,
     PiecePlace,
     SignatureTensor,
+    StoreName,
 )
 
 T = TypeVar("T")
@@ -36,7 +37,7 @@ def read_json(kind: type[T], data: object) -> T:
         if field.name in data:
             try:
                 given[field.name] = _READERS[str(field.type)](data[field.name])
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, RecursionError) as error:
                 said = f"the service answered with a {what} whose {field.name!r} is not as agreed"
                 raise IntegrityError(said) from error
     try:
@@ -93,6 +94,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "tuple[int, ...]": _each(_count),
     "tuple[int, ...] | None": _perhaps(_each(_count)),
     "tuple[File, ...]": _each(lambda value: read_json(File, value)),
+    "tuple[StoreName, ...]": _each(lambda value: read_json(StoreName, value)),
     "tuple[Damage, ...]": _each(lambda value: read_json(Damage, value)),
     "tuple[DtypeTotal, ...]": _each(lambda value: read_json(DtypeTotal, value)),
     "Histogram | None": _perhaps(lambda value: read_json(Histogram, value)),

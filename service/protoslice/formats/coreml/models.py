@@ -13,6 +13,7 @@ from protoslice.formats.tensors.drafts import TensorDraft
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.fields import content, fixed_count, numbers
 from protoslice.formats.tensors.lazy import LazyTensors
+from protoslice.schema import text_of
 
 _WEIGHTS: Final = "CoreML.Specification.WeightParams"
 _LAYER: Final = "CoreML.Specification.NeuralNetworkLayer"
@@ -90,4 +91,4 @@ def _name(found: _core.Finding) -> str:
     steps = within.split(".", 2)
     if not layers or not inside or len(steps) < 3:
         return found.path
-    return f"{layers[-1].decode('utf-8', 'backslashreplace')}.{steps[2]}"
+    return f"{text_of(layers[-1])}.{steps[2]}"

@@ -13,6 +13,7 @@ from protoslice.errors import OF_MODELS
 from protoslice.formats.model import Fault, Strings, Tensor
 from protoslice.formats.outputs import npy
 from protoslice.formats.outputs.labels import Labels
+from protoslice.formats.outputs.omitted import MOST_NAMED, Omitted
 from protoslice.formats.tensors.reading import ReadableTensor, place, read
 from protoslice.sources.source import RangeSource
 
@@ -55,11 +56,21 @@ class References:
         self._names: list[str] = []
         self._shown: list[_Shown] = []
         self._arrays: dict[str, str] = {}
+        self._left_out = 0
+        self._left_out_names: list[str] = []
+
+    @property
+    def omitted(self) -> Omitted | None:
+        """Tensors without a reference."""
+        return Omitted.of(self._left_out, self._left_out_names)
 
     def add(self, tensor: Tensor) -> None:
         """Append a reference to `tensor`, unless zarr cannot show it or its elements are faulty."""
         reading = _reading(tensor)
         if reading is None:
+            self._left_out += 1
+            if self._left_out <= MOST_NAMED:
+                self._left_out_names.append(tensor.name)
             return
         self._labels.add(tensor)
         self._names.append(tensor.name)

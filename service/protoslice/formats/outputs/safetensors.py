@@ -14,6 +14,7 @@ from protoslice.errors import OF_MODELS, LimitExceeded, Unsupported
 from protoslice.formats.bytes import Bytes, RopeBuilder, SourceList
 from protoslice.formats.model import Strings, Tensor
 from protoslice.formats.outputs.labels import Labels
+from protoslice.formats.outputs.omitted import Omitted
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.reading import ReadableTensor, read
 
@@ -99,18 +100,19 @@ class Safetensors:
     """Builder of one file, or of the shards of a model.
 
     Dtypes that the format lacks appear as one-byte integers; tensors that cannot be shown or read are left out. The
-    metadata of the file names both. With `strict`, such a tensor raises its error in `add` instead of being left out.
+    metadata of the file names both, and `omitted` those left out.
     """
+
+    omitted: Omitted | None = None
+    """Tensors left out, once the file is finished."""
 
     def __init__(
         self,
         *,
-        strict: bool = False,
         shard_bytes: int | None = None,
         metadata: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """`shard_bytes`: elements of a shard, at most, unless one tensor has more; None for one file."""
-        self._strict = strict
         self._most = shard_bytes
         self._metadata = metadata
         self._labels = Labels((METADATA,))
@@ -119,14 +121,12 @@ class Safetensors:
         self._files = [_File(self._sources)]
 
     def add(self, tensor: Tensor) -> None:
-        """Append a tensor, at a few hundred bytes of memory; with `strict`, raises if it cannot be shown."""
+        """Append a tensor, at a few hundred bytes of memory, unless it cannot be shown."""
         number = len(self._labels)
         self._labels.add(tensor)
         try:
             shown, reading = _shown(tensor)
         except OF_MODELS as error:
-            if self._strict:
-                raise
             self._files[-1].left_out[number] = "STRING" if isinstance(tensor.data, Strings) else str(error)
             return
         if self._most is not None and self._files[-1].size and self._files[-1].size + reading.bytes.size > self._most:
@@ -137,11 +137,18 @@ class Safetensors:
     def finish(self) -> Bytes:
         """The one file; `LimitExceeded` for a header above 100 MB."""
         (file,) = self._files
-        return file.finish(list(self._labels.labels()), self._metadata)
+        return file.finish(self._named(), self._metadata)
+
+    def _named(self) -> list[str]:
+        """Labels of all tensors; notes which are left out."""
+        names = list(self._labels.labels())
+        left_out = [number for file in self._files for number in file.left_out]
+        self.omitted = Omitted.of(len(left_out), (names[number] for number in left_out))
+        return names
 
     def shards(self) -> dict[str, Bytes]:
         """Files by name, as clients of Hugging Face look for them: none, one, or several and their index."""
-        names, count = list(self._labels.labels()), len(self._files)
+        names, count = self._named(), len(self._files)
         if count == 1:
             if next(self._files[0].numbers(), None) is None:
                 return {}
@@ -154,9 +161,9 @@ class Safetensors:
         return {INDEX: Bytes.joined([index]), **found}
 
 
-def safetensors(tensors: Iterable[Tensor], *, strict: bool = False) -> Bytes:
+def safetensors(tensors: Iterable[Tensor]) -> Bytes:
     """A file of `tensors`; see `Safetensors`."""
-    file = Safetensors(strict=strict)
+    file = Safetensors()
     for tensor in tensors:
         file.add(tensor)
     return file.finish()

@@ -142,7 +142,7 @@ class Heads:
         if not 0 < length <= _MOST_DESC:
             raise self._bad(f"what a tensor is takes {length} bytes", back=4)
         try:
-            desc: Any = self._desc.FromString(self._take(length))
+            desc: Any = schema.parsed(self._desc, self._take(length))
         except DecodeError as error:
             raise self._bad(f"what a tensor is does not parse: {error}", back=length) from error
         dtype, shape = dtype_of(desc.data_type), tuple(desc.dims)

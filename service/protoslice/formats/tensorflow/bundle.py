@@ -22,6 +22,7 @@ from protoslice.formats.tensorflow.object_graph import GRAPH, full_names, plain_
 from protoslice.formats.tensorflow.types import TYPES, dtype_of
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.shapes import checked
+from protoslice.schema import text_of
 from protoslice.schema.detection.magic import TABLE_MAGIC, is_table
 from protoslice.sources.source import RangeSource
 
@@ -164,7 +165,7 @@ class BundleTensors:
         return names
 
     def _name(self, number: int) -> str:
-        return self._index.name(number).decode("utf-8", "backslashreplace")
+        return text_of(self._index.name(number))
 
     def _shard(self, shard: int) -> str:
         return f"{self._prefix}.data-{shard:05d}-of-{self._index.shards:05d}"
@@ -263,4 +264,4 @@ def _number_of(entry: Entry, dtype: Dtype) -> int:
 
 def _unescaped(key: bytes) -> bytes:
     r"""The key behind a name in which bytes outside UTF-8 were written as `\xff`."""
-    return _ESCAPED.sub(lambda found: bytes.fromhex(found[1].decode()), key)
+    return _ESCAPED.sub(lambda found: bytes.fromhex(text_of(found[1])), key)

@@ -41,7 +41,7 @@ def _parsed(proto: RootProto, type_name: str, field: str) -> Any:
     if core.size > _MOST_BYTES:
         raise LimitExceeded(f"the tags have {core.size} bytes, and {_MOST_BYTES} are looked at")
     try:
-        parsed: Any = schema.bundled().message_class(type_name).FromString(Rope(core, proto.sources).read())
+        parsed: Any = schema.parsed(schema.bundled().message_class(type_name), Rope(core, proto.sources).read())
     except DecodeError as error:
         raise CorruptModel(f"the tags of the meta graphs do not parse: {error}") from error
     return parsed

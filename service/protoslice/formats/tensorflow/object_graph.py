@@ -22,7 +22,7 @@ def plain_key(key: str) -> str:
 def full_names(graph: Sequence[bytes]) -> Iterator[tuple[str, str]]:
     """Key and full name of each variable in the serialized `graph`; names may repeat. Empty if malformed."""
     try:
-        message: Any = schema.bundled().message_class("tensorflow.TrackableObjectGraph").FromString(b"".join(graph))
+        message: Any = schema.parsed(schema.bundled().message_class("tensorflow.TrackableObjectGraph"), b"".join(graph))
     except DecodeError:
         return
     for node in message.nodes:

@@ -13,6 +13,7 @@ from protoslice.formats.tensorflow.types import known
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.shapes import element_count
+from protoslice.schema import text_of
 from protoslice.sources.ropes import Rope
 
 _NODE: Final = "tensorflow.NodeDef"
@@ -72,7 +73,7 @@ class GraphTensors(LazyTensors):
         """`NODE` or `FUNCTION/NODE` for the value of a node, else the path."""
         if not _is_constant(found):
             return found.path or "tensor"
-        node = _text(found.names[-2][1])
+        node = text_of(found.names[-2][1])
         function = _FUNCTION.match(found.path)
         return node if function is None else f"{self._function(function[1])}/{node}"
 
@@ -82,7 +83,7 @@ class GraphTensors(LazyTensors):
         if name is None:
             try:
                 _, _, rope = self._proto.document.view(f"{path}signature.name")
-                name = _text(Rope(rope, self._proto.sources).read())
+                name = text_of(Rope(rope, self._proto.sources).read())
             except OF_MODELS:
                 name = ""
             self._functions[path] = name
@@ -103,7 +104,3 @@ def _is_constant(found: _core.Finding) -> bool:
     """True when `found` is the attribute `value` of a node, such as Const."""
     owner = found.names[-2:-1]
     return bool(owner) and owner[0][0] == _NODE and (f".{found.path}").endswith(f".{_CONSTANT}")
-
-
-def _text(name: bytes) -> str:
-    return name.decode("utf-8", "backslashreplace")

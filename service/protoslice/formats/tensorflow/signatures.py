@@ -52,7 +52,7 @@ class MetaGraphs:
         if core.size > _MOST_BYTES:
             raise LimitExceeded(f"the signatures have {core.size} bytes, and {_MOST_BYTES} are listed", path=path)
         try:
-            graph: Any = self._message.FromString(Rope(core, self._proto.sources).read())
+            graph: Any = schema.parsed(self._message, Rope(core, self._proto.sources).read())
         except DecodeError as error:
             raise CorruptModel(f"the signatures do not parse: {error}", path=path) from error
         tags = tuple(graph.meta_info_def.tags)

@@ -41,7 +41,7 @@ class TensorProtos:
     def head(self, found: _core.Finding) -> Any:
         """The message without its elements; `CorruptModel` if it does not parse."""
         try:
-            return self._message.FromString(found.skeleton)
+            return schema.parsed(self._message, found.skeleton)
         except DecodeError as error:
             raise CorruptModel(f"a TensorProto does not parse: {error}", path=found.path) from error
 

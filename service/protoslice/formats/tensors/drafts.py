@@ -8,7 +8,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError, Message
 
-from protoslice import _core
+from protoslice import _core, schema
 from protoslice.errors import OF_MODELS, CorruptModel, ProtosliceError
 from protoslice.formats.model import Data, Fault, Tensor
 from protoslice.formats.tensors.dtypes import Dtype
@@ -17,7 +17,7 @@ from protoslice.formats.tensors.dtypes import Dtype
 def parsed(message_class: type[Message], found: _core.Finding) -> Any:
     """`found` parsed without its large fields; `CorruptModel` if it does not parse as `message_class`."""
     try:
-        return message_class.FromString(found.skeleton)
+        return schema.parsed(message_class, found.skeleton)
     except DecodeError as error:
         raise CorruptModel(f"a {found.type} does not parse: {error}", path=found.path) from error
 

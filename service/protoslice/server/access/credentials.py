@@ -7,12 +7,13 @@ from base64 import b64decode
 from binascii import Error as BadBase64
 from typing import TYPE_CHECKING, Final
 
+from protoslice.concurrency.gather import both
 from protoslice.concurrency.lru import LruCache
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.server.access.decision import Decision, Need, Principal, Scope, decide
 from protoslice.server.access.records import TokenRecord, Tokens
 from protoslice.server.access.service_key import ServiceKey
-from protoslice.server.access.signatures import Signer, UrlSignature, derived_key
+from protoslice.server.access.signatures import Signer, UrlSignature, signing_key
 from protoslice.server.access.tokens import Token, is_token_id, parse_token
 
 if TYPE_CHECKING:  # cryptography is loaded where there are issuers
@@ -30,6 +31,8 @@ _PROVEN: Final = 256
 _TAIL: Final = 64
 """Characters at the end of a credential that it is looked up by: a whole JWT takes long to hash."""
 _READ: Final = Need(Scope.READ)
+_HUB_PREFIX: Final = "hf_"
+"""Prefix without which some clients of Hugging Face send no token; ours mean the same with it."""
 _LONGEST: Final = 24 << 10
 """Characters of a credential; a longer one is none."""
 
@@ -37,16 +40,21 @@ _LONGEST: Final = 24 << 10
 class KnownCaller:
     """A principal, and what was decided about it, until `until` on the monotonic clock."""
 
-    __slots__ = ("_decided", "_proven", "_readable", "principal", "signer", "statement", "until")
+    __slots__ = ("_decided", "_proven", "_readable", "origin", "principal", "signer", "until")
 
     def __init__(
-        self, principal: Principal, until: float, signer: Signer | None = None, statement: Statement | None = None
+        self,
+        principal: Principal,
+        until: float,
+        signer: Signer | None = None,
+        origin: TokenRecord | Statement | None = None,
     ) -> None:
         self.principal = principal
         self.until = until
         self.signer = signer
-        """Signer of the caller's URLs; None for one who came with a JWT, and has a statement about it."""
-        self.statement = statement
+        """Signer whose signature the caller came with; None for one who came with a token or JWT."""
+        self.origin = origin
+        """The record of the caller's token, or the statement about its JWT; None with a signer."""
         self._decided: dict[tuple[str, Need], Decision] = {}
         self._readable: dict[str, bool] = {}
         self._proven: set[UrlSignature] = set()
@@ -135,22 +143,26 @@ class Callers:
         """Signer of a caller's URLs, which end with the token or JWT that it came with."""
         if caller.signer is not None:
             return caller.signer
-        if caller.statement is None or self._key is None:
+        if caller.origin is None or self._key is None:
             raise RuntimeError("every caller has a token or a JWT")
         key = await self._key.get()
-        return _stating(caller.statement.sealed(key), key, caller.statement.end)
+        if isinstance(caller.origin, TokenRecord):
+            return caller.origin.signer(key)
+        return _stating(caller.origin.sealed(key), key, caller.origin.end)
 
     async def _ask(self, token: Token) -> KnownCaller | None:
         asked = time.monotonic()  # before the read: what was revoked during it counts as valid for no longer
         record = await self._tokens.find(token)
-        return None if record is None else _known_by(record, asked)
+        return None if record is None else KnownCaller(record.principal, _until(record, asked), origin=record)
 
     async def _ask_signer(self, id: str) -> KnownCaller | None:
         asked = time.monotonic()
         if not is_token_id(id):
             return await self._restate(id, asked)
-        record = await self._tokens.get(id)
-        return None if record is None else _known_by(record, asked)
+        if self._key is None:
+            return None
+        record, key = await both(lambda: self._tokens.get(id), self._key.get)
+        return None if record is None else KnownCaller(record.principal, _until(record, asked), record.signer(key))
 
     async def _restate(self, text: str, asked: float) -> KnownCaller | None:
         """The caller of a sealed statement; None for any other text, and once the JWT would not be taken."""
@@ -173,17 +185,18 @@ class Callers:
         if verified is None:
             return None
         left = min(KNOWN_BY_JWT_SECONDS, verified.expires - time.time())
-        return KnownCaller(verified.principal, time.monotonic() + left, statement=verified.statement())
+        return KnownCaller(verified.principal, time.monotonic() + left, origin=verified.statement())
 
 
-def _known_by(record: TokenRecord, asked: float) -> KnownCaller:
+def _until(record: TokenRecord, asked: float) -> float:
+    """Time until which the caller of a record is known, on the monotonic clock."""
     left = KNOWN_SECONDS if record.expires is None else record.expires.timestamp() - time.time()
-    return KnownCaller(record.principal, asked + min(KNOWN_SECONDS, left), record.signer)
+    return asked + min(KNOWN_SECONDS, left)
 
 
 def _stating(statement: str, key: bytes, end: float) -> Signer:
     """Signer of the caller of a sealed statement, whose key the statement and the key of the service give."""
-    return Signer(statement, derived_key(key, statement), end)
+    return Signer(statement, signing_key(key, "statement", statement.encode()), end)
 
 
 def is_empty(authorization: str) -> bool:
@@ -192,17 +205,20 @@ def is_empty(authorization: str) -> bool:
 
 
 def secret_in(authorization: str) -> str:
-    """The secret in the value of `Authorization`: of Bearer, or the password of Basic; empty without one."""
+    """The secret in the value of `Authorization`: of Bearer, or the password of Basic; empty without one.
+
+    `hf_` in front of it is left out.
+    """
     scheme, _, value = authorization.partition(" ")
     if len(authorization) > _LONGEST:
         return ""
     value = value.strip()
     match scheme.lower():
         case "bearer":
-            return value
+            return value.removeprefix(_HUB_PREFIX)
         case "basic":
             try:
-                return b64decode(value, validate=True).decode().partition(":")[2]
+                return b64decode(value, validate=True).decode().partition(":")[2].removeprefix(_HUB_PREFIX)
             except (BadBase64, ValueError):
                 return ""
         case _:

@@ -7,6 +7,7 @@ from typing import Annotated, Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from pydantic import AfterValidator
+from starlette.requests import Request
 from starlette.types import Scope
 
 from protoslice.stores.spaces import DEFAULT_SPACE
@@ -57,6 +58,11 @@ def url_of(scope: Scope, path: str) -> str:
     """The URL of `path` in the space of the request."""
     root: str = scope.get("root_path", "")
     return root + path
+
+
+def absolute_url(scope: Scope, path: str) -> str:
+    """The URL of `path` in the space of the request, with the scheme and host that the client asked."""
+    return str(Request(scope).base_url).rstrip("/") + path
 
 
 def plain_ref(ref: str) -> str:

@@ -38,19 +38,16 @@ class Rule:
     everywhere: bool = False
     """True for a route that concerns all spaces: a grant in one of them is not enough."""
     signed: bool = False
-    """True for a route that changes something and that signed URLs open too, as they do reading."""
+    """True for a route that signed URLs open. Those that do are a closed list: none shows what a browser would run."""
 
     def changes(self, method: str) -> bool:
         """True when a request of `method` may change something."""
         return self.scope not in {None, Scope.READ} and method not in {"GET", "HEAD", "OPTIONS"}
 
-    def opened_by_signatures(self, method: str) -> bool:
-        """True when a signed URL is permission enough for a request of `method`."""
-        return self.signed or (self.scope is Scope.READ and method in {"GET", "HEAD"})
-
 
 _OPEN: Final = Rule(None)
 _READ: Final = Rule(Scope.READ)
+_SHOWN: Final = Rule(Scope.READ, signed=True)
 _WRITE: Final = Rule(Scope.WRITE)
 _DELETE: Final = Rule(Scope.DELETE)
 _SCHEMAS: Final = Rule(Scope.SCHEMAS)
@@ -97,31 +94,31 @@ RULES: Final[Mapping[str, Rule]] = {
     "POST /v1/stores": Rule(Scope.WRITE, TagPlace.QUERY),
     "POST /v1/stores/assemble": Rule(Scope.WRITE, TagPlace.BODY),
     "POST /v1/stores/register": Rule(Scope.REGISTER, TagPlace.BODY),
-    "GET /v1/stores/{ref}": _READ,
+    "GET /v1/stores/{ref}": _SHOWN,
     "DELETE /v1/stores/{ref}": _DELETE,
     "POST /v1/stores/{id}/restore": _DELETE,
-    "GET /v1/stores/{ref}/archive.tar": _READ,
-    "GET /v1/stores/{ref}/chunks": _READ,
-    "GET /v1/stores/{ref}/chunks/{n}": _READ,
-    "GET /v1/stores/{ref}/cpb": _READ,
-    "GET /v1/stores/{ref}/diff": _READ,
-    "GET /v1/stores/{ref}/diff/{name:path}": _READ,
-    "GET /v1/stores/{ref}/files/{path:path}": _READ,
-    "GET /v1/stores/{ref}/graph": _READ,
-    "GET /v1/stores/{ref}/groups": _READ,
-    "GET /v1/stores/{ref}/merge": _READ,
-    "GET /v1/stores/{ref}/metadata": _READ,
-    "GET /v1/stores/{ref}/pieces": _READ,
-    "GET /v1/stores/{ref}/records": _READ,
-    "GET /v1/stores/{ref}/records/{n}": _READ,
-    "GET /v1/stores/{ref}/references.json": _READ,
-    "GET /v1/stores/{ref}/safetensors": _READ,
-    "GET /v1/stores/{ref}/signatures": _READ,
-    "GET /v1/stores/{ref}/summary": _READ,
-    "GET /v1/stores/{ref}/tensors": _READ,
-    "GET /v1/stores/{ref}/tensors/{name:path}": _READ,
-    "GET /v1/stores/{ref}/tree": _READ,
-    "GET /v1/stores/{ref}/treemap": _READ,
+    "GET /v1/stores/{ref}/archive.tar": _SHOWN,
+    "GET /v1/stores/{ref}/chunks": _SHOWN,
+    "GET /v1/stores/{ref}/chunks/{n}": _SHOWN,
+    "GET /v1/stores/{ref}/cpb": _SHOWN,
+    "GET /v1/stores/{ref}/diff": _SHOWN,
+    "GET /v1/stores/{ref}/diff/{name:path}": _SHOWN,
+    "GET /v1/stores/{ref}/files/{path:path}": _SHOWN,
+    "GET /v1/stores/{ref}/graph": _SHOWN,
+    "GET /v1/stores/{ref}/groups": _SHOWN,
+    "GET /v1/stores/{ref}/merge": _SHOWN,
+    "GET /v1/stores/{ref}/metadata": _SHOWN,
+    "GET /v1/stores/{ref}/pieces": _SHOWN,
+    "GET /v1/stores/{ref}/records": _SHOWN,
+    "GET /v1/stores/{ref}/records/{n}": _SHOWN,
+    "GET /v1/stores/{ref}/references.json": _SHOWN,
+    "GET /v1/stores/{ref}/safetensors": _SHOWN,
+    "GET /v1/stores/{ref}/signatures": _SHOWN,
+    "GET /v1/stores/{ref}/summary": _SHOWN,
+    "GET /v1/stores/{ref}/tensors": _SHOWN,
+    "GET /v1/stores/{ref}/tensors/{name:path}": _SHOWN,
+    "GET /v1/stores/{ref}/tree": _SHOWN,
+    "GET /v1/stores/{ref}/treemap": _SHOWN,
     "GET /v1/tags": _READ,
     "GET /v1/tags/{tag}": _READ,
     "PUT /v1/tags/{tag}": Rule(Scope.WRITE, TagPlace.PATH),
@@ -145,7 +142,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "POST /v1/webhooks/{name}/redeliver": _ADMIN,
     # The hub, whose clients send the token as Bearer.
     "GET /api/whoami-v2": _READ,
-    "POST /api/validate-yaml": _WRITE,
+    "POST /api/validate-yaml": _OPEN,
     "POST /api/repos/create": Rule(Scope.WRITE, TagPlace.BODY),
     "DELETE /api/repos/delete": _DELETE,
     f"GET {_HUB}": _READ,
@@ -161,8 +158,11 @@ RULES: Final[Mapping[str, Rule]] = {
     f"POST {_HUB}/tag/{{revision}}": _COMMIT,
     f"DELETE {_HUB}/branch/{{branch}}": _CUT,
     f"DELETE {_HUB}/tag/{{tag}}": _CUT,
-    "GET /datasets/{name:repository}/resolve/{revision}/{path:path}": _READ,
-    "GET /{name:repository}/resolve/{revision}/{path:path}": _READ,
+    **{
+        f"GET {kind}/{{name:repository}}/{files}/{{revision}}/{{path:path}}": _READ
+        for kind in ("", "/datasets")
+        for files in ("resolve", "raw")
+    },
     "POST /datasets/{name:repository}.git/info/lfs/objects/batch": _COMMIT,
     "POST /{name:repository}.git/info/lfs/objects/batch": _COMMIT,
     "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}": _SEND,
@@ -174,7 +174,7 @@ RULES: Final[Mapping[str, Rule]] = {
     # MLflow, whose clients send the token as Bearer or as the password of Basic.
     "GET /api/3.0/mlflow/server-info": _OPEN,
     f"GET {_MLFLOW}/artifacts": _READ,
-    f"GET {_MLFLOW}/artifacts/{{name:path}}": _READ,
+    f"GET {_MLFLOW}/artifacts/{{name:path}}": _SHOWN,
     f"PUT {_MLFLOW}/artifacts/{{name:path}}": _COMMIT,
     f"DELETE {_MLFLOW}/artifacts/{{name:path}}": _CUT,
     f"GET {_MLFLOW}/presigned/{{name:path}}": _READ,

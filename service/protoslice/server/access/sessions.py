@@ -13,11 +13,10 @@ from typing import Final
 
 from starlette.types import Scope
 
-from protoslice.server.access.signatures import Signer, UrlSignature
+from protoslice.server.access.signatures import Purpose, Signer, UrlSignature
 from protoslice.server.http.headers import Fields
 from protoslice.server.middleware.origin_policy import is_own_page
 
-SESSION_SECONDS: Final = 8 * 3600
 SESSION: Final = "protoslice-session"
 LOGIN: Final = "protoslice-login"
 """Name of the cookie of a sign-in under way."""
@@ -32,15 +31,14 @@ def session_of(scope: Scope, fields: Fields) -> UrlSignature | None:
     found = None if text is None else _SESSION.fullmatch(text)
     if found is None or not is_own_page(scope["method"], fields):
         return None
-    return UrlSignature(found[2], int(found[1]), _said(fields, found[1], found[2]).encode(), found[3])
+    return UrlSignature(found[2], int(found[1]), _said(fields, found[1], found[2]).encode(), found[3], Purpose.SESSION)
 
 
 def session_cookie(scope: Scope, fields: Fields, signer: Signer) -> tuple[str, int]:
     """Value of Set-Cookie that begins a session, and its end in seconds since the epoch."""
-    now = time.time()
-    end = int(min(now + SESSION_SECONDS, signer.end))
-    value = f"{end}.{signer.id}.{signer.prove(_said(fields, str(end), signer.id))}"
-    return set_cookie(scope, SESSION, value, max(0, int(end - now)), "Strict"), end
+    end = Purpose.SESSION.end(signer.end)
+    value = f"{end}.{signer.id}.{signer.prove(Purpose.SESSION, _said(fields, str(end), signer.id))}"
+    return set_cookie(scope, SESSION, value, max(0, int(end - time.time())), "Strict"), end
 
 
 def read_cookie(scope: Scope, fields: Fields, name: str) -> str | None:
@@ -66,5 +64,5 @@ def _name(scope: Scope, name: str) -> str:
 
 
 def _said(fields: Fields, end: str, signer: str) -> str:
-    """Text that a session signs; no URL is signed by such a text."""
+    """Text that a session signs."""
     return f"session {fields.get(b'host', '').lower()} {end} {signer}"

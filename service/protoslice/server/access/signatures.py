@@ -1,4 +1,9 @@
-"""Signed URLs: permissions of a caller for one method, path and query, until an end."""
+"""Signatures: permissions of a caller until an end, as signed URLs (one method, path and query) and as sessions.
+
+Keys are made of the key of the service and of what is kept of the caller, the hash of a token or a sealed statement,
+so that neither is enough to sign; and each purpose has a key of its own. No signature is valid for longer than its
+purpose allows, whatever end it was made with.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import hmac
 import math
 import re
 import time
+from enum import StrEnum
 from hashlib import sha256
 from typing import Final, NamedTuple
 
@@ -19,6 +25,26 @@ _SIGNED: Final = re.compile(rb"(?:(.*)&)?" + _PARAMETERS, re.DOTALL)
 _ALONE: Final = re.compile(rb"(/[^?#]*)\?" + _PARAMETERS)
 """Target whose query is a signature alone."""
 _PROOF: Final = 64 + len("&psl-signature=")
+SESSION_SECONDS: Final = 8 * 3600
+URL_SECONDS: Final = 7 * 24 * 3600
+_SKEW_SECONDS: Final = 30
+"""Time that signatures end before the longest allowed: the clock of another replica may be behind."""
+
+
+class Purpose(StrEnum):
+    """Purposes of signatures, each of which has keys of its own."""
+
+    URL = "URL"
+    SESSION = "session"
+
+    @property
+    def seconds(self) -> int:
+        """Longest validity of a signature, from the moment at which it is looked at."""
+        return URL_SECONDS if self is Purpose.URL else SESSION_SECONDS
+
+    def end(self, wanted: float) -> int:
+        """Return the end of a signature that is made now, `wanted` at most; seconds since the epoch."""
+        return int(min(wanted, time.time() + self.seconds - _SKEW_SECONDS))
 
 
 class UrlSignature(NamedTuple):
@@ -29,19 +55,20 @@ class UrlSignature(NamedTuple):
     expires: int
     signed: bytes
     proof: str
+    purpose: Purpose = Purpose.URL
 
     def __repr__(self) -> str:
         """The beginning of its signer alone, as proofs do not belong in logs."""
         return f"UrlSignature({self.signer[:10]!r})"
 
     def proves(self, key: bytes) -> bool:
-        """True when `key` made the proof and its end is ahead; takes equally long for every wrong proof."""
-        return hmac.compare_digest(_proof(key, self.signed), self.proof) and self.is_valid
+        """True when `key` made the proof and its end is valid; takes equally long for every wrong proof."""
+        return hmac.compare_digest(_proof(key, self.purpose, self.signed), self.proof) and self.is_valid
 
     @property
     def is_valid(self) -> bool:
-        """True while its end is ahead."""
-        return time.time() < self.expires
+        """True while its end is ahead, and no further than its purpose allows."""
+        return 0 < self.expires - time.time() <= self.purpose.seconds
 
 
 class Signer(NamedTuple):
@@ -58,20 +85,20 @@ class Signer(NamedTuple):
     def sign(self, method: str, target: str, expires: float) -> tuple[str, int]:
         """`target`, a path with its query as clients will send them, signed for `method`, and its end.
 
-        The end is `expires`, in seconds since the epoch, or that of the signer.
+        The end is `expires`, in seconds since the epoch, that of the signer, or a week from now.
         """
-        end = int(min(expires, self.end))
+        end = Purpose.URL.end(min(expires, self.end))
         said = f"{target}{'&' if '?' in target else '?'}psl-expires={end}&psl-token={self.id}"
-        return f"{said}&psl-signature={self.prove(f'{method} {said}')}", end
+        return f"{said}&psl-signature={self.prove(Purpose.URL, f'{method} {said}')}", end
 
-    def prove(self, said: str) -> str:
-        """Proof that this signer said so."""
-        return _proof(self.key, said.encode())
+    def prove(self, purpose: Purpose, said: str) -> str:
+        """Return the HMAC of `said` under the key for a purpose."""
+        return _proof(self.key, purpose, said.encode())
 
 
-def derived_key(key: bytes, signer: str = "") -> bytes:
-    """Key of signatures, made of a longer-lived one: it ends with that one, and needs no room."""
-    return hmac.digest(key, b"protoslice signed URLs" + signer.encode(), sha256)
+def signing_key(service_key: bytes, kind: str, known: bytes) -> bytes:
+    """Return the key of a signer, made of the key of the service and of what is kept of a `kind` of caller."""
+    return hmac.digest(service_key, f"protoslice signer {kind}\0".encode() + known, sha256)
 
 
 def signed_alone(target: bytes) -> tuple[bytes, UrlSignature] | None:
@@ -104,5 +131,6 @@ def take_signature(scope: Scope) -> UrlSignature | None:
     return UrlSignature(found[3].decode(), int(found[2]), signed, found[4].decode())
 
 
-def _proof(key: bytes, signed: bytes) -> str:
-    return hmac.digest(key, signed, sha256).hex()
+def _proof(key: bytes, purpose: Purpose, signed: bytes) -> str:
+    own = hmac.digest(key, f"protoslice signed {purpose}".encode(), sha256)
+    return hmac.digest(own, signed, sha256).hex()

@@ -10,7 +10,7 @@ from starlette.types import Scope
 
 from protoslice.server.access.rules import TagPlace
 from protoslice.server.http.headers import Fields
-from protoslice.server.http.parameters import read_query
+from protoslice.server.http.parameters import values_of
 from protoslice.server.http.upload_metadata import pairs
 
 
@@ -22,7 +22,7 @@ def tags_of(place: TagPlace, scope: Scope, fields: Fields, parameters: Mapping[s
         return (unquote(parameters["name"]),)  # routes of repositories match paths as they were spelled
     if place not in {TagPlace.QUERY, TagPlace.UPLOAD}:
         return ()
-    query = read_query(scope["query_string"]).many("tag")
+    query = values_of(scope["query_string"], "tag")
     if place is TagPlace.QUERY:
         return query
     return (*query, *pairs(fields.get(b"upload-metadata", "")).get("tag", "").split())

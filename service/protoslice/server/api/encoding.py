@@ -23,6 +23,7 @@ from protoslice.facts import (
     Signature,
     SignatureTensor,
     Store,
+    StoreName,
     Tag,
 )
 from protoslice.stores.paging import ResultPage
@@ -60,13 +61,19 @@ def store_json(store: Store) -> Json:
         "planner": store.planner,
         "rules": list(store.rules),
         "why": store.why,
+        "names": [{"protocol": each.protocol, "name": each.name} for each in store.names or _tag_names(store)],
     }
+
+
+def _tag_names(store: Store) -> tuple[StoreName, ...]:
+    """Names of a store whose names in registries have not been looked for."""
+    return tuple(StoreName("tag", tag) for tag in store.tags)
 
 
 def store_weight(store: Store) -> int:
     """Bytes of a store's JSON, about."""
     texts = sum(len(file.path) for file in store.files) + len(store.why or "")
-    texts += sum(map(len, store.tags)) + sum(map(len, store.rules))
+    texts += 2 * sum(map(len, store.tags)) + sum(map(len, store.rules)) + sum(len(each.name) for each in store.names)
     return _FILE_WEIGHT * (1 + len(store.files)) + texts
 
 

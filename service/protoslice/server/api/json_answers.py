@@ -11,6 +11,7 @@ from fastapi import Query, Request
 from starlette.responses import Response
 
 from protoslice.facts import Restored, Store
+from protoslice.json_text import encode_json
 from protoslice.server.access.places import url_of
 from protoslice.server.api.encoding import report_json, restored_json, store_json, store_weight
 from protoslice.server.api.problems import PRECONDITION, HttpProblem
@@ -19,7 +20,6 @@ from protoslice.server.http.digests import format_digest
 from protoslice.server.http.headers import Fields, read_fields
 from protoslice.server.http.parameters import with_parameter
 from protoslice.server.middleware.context import context_of
-from protoslice.server.services import given as given_services
 from protoslice.stores import Created, ResultPage, Stores
 
 Limit = Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")]
@@ -45,12 +45,10 @@ def json_answer(
 
     For a read the conditions are evaluated; without `etag`, the entity tag is made from the content, weak or not.
     """
-    body = data if isinstance(data, bytes) else encoded(data)
+    body = data if isinstance(data, bytes) else encode_json(data)
     digest = sha256 or hashlib.sha256(body).digest()
     tag = etag or EntityTag(f"sha256-{digest.hex()}", weak)
     given = {"etag": str(tag), "cache-control": REVALIDATED, "vary": "accept-encoding", **(headers or {})}
-    if given_services(request).gate.closed:
-        given["cache-control"] = f"private, {given['cache-control'].removeprefix('public, ')}"
     if request.method == "GET":
         verdict = evaluate(_conditions(read_fields(request.scope)), Validators(tag), reads=True)
         if verdict is Verdict.FAILED:
@@ -72,7 +70,7 @@ async def made_answer(request: Request, stores: Stores, made: Created) -> Respon
         return await large_answer(request, stores, body, status=status, headers=headers)
     # The entity tag is that of the store, as a GET answers with it: a later GET tells nothing of this upload.
     digest = await stores.worker.sized(len(body), lambda: hashlib.sha256(body).hexdigest())
-    report = encoded({"report": report_json(made.report)})
+    report = encode_json({"report": report_json(made.report)})
     told = b"%b,%b" % (body[:-1], report[1:])
     return await large_answer(request, stores, told, status=status, headers=headers, etag=EntityTag(f"sha256-{digest}"))
 
@@ -93,17 +91,12 @@ async def large_answer(
 
 async def store_body(stores: Stores, store: Store) -> bytes:
     """A store as the body of an answer; that of many files is encoded in a thread, as it takes long."""
-    return await stores.worker.sized(store_weight(store), lambda: encoded(store_json(store)))
+    return await stores.worker.sized(store_weight(store), lambda: encode_json(store_json(store)))
 
 
 async def restored_body(stores: Stores, restored: Restored) -> bytes:
     """A restored store as the body of an answer, encoded as by `store_body`."""
-    return await stores.worker.sized(store_weight(restored.store), lambda: encoded(restored_json(restored)))
-
-
-def encoded(data: object) -> bytes:
-    """`data` as compact JSON; bytes of names that are no UTF-8 are escaped."""
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+    return await stores.worker.sized(store_weight(restored.store), lambda: encode_json(restored_json(restored)))
 
 
 def page_answer(

@@ -27,6 +27,13 @@ class FileModel(BaseModel):
     sha256: Sha256 | None = Field(description="Not known for files registered in place.")
 
 
+class StoreNameModel(BaseModel):
+    """A name that refers to a store."""
+
+    protocol: Literal["tag", "hub", "oci", "mlflow"]
+    name: str = Field(description="As in `m:1`, `ann/m@main`, `ann/m:1` or `mlflow-artifacts:/folder`.")
+
+
 class StoreModel(BaseModel):
     """A store: an immutable set of files with an index and a split policy."""
 
@@ -49,6 +56,10 @@ class StoreModel(BaseModel):
                     "planner": 1,
                     "rules": [],
                     "why": None,
+                    "names": [
+                        {"protocol": "tag", "name": "resnet50:3"},
+                        {"protocol": "hub", "name": "ann/resnet50@main"},
+                    ],
                 }
             ]
         }
@@ -72,11 +83,15 @@ class StoreModel(BaseModel):
     )
     planner: int | None = Field(
         ge=1,
-        description="Version of the planner that made the chunks; null without chunks, 2 where a chunked proto came "
-        "with them.",
+        description="Version of the planner that made the chunks; null without chunks, 3 (formerly 2) where a chunked "
+        "proto came with them.",
     )
     rules: list[str] = Field(description="Rules that the chunks were cut by before the sizes.")
     why: str | None = Field(description="One sentence on why there is no root; null where there is one.")
+    names: list[StoreNameModel] = Field(
+        description="Names that refer to the store, at most 100: its tags, and names in registries. `GET` looks for "
+        "those in registries; the answer to an upload has tags only."
+    )
 
 
 class RemovedModel(BaseModel):

@@ -112,6 +112,12 @@ TIMEOUT = Problem(408, "request-timeout", "The request came too slowly", "Send a
 CONFLICT = Problem(
     409, "conflict", "The request conflicts with the current state", "Read the current state and decide again."
 )
+NAMED = Problem(
+    409,
+    "still-named",
+    "Names refer to the store",
+    "Remove the `names` first, or repeat the request with `force=NAME` for each; `more` says that there are others.",
+)
 GONE = Problem(410, "gone", "The resource has been removed, or has expired", "Begin a new upload.")
 PRECONDITION = Problem(
     412, "precondition-failed", "A precondition does not hold", "Fetch the current `ETag` and decide again."
@@ -205,6 +211,7 @@ READING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
     errors.Gone: GONE,
     errors.NoRoot: NO_ROOT,
     errors.Conflict: CONFLICT,
+    errors.StillNamed: NAMED,
     errors.LimitExceeded: LIMIT,
     errors.TooMany: BUSY,
     errors.ClientLimit: SHARE,
@@ -303,6 +310,9 @@ def problem_of_error(error: errors.ProtosliceError, *, uploading: bool = False) 
     headers = {"retry-after": str(RETRY_AFTER_SECONDS)} if problem.status in FOR_NOW else {}
     members = {"path": error.path, "offset": error.offset, "object": getattr(error, "object", None)}
     members["limit"] = getattr(error, "limit", None)
+    if isinstance(error, errors.StillNamed):
+        members["names"] = [{"protocol": protocol, "name": name} for protocol, name in error.names]
+        members["more"] = error.more
     known = {name: value for name, value in members.items() if value is not None}
     hidden = problem.status >= 500 and not isinstance(error, errors.QuotaExceeded) and "limit" not in known
     return HttpProblem(problem, problem.advice if hidden else error.message, headers=headers, **known)
@@ -315,5 +325,5 @@ def problem_response(failure: HttpProblem, *, request_id: str, instance: str | N
     if instance is not None:
         body["instance"] = instance
     content = json.dumps(body | failure.members | {"request_id": request_id}, ensure_ascii=True, default=str)
-    headers = {"cache-control": "no-store", "x-content-type-options": "nosniff", **failure.headers}
+    headers = {"cache-control": "no-store", **failure.headers}
     return Response(content, problem.status, headers, MEDIA_TYPE)

@@ -19,6 +19,11 @@ def query_parameter(name: str, description: str, schema: dict[str, Any], example
     }
 
 
+STRICT_HELP: Final = (
+    "Answer `422`, and name the tensors, where some would be left out; else `Protoslice-Omitted` names them."
+)
+STRICT: Final = query_parameter("strict", STRICT_HELP, {"type": "boolean", "default": False}, True)
+
 PLAN_HELP: Final = (
     "`policy`: by the chunk sizes of the store. A chunked proto keeps the plan that it came with; others differ in "
     "nothing."

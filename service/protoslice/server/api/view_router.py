@@ -32,7 +32,7 @@ from protoslice.server.http.negotiation import (
     TEXT,
     choose,
 )
-from protoslice.server.http.parameters import Query, read_query
+from protoslice.server.http.parameters import Query
 from protoslice.server.middleware.context import context_of
 from protoslice.server.services import Services
 from protoslice.stores import OpenStore, Representation
@@ -83,7 +83,7 @@ async def serve_view(
     """Answer a GET or HEAD of a view."""
     context = context_of(scope)
     context.route = found.view.path
-    query = read_query(scope["query_string"], context.key)
+    query = found.view.query.read(scope["query_string"], context.key)
     async with CancelOnDisconnect(receive) as disconnect:
         store, looking = await services.stores.view_early(found.ref)
         answer = _ViewAnswer(found, query, services, scope, send, fields, disconnect)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from protoslice.formats.selection import tags_of
 from protoslice.server.api.encoding import records_summary_text
-from protoslice.server.api.view_parameters import DOCUMENT, PLAN, STREAM, TAGS, query_parameter
-from protoslice.server.http.parameters import Query, number_of
+from protoslice.server.api.view_parameters import DOCUMENT, PLAN, STREAM, STRICT, TAGS, query_parameter
+from protoslice.server.http.parameters import Query, QueryNames, number_of
 from protoslice.stores import OpenStore, RecordsRequest, Representation
 from protoslice.streams.choice import RecordChoice, RecordPart
 from protoslice.streams.framing import WRITTEN
@@ -39,6 +39,12 @@ class StoreView:
     rendered: bool = False
     """True if messages are also given as JSON and text."""
     parameters: tuple[dict[str, Any], ...] = ()
+    query: QueryNames = field(init=False)
+    """Names of the parameters; any other is refused."""
+
+    def __post_init__(self) -> None:
+        """Derive the names from the parameters."""
+        object.__setattr__(self, "query", QueryNames.of(self.parameters))
 
     @property
     def row(self) -> str:
@@ -87,7 +93,9 @@ async def _tensor(store: OpenStore, rest: str, query: Query) -> Representation:
 
 
 async def _safetensors(store: OpenStore, rest: str, query: Query) -> Representation:
-    return await store.tensors_with(tags_of(query.one("tags"))).safetensors(query.many("name"))
+    return await store.tensors_with(tags_of(query.one("tags"))).safetensors(
+        query.many("name"), strict=query.flag("strict")
+    )
 
 
 async def _record(store: OpenStore, rest: str, query: Query) -> Representation:
@@ -330,7 +338,10 @@ VIEWS: Final = (
         name="safetensors",
         operation="get_safetensors",
         summary="All tensors, or some, as one safetensors file",
-        description="What the format has no type for is widened, or left out and named in its metadata.",
+        description=(
+            "What the format has no type for is widened, or left out and named in its metadata and in "
+            "`Protoslice-Omitted`; `strict` refuses instead."
+        ),
         select=_safetensors,
         versioned=True,
         media_types=(_BYTES,),
@@ -341,6 +352,7 @@ VIEWS: Final = (
                 {"type": "array", "items": {"type": "string"}},
                 ["encoder.*"],
             ),
+            STRICT,
             TAGS,
         ),
     ),

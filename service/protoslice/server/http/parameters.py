@@ -1,48 +1,102 @@
-"""Query parameters, for routes that take them without the framework."""
+"""Query parameters: which names a route takes, and their values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Final
 from urllib.parse import parse_qsl, quote
 
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.sizes import parse_size
 
-_MOST_PARAMETERS = 1000
+SIGNATURE: Final = frozenset({"psl-expires", "psl-token", "psl-signature"})
+"""Names of the parameters of signed URLs, which every route takes: an open service ignores them."""
+_MOST_PARAMETERS: Final = 1000
+_LONGEST_SHOWN: Final = 40
+"""Characters of an unknown name that are shown, and compared with the known names."""
+
+
+class QueryNames:
+    """Names of the query parameters of a route: each is given at most once, unless it is `repeatable`."""
+
+    def __init__(self, names: Iterable[str] = (), repeatable: Iterable[str] = ()) -> None:
+        self.repeatable = frozenset(repeatable)
+        self.known = frozenset(names) | self.repeatable
+        self._ignored = self.known | SIGNATURE
+        self._empty = Query({}, self.known)
+
+    @classmethod
+    def of(cls, parameters: Iterable[Mapping[str, Any]]) -> QueryNames:
+        """Take the names from parameters of an OpenAPI operation; arrays are repeatable."""
+        many = {each["name"]: each["schema"].get("type") == "array" for each in parameters if each["in"] == "query"}
+        return cls(many, (name for name, repeatable in many.items() if repeatable))
+
+    def read(self, query_string: bytes, client: str = "") -> Query:
+        """Parse a query string; `InvalidInput` for unknown names, repeated ones, and what is not UTF-8."""
+        if not query_string:
+            return self._empty
+        values = _split(query_string)
+        if not values.keys() <= self._ignored:
+            raise InvalidInput(self._unknown(next(name for name in values if name not in self._ignored)))
+        for name, given in values.items():
+            if len(given) > 1 and name not in self.repeatable:
+                raise InvalidInput(self._repeated(name))
+        return Query(values, self.known, client)
+
+    def _unknown(self, name: str) -> str:
+        shown = f"Unknown query parameter {name[:_LONGEST_SHOWN]!r}"
+        nearest = get_close_matches(name[:_LONGEST_SHOWN].lower(), sorted(self.known), n=1)
+        if nearest:
+            return f"{shown}: did you mean {nearest[0]!r}?"
+        return f"{shown}: known are {_listed(self.known)}" if self.known else f"{shown}: this URL takes none"
+
+    def _repeated(self, name: str) -> str:
+        several = f"; use {' or '.join(f'`{each}=`' for each in sorted(self.repeatable))} to give several values"
+        return f"Query parameter {name!r} may be given only once{several if self.repeatable else ''}"
 
 
 class Query:
-    """The parameters of one request."""
+    """Query parameters of one request, by the names that its route declares."""
 
-    def __init__(self, values: Mapping[str, Sequence[str]], client: str = "") -> None:
+    __slots__ = ("_known", "_values", "client")
+
+    def __init__(self, values: Mapping[str, Sequence[str]], known: frozenset[str], client: str = "") -> None:
         self._values = values
+        self._known = known
         self.client = client
         """Key that the client counts under; "" where that is not asked for."""
 
     def one(self, name: str) -> str | None:
-        """The value of a parameter that may be given once."""
-        values = self._values.get(name, ())
-        if len(values) > 1:
-            raise InvalidInput(f"the parameter {name!r} may be given only once")
+        """Return the value of a parameter that is given at most once."""
+        values = self.many(name)
         return values[0] if values else None
 
     def many(self, name: str) -> tuple[str, ...]:
-        """The values of a parameter that may be repeated."""
+        """Return the values of a parameter; `RuntimeError` for a name that the route does not declare."""
+        if name not in self._known:
+            raise RuntimeError(f"the route reads the query parameter {name!r} without declaring it")
         return tuple(self._values.get(name, ()))
 
+    def flag(self, name: str) -> bool:
+        """A parameter that is `true` or `false`; False where it is not given."""
+        text = (self.one(name) or "false").lower()
+        if text not in {"true", "false", "1", "0"}:
+            raise InvalidInput(f"Invalid {name} {text[:40]!r}: use true or false")
+        return text in {"true", "1"}
+
     def size(self, name: str) -> int | None:
-        """A size in bytes."""
+        """Return a size in bytes."""
         text = self.one(name)
         return None if text is None else parse_size(text)
 
 
-_NONE = Query({})
+def values_of(query_string: bytes, name: str) -> tuple[str, ...]:
+    """Return the values of one parameter, whatever the others are."""
+    return tuple(_split(query_string).get(name, ())) if query_string else ()
 
 
-def read_query(query_string: bytes, client: str = "") -> Query:
-    """The parameters of a query string; `InvalidInput` when it is no UTF-8, or has too many."""
-    if not query_string:
-        return _NONE
+def _split(query_string: bytes) -> Mapping[str, Sequence[str]]:
     try:
         pairs = parse_qsl(
             query_string.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS
@@ -52,7 +106,11 @@ def read_query(query_string: bytes, client: str = "") -> Query:
     values: dict[str, list[str]] = {}
     for name, value in pairs:
         values.setdefault(name, []).append(value)
-    return Query(values, client)
+    return values
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in sorted(names))
 
 
 def with_parameter(query_string: bytes, name: str, value: str) -> str:

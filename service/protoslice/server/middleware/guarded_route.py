@@ -2,30 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Final, TypeVar, get_args, get_origin
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from protoslice.server.http.digests import BodyDigest
 from protoslice.server.http.headers import media_type_of, read_fields
+from protoslice.server.http.json_bodies import StrictRequest
+from protoslice.server.http.parameters import QueryNames
 from protoslice.server.middleware.body_limits import GuardedBody, terms_of, too_long
 from protoslice.server.settings import Settings
 
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+
+_FOREIGN: Final = "__protoslice_foreign_query__"
+
 
 class GuardedRoute(APIRoute):
-    """A route that is reached through the gate, and whose body keeps within the terms of its handler."""
+    """A route behind the gate, whose query and body are checked against what its handler declares."""
+
+    checks_query: ClassVar[bool] = True
+    """False for routes of a protocol whose servers ignore unknown query parameters."""
+
+    @cached_property
+    def query(self) -> QueryNames:
+        """Names of the query parameters that the handler declares, in its signature or in `openapi_extra`."""
+        many = {field.alias: _takes_many(field.field_info.annotation) for field in _query_fields(self.dependant)}
+        extra = QueryNames.of((self.openapi_extra or {}).get("parameters", ()))
+        repeatable = {name for name, is_repeatable in many.items() if is_repeatable}
+        return QueryNames(many.keys() | extra.known, repeatable | extra.repeatable)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the framework's handler, which reads JSON strictly."""
+        handler = super().get_route_handler()
+        if self.body_field is None:
+            return handler
+
+        async def reading(request: Request) -> Response:
+            return await handler(StrictRequest(request.scope, request.receive))
+
+        return reading
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Ask the gate; refuse a body that is declared too long, or for a full space, unread; guard any other."""
+        """Ask the gate, check the query, and guard the body; one declared too long is refused unread."""
         found = None
         if scope["method"] in (self.methods or ()):  # of any other, the framework tells which there are
             row = f"{scope['method']} {self.path}"
             found = await scope["app"].state.services.admit(scope, read_fields(scope), row, scope["path_params"])
+            if self.checks_query and not is_query_foreign(self.endpoint):
+                self.query.read(scope["query_string"])
         terms = terms_of(self.endpoint)
         settings: Settings = scope["app"].state.services.settings
         fields = read_fields(scope)
@@ -37,6 +69,17 @@ class GuardedRoute(APIRoute):
             await found.stores.room.check(stored_bytes=size)
         digest = BodyDigest(fields) if terms.digest_checked else None
         await super().handle(scope, GuardedBody(receive, limit, settings, digest), send)
+
+
+def foreign_query(handler: Handler) -> Handler:
+    """Mark the handler of a URL whose query is for somebody else, such as a script, and is not checked."""
+    setattr(handler, _FOREIGN, True)
+    return handler
+
+
+def is_query_foreign(handler: Callable[..., Any]) -> bool:
+    """Return True for a handler marked by `foreign_query`."""
+    return getattr(handler, _FOREIGN, False)
 
 
 class GuardedRouter(APIRouter):
@@ -88,3 +131,15 @@ def routes_of(routes: Iterable[Any]) -> Iterator[tuple[str, GuardedRoute]]:
                 yield f"{method} {route.path}", route
         else:
             raise RuntimeError(f"{route!r} is no GuardedRoute: nobody would ask the gate about it")
+
+
+def _query_fields(dependant: Dependant) -> Iterator[Any]:
+    """Fields of the query parameters of a handler, and of what it depends on."""
+    yield from dependant.query_params
+    for each in dependant.dependencies:
+        yield from _query_fields(each)
+
+
+def _takes_many(annotation: Any) -> bool:
+    """Return True for the annotation of a list, which may be optional."""
+    return get_origin(annotation) is list or any(_takes_many(each) for each in get_args(annotation))

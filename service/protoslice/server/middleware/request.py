@@ -1,4 +1,4 @@
-"""Outermost middleware: every request gets an id, a context, metrics, one log line, and an answer.
+"""Outermost middleware: every request gets an id, a context, metrics, one log line, and an answer with safe headers.
 
 One layer for all of it: each further one costs every small answer some microseconds.
 """
@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from protoslice.server.http.disconnect import CLIENT_GONE, ClientGone
 from protoslice.server.http.failures import send_failure
 from protoslice.server.http.headers import Headers
+from protoslice.server.http.safety import secured
 from protoslice.server.middleware.clients import Clients
 from protoslice.server.middleware.context import KEY, TRACE, RequestContext, given_id
 from protoslice.server.middleware.forwarded import scheme_of
@@ -121,8 +122,10 @@ class _Watched:
             self.complete = not message.get("more_body", False)
             return
         self.context.status = message["status"]
-        message["headers"] = [*message["headers"], (b"x-request-id", self.context.id)]
+        headers = secured(message["headers"], private=self.context.principal is not None)
+        headers.append((b"x-request-id", self.context.id))
         if self._unread:
             # The client was never told to go on: what it sends next may be the body, or another request.
-            message["headers"].append((b"connection", b"close"))
+            headers.append((b"connection", b"close"))
+        message["headers"] = headers
         await self._send(message)

@@ -17,7 +17,6 @@ _CODINGS: Final = {"br": "br", "gz": "gzip"}
 
 BUILT_HEADERS: Final = {
     "cache-control": "no-cache",
-    "x-content-type-options": "nosniff",
     "referrer-policy": "same-origin",
     # The style with a hash is that of the page without scripts. Trusted Types forbid markup made of strings.
     "content-security-policy": f"default-src 'none'; script-src 'self'; style-src 'self' 'sha256-{style_hash()}'; "
@@ -54,6 +53,11 @@ def _first() -> dict[str, str] | None:
     """Names of the first script and of the style; None where the page was not built."""
     listed = files(__package__).joinpath("built", "first.json")
     return json.loads(listed.read_text(encoding="utf-8")) if listed.is_file() else None
+
+
+def is_built() -> bool:
+    """True where `make web` has built the page."""
+    return _first() is not None
 
 
 def shell(without_scripts: str) -> str | None:

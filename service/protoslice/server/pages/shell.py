@@ -50,7 +50,6 @@ MARK: Final = _picture('class="mark" aria-hidden="true"')
 
 PAGE_HEADERS: Final = {
     "cache-control": "no-cache",
-    "x-content-type-options": "nosniff",
     "content-security-policy": f"default-src 'none'; style-src 'sha256-{style_hash()}'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 }

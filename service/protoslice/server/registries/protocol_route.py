@@ -20,6 +20,8 @@ from protoslice.server.middleware.guarded_route import GuardedRoute
 class ProtocolRoute(GuardedRoute, ABC):
     """A guarded route; subclasses say what the body of a failure is."""
 
+    checks_query = False
+
     @staticmethod
     @abstractmethod
     def told(error: Exception, failure: HttpProblem) -> dict[str, Any]:

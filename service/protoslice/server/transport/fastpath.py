@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from protoslice.errors import ProtosliceError
 from protoslice.server.access.places import place_of
+from protoslice.server.access.rules import RULES
 from protoslice.server.access.signatures import UrlSignature, signed_alone
 from protoslice.server.api.problems import HttpProblem
 from protoslice.server.api.view_router import FoundView, ViewRouter, rendered_form
@@ -111,6 +112,8 @@ class FastPath:
         gate = self._services.gate
         if not gate.closed:
             return signature is None
+        if signature is not None and not found.signed:
+            return False
         principal = gate.reader(fields.get(b"authorization"), signature, found.space)
         context.principal = None if principal is None else principal.name
         return principal is not None
@@ -149,6 +152,8 @@ class _Found(NamedTuple):
 
     space: str
     view: FoundView
+    signed: bool
+    """True when a signed URL may open the view."""
 
 
 def _find(router: ViewRouter, target: bytes) -> _Found | None:
@@ -157,7 +162,7 @@ def _find(router: ViewRouter, target: bytes) -> _Found | None:
         return None
     place = place_of(target.decode("ascii"))
     view = router.find(place.path)
-    return None if view is None else _Found(place.space, view)
+    return None if view is None else _Found(place.space, view, RULES[view.view.row].signed)
 
 
 def _cached_body(rope: Representation, answer: Answer) -> bytes | memoryview | None:

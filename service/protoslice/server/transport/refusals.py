@@ -9,7 +9,8 @@ from os import urandom
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from protoslice.server.api.problems import FOR_NOW, MEDIA_TYPE, RETRY_AFTER_SECONDS, Problem
-from protoslice.server.http.headers import Headers
+from protoslice.server.http.headers import Headers, header_lines
+from protoslice.server.http.safety import secured
 
 
 def refusal(problem: Problem, detail: str, defaults: Headers) -> bytes:
@@ -25,5 +26,5 @@ def refusal(problem: Problem, detail: str, defaults: Headers) -> bytes:
     ]
     if problem.status in FOR_NOW:
         headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS))
-    lines = [b"%b: %b\r\n" % header for header in headers]
-    return b"".join((STATUS_LINE[problem.status], *lines, b"\r\n", body))
+    lines = header_lines(secured(headers, private=False))
+    return b"".join((STATUS_LINE[problem.status], lines, b"\r\n", body))

@@ -24,11 +24,13 @@ from protoslice.server.app import create_app
 from protoslice.server.observability.logs import configure_logs
 from protoslice.server.observability.peers import Peers
 from protoslice.server.observability.telemetry import configure_tracing
+from protoslice.server.pages.built import is_built
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings, is_loopback
 from protoslice.server.transport.certificate import Certificate, certificate_of
 from protoslice.server.transport.uvicorn_config import uvicorn_config
 from protoslice.server.transport.workers import Supervisor, WorkerLink
+from protoslice.uris import local_path
 
 BACKLOG: Final = 2048
 TICK_SECONDS: Final = 0.05
@@ -85,6 +87,8 @@ class Server(uvicorn.Server):
         token, self._services.first_token = self._services.first_token, None
         if self.started and token is not None:
             _tell(f"admin token, told this once: {token.text}")
+        if self.started and self._link is None and sockets:
+            tell_places(self._services.settings, address_of(sockets[0], self._certificate))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Refuse readiness for a while, accept no connections, let answers end, and cut the slow ones."""
@@ -170,7 +174,7 @@ def run(settings: Settings) -> None:
         if settings.workers == 1:
             _serve(settings, listener, certificate, None)
         else:
-            tell = partial(_tell, address_of(listener, certificate))
+            tell = partial(_tell_start, settings, address_of(listener, certificate))
             work = partial(_serve, settings, listener, certificate)
             # An open socket would take connections that no worker accepts any more.
             Supervisor(settings.workers, work, at_start=tell, at_end=listener.close).run()
@@ -192,6 +196,24 @@ def _serve(
         config.ssl_context_factory = lambda _, __: certificate.context
     at_end = [flush_spans, flush_logs]
     Server(config, app.services, at_end=at_end, link=link, certificate=certificate).run([listener])
+
+
+def _tell_start(settings: Settings, address: str) -> None:
+    _tell(address)
+    tell_places(settings, address)
+
+
+def tell_places(settings: Settings, address: str) -> None:
+    """Print where the page and the data are, and how to change both."""
+    page = f"{address}/" if is_built() else f"not built; {address}/ lists the newest stores (`make web` builds it)"
+    try:
+        data = local_path(settings.storage)
+    except InvalidInput:
+        data = None
+    # Nobody may read on after the address: that is no reason for a warning.
+    with suppress(OSError):
+        print(f"page: {page} - change with --host and --port, or PROTOSLICE_HOST and PROTOSLICE_PORT")
+        print(f"data: {data or settings.shown()['storage']} - change with --storage, or PROTOSLICE_STORAGE", flush=True)
 
 
 def _tell(line: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from protoslice.defaults import MAX_FILES
 from protoslice.errors import InvalidInput, LimitExceeded
 from protoslice.sources.remote.reader import BlockingReader
 from protoslice.sources.remote.source import ObjectSource
@@ -12,7 +13,7 @@ from protoslice.sources.source import FileSet
 from protoslice.storage.interface import ObjectStat
 from protoslice.storage.keys import ObjectKey
 
-MOST_FILES: Final = 10_000
+MOST_FILES: Final = MAX_FILES
 """Objects of a folder that are listed; a model has no more files."""
 
 

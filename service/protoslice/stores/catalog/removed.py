@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from protoslice.concurrency.executor import Worker
-from protoslice.errors import IntegrityError, NotFound
+from protoslice.errors import IntegrityError, InvalidInput, NotFound
 from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.layout import keys
@@ -18,6 +18,8 @@ from protoslice.stores.layout.fresh import put_new
 from protoslice.stores.manifest import Manifest
 
 _WHAT = "the record of a removed store"
+_AT_ONCE = 32
+"""Tombstones listed in one call; a store that was removed several times may have several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,24 @@ def tombstone_of(key: ObjectKey, data: bytes) -> Tombstone:
     except (ValueError, KeyError, TypeError):
         raise IntegrityError(f"{_WHAT} does not parse") from None
     return Tombstone(key, Manifest.decode(manifest), tuple(tags))
+
+
+async def removed_id(storage: Storage, prefix: str) -> str:
+    """The only id of a removed store that begins with `prefix`.
+
+    `InvalidInput` when several do, `NotFound` when none does.
+    """
+    found: set[str] = set()
+    async for item in storage.iterate(keys.REMOVED, after=keys.REMOVED / prefix, limit=_AT_ONCE):
+        store_id = item.key.segments[1]
+        if not store_id.startswith(prefix) or len(found) > 1:
+            break
+        found.add(store_id)
+    if len(found) > 1:
+        raise InvalidInput(f"Several removed stores have ids that begin with {prefix!r}: give more digits")
+    if not found:
+        raise NotFound(f"No removed store has an id that begins with {prefix!r}: its objects may have been collected")
+    return found.pop()
 
 
 async def find_tombstone(storage: Storage, worker: Worker, store_id: str) -> Tombstone:

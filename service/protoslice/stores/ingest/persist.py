@@ -15,6 +15,7 @@ from protoslice.stores.clock import now
 from protoslice.stores.envelope import seal
 from protoslice.stores.ingest.receive import Received
 from protoslice.stores.ingest.root.choice import Root
+from protoslice.stores.ingest.root.prepare import Prepared
 from protoslice.stores.layout import keys
 from protoslice.stores.manifest import LARGEST_INLINE, Manifest
 from protoslice.stores.requests import IngestRequest
@@ -23,6 +24,8 @@ PLANNER: Final = _core.Plan.VERSION
 """Version of the planner that makes the chunks of new stores."""
 KEPT: Final = _core.Plan.KEPT_VERSION
 """Version of plans that chunked roots came with."""
+MERGED: Final = _core.Plan.MERGED_VERSION
+"""Version of plans by sizes of chunked roots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +47,15 @@ def policy_of(request: IngestRequest, root: Root) -> Policy:
         min_chunk=request.min_chunk,
         max_chunk=request.max_chunk,
         schema=schema.fingerprint if schema else None,
-        planner=(KEPT if prepared.kept else PLANNER) if prepared else None,
+        planner=_planner(prepared) if prepared else None,
         rules=prepared.rules if prepared else (),
     )
+
+
+def _planner(prepared: Prepared) -> int:
+    if prepared.kept:
+        return KEPT
+    return MERGED if prepared.merged else PLANNER
 
 
 async def drafted(

@@ -11,6 +11,7 @@ from protoslice import _core
 from protoslice.concurrency.pipeline import pipelined
 from protoslice.concurrency.windows import LARGEST, Window
 from protoslice.errors import LimitExceeded
+from protoslice.formats.outputs.omitted import Omitted
 from protoslice.storage import Span
 from protoslice.stores.objects.computed import Readable
 from protoslice.stores.objects.stored import SUM_BLOCK
@@ -55,6 +56,8 @@ class Representation:
     media_type: str = "application/octet-stream"
     elements: tuple[str, tuple[int, ...]] | None = None
     """Type of the elements and shape, of a tensor; else None."""
+    omitted: Omitted | None = None
+    """Tensors that the view leaves out."""
     versioned: bool = False
     """True when a later program may give other bytes for the same request, under another entity tag."""
     descriptor_set: bytes | None = None

@@ -130,8 +130,9 @@ def _tokens_of_all(patch: pytest.MonkeyPatch) -> None:
     """A page of tokens ends at one of another space."""
 
     async def page(self: records.Tokens, space: str, limit: int, cursor: str | None) -> Any:
-        found, _ = await self._records.page(100, cursor)
-        listed = [records._decoded(data) for data, _ in found]
+        sql = f"SELECT {records._COLUMNS} FROM tokens WHERE id > :after ORDER BY id LIMIT 100"
+        rows = await self._database.read(lambda tx: tx.all(sql, after=cursor or ""))
+        listed = [records._record(row) for row in rows]
         own = [each for each in listed if each.grant.space == space]
         others = [each.id for each in listed if each.grant.space not in (space, EVERY_SPACE)]
         return ResultPage(own[:limit], others[0] if others else None)

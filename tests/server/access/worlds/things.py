@@ -101,7 +101,7 @@ class Filling:
         found["piece"], found["piece_size"] = listed["sha256"], str(listed["size"])
         gone = await self.ask("PUT", f"/v1/stores?filename=gone&tag=gone-{word}", text_of(word, "removed"))
         found["removed"] = json.loads(gone.body)["id"]
-        await self.ask("DELETE", f"/v1/stores/{found['removed']}")
+        await self.ask("DELETE", f"/v1/stores/{found['removed']}?force=gone-{word}")
 
     async def _uploads(self, word: str, found: Things) -> None:
         begin = TUS | BYTES | {"upload-length": "900", "upload-metadata": f"filename {b64encode(b'f').decode()}"}

@@ -81,7 +81,7 @@ def test_a_file_is_made_of_its_parts(client: httpx.Client, made: Made) -> None:
 
 def test_parts_are_for_clients_that_know_them_and_large_files(client: httpx.Client, made: Made) -> None:
     name = made()
-    assert batch(client, name, offered="xet")["transfer"] == "basic"
+    assert batch(client, name, offered="ssh")["transfer"] == "basic"
     assert batch(client, name, (OID, PART))["transfer"] == "basic"
     both = batch(client, name, (OID, len(DATA)), ("1" * 64, 5))
     assert both["transfer"] == "multipart"

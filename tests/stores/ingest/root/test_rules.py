@@ -103,7 +103,7 @@ def test_a_chunked_root_keeps_its_plan_unless_rules_are_given() -> None:
             came = (await upload(stores, files)).store
             assert (came.planner, came.rules) == (_core.Plan.KEPT_VERSION, ())
             ruled = (await upload(stores, files, IngestRequest(rules=CANONICAL))).store
-            assert (ruled.planner, ruled.rules) == (_core.Plan.VERSION, CANONICAL)
+            assert (ruled.planner, ruled.rules) == (_core.Plan.MERGED_VERSION, CANONICAL)
             assert "versions" in await paths(stores, ruled)
         finally:
             await stores.close()

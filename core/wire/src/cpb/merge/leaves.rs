@@ -2,7 +2,6 @@
 
 use super::super::tree::{Body, Item, Tree};
 use super::super::values::parse;
-use super::messages::place_alone;
 use super::{Addition, Merger, gap, inconsistent};
 use crate::error::Result;
 use crate::header::{self, Wire};
@@ -17,11 +16,9 @@ impl Merger<'_> {
     /// Sets the singular leaf `field` of `tree` to the value in the chunk of `added`.
     pub(super) fn set(&self, tree: &mut Tree, field: &Field, added: Addition<'_>, path: &str) -> Result<()> {
         let body = self.leaf(field, leaf_chunk(field, added, path)?, path)?;
-        let type_id = tree.type_id;
         let items = tree.items(&self.bytes)?;
-        let rival = self.rival(items, type_id, field);
         items.drop_all(field.number);
-        place_alone(items, Item { number: field.number, entry: None, body }, rival);
+        items.push(Item { number: field.number, entry: None, body });
         Ok(())
     }
 

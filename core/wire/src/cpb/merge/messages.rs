@@ -19,7 +19,7 @@ impl Merger<'_> {
             return items.unite(field.number, &active, field.target, &self.bytes);
         }
         items.drop_all(field.number);
-        let at = place_alone(items, Item { number: field.number, entry: None, body: empty(field.target) }, rival);
+        let at = items.push(Item { number: field.number, entry: None, body: empty(field.target) });
         items.message(at, field.target, &self.bytes)
     }
 
@@ -86,9 +86,4 @@ impl Merger<'_> {
 
 fn empty(type_id: TypeId) -> Body {
     Body::Message(Box::new(Tree::new(Some(type_id))))
-}
-
-/// Places the only item of its field in the order of field numbers, but after `rival`, another member of its oneof.
-pub(super) fn place_alone(items: &mut Items, item: Item, rival: Option<usize>) -> usize {
-    if rival.is_some() { items.push(item) } else { items.insert(item) }
 }

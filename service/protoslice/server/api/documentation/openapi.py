@@ -67,6 +67,9 @@ _DESCRIBED: Final = {
     "content-digest": header("sha-256 of the bytes sent, where it was asked for."),
     "x-protobuf-message": header("Full name of the message's type, where it is known."),
     "x-tensor-dtype": header("The type of a tensor's elements."),
+    "protoslice-omitted": header(
+        'Tensors that were left out: `count=2, names=("words" "odd%20name")`, at most ten names.'
+    ),
     "x-tensor-shape": header("A tensor's shape: lengths with commas between, nothing for a scalar."),
 }
 

@@ -9,10 +9,11 @@ from fastapi import Query, Request
 from starlette.responses import Response
 
 from protoslice.facts import Difference
+from protoslice.json_text import encode_json
 from protoslice.server.access.places import Ref
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import comparison_json
-from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, encoded, json_answer, large_answer, next_page
+from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, json_answer, large_answer, next_page
 from protoslice.server.api.models import DiffModel, TensorDeltaModel
 from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.middleware.guarded_route import GuardedRouter
@@ -59,7 +60,7 @@ async def get_diff(
 
     def told() -> tuple[ResultPage[Difference], bytes]:
         page = found.page(most, cursor)
-        return page, encoded(comparison_json(found, page))
+        return page, encode_json(comparison_json(found, page))
 
     page, body = await services.stores.worker.sized(most * _DIFFERENCE_BYTES, told)
     headers = next_page(request, page) | _lasting(before, ref)

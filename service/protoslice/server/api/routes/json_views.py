@@ -8,13 +8,15 @@ from typing import Annotated
 from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
+from protoslice.formats.outputs.omitted import HEADER as OMITTED
 from protoslice.formats.selection import tags_of
 from protoslice.graphs import Question
 from protoslice.graphs.neighbourhood import MOST_HOPS, MOST_NODES
+from protoslice.json_text import encode_json
 from protoslice.server.access.places import Ref, url_of
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import chunk_json, node_json, report_json, signature_json
-from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, encoded, json_answer, large_answer, page_answer
+from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, json_answer, large_answer, page_answer
 from protoslice.server.api.models import (
     ChunkModel,
     NeighbourhoodModel,
@@ -25,7 +27,7 @@ from protoslice.server.api.models import (
     TensorGroupModel,
     TensorPageModel,
 )
-from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP, TAGS_HELP
+from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP, STRICT_HELP, TAGS_HELP
 from protoslice.server.http.answers.locations import lasting_url
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
@@ -127,7 +129,7 @@ async def get_tree(
     most = _at_most(limit, services)
     page = await store.tree(path, depth, most, cursor, of)
     items = await services.stores.worker.sized(
-        most * _NODE_BYTES, lambda: encoded([node_json(node) for node in page.items])[1:-1]
+        most * _NODE_BYTES, lambda: encode_json([node_json(node) for node in page.items])[1:-1]
     )
     return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
 
@@ -152,7 +154,7 @@ async def get_treemap(
     """A node with its largest children, nested: at most 1000 nodes. `more` counts the others of each."""
     store = await services.stores.view(ref)
     found = await store.treemap(path, depth, min_share)
-    body = await services.stores.worker.sized(PAGE_BYTES, lambda: encoded(node_json(found)))
+    body = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_json(node_json(found)))
     return await large_answer(request, services.stores, body, headers=lasting_headers(request, store, ref))
 
 
@@ -221,7 +223,7 @@ async def list_tensor_groups(
     store = await services.stores.view(ref)
     page = await store.tensors.groups(prefix, _at_most(limit, services), cursor)
     items = await services.stores.worker.sized(
-        PAGE_BYTES, lambda: encoded([asdict(group) for group in page.items])[1:-1]
+        PAGE_BYTES, lambda: encode_json([asdict(group) for group in page.items])[1:-1]
     )
     return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
 
@@ -247,7 +249,7 @@ async def list_signatures(
     store = await services.stores.view(ref)
     page = await store.signatures(tags_of(tags), _at_most(limit, services), cursor)
     items = await services.stores.worker.sized(
-        PAGE_BYTES, lambda: encoded([signature_json(signature) for signature in page.items])[1:-1]
+        PAGE_BYTES, lambda: encode_json([signature_json(signature) for signature in page.items])[1:-1]
     )
     return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
 
@@ -283,7 +285,7 @@ async def get_graph(request: Request, services: Given, ref: Ref, asked: Annotate
     """Nodes within some hops of one, the nearest first, with the values between them; or the graph's ends."""
     store = await services.stores.view(ref)
     found = await store.graphs.part(Question(**asdict(asked)))
-    body = await services.stores.worker.sized(PAGE_BYTES, lambda: encoded(asdict(found)))
+    body = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_json(asdict(found)))
     return await large_answer(request, services.stores, body, headers=lasting_headers(request, store, ref))
 
 
@@ -293,12 +295,16 @@ async def get_graph(request: Request, services: Given, ref: Ref, asked: Annotate
     responses={304: SEEN, **problems(404, 412, 413, 422)},
     summary="References onto the tensors",
 )
-async def get_references(request: Request, services: Given, ref: Ref) -> Response:
+async def get_references(
+    request: Request, services: Given, ref: Ref, strict: Annotated[bool, Query(description=STRICT_HELP)] = False
+) -> Response:
     """References as kerchunk writes them, for fsspec and zarr: each tensor an array over ranges here."""
     store = await services.stores.view(ref)
     origin = f"{request.url.scheme}://{request.url.netloc}"
     base = origin + url_of(request.scope, f"/v1/stores/{store.info.id}")
-    return await large_answer(request, services.stores, await store.tensors.references(base))
+    body, omitted = await store.tensors.references(base, strict=strict)
+    headers = {} if omitted is None else {OMITTED: omitted.header()}
+    return await large_answer(request, services.stores, body, headers=headers)
 
 
 def _at_most(limit: int, services: Services) -> int:

@@ -7,10 +7,11 @@ from typing import Literal
 
 from fastapi import Request
 from pydantic import BaseModel
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, Response
 
 from protoslice.server.api.documentation.openapi_fragments import problems
 from protoslice.server.api.problems import DRAINING, NOT_FOUND, PROBLEMS, RETRY_AFTER_SECONDS, HttpProblem
+from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.observability.metrics import CONTENT_TYPE
 from protoslice.server.pages.home import problem_page
@@ -37,7 +38,7 @@ class Status(BaseModel):
 )
 async def livez() -> Response:
     """Always ok, while the process answers at all."""
-    return JSONResponse({"status": "ok"}, headers=_NO_STORE)
+    return JsonAnswer({"status": "ok"}, headers=_NO_STORE)
 
 
 @router.get(
@@ -52,7 +53,7 @@ async def readyz(services: Given) -> Response:
     if services.draining:
         raise HttpProblem(DRAINING, "the service is ending", headers={"retry-after": str(RETRY_AFTER_SECONDS)})
     await services.stores.ready()
-    return JSONResponse({"status": "ok"}, headers=_NO_STORE)
+    return JsonAnswer({"status": "ok"}, headers=_NO_STORE)
 
 
 @router.get(

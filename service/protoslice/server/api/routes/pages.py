@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
+from urllib.parse import quote, unquote
 
 from fastapi import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from protoslice.errors import ProtosliceError
 from protoslice.facts import Store
 from protoslice.server.access.places import url_of
 from protoslice.server.api.documentation.openapi_fragments import problems
 from protoslice.server.api.problems import NOT_FOUND, HttpProblem
-from protoslice.server.middleware.guarded_route import GuardedRouter
-from protoslice.server.pages.built import BUILT_HEADERS, assets, shell
+from protoslice.server.middleware.guarded_route import GuardedRouter, foreign_query
+from protoslice.server.pages.built import BUILT_HEADERS, assets, is_built, shell
 from protoslice.server.pages.home import home_body, home_page
 from protoslice.server.pages.shell import PAGE_HEADERS, STYLE
 from protoslice.server.services import Given
@@ -24,7 +25,7 @@ router = GuardedRouter(tags=["operations"])
 _LASTING: Final = {
     "cache-control": "public, max-age=31536000, immutable",
     "vary": "accept-encoding",
-    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
 }
 _PREFERRED: Final = ("br", "gzip")
 
@@ -32,6 +33,7 @@ _PREFERRED: Final = ("br", "gzip")
 @router.get(
     "/", operation_id="get_home", response_class=HTMLResponse, responses=problems(), summary="A page for people"
 )
+@foreign_query
 async def home(request: Request, services: Given) -> Response:
     """Home page: the library, or without scripts the newest stores, and how to begin."""
     stores: Sequence[Store] | None = None
@@ -48,18 +50,27 @@ async def home(request: Request, services: Given) -> Response:
 
 
 @router.get("/m/{rest:path}", response_class=HTMLResponse, include_in_schema=False)
-async def model(rest: str) -> Response:
-    """The page of a model."""
+@foreign_query
+async def model(request: Request, rest: str) -> Response:
+    """The page of a model; the facts of its store where the page was not built."""
+    # Clients print this address.
+    if not is_built():
+        # The raw path, as a slash within a reference is encoded there.
+        raw = request.scope["raw_path"].decode("ascii", "replace").removeprefix(request.scope.get("root_path", ""))
+        ref = quote(unquote(raw.removeprefix("/m/").partition("/")[0]), safe=":@~+")
+        return RedirectResponse(url_of(request.scope, f"/v1/stores/{ref}"), 302)
     return _shell()
 
 
 @router.get("/diff/{rest:path}", response_class=HTMLResponse, include_in_schema=False)
+@foreign_query
 async def diff(rest: str) -> Response:
     """The page of what changed between two stores."""
     return _shell()
 
 
 @router.get("/operations", response_class=HTMLResponse, include_in_schema=False)
+@foreign_query
 async def operations() -> Response:
     """The page for operators."""
     return _shell()

@@ -30,7 +30,7 @@ from protoslice.server.api.problems import CROSS_SITE, NOT_FOUND, HttpProblem
 from protoslice.server.api.request_bodies import RequestBody
 from protoslice.server.http.headers import read_fields
 from protoslice.server.middleware.context import context_of
-from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.middleware.guarded_route import GuardedRouter, foreign_query
 from protoslice.server.middleware.origin_policy import is_own_page
 from protoslice.server.pages.shell import PAGE_HEADERS, page
 from protoslice.server.services import Given, Services
@@ -165,6 +165,7 @@ async def begin_sign_in(
 
 
 @router.get(_CALLBACK, include_in_schema=False)
+@foreign_query  # clients of OAuth ignore parameters that they do not know (RFC 6749, section 4.1.2)
 async def end_sign_in(request: Request, services: Given) -> Response:
     """Take the answer of the issuer, begin a session, and go on to the page."""
     found, key = services.gate.sign_in, services.gate.key

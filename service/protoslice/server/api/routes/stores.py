@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import Query, Request
@@ -22,8 +23,18 @@ from protoslice.server.api.json_answers import (
 from protoslice.server.api.models import PageModel, RemovedModel, RestoredModel, StoreModel
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given
+from protoslice.server.store_references import StoreReferences
 
 router = GuardedRouter(tags=["stores"])
+
+Force = Annotated[
+    list[str],
+    Query(
+        description="A name that may break, as in `m:1`, `ann/m@main`, `ann/m:1` or `mlflow-artifacts:/folder`; "
+        "repeatable.",
+        examples=[["resnet50:3"]],
+    ),
+]
 
 
 @router.get(
@@ -45,7 +56,8 @@ async def list_stores(
     page = await services.stores.list(
         tag=tag, type=type, limit=min(limit, services.settings.max_page_items), cursor=cursor
     )
-    items = [await store_body(services.stores, store) for store in page.items]
+    named = await StoreReferences(services.stores).all_named(page.items)
+    items = [await store_body(services.stores, store) for store in named]
     return page_answer(request, page, b",".join(items))
 
 
@@ -58,7 +70,7 @@ async def list_stores(
 )
 async def get_store(request: Request, services: Given, ref: Ref) -> Response:
     """Facts about a store. `ref` is an id, the beginning of one, a tag, or a name such as `ann%2Fm@main`."""
-    store = await services.stores.get(ref)
+    store = await StoreReferences(services.stores).named(await services.stores.get(ref))
     headers = {} if ref == store.id else {"content-location": url_of(request.scope, f"/v1/stores/{store.id}")}
     body = await store_body(services.stores, store)
     return await large_answer(request, services.stores, body, headers=headers)
@@ -71,10 +83,14 @@ async def get_store(request: Request, services: Given, ref: Ref) -> Response:
     responses=problems(404, 409, 422),
     summary="Remove a store",
 )
-async def delete_store(request: Request, services: Given, ref: Ref) -> Response:
-    """Remove a store by its id, or the beginning of one, with its tags; `ref` may not be a tag."""
+async def delete_store(request: Request, services: Given, ref: Ref, force: Force = []) -> Response:  # noqa: B006
+    """Remove a store by its id, or the beginning of one; `ref` may not be a tag.
+
+    A store that names refer to is removed only if `force` lists all of them. Its tags go along; names in registries
+    stay, and lead nowhere until the store is restored or made again.
+    """
     # A tag is refused because others may name the same store.
-    removed = await services.stores.delete(ref)
+    removed = await services.stores.delete(ref, partial(StoreReferences(services.stores).check, frozenset(force)))
     return json_answer(request, removed_json(removed))
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from fastapi import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from protoslice.errors import InvalidInput
 from protoslice.server.access.places import url_of
 from protoslice.server.api.documentation.openapi_fragments import BINARY, header, problems
 from protoslice.server.api.models import UploadModel
 from protoslice.server.api.problems import METHOD, HttpProblem
+from protoslice.server.api.view_parameters import query_parameter
 from protoslice.server.http.headers import Fields, read_fields
-from protoslice.server.http.parameters import read_query
+from protoslice.server.http.json_bodies import JsonAnswer
+from protoslice.server.http.parameters import QueryNames
 from protoslice.server.intake.resumable.answers import PREFIX, abilities, about, answering, as_json, failure_of, joining
 from protoslice.server.intake.resumable.begin import new_draft_upload, new_tus_upload
 from protoslice.server.intake.resumable.checksums import checksum_of
@@ -60,13 +63,48 @@ _REQUEST_HEADERS: Final = {
     "Upload-Complete": "IETF draft (experimental): `?1` when the upload ends with the body, `?0` when not.",
     "Repr-Digest": "Digest of the whole upload, verified: `sha-256=:<base64>:`.",
 }
+_STORE: Final = (
+    query_parameter("filename", "Path of the file in the store.", {"type": "string"}, "model.onnx"),
+    query_parameter(
+        "type", "Full message name of the root proto; detected when absent.", {"type": "string"}, "onnx.ModelProto"
+    ),
+    query_parameter("root", "Path of the root proto; detected when absent.", {"type": "string"}, "model.onnx"),
+    query_parameter(
+        "tag",
+        "A tag to point at the store; repeatable.",
+        {"type": "array", "items": {"type": "string"}},
+        ["resnet50:3"],
+    ),
+    query_parameter("min_chunk", "Fields at least this big are split out.", {"type": "string"}, "1MiB"),
+    query_parameter("max_chunk", "Runs of repeated elements are cut at this size.", {"type": "string"}, "1GiB"),
+    query_parameter(
+        "plan",
+        "`policy` plans a chunked proto by the chunk sizes; it keeps its own plan otherwise.",
+        {"type": "string"},
+        "policy",
+    ),
+    query_parameter(
+        "rule",
+        "A rule such as `node: every 1000`, which goes before the sizes; repeatable.",
+        {"type": "array", "items": {"type": "string"}},
+        ["node: every 1000"],
+    ),
+    query_parameter(
+        "strict", "Refuse a model that lacks files it refers to.", {"type": "boolean", "default": False}, True
+    ),
+)
+"""Parameters of the store to be made; words of Upload-Metadata take precedence."""
+_QUERY: Final = QueryNames.of(_STORE)
 
 
-def _documented(*names: str, body: bool = False) -> dict[str, Any]:
+def _documented(*names: str, body: bool = False, query: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
     parameters = [
-        {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": said}
-        for name, said in _REQUEST_HEADERS.items()
-        if name in names
+        *query,
+        *(
+            {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": said}
+            for name, said in _REQUEST_HEADERS.items()
+            if name in names
+        ),
     ]
     content = {media: {"schema": BINARY} for media in (_TUS_BODY, _DRAFT_BODY)}
     return {"parameters": parameters} | ({"requestBody": {"required": False, "content": content}} if body else {})
@@ -95,7 +133,7 @@ async def upload_abilities(services: Given) -> Response:
         201: {"description": "The upload has begun.", "headers": {"location": header("The upload."), **_SAID}},
         **problems(404, 409, 410, 412, 413, 415, 422, 460, 507),
     },
-    openapi_extra=_documented(*(set(_REQUEST_HEADERS) - {"Upload-Offset"}), body=True),
+    openapi_extra=_documented(*(set(_REQUEST_HEADERS) - {"Upload-Offset"}), body=True, query=_STORE),
     summary="Begin a resumable upload",
 )
 @takes_body(PART_BODY)
@@ -104,7 +142,7 @@ async def create_upload(request: Request, services: Given) -> Response:
     """Begin an upload, with the first bytes in the body if there are any, by tus 1.0 or the IETF draft."""
     fields = read_fields(request.scope)
     draft = speaks_draft(fields)
-    query = read_query(request.scope["query_string"])
+    query = _QUERY.read(request.scope["query_string"])
     wanted = (new_draft_upload if draft else new_tus_upload)(fields, query)
     wanted = replace(wanted, client=pseudonym(context_of(request.scope).key))
     uploads = services.uploads
@@ -229,4 +267,4 @@ def _tell(
         raise failure
     if content is None:
         return Response(status_code=status, headers=said)
-    return JSONResponse(content, status, said)
+    return JsonAnswer(content, status, said)

@@ -8,14 +8,16 @@ from functools import lru_cache
 from secrets import token_hex
 from typing import Final, NamedTuple, Protocol
 
+from protoslice.formats.outputs.omitted import HEADER as OMITTED
+from protoslice.formats.outputs.omitted import Omitted
 from protoslice.server.api.problems import PRECONDITION, RANGE, HttpProblem
 from protoslice.server.http.answers.disposition import attachment
 from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate, range_applies
 from protoslice.server.http.digests import format_digest, wants_sha256
 from protoslice.server.http.headers import Fields, Headers, header_lines
 from protoslice.server.http.ranges import MAX_RANGES, ByteRange, select
+from protoslice.server.http.safety import secured
 
-_BINARY: Final[Headers] = [(b"x-content-type-options", b"nosniff"), (b"content-security-policy", b"sandbox")]
 _IMMUTABLE: Final = b"public, max-age=31536000, immutable, no-transform"
 _VERSIONED: Final = b"public, max-age=3600, no-transform"
 _REVALIDATED: Final = b"no-cache, no-transform"
@@ -41,6 +43,8 @@ class Facts(Protocol):
     def media_type(self) -> str: ...
     @property
     def elements(self) -> tuple[str, tuple[int, ...]] | None: ...
+    @property
+    def omitted(self) -> Omitted | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +129,7 @@ class AnswerPlanner:
                     PRECONDITION, "the representation has another entity tag than the request names", etag=facts.etag
                 )
             if verdict is Verdict.NOT_MODIFIED:
-                return Answer(304, SharedHeaders(_validators(facts.etag, terms)), [])
+                return Answer(304, SharedHeaders(secured(_validators(facts.etag, terms), private=terms.private)), [])
             if not range_applies(fields.get(b"if-range"), self._current):
                 wanted = None
         if wanted is None or wanted.count(",") >= terms.max_ranges:
@@ -161,7 +165,7 @@ class AnswerPlanner:
         """The headers that 200 and 206 both carry."""
         facts, want = self._facts, fields.get(b"want-repr-digest")
         digest = facts.sha256 if want is None or wants_sha256(want) else None
-        known = (facts.etag, facts.filename, facts.message_type, digest, facts.elements, media_type)
+        known = (facts.etag, facts.filename, facts.message_type, digest, facts.elements, facts.omitted, media_type)
         return _shared_headers(*known, self._terms)
 
 
@@ -171,7 +175,7 @@ def _validators(etag: str, terms: Terms) -> Headers:
     caching = lasting if terms.location is None else _REVALIDATED
     headers = [
         (b"etag", str(EntityTag(etag)).encode("ascii")),
-        (b"cache-control", b"private, " + caching.removeprefix(b"public, ") if terms.private else caching),
+        (b"cache-control", caching),
         (b"vary", b"accept, accept-encoding" if terms.negotiated else b"accept-encoding"),
     ]
     if terms.location is not None:
@@ -186,11 +190,12 @@ def _shared_headers(
     message_type: str | None,
     digest: bytes | None,
     elements: tuple[str, tuple[int, ...]] | None,
+    omitted: Omitted | None,
     media_type: str | None,
     terms: Terms,
 ) -> SharedHeaders:
     ranges = (b"accept-ranges", b"bytes" if terms.max_ranges else b"none")
-    headers = [*_validators(etag, terms), ranges, *_BINARY, (b"content-disposition", attachment(filename))]
+    headers = [*_validators(etag, terms), ranges, (b"content-disposition", attachment(filename))]
     if message_type is not None:
         headers.append((b"x-protobuf-message", message_type.encode("ascii")))
     if digest is not None:
@@ -199,9 +204,11 @@ def _shared_headers(
         dtype, shape = elements
         headers.append((b"x-tensor-dtype", dtype.encode()))
         headers.append((b"x-tensor-shape", ",".join(map(str, shape)).encode()))
+    if omitted is not None:
+        headers.append((OMITTED.encode(), omitted.header().encode("ascii")))
     if media_type is not None:
         headers.append((b"content-type", media_type.encode("latin-1")))
-    return SharedHeaders(headers)
+    return SharedHeaders(secured(headers, private=terms.private))
 
 
 def _preconditions(fields: Fields) -> Preconditions:

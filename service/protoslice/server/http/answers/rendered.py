@@ -39,6 +39,7 @@ class InMemory:
     size: int = 0
     sha256: bytes | None = None
     elements: None = None
+    omitted: None = None
 
     def of(self, data: bytes) -> InMemory:
         """The facts when `data` are the bytes."""

@@ -6,6 +6,9 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, Field
 
+from protoslice.defaults import MAX_FILES
+from protoslice.repositories import MAIN
+
 _MOST_FILES: Final = 1000
 _MOST_OBJECTS: Final = 256
 """Objects of a batch: each begins an upload."""
@@ -48,6 +51,18 @@ class PreuploadBody(BaseModel):
     files: Annotated[list[PreuploadFile], Field(max_length=_MOST_FILES)]
 
 
+class PathsBody(BaseModel):
+    """Paths of files and folders that a client asks about."""
+
+    paths: Annotated[list[str], Field(max_length=MAX_FILES)] | str
+
+
+class LfsRef(BaseModel):
+    """Revision that files of git-lfs are for."""
+
+    name: _Text = MAIN
+
+
 class LfsObject(BaseModel):
     """File of git-lfs; an empty one comes within its commit."""
 
@@ -73,4 +88,5 @@ class BatchBody(BaseModel):
 
     operation: _Text
     transfers: Annotated[list[_Text], Field(max_length=20)] = []
+    ref: LfsRef | None = None
     objects: Annotated[list[LfsObject], Field(max_length=_MOST_OBJECTS)]

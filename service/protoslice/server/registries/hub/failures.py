@@ -50,6 +50,8 @@ answering = failing_as(failure_of)
 class HubRoute(GuardedRoute):
     """A route of the hub, all of whose refusals bear a message, those of the gate too."""
 
+    checks_query = False
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler, with messages for its failures."""
         handler = super().get_route_handler()

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
+from urllib.parse import quote
 
 from fastapi import Request
 from starlette.responses import Response
 
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import InvalidInput, NotFound
+from protoslice.repositories import MAIN
+from protoslice.server.access.places import absolute_url
 from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, takes_body
 from protoslice.server.middleware.clients import pseudonym
 from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
-from protoslice.server.registries.hub.bodies import BatchBody
+from protoslice.server.registries.hub.bodies import BatchBody, LfsObject
 from protoslice.server.registries.hub.failures import LfsRoute, answering
 from protoslice.server.registries.hub.lfs_parts import PART_UPLOADS, batch_answer, plan_parts, wants_parts
 from protoslice.server.registries.hub.paths import repository_of
@@ -66,6 +70,12 @@ async def send_file(request: Request, services: Given, kind: str, name: str, upl
     return Response(status_code=200)
 
 
+def _by_xet(tokens: str, body: BatchBody, new: Sequence[LfsObject]) -> Response:
+    """The answer that new objects come by Xet; their action is where a session begins."""
+    revision = quote(body.ref.name if body.ref is not None else MAIN, safe="")
+    return batch_answer("xet", body, {each.oid: {"href": f"{tokens}/{revision}", "header": {}} for each in new})
+
+
 async def _planned(request: Request, services: Services, kind: str, name: str, body: BatchBody) -> Response:
     """The answer to a batch: an object without actions is there already."""
     if body.operation != "upload":
@@ -73,7 +83,9 @@ async def _planned(request: Request, services: Services, kind: str, name: str, b
     repository = await services.repositories.get(repository_of(kind, name))
     known, client = repository.known(), pseudonym(context_of(request.scope).key)
     new = [each for each in body.objects if await known.find(each.oid) is None]
-    base = f"{str(request.base_url).rstrip('/')}{{}}/{kind}/{name}"
+    base = absolute_url(request.scope, f"{{}}/{kind}/{name}")
+    if "xet" in body.transfers:
+        return _by_xet(f"{base.format('/api')}/xet-write-token", body, new)
     if wants_parts(body, new):
         return await plan_parts(services, base.format(PART_UPLOADS), body, repository, new)
     uploads = await map_concurrently(lambda each: repository.staged.begin(each.oid, each.size, client), new)

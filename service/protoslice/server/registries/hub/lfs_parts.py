@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from protoslice.concurrency.gather import in_turns
 from protoslice.errors import InvalidInput, NotFound
+from protoslice.json_text import encode_json
 from protoslice.repositories import Repository
-from protoslice.server.api.json_answers import encoded
 from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, takes_body
 from protoslice.server.middleware.clients import pseudonym
@@ -50,7 +50,7 @@ def batch_answer(transfer: str, body: BatchBody, actions: Mapping[str, object]) 
         | ({"actions": {"upload": actions[each.oid]}} if each.oid in actions else {})
         for each in body.objects
     ]
-    return Response(encoded({"transfer": transfer, "objects": objects}), media_type=_MEDIA)
+    return Response(encode_json({"transfer": transfer, "objects": objects}), media_type=_MEDIA)
 
 
 async def plan_parts(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from base64 import b64decode
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any, Final
 
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import InvalidInput, LimitExceeded
+from protoslice.json_text import parse_json
 
 INLINE_BYTES: Final = 10 << 20
 """Bytes of the largest file that comes within a commit."""
@@ -61,8 +61,8 @@ async def operations_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[Operation
         if count > _MOST:
             raise LimitExceeded(f"a commit has at most {_MOST} operations: make several")
         try:
-            yield _operation(json.loads(line))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            yield _operation(parse_json(line))
+        except (ValueError, TypeError, KeyError, AttributeError):
             raise InvalidInput(f"line {count} of the commit does not parse as an operation") from None
 
 

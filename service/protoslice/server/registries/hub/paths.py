@@ -12,7 +12,7 @@ from starlette.types import Scope
 
 from protoslice.errors import InvalidInput, NotFound
 
-_OURS: Final = re.compile(rb"/(?:api/|(?:datasets/)?[^/]+(?:/[^/]+)?/resolve/)")
+_OURS: Final = re.compile(rb"/(?:api/|(?:datasets/)?[^/]+(?:/[^/]+)?/(?:resolve|raw)/)")
 USER: Final = "default"
 """Name of the user, and owner of repositories that are created without one."""
 _KINDS: Final = {"models": "", "datasets": "datasets/"}

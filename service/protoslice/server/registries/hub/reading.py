@@ -7,18 +7,20 @@ from typing import Annotated, Final
 from urllib.parse import parse_qsl, quote, urlencode
 
 from fastapi import Query, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import InvalidInput
 from protoslice.facts import File
+from protoslice.json_text import encode_json
 from protoslice.repositories import MAIN, ComputedFile, NoFile, Repository
-from protoslice.server.access.places import url_of
-from protoslice.server.api.json_answers import encoded
-from protoslice.server.http.headers import Headers
+from protoslice.server.access.places import absolute_url, url_of
+from protoslice.server.http.headers import Headers, media_type_of, read_fields
+from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.file_answer import FileAnswer
+from protoslice.server.registries.hub.bodies import PathsBody
 from protoslice.server.registries.hub.facts import commit_json, entries_of, info_json, listed_json, refs_json
 from protoslice.server.registries.hub.failures import HubRoute, answering, failure_of
 from protoslice.server.registries.hub.paths import USER, Encoded, repository_of
@@ -60,7 +62,7 @@ async def list_tree(
         entries = entries_of(files, folder.strip("/"), recursive=recursive)
         left = [entry for entry in entries if entry[0] > cursor]
         last = left[_PAGE - 1][0] if len(left) > _PAGE else None
-        return encoded(listed_json(left[:_PAGE])), last
+        return encode_json(listed_json(left[:_PAGE])), last
 
     found, last = await services.stores.worker.sized(_weight(files), page)
     return _json(found, {"x-repo-commit": commit.id} | _next(request, last))
@@ -71,18 +73,28 @@ async def list_tree(
 async def get_paths_info(request: Request, services: Given, kind: str, name: str, revision: Encoded) -> Response:
     """Files and folders by path; unknown ones are left out."""
     body = await request.body()
-    wanted = await services.stores.worker.sized(_FILE_BYTES * len(body), lambda: _paths_in(body))
+    read = _paths_in_json if media_type_of(read_fields(request.scope)) == "application/json" else _paths_in_form
+    wanted = await services.stores.worker.sized(_FILE_BYTES * len(body), lambda: read(body))
     repository = await _found(services, kind, name)
     files = await (await repository.shown(revision)).files(services.stores)
 
     def page() -> bytes:
         entries = dict(entries_of(files, "", recursive=True))
-        return encoded(listed_json([(path, entries[path]) for path in wanted if path in entries]))
+        return encode_json(listed_json([(path, entries[path]) for path in wanted if path in entries]))
 
     return _json(await services.stores.worker.sized(_weight(files), page))
 
 
-def _paths_in(body: bytes) -> list[str]:
+def _paths_in_json(body: bytes) -> list[str]:
+    """Paths of a JSON object, each once."""
+    try:
+        found = PathsBody.model_validate_json(body).paths
+    except ValueError:
+        raise InvalidInput(f'Invalid body: send {{"paths": [...]}} with at most {MAX_FILES} paths') from None
+    return list(dict.fromkeys([found] if isinstance(found, str) else found))
+
+
+def _paths_in_form(body: bytes) -> list[str]:
     """Paths of a form, each once."""
     try:
         found = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FILES)
@@ -96,7 +108,7 @@ def _paths_in(body: bytes) -> list[str]:
 async def list_refs(services: Given, kind: str, name: str) -> Response:
     """Branches and tags, and their views."""
     repository = await _found(services, kind, name)
-    return JSONResponse(refs_json([ref async for ref in repository.refs()]))
+    return JsonAnswer(refs_json([ref async for ref in repository.refs()]))
 
 
 @router.get(_REPOSITORY + "/commits/{revision}")
@@ -107,7 +119,7 @@ async def list_commits(
     """A page of history, newest first."""
     repository = await _found(services, kind, name)
     page = await repository.history((await repository.shown(revision)).commit, limit=_COMMITS, cursor=cursor)
-    return JSONResponse([commit_json(commit) for commit in page.items], headers=_next(request, page.next))
+    return JsonAnswer([commit_json(commit) for commit in page.items], headers=_next(request, page.next))
 
 
 @router.get(_REPOSITORY + "/revision/{revision}")
@@ -120,7 +132,7 @@ async def get_repository(services: Given, kind: str, name: str, revision: Encode
     files = await commit.files(services.stores)
     shown = repository.name.removeprefix("datasets/")
     told = await services.stores.worker.sized(
-        _weight(files), lambda: encoded(info_json(shown, repository.created, commit, files))
+        _weight(files), lambda: encode_json(info_json(shown, repository.created, commit, files))
     )
     return _json(told)
 
@@ -139,9 +151,10 @@ async def get_user() -> Response:
     """The user of a token; the gate of the service tells users apart, this protocol only names one."""
     token = {"displayName": "token", "role": "write"}
     named = {"type": "user", "id": USER, "name": USER, "fullname": USER}
-    return JSONResponse({**named, "isPro": False, "orgs": [], "auth": {"type": "access_token", "accessToken": token}})
+    return JsonAnswer({**named, "isPro": False, "orgs": [], "auth": {"type": "access_token", "accessToken": token}})
 
 
+@router.get("/datasets/{name:repository}/raw/{revision}/{path:path}")
 @router.get("/datasets/{name:repository}/resolve/{revision}/{path:path}")
 @answering
 async def get_dataset_file(request: Request, services: Given, name: str, revision: Encoded, path: Encoded) -> Response:
@@ -149,6 +162,7 @@ async def get_dataset_file(request: Request, services: Given, name: str, revisio
     return await _file(request, services, await _found(services, "datasets", name), revision, path)
 
 
+@router.get("/{name:repository}/raw/{revision}/{path:path}")
 @router.get("/{name:repository}/resolve/{revision}/{path:path}")
 @answering
 async def get_model_file(request: Request, services: Given, name: str, revision: Encoded, path: Encoded) -> Response:
@@ -175,7 +189,8 @@ def _next(request: Request, cursor: str | None) -> dict[str, str]:
     if cursor is None:
         return {}
     kept = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
-    url = str(request.base_url).rstrip("/") + quote(request.scope["path"], safe="/%")
+    path: str = request.scope["path"].removeprefix(request.scope["root_path"])
+    url = absolute_url(request.scope, quote(path, safe="/%"))
     return {"link": f'<{url}?{urlencode([*kept, ("cursor", cursor)])}>; rel="next"'}
 
 
@@ -185,4 +200,6 @@ def _about(file: File, commit: str) -> Headers:
     tag = file.tag if isinstance(file, ComputedFile) else file.sha256
     if tag is not None:
         told.append((b"x-linked-etag", b'"%b"' % tag.encode()))
+    if not file.size:  # a range of an empty file is answered with 200, and some clients read the size here alone
+        told.append((b"content-range", b"bytes */0"))
     return told

@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from fastapi import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from protoslice.errors import InvalidInput
 from protoslice.repositories import MAIN, Author, Change, KnownFiles, Repository, RepositoryExists
+from protoslice.server.access.places import absolute_url
 from protoslice.server.api.problems import CONFLICT
+from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import UPLOAD_BODY, takes_body
 from protoslice.server.middleware.guarded_route import GuardedRouter
@@ -47,8 +49,8 @@ async def create_repository(request: Request, services: Given, body: RepositoryB
     try:
         await services.repositories.create(name)
     except RepositoryExists as error:
-        return JSONResponse({**told, "error": error.message}, CONFLICT.status)
-    return JSONResponse(told)
+        return JsonAnswer({**told, "error": error.message}, CONFLICT.status)
+    return JsonAnswer(told)
 
 
 @router.delete("/api/repos/delete")
@@ -56,14 +58,14 @@ async def create_repository(request: Request, services: Given, body: RepositoryB
 async def delete_repository(services: Given, body: RepositoryBody) -> Response:
     """Delete a repository and its history."""
     await services.repositories.remove(_name_of(body))
-    return JSONResponse({})
+    return JsonAnswer({})
 
 
 @router.post("/api/validate-yaml")
 async def validate_metadata(request: Request) -> Response:
     """Accept the head of any model card: nothing here depends on it."""
     await request.body()
-    return JSONResponse({"errors": [], "warnings": []})
+    return JsonAnswer({"errors": [], "warnings": []})
 
 
 @router.post(_REPOSITORY + "/preupload/{revision}")
@@ -73,7 +75,7 @@ async def plan_upload(services: Given, kind: str, name: str, revision: Encoded, 
     repository = await services.repositories.get(repository_of(kind, name))
     await repository.commit(revision)
     planned = [{"path": file.path, "uploadMode": _mode(file), "shouldIgnore": False} for file in body.files]
-    return JSONResponse({"files": planned})
+    return JsonAnswer({"files": planned})
 
 
 def _mode(file: PreuploadFile) -> str:
@@ -96,7 +98,7 @@ async def commit(request: Request, services: Given, kind: str, name: str, revisi
             await _apply(operations, repository, change)
             made = await change.commit(Author(header.summary, header.description))
     url = f"{_absolute(request, repository.name)}/commit/{made.id}"
-    return JSONResponse({"success": True, "commitUrl": url, "commitOid": made.id, "hookOutput": ""})
+    return JsonAnswer({"success": True, "commitUrl": url, "commitOid": made.id, "hookOutput": ""})
 
 
 async def _apply(operations: AsyncIterator[Operation], repository: Repository, change: Change) -> None:
@@ -136,7 +138,7 @@ async def create_branch(services: Given, kind: str, name: str, branch: Encoded, 
     """Create a branch."""
     repository = await services.repositories.get(repository_of(kind, name))
     await repository.create("heads", branch, body.startingPoint or MAIN)
-    return JSONResponse({}, 201)
+    return JsonAnswer({}, 201)
 
 
 @router.delete(_REPOSITORY + "/branch/{branch}")
@@ -144,7 +146,7 @@ async def create_branch(services: Given, kind: str, name: str, branch: Encoded, 
 async def delete_branch(services: Given, kind: str, name: str, branch: Encoded) -> Response:
     """Delete a branch."""
     await (await services.repositories.get(repository_of(kind, name))).remove("heads", branch)
-    return JSONResponse({})
+    return JsonAnswer({})
 
 
 @router.post(_REPOSITORY + "/tag/{revision}")
@@ -153,7 +155,7 @@ async def create_tag(services: Given, kind: str, name: str, revision: Encoded, b
     """Create a tag at a revision."""
     repository = await services.repositories.get(repository_of(kind, name))
     await repository.create("tags", body.tag, revision)
-    return JSONResponse({}, 201)
+    return JsonAnswer({}, 201)
 
 
 @router.delete(_REPOSITORY + "/tag/{tag}")
@@ -161,7 +163,7 @@ async def create_tag(services: Given, kind: str, name: str, revision: Encoded, b
 async def delete_tag(services: Given, kind: str, name: str, tag: Encoded) -> Response:
     """Delete a tag."""
     await (await services.repositories.get(repository_of(kind, name))).remove("tags", tag)
-    return JSONResponse({})
+    return JsonAnswer({})
 
 
 def _name_of(body: RepositoryBody) -> str:
@@ -173,4 +175,4 @@ def _name_of(body: RepositoryBody) -> str:
 
 def _absolute(request: Request, name: str) -> str:
     """URL of a repository."""
-    return str(request.base_url).rstrip("/") + url_of(name)
+    return absolute_url(request.scope, url_of(name))

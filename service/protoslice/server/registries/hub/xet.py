@@ -9,14 +9,16 @@ from dataclasses import replace
 from typing import Final
 
 from fastapi import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from protoslice._core import Xorb
 from protoslice.errors import ChecksumMismatch, InvalidInput
 from protoslice.repositories import Repository, XorbSession
 from protoslice.server.access.credentials import secret_in
+from protoslice.server.access.places import absolute_url
 from protoslice.server.http.disconnect import BodyAhead, CancelOnDisconnect
 from protoslice.server.http.headers import read_fields
+from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.intake.uploads import counted, pieces_from, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, takes_body
 from protoslice.server.middleware.clients import pseudonym
@@ -42,11 +44,11 @@ async def begin_session(request: Request, services: Given, kind: str, name: str,
     repository = await services.repositories.get(repository_of(kind, name))
     await repository.commit(revision)
     session = await repository.sessions.begin(_client(request, services))
-    url = f"{str(request.base_url).rstrip('/')}/api/xet/{kind}/{name}/{session}"
+    url = absolute_url(request.scope, f"/api/xet/{kind}/{name}/{session}")
     end = int(time.time() + services.settings.upload_lifetime_seconds)
     # Clients remember by URL what they have sent: at a new one they send all that a shard needs.
     secret = secret_in(read_fields(request.scope).get(b"authorization", "")) or "none"
-    return JSONResponse({"casUrl": url, "exp": end, "accessToken": secret}, headers={"cache-control": "no-store"})
+    return JsonAnswer({"casUrl": url, "exp": end, "accessToken": secret}, headers={"cache-control": "no-store"})
 
 
 @router.post(_SESSION + "/xorbs/default/{hash}")
@@ -65,7 +67,7 @@ async def send_xorb(request: Request, services: Given, kind: str, name: str, ses
         else:  # sent again, since the answer was lost
             async for _ in pieces_of(request):
                 pass
-    return JSONResponse({"was_inserted": new})
+    return JsonAnswer({"was_inserted": new})
 
 
 @router.post(_SESSION + "/shards")
@@ -81,7 +83,7 @@ async def send_shard(request: Request, services: Given, kind: str, name: str, se
         async with CancelOnDisconnect(ahead.receive) as disconnect:
             disconnect.watch()
             await _make_files(files_of(pieces_from(ahead.next)), opened, repository, services, client)
-    return JSONResponse({"result": 1})
+    return JsonAnswer({"result": 1})
 
 
 async def _take(session: XorbSession, services: Services, hash: str, pieces: AsyncIterator[bytes]) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
+from urllib.parse import unquote
 
-from starlette.responses import JSONResponse, Response
+from pydantic import AfterValidator
+from starlette.responses import Response
 
 from protoslice.server.api.problems import HttpProblem
+from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.registries.protocol_route import ProtocolRoute
 
 BASE: Final = "/api/2.0/mlflow-artifacts"
+ArtifactPath = Annotated[str, AfterValidator(lambda path: unquote(path).rstrip("/"))]
+"""Path of an artifact or a folder; clients end that of a whole run with a slash."""
 _CODES: Final = {
     400: "INVALID_PARAMETER_VALUE",
     401: "UNAUTHENTICATED",
@@ -22,7 +27,7 @@ _CODES: Final = {
 
 def done() -> Response:
     """Answer that tells nothing but success."""
-    return JSONResponse({})
+    return JsonAnswer({})
 
 
 class MlflowRoute(ProtocolRoute):

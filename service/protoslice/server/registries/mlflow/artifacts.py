@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import Depends, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from protoslice import _core
-from protoslice.drafts import DraftFile, Drafts
+from protoslice.drafts import DraftFile, Drafts, NoDraft
 from protoslice.errors import NotFound
 from protoslice.server.access.places import url_of
 from protoslice.server.http.headers import Headers
+from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, takes_body
 from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.file_answer import FileAnswer
-from protoslice.server.registries.hub.paths import Encoded
-from protoslice.server.registries.mlflow.answers import BASE, MlflowRoute, done
+from protoslice.server.registries.mlflow.answers import BASE, ArtifactPath, MlflowRoute, done
 from protoslice.server.services import Given, Services
 from protoslice.stores import Representation
 
@@ -37,7 +38,7 @@ Artifacts = Annotated[Drafts, Depends(_drafts)]
 @router.get("/api/3.0/mlflow/server-info")
 async def get_server_info() -> Response:
     """Announce transfers in parts, which clients then use without being told to."""
-    return JSONResponse({"multipart_uploads_enabled": True, "multipart_downloads_enabled": True})
+    return JsonAnswer({"multipart_uploads_enabled": True, "multipart_downloads_enabled": True})
 
 
 @router.get(BASE + "/artifacts")
@@ -48,7 +49,7 @@ async def list_artifacts(services: Given, drafts: Artifacts, path: str = "") -> 
     def listed() -> dict[str, Any]:
         return {"files": [_entry_json(name, size) for name, size in entries]}
 
-    return JSONResponse(await services.stores.worker.sized(200 * len(entries), listed))
+    return JsonAnswer(await services.stores.worker.sized(200 * len(entries), listed))
 
 
 def _entry_json(name: str, size: int | None) -> dict[str, Any]:
@@ -57,7 +58,7 @@ def _entry_json(name: str, size: int | None) -> dict[str, Any]:
 
 @router.put(BASE + "/artifacts/{name:path}")
 @takes_body(PART_BODY)
-async def put_artifact(request: Request, services: Given, drafts: Artifacts, name: Encoded) -> Response:
+async def put_artifact(request: Request, services: Given, drafts: Artifacts, name: ArtifactPath) -> Response:
     """Write an artifact, or a new version of one."""
     with counted(services, request):
         file = await drafts.put(name, pieces_of(request))
@@ -66,15 +67,16 @@ async def put_artifact(request: Request, services: Given, drafts: Artifacts, nam
 
 
 @router.get(BASE + "/artifacts/{name:path}")
-async def get_artifact(request: Request, services: Given, drafts: Artifacts, name: Encoded) -> Response:
+async def get_artifact(request: Request, services: Given, drafts: Artifacts, name: ArtifactPath) -> Response:
     """Get an artifact, whole or by range."""
     return await _answered(request, services, name, await drafts.get(name))
 
 
 @router.delete(BASE + "/artifacts/{name:path}")
-async def delete_artifact(drafts: Artifacts, name: Encoded) -> Response:
-    """Remove an artifact, or a folder of them."""
-    await drafts.delete(name)
+async def delete_artifact(drafts: Artifacts, name: ArtifactPath) -> Response:
+    """Remove an artifact, or a folder of them; one that does not exist is removed, as MLflow has it."""
+    with suppress(NoDraft):
+        await drafts.delete(name)
     return done()
 
 

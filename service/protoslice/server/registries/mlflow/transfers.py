@@ -6,19 +6,19 @@ from typing import Annotated, Final
 
 from fastapi import Request
 from pydantic import BaseModel, Field
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from protoslice.drafts import MOST_PARTS, new_session
-from protoslice.server.access.places import url_of
-from protoslice.server.api.json_answers import encoded
+from protoslice.json_text import encode_json
+from protoslice.server.access.places import absolute_url
 from protoslice.server.http.headers import read_fields
+from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, takes_body
 from protoslice.server.middleware.clients import pseudonym
 from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
-from protoslice.server.registries.hub.paths import Encoded
-from protoslice.server.registries.mlflow.answers import BASE, MlflowRoute, done
+from protoslice.server.registries.mlflow.answers import BASE, ArtifactPath, MlflowRoute, done
 from protoslice.server.registries.mlflow.artifacts import Artifacts
 from protoslice.server.services import Given, Services
 
@@ -53,13 +53,11 @@ class SentParts(BaseModel):
 
 
 @router.get(BASE + "/presigned/{name:path}")
-async def plan_download(request: Request, services: Given, drafts: Artifacts, name: Encoded) -> Response:
+async def plan_download(request: Request, services: Given, drafts: Artifacts, name: ArtifactPath) -> Response:
     """Tell where an artifact is read by range, and with which headers."""
     file, signed = await drafts.get(name), await services.signing()
     url = signed("GET", _absolute(request, f"{BASE}/artifacts/{request.path_params['name']}"))
-    return JSONResponse(
-        {"url": url, "headers": _permission(request, services), "file_size": file.size}, headers=_UNKEPT
-    )
+    return JsonAnswer({"url": url, "headers": _permission(request, services), "file_size": file.size}, headers=_UNKEPT)
 
 
 @router.post(BASE + "/mpu/create/{name:path}")
@@ -74,7 +72,7 @@ async def begin_upload(request: Request, services: Given, body: WantedParts) -> 
             {"url": signed("PUT", f"{at}?number={number}"), "part_number": number, "headers": headers}
             for number in range(1, body.num_parts + 1)
         ]
-        return encoded({"upload_id": session, "credentials": parts})
+        return encode_json({"upload_id": session, "credentials": parts})
 
     told = await services.stores.worker.sized(500 * body.num_parts, planned)
     return Response(told, headers=_UNKEPT, media_type="application/json")
@@ -83,18 +81,18 @@ async def begin_upload(request: Request, services: Given, body: WantedParts) -> 
 @router.put(_PARTS + "/{session}/{name:path}")
 @takes_body(PART_BODY)
 async def put_part(
-    request: Request, services: Given, drafts: Artifacts, session: Session, name: Encoded, number: int
+    request: Request, services: Given, drafts: Artifacts, session: Session, name: ArtifactPath, number: int
 ) -> Response:
     """Take a part; its entity tag names it."""
     with counted(services, request):
         client = pseudonym(context_of(request.scope).key)
         part = await drafts.put_part(session, number, pieces_of(request), client)
-    return JSONResponse({}, headers={"etag": f'"{part}"'})
+    return JsonAnswer({}, headers={"etag": f'"{part}"'})
 
 
 @router.post(BASE + "/mpu/complete/{name:path}")
 async def finish_upload(
-    request: Request, services: Given, drafts: Artifacts, name: Encoded, body: SentParts
+    request: Request, services: Given, drafts: Artifacts, name: ArtifactPath, body: SentParts
 ) -> Response:
     """Make the file of its parts."""
     with counted(services, request):
@@ -117,7 +115,7 @@ def _target(folder: str, local: str) -> str:
 
 
 def _absolute(request: Request, path: str) -> str:
-    return f"{request.url.scheme}://{request.url.netloc}{url_of(request.scope, path)}"
+    return absolute_url(request.scope, path)
 
 
 def _permission(request: Request, services: Services) -> dict[str, str]:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from protoslice.artifacts import Digest, RepositoryName
-from protoslice.server.access.places import url_of
+from protoslice.server.access.places import absolute_url
 from protoslice.server.api.problems import BAD_REQUEST, RANGE, HttpProblem
 from protoslice.server.http.headers import Fields
 
@@ -20,7 +20,7 @@ _BACKWARD: Final = re.compile(r"bytes=(\d{1,19})-(\d{1,19})")
 
 def begun(scope: Scope, name: RepositoryName, upload: str, size: int, *, status: int) -> Response:
     """Answer that an upload has `size` bytes by now."""
-    location = url_of(scope, f"/v2/{name.text}/blobs/uploads/{upload}")
+    location = absolute_url(scope, f"/v2/{name.text}/blobs/uploads/{upload}")
     headers = {"location": location, "range": f"0-{max(0, size - 1)}", "docker-upload-uuid": upload}
     return Response(status_code=status, headers={**headers, "cache-control": "no-store"})
 
@@ -31,9 +31,10 @@ def made(location: str, digest: Digest, headers: Mapping[str, str] | None = None
     return Response(status_code=201, headers=told)
 
 
-def blob_headers(digest: Digest, size: int) -> dict[str, str]:
+def blob_headers(location: str, digest: Digest, size: int) -> dict[str, str]:
     """Headers of a blob, for HEAD."""
     return {
+        "location": location,
         "docker-content-digest": digest.text,
         "content-length": str(size),
         "content-type": "application/octet-stream",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
 from typing import Annotated
 from urllib.parse import quote, urlencode
 
@@ -14,14 +12,14 @@ from protoslice.artifacts import (
     MAX_MANIFEST_BYTES,
     ArtifactRepository,
     Digest,
-    ManifestInvalid,
     RepositoryName,
     UploadInvalid,
     catalog,
 )
 from protoslice.server.access.decision import Scope
-from protoslice.server.access.places import url_of
-from protoslice.server.http.headers import read_fields
+from protoslice.server.access.places import absolute_url
+from protoslice.server.http.headers import media_type_of, read_fields
+from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, BodyTerms, takes_body
 from protoslice.server.middleware.clients import pseudonym
@@ -161,13 +159,15 @@ async def end_upload(repository: Repository, upload: str) -> Response:
 async def get_blob(request: Request, repository: Repository, services: Given, digest: str) -> Response:
     """Get a blob, whole or by range."""
     wanted = Digest(digest)
+    location = _blob_url(request, repository, wanted)  # Ollama reads it off the blob itself
     if context_of(request.scope).method == "HEAD":
-        return Response(headers=blob_headers(wanted, (await repository.blob(wanted)).size))
+        return Response(headers=blob_headers(location, wanted, (await repository.blob(wanted)).size))
     store, path = await repository.open_blob(wanted)
     context_of(request.scope).store = store.info.id
     rope = store.file(path)
     refuse_backward(read_fields(request.scope), rope.size)
-    return FileAnswer(rope, [(b"docker-content-digest", wanted.text.encode())], location=None)
+    told = [(b"docker-content-digest", wanted.text.encode()), (b"location", location.encode())]
+    return FileAnswer(rope, told, location=None)
 
 
 @router.delete("/v2/{name:path}/blobs/{digest}")
@@ -194,13 +194,8 @@ async def put_manifest(
     request: Request, repository: Repository, ref: str, tag: Annotated[list[str], Query()] = NO_TAGS
 ) -> Response:
     """Take in a manifest under a tag or its digest, and further tags; its blobs become files of a store."""
-    media_type = read_fields(request.scope).get(b"content-type", "").partition(";")[0].strip()
+    media_type = media_type_of(read_fields(request.scope))
     data = b"".join([piece async for piece in pieces_of(request)])
-    if not media_type:
-        with suppress(ValueError, AttributeError):
-            media_type = str(json.loads(data).get("mediaType", ""))
-    if not media_type or not media_type.isascii() or not media_type.isprintable():
-        raise ManifestInvalid("the manifest has no media type: send it as Content-Type")
     stored, manifest, missing = await repository.put_manifest(ref, data, media_type, tags=tag)
     headers = {} if manifest.subject is None else {"oci-subject": manifest.subject.text}
     if stored.store is not None:
@@ -209,7 +204,7 @@ async def put_manifest(
         headers["warning"] = f'299 - "{len(missing)} contents were never sent, {missing[0].text} for one"'
     if tag:
         headers["oci-tag"] = ", ".join(tag)
-    location = url_of(request.scope, f"/v2/{repository.name.text}/manifests/{stored.digest.text}")
+    location = absolute_url(request.scope, f"/v2/{repository.name.text}/manifests/{stored.digest.text}")
     return made(location, stored.digest, headers)
 
 
@@ -221,7 +216,11 @@ async def delete_manifest(repository: Repository, ref: str) -> Response:
 
 
 def _blob_made(request: Request, repository: ArtifactRepository, digest: Digest) -> Response:
-    return made(url_of(request.scope, f"/v2/{repository.name.text}/blobs/{digest.text}"), digest)
+    return made(_blob_url(request, repository, digest), digest)
+
+
+def _blob_url(request: Request, repository: ArtifactRepository, digest: Digest) -> str:
+    return absolute_url(request.scope, f"/v2/{repository.name.text}/blobs/{digest.text}")
 
 
 def _length(request: Request) -> int | None:
@@ -238,4 +237,4 @@ def _next(path: str, limit: int, last: str) -> dict[str, str]:
 
 
 def _json(content: object, headers: dict[str, str], media_type: str = "application/json") -> Response:
-    return Response(json.dumps(content), headers=headers, media_type=media_type)
+    return JsonAnswer(content, headers=headers, media_type=media_type)

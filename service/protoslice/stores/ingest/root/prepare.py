@@ -50,6 +50,8 @@ class Prepared:
     image: bytes | None = None
     kept: bool = False
     """True when the plan is the one that a chunked root came with."""
+    merged: bool = False
+    """True for a chunked root, whose image is its chunks merged."""
     rules: tuple[str, ...] = ()
     """Rules of the plan, in canonical form."""
 
@@ -108,6 +110,7 @@ def prepare_root(
         types.of(found.type) if found.type else None,
         image,
         kept=plan.kept,
+        merged=found.chunked is not None,
         rules=rules,
     )
 

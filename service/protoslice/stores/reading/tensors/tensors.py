@@ -16,6 +16,7 @@ from protoslice.facts import TensorGroup
 from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Model, Tensor, Tensors
 from protoslice.formats.outputs.listing import items, row_text
+from protoslice.formats.outputs.omitted import Omitted, refuse
 from protoslice.formats.outputs.references import References
 from protoslice.formats.outputs.safetensors import SHARD_BYTES, Safetensors
 from protoslice.formats.outputs.statistics import statistics_text, steps_of_statistics
@@ -173,18 +174,23 @@ class StoreTensors:
         text = await self._statistics.get(view, made)
         return self._given(tensor, Bytes.joined([text]), "stats", self._etag("statistics", *view))
 
-    async def safetensors(self, names: Sequence[str]) -> Representation:
-        """One safetensors file of all tensors, or of those whose names match one of `names`."""
-        found = await self.all()
+    async def safetensors(self, names: Sequence[str], *, strict: bool = False) -> Representation:
+        """One safetensors file of all tensors, or of those whose names match one of `names`.
 
-        return await self._files.get(tuple(names), lambda: self._made(found, names))
+        With `strict`, `Unsupported` if the file leaves any of them out.
+        """
+        found = await self.all()
+        made = await self._files.get(tuple(names), lambda: self._made(found, names))
+        refuse(made.omitted, strict)
+        return made
 
     async def _made(self, found: Tensors, names: Sequence[str]) -> tuple[Representation, int]:
         file = Safetensors()
         held = await self._fill(file, found, await self._chosen(found, names) if names else range(len(found)))
         data = await self._worker.bulk(file.finish)
         name = self._model.root.rpartition("/")[2].rpartition(".")[0] or "model"
-        made, weight = await self._as_file(data, f"{name}.safetensors", self._etag("safetensors", names))
+        etag = self._etag("safetensors", names)
+        made, weight = await self._as_file(data, f"{name}.safetensors", etag, file.omitted)
         return made, weight + held
 
     async def shards(self) -> Mapping[str, Representation]:
@@ -198,7 +204,7 @@ class StoreTensors:
         held = await self._fill(file, found, range(len(found)))
         made = dict[str, Representation]()
         for name, data in (await self._worker.bulk(file.shards)).items():
-            made[name], weight = await self._as_file(data, name, self._etag("shards", SHARD_BYTES, name))
+            made[name], weight = await self._as_file(data, name, self._etag("shards", SHARD_BYTES, name), file.omitted)
             held += weight
         return made, held
 
@@ -215,19 +221,20 @@ class StoreTensors:
             held += weights
         return held
 
-    async def _as_file(self, data: Bytes, name: str, etag: str) -> tuple[Representation, int]:
+    async def _as_file(self, data: Bytes, name: str, etag: str, omitted: Omitted | None) -> tuple[Representation, int]:
         """A safetensors file, and the bytes of memory that it holds, about."""
         weight = await self._worker.bulk(lambda: data.literals + _EXTENT_WEIGHT * data.rope.piece_count)
-        return Representation(data.rope, self._readable(data), etag, name, kind="safetensors"), weight
+        file = Representation(data.rope, self._readable(data), etag, name, kind="safetensors", omitted=omitted)
+        return file, weight
 
     async def _chosen(self, found: Tensors, names: Sequence[str]) -> Sequence[int]:
         slices = [numbers async for numbers in self._worker.steps(chosen(found, names))]
         return await self._worker.bulk(lambda: sorted({number for some in slices for number in some}))
 
-    async def references(self, base: str) -> bytes:
-        """Kerchunk references in JSON onto this store's URLs, which begin with `base`.
+    async def references(self, base: str, *, strict: bool = False) -> tuple[bytes, Omitted | None]:
+        """Kerchunk references in JSON onto URLs that begin with `base`, and tensors without one.
 
-        `LimitExceeded` beyond 64 MiB.
+        `LimitExceeded` beyond 64 MiB; with `strict`, `Unsupported` if any tensor is left out.
         """
         found = await self.all()
         made = References(
@@ -242,12 +249,13 @@ class StoreTensors:
 
         async for _ in self._worker.steps(_slices(add, range(len(found)))):
             pass
+        refuse(made.omitted, strict)
         text = bytearray()
         async for piece in self._worker.steps(_pieces(made.text())):
             text += piece
             if len(text) > _MOST_REFERENCES:
                 raise LimitExceeded(f"the references have more than {_MOST_REFERENCES} bytes: ask for pages of tensors")
-        return bytes(text)
+        return bytes(text), made.omitted
 
     async def all(self) -> Tensors:
         """All tensors; the first call finds them."""

@@ -1,0 +1,40 @@
+"""Commands that messages suggest, quoted so that a shell runs exactly them."""
+
+from __future__ import annotations
+
+from shlex import quote
+
+
+def command(verb: str, *names: object, **options: object) -> str:
+    """A command line of this program, safe to paste into a shell; options that are None are left out.
+
+    A list gives an option several times. Options come first, so that `--` can protect a name with a leading dash.
+    """
+    words = ["protoslice", *verb.split()]
+    for option, value in options.items():
+        for each in value if isinstance(value, list | tuple) else [value]:
+            if each is not None:
+                words.append(f"--{option.replace('_', '-')}={each}")
+    given = [str(name) for name in names]
+    if any(name.startswith("-") for name in given):
+        words.append("--")
+    return " ".join(map(quoted, [*words, *given]))
+
+
+def quoted(word: str) -> str:
+    """Quote `word` for a shell: in single quotes, or as `$'…'` if not all of it prints.
+
+    Characters that do not print, such as a newline, would not survive the way through a terminal.
+    """
+    if word.isprintable():
+        return quote(word)
+    return "$'" + "".join(map(_spelled, word)) + "'"
+
+
+def _spelled(letter: str) -> str:
+    if letter in "\\'":
+        return "\\" + letter
+    if letter.isprintable():
+        return letter
+    # As octal bytes, which every shell with this form takes; file names may hold surrogate escapes.
+    return "".join(f"\\{byte:03o}" for byte in letter.encode("utf-8", "surrogateescape"))

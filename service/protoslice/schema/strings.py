@@ -1,0 +1,62 @@
+"""Strings of models as text: bytes that are not UTF-8 are written as `\\xff`.
+
+The protobuf runtime gives a string of a proto2 message as `bytes` where it is not UTF-8, and refuses such a message of
+proto3. Everything that reads models parses messages and decodes names by this module, so that no such bytes get
+further; a test looks for other ways.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+
+
+def text_of(data: bytes) -> str:
+    """`data` decoded; each byte that is not UTF-8 becomes four characters, such as `\\xff`, as in paths."""
+    return data.decode("utf-8", "backslashreplace")
+
+
+def parsed(kind: type[Message], data: bytes) -> Any:
+    """`data` as a message of class `kind` whose strings are all text; `DecodeError` if it does not parse."""
+    message = kind.FromString(data)
+    if not data.isascii():
+        _decode_strings(message)
+    return message
+
+
+def _decode_strings(message: Message) -> None:
+    """Replace strings that are not UTF-8; `DecodeError` for such a key of a map, which cannot be read."""
+    for field, value in message.ListFields():
+        if field.type == FieldDescriptor.TYPE_STRING:
+            _decode(message, field, value)
+        elif (kind := field.message_type) is not None:
+            for inner in _messages(field, kind, value):
+                _decode_strings(inner)
+
+
+def _decode(message: Message, field: FieldDescriptor, value: Any) -> None:
+    if not field.is_repeated:
+        if isinstance(value, bytes):
+            setattr(message, field.name, text_of(value))
+        return
+    for at, each in enumerate(value):
+        if isinstance(each, bytes):
+            value[at] = text_of(each)
+
+
+def _messages(field: FieldDescriptor, kind: Descriptor, value: Any) -> list[Message]:
+    """Messages in a field, those of a map's values included."""
+    if not field.is_repeated:
+        return [value]
+    if not kind.GetOptions().map_entry:
+        return list(value)
+    try:
+        items = list(value.items())
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"a key of the map {field.name} is not UTF-8") from error
+    for key, each in items:
+        if isinstance(each, bytes) and kind.fields_by_name["value"].type == FieldDescriptor.TYPE_STRING:
+            value[key] = text_of(each)
+    return [each for _, each in items if isinstance(each, Message)]

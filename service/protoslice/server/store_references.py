@@ -1,0 +1,142 @@
+"""Names of registries that refer to stores, found by a scan of their records.
+
+Nothing is kept: a name refers to a store as long as it resolves. The removal of a store looks at every repository; the
+pages of a list look at a bounded number of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from protoslice.artifacts import RepositoryName, catalog
+from protoslice.artifacts.records import ArtifactRecords
+from protoslice.concurrency.gather import each_concurrently, first
+from protoslice.drafts import Drafts
+from protoslice.errors import IntegrityError, NotFound, StillNamed
+from protoslice.facts import Store, StoreName
+from protoslice.repositories import NoRepository
+from protoslice.server.store_names import MLFLOW, repositories_of
+from protoslice.stores import Stores
+
+MOST_NAMES: Final = 100
+"""Names shown with a store, or with the refusal to remove it."""
+_LISTED_REPOSITORIES: Final = 256
+"""Repositories of each protocol that a page of stores is compared with."""
+_LISTED_DRAFTS: Final = 2048
+"""Artifacts of MLflow that a page of stores is compared with."""
+_PAGE: Final = 250
+
+_log = logging.getLogger(__name__)
+
+
+class StoreReferences:
+    """Names that refer to the stores of one space."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._repositories = repositories_of(stores)
+        self._drafts = Drafts(stores)
+
+    async def named(self, store: Store) -> Store:
+        """Return the store with its names; a scan of all repositories."""
+        return _with_names(store, (await self._scan([store.id], [store], listed=False)).get(store.id, ()))
+
+    async def all_named(self, stores: Sequence[Store]) -> list[Store]:
+        """Return the stores of a page with their names, as far as a bounded scan finds them."""
+        if not stores:
+            return []
+        found = await self._scan([store.id for store in stores], stores, listed=True)
+        return [_with_names(store, found.get(store.id, ())) for store in stores]
+
+    async def check(self, forced: Collection[str], store_id: str, tags: Collection[str]) -> None:
+        """Raise `StillNamed` if names refer to a store that are not among `forced`.
+
+        A name that is made after this has looked for it is not seen: it breaks, as it would if the store had been
+        removed just before.
+        """
+        known: list[Store] = []
+        try:
+            known = [await self._stores.outline(store_id)]
+        except NotFound:
+            return
+        except IntegrityError:
+            _log.exception("the store %s is damaged: folders that hold its files are not looked for", store_id)
+        names = [*(StoreName("tag", tag) for tag in sorted(tags))]
+        names += (await self._scan([store_id], known, listed=False)).get(store_id, ())
+        left = [each for each in names if each.name not in forced]
+        if left:
+            raise _still_named(store_id, left)
+
+    async def _scan(self, ids: Sequence[str], known: Sequence[Store], *, listed: bool) -> Mapping[str, list[StoreName]]:
+        """Names of stores by their ids; `known` are those whose files are known."""
+        found: dict[str, set[StoreName]] = {}
+
+        def note(protocol: str, store: str, name: str) -> None:
+            found.setdefault(store, set()).add(StoreName(protocol, name))
+
+        async def hub(name: str) -> None:
+            with suppress(NoRepository):
+                for store, revision in await (await self._repositories.get(name)).records.naming(ids):
+                    note("hub", store, f"{name}@{revision}")
+
+        async def oci(name: str) -> None:
+            for store, reference in await ArtifactRecords(self._stores.storage, RepositoryName(name)).naming(ids):
+                note("oci", store, name + reference)
+
+        most = _LISTED_REPOSITORIES if listed else None
+        await each_concurrently(_unless_damaged(hub), first(self._hub_names(), most))
+        await each_concurrently(_unless_damaged(oci), first(self._oci_names(), most))
+        lone = dict.fromkeys(ids) | {
+            store.id: store.files[0].path if len(store.files) == 1 else None for store in known
+        }
+        for store, folder in await self._drafts.naming(lone, _LISTED_DRAFTS if listed else None):
+            note("mlflow", store, MLFLOW + folder)
+        return {store: sorted(names, key=_order) for store, names in found.items()}
+
+    async def _hub_names(self) -> AsyncIterator[str]:
+        after, more = None, True
+        while more:
+            names, more = await self._repositories.names("", limit=_PAGE, after=after)
+            for after in names:
+                yield after
+
+    async def _oci_names(self) -> AsyncIterator[str]:
+        after, more = None, True
+        while more:
+            names, more = await catalog(self._stores, limit=_PAGE, after=after)
+            for after in names:
+                yield after
+
+
+def _unless_damaged(look: Callable[[str], Awaitable[None]]) -> Callable[[str], Awaitable[None]]:
+    """Pass over a repository with a damaged record, which is logged: it must not keep stores for ever."""
+
+    async def looking(name: str) -> None:
+        try:
+            await look(name)
+        except IntegrityError:
+            _log.exception("the names in the repository %r are passed over", name)
+
+    return looking
+
+
+def _order(name: StoreName) -> tuple[str, str]:
+    return name.protocol, name.name
+
+
+def _with_names(store: Store, names: Collection[StoreName]) -> Store:
+    tags = [StoreName("tag", tag) for tag in store.tags]
+    return replace(store, names=(*tags, *names)[:MOST_NAMES])
+
+
+def _still_named(store_id: str, left: Sequence[StoreName]) -> StillNamed:
+    shown = ", ".join(f"{each.name} ({each.protocol})" for each in left[:10])
+    others = f" and {len(left) - 10} more" if len(left) > 10 else ""
+    error = StillNamed(f"Store {store_id[:12]} is named by {shown}{others}: remove these names or force them")
+    error.names = tuple((each.protocol, each.name) for each in left[:MOST_NAMES])
+    error.more = len(left) > MOST_NAMES
+    return error

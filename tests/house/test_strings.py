@@ -1,0 +1,54 @@
+"""Strings of models are decoded in one place only, `protoslice.schema.strings`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import protoslice
+
+PACKAGE = Path(protoslice.__file__).parent
+READERS = ("formats", "graphs", "library", "comparing", "streams", "stores")
+"""Packages that read models."""
+ALLOWED = {
+    "formats/paddle/parameters.py",  # a list of names, whose lines must be UTF-8
+    "stores/catalog/claims.py",  # records of our own, as are the ones below
+    "stores/catalog/manifests.py",
+    "stores/layout/indexes.py",
+}
+
+
+def faults(source: str) -> Iterator[str]:
+    """Calls in `source` that parse a message or decode bytes by themselves."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in {"FromString", "ParseFromString", "MergeFromString"}:
+                yield f"line {node.lineno}: parse messages by schema.parsed"
+            elif node.func.attr == "decode" and not _is_base64_or_record(node):
+                yield f"line {node.lineno}: decode names by schema.text_of"
+
+
+def _is_base64_or_record(node: ast.Call) -> bool:
+    """True for `b64encode(…).decode()`, and for `decode` of a class of ours, which is given the bytes."""
+    of = node.func.value if isinstance(node.func, ast.Attribute) else node
+    encoded = isinstance(of, ast.Call) and isinstance(of.func, ast.Name | ast.Attribute)
+    name = getattr(of.func, "id", getattr(of.func, "attr", "")) if isinstance(of, ast.Call) else ""
+    return (encoded and name in {"b64encode", "encode"}) or any(not isinstance(arg, ast.Constant) for arg in node.args)
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted(path for room in READERS for path in PACKAGE.joinpath(room).rglob("*.py")),
+    ids=lambda path: str(path.relative_to(PACKAGE)),
+)
+def test_strings_are_decoded_in_one_place(path: Path) -> None:
+    if str(path.relative_to(PACKAGE)) not in ALLOWED:
+        assert list(faults(path.read_text())) == []
+
+
+@pytest.mark.parametrize("source", ["kind.FromString(data)", "name.decode()", "name.decode('utf-8', 'replace')"])
+def test_other_ways_are_found(source: str) -> None:
+    assert len(list(faults(source))) == 1

@@ -1,0 +1,147 @@
+"""Strings that are not UTF-8, in every type of message: no route that reads a store fails on them."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from itertools import groupby
+from urllib.parse import quote
+
+import pytest
+from google.protobuf.message import Message
+from tests.support.asgi import Asked, ask
+from tests.support.golden import MODELS, folder
+from tests.support.odd_strings import odd_message, root_types, with_odd_strings
+from tests.support.protos.writer import varint
+from tests.support.store_routes import every_answer, in_process
+from tests.support.stores import field
+
+from protoslice import schema
+from protoslice.server.app import Application
+
+PACKAGES = {name: list(types) for name, types in groupby(root_types(), lambda name: name.rpartition(".")[0])}
+CASES = sorted(path.parent.name for path in MODELS.glob("*/expected.json"))
+TAR = {"content-type": "application/x-tar"}
+UNKNOWN = varint(536870911 << 3) + b"\x00"
+"""A field that no type declares: the same message with and without it differs nowhere else."""
+
+
+async def _failures(app: Application, files: dict[str, bytes], type_name: str, root: str) -> list[str]:
+    """Requests that failed, of the upload of a model and of all that read its store."""
+    query = f"/v1/stores?report=true&type={type_name}&root={quote(root)}"
+    made = await ask(app, "PUT", query, _tar(files), TAR)
+    if made.status >= 300:
+        return [f"PUT {type_name}: {made.status} {made.text}"]
+    store = str(json.loads(made.body)["id"])
+    # A comparison looks into both sides only where they differ.
+    other = await ask(app, "PUT", query, _tar({**files, root: files[root] + UNKNOWN}), TAR)
+    answers = await every_answer(app, store, str(json.loads(other.body)["id"]))
+    assert any(answer.status == 200 for _, answer in answers)
+    return [f"{type_name}: {target}: {answer.status}" for target, answer in answers if _is_faulty(answer)]
+
+
+def _is_faulty(answer: Asked) -> bool:
+    """True for a failure, for JSON that is none, and for text that shows Python's form of bytes."""
+    if answer.status >= 500 or b"b'\\xff" in answer.body or b"b'\\\\xff" in answer.body:
+        return True
+    kind = answer.headers.get("content-type", "")
+    try:
+        for text in answer.body.splitlines() if "jsonl" in kind else [answer.body] if "json" in kind else ():
+            json.loads(text.decode("utf-8"))
+    except ValueError:
+        return True
+    return False
+
+
+def _tar(files: dict[str, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+    return packed.getvalue()
+
+
+def _reading(*models: tuple[dict[str, bytes], str, str]) -> list[str]:
+    """Failures of all requests that read each of the models: files, type and root."""
+    wrong: list[str] = []
+
+    async def work(app: Application) -> None:
+        for model in models:
+            wrong.extend(await _failures(app, *model))
+
+    in_process(work)
+    return wrong
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_routes_read_messages_of_every_type(package: str) -> None:
+    assert _reading(*(({"m.pb": odd_message(name)}, name, "m.pb") for name in PACKAGES[package])) == []
+
+
+def _golden(case: str) -> tuple[dict[str, bytes], str, str] | None:
+    """A model of the corpus with odd strings in its root: files, type, root; None for other roots."""
+    root = str(json.loads((MODELS / case / "expected.json").read_text())["root"])
+    files = {str(path.relative_to(folder(case))): path for path in folder(case).rglob("*") if path.is_file()}
+    contents = {name: path.read_bytes() for name, path in files.items()}
+    type_name = schema.detect(contents[root], root, len(contents[root])).type_name
+    if type_name is None or root.endswith(("txt", ".cpb")) or case.startswith("corrupt"):
+        return None
+    return {**contents, root: with_odd_strings(contents[root], type_name)}, type_name, root
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if _golden(case) is not None])
+def test_routes_read_models_of_other_programs(case: str) -> None:
+    model = _golden(case)
+    assert model is not None
+    assert _reading(model) == []
+
+
+def test_a_parser_that_leaves_bytes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "parsed", lambda kind, data: kind.FromString(data))
+    assert any(
+        ": 500" in each for each in _reading(({"m.pb": odd_message("onnx.ModelProto")}, "onnx.ModelProto", "m.pb"))
+    )
+
+
+def test_tensors_are_found_by_names_with_odd_bytes() -> None:
+    tensor = b"\x08\x01\x10\x01" + field(8, b"w\xff") + field(9, b"\0\0\x80\x3f")
+    told: list[Asked] = []
+
+    async def work(app: Application) -> None:
+        made = await ask(app, "PUT", "/v1/stores?filename=m.onnx&type=onnx.ModelProto", field(7, field(5, tensor)))
+        base = f"/v1/stores/{json.loads(made.body)['id']}"
+        name = quote(json.loads((await ask(app, "GET", f"{base}/tensors")).body)["items"][0]["name"], safe="")
+        for target in (f"tensors/{name}", f"tensors?name={name}", f"safetensors?name={name}", "references.json"):
+            told.append(await ask(app, "GET", f"{base}/{target}"))
+
+    in_process(work)
+    one, listed, file, references = told
+    assert one.body == b"\0\0\x80\x3f"
+    assert [each["name"] for each in json.loads(listed.body)["items"]] == ["w\\xff"]
+    assert "w\\xff" in json.loads(file.body[8 : 8 + int.from_bytes(file.body[:8], "little")])
+    assert json.loads(references.body)["refs"]["w%5Cxff/0"]
+
+
+def test_nodes_are_found_by_names_with_odd_bytes() -> None:
+    nodes = b"".join(field(1, field(1, b"x\xff") + field(2, b"y") + field(3, name)) for name in (b"n\xff", b"n"))
+    told: list[Asked] = []
+
+    async def work(app: Application) -> None:
+        made = await ask(app, "PUT", "/v1/stores?filename=m.onnx&type=onnx.ModelProto", field(7, nodes))
+        base = f"/v1/stores/{json.loads(made.body)['id']}/graph"
+        for query in ("around=n%5Cxff&hops=0", "around=x%5Cxff&hops=0", "search=n%5CxFF"):
+            told.append(await ask(app, "GET", f"{base}?{query}"))
+
+    in_process(work)
+    for answer in told:
+        assert [node["name"] for node in json.loads(answer.body)["nodes"]] == ["n\\xff"]
+
+
+def test_odd_strings_are_the_same_text_in_messages_as_in_names() -> None:
+    tensor: Message = schema.parsed(
+        schema.bundled().message_class("onnx.NodeProto"), field(1, b"\xff") + field(3, b"n\xff")
+    )
+    assert str(tensor) == 'input: "\\\\xff"\nname: "n\\\\xff"\n'

@@ -1,0 +1,250 @@
+"""Query parameters of every route of our own API: unknown and repeated ones are refused."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import httpx
+import pytest
+
+import protoslice.server
+from protoslice.server.access.rules import RULES, TagPlace
+from protoslice.server.access.signatures import Signer
+from protoslice.server.api.views import VIEWS
+from protoslice.server.app import Application, create_app
+from protoslice.server.http.parameters import SIGNATURE, QueryNames
+from protoslice.server.middleware.guarded_route import GuardedRoute, GuardedRouter, is_query_foreign, routes_of
+from protoslice.server.settings import Settings
+
+APP = create_app(Settings(storage="memory://"))
+REGISTRIES = "protoslice.server.registries."
+FOREIGN = {"GET /", "GET /m/{rest:path}", "GET /diff/{rest:path}", "GET /operations", "GET /session/callback"}
+"""Pages, whose query is read by their script, and the answer of an OpenID issuer."""
+
+
+class OwnRoute(NamedTuple):
+    """Row of a route of our own API, with the names of its query parameters."""
+
+    row: str
+    names: QueryNames
+
+    @property
+    def request(self) -> tuple[str, str]:
+        """Method and path; a parameter of the path is a number, which is a name too."""
+        method, _, path = self.row.partition(" ")
+        return method, re.sub(r"\{[^}]*\}", "0", path)
+
+
+def own_routes(app: Application) -> dict[str, OwnRoute]:
+    """Every route of an application but those of registries and those of `FOREIGN`."""
+    found = {view.row: OwnRoute(view.row, view.query) for view in VIEWS}
+    for row, route in routes_of(app.router.routes):
+        if not route.endpoint.__module__.startswith(REGISTRIES) and row not in FOREIGN:
+            found[row] = OwnRoute(row, route.query)
+    return found
+
+
+ROUTES = own_routes(APP)
+ROUTE = pytest.mark.parametrize("row", sorted(ROUTES))
+
+
+def unchecked(app: Application) -> list[str]:
+    """Rows of routes that take any query, though they are of our own API."""
+    rows = own_routes(app)
+    return [
+        row
+        for row, route in routes_of(app.router.routes)
+        if row in rows and (not route.checks_query or is_query_foreign(route.endpoint))
+    ]
+
+
+def wrong_names(names: QueryNames) -> Iterator[tuple[str, str]]:
+    """Unknown names, each with the words that the refusal has for it."""
+    yield "xyzzy", "'xyzzy': known are " if names.known else "'xyzzy': this URL takes none"
+    for name in names.known:
+        yield f"{name}_", f"Unknown query parameter '{name}_': did you mean '{name}'?"
+
+
+@ROUTE
+def test_an_unknown_query_parameter_is_refused_with_the_nearest_name(client: httpx.Client, row: str) -> None:
+    method, path = ROUTES[row].request
+    for name, said in wrong_names(ROUTES[row].names):
+        answer = client.request(method, path, params={name: "1"})
+        problem = answer.json()
+        assert (answer.status_code, problem["type"]) == (400, "/problems/invalid-input"), problem
+        assert said in problem["detail"]
+
+
+@ROUTE
+def test_a_repeated_query_parameter_is_refused_unless_repeatable(client: httpx.Client, row: str) -> None:
+    method, path = ROUTES[row].request
+    names = ROUTES[row].names
+    for name in names.known:
+        answer = client.request(method, path, params=[(name, "1"), (name, "2")])
+        refused = answer.status_code == 400 and f"'{name}' may be given only once" in answer.json()["detail"]
+        assert refused is (name not in names.repeatable), answer.text
+
+
+@ROUTE
+def test_parameters_of_signed_urls_are_taken(client: httpx.Client, row: str) -> None:
+    method, path = ROUTES[row].request
+    answer = client.request(method, path, params=dict.fromkeys(SIGNATURE, "1"))
+    assert "query parameter" not in answer.text
+
+
+def test_the_names_of_a_signature_are_those_that_signers_write() -> None:
+    target, _ = Signer("t" * 10, b"key").sign("GET", "/v1/stores", 2e9)
+    assert set(httpx.QueryParams(target.partition("?")[2])) == SIGNATURE
+
+
+def documented() -> Iterator[tuple[str, str, list[dict[str, Any]]]]:
+    for path, operations in APP.openapi()["paths"].items():
+        for method, operation in operations.items():
+            found = [each for each in operation.get("parameters", ()) if each["in"] == "query"]
+            if found:
+                yield method.upper(), path, found
+
+
+def test_every_documented_parameter_is_taken(client: httpx.Client) -> None:
+    for method, path, parameters in documented():
+        for each in parameters:
+            answer = client.request(method, re.sub(r"\{[^}]*\}", "0", path), params={each["name"]: "1"})
+            assert "query parameter" not in answer.text, (method, path, each["name"], answer.text)
+
+
+def test_every_parameter_is_documented() -> None:
+    said = {(method, path): {each["name"] for each in found} for method, path, found in documented()}
+    hidden = {"GET /session/login"}
+    for row, route in ROUTES.items():
+        method, _, path = row.partition(" ")
+        shown = said.get((method, re.sub(r":\w+\}", "}", path)), set())
+        assert shown == route.names.known or row in hidden, row
+
+
+def test_routes_whose_tags_the_gate_reads_in_the_query_take_them() -> None:
+    rows = [row for row, rule in RULES.items() if rule.tags in {TagPlace.QUERY, TagPlace.UPLOAD}]
+    assert rows
+    for row in rows:
+        assert "tag" in ROUTES[row].names.repeatable
+
+
+def test_only_registries_and_foreign_queries_go_unchecked() -> None:
+    assert unchecked(APP) == []
+    foreign = {row for row, route in routes_of(APP.router.routes) if is_query_foreign(route.endpoint)}
+    assert foreign == FOREIGN
+
+
+def test_a_route_outside_the_check_is_found() -> None:
+    class Careless(GuardedRoute):
+        checks_query: ClassVar[bool] = False
+
+    router = GuardedRouter(route_class=Careless)
+
+    @router.get("/v1/careless")
+    async def careless() -> None: ...
+
+    app = create_app(Settings(storage="memory://"))
+    app.include_router(router)
+    assert unchecked(app) == ["GET /v1/careless"]
+
+
+def test_a_parameter_that_is_not_declared_cannot_be_read() -> None:
+    query = QueryNames(["path"], ["fields"]).read(b"path=a&fields=b&fields=c")
+    assert (query.one("path"), query.many("fields")) == ("a", ("b", "c"))
+    with pytest.raises(RuntimeError, match="'field' without declaring"):
+        query.one("field")
+
+
+def readers_of_queries(source: str) -> list[int]:
+    """Lines that read a query past its declared names: `.query_params`, or the query string of a scope."""
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if (isinstance(node, ast.Attribute) and node.attr == "query_params")
+        or (isinstance(node, ast.Constant) and node.value == "query_string")
+    ]
+
+
+READERS = {
+    "access/signatures.py",  # takes the signature off
+    "access/tags.py",  # reads `tag`, which the routes concerned declare
+    "api/json_answers.py",  # links to the next page
+    "api/routes/arriving.py",  # the same
+    "api/routes/sessions.py",  # hands the answer of an issuer to its client
+    "api/routes/uploads.py",  # by names that it declares
+    "api/view_router.py",  # by names that the view declares
+    "app.py",  # makes a scope
+    "http/answers/locations.py",  # repeats the query in a URL
+    "middleware/guarded_route.py",  # the check
+}
+"""Modules of the server that get at a query themselves, but for registries."""
+
+
+def test_no_route_reads_the_query_by_hand() -> None:
+    root = Path(protoslice.server.__file__).parent
+    found = {
+        path.relative_to(root).as_posix()
+        for path in root.rglob("*.py")
+        if "registries" not in path.parts and readers_of_queries(path.read_text())
+    }
+    assert found == READERS
+
+
+def test_a_route_that_reads_the_query_by_hand_is_found() -> None:
+    assert readers_of_queries("async def careless(request):\n    return request.query_params.get('feild')") == [2]
+    assert readers_of_queries("def careless(scope):\n    return scope['query_string']") == [2]
+
+
+def test_merge_with_two_paths_names_fields(client: httpx.Client) -> None:
+    answer = client.get("/v1/stores/0/merge?path=a&path=b")
+    assert answer.status_code == 400
+    assert "`fields=`" in answer.json()["detail"]
+
+
+def test_merge_with_a_misspelled_parameter_gives_nothing(client: httpx.Client, model: bytes) -> None:
+    made = client.post("/v1/stores?filename=model.onnx", content=model).json()
+    answer = client.get(f"/v1/stores/{made['id']}/merge?field=graph.name")
+    assert answer.status_code == 400
+    assert answer.json()["detail"] == "Unknown query parameter 'field': did you mean 'fields'?"
+
+
+@pytest.mark.parametrize("name", ["x" * 60_000, "path" * 10_000, "\U0001f600" * 500, "", " path", "PATH", "path[]"])
+def test_hostile_names_are_refused_in_few_words(client: httpx.Client, name: str) -> None:
+    answer = client.get("/v1/stores/0/merge", params={name: "1"})
+    assert answer.status_code in {400, 431}, answer.text
+    assert len(answer.text) < 1000
+
+
+_URL = re.compile(
+    r"(?:(GET|POST|PUT|PATCH|DELETE) |https?://[^/\s]+(?:/spaces/\w+)?)?(/v1/[^\s'\"`?]+)\?([^\s'\"`)\]]+)"
+)
+
+
+def urls_of(text: str) -> Iterator[tuple[str, str]]:
+    """Paths and queries of our own API in a page of documentation."""
+    for found in _URL.finditer(text):
+        yield found[2], found[3]
+
+
+def test_documentation_sends_known_parameters() -> None:
+    root = Path(__file__).parents[3]
+    known = [(re.sub(r"\{[^}]*\}", ".+", row.partition(" ")[2]), route.names.known) for row, route in ROUTES.items()]
+    seen = 0
+    for page in [root / "README.md", *(root / "docs").glob("*.md")]:
+        for path, query in urls_of(page.read_text()):
+            takers = [names for pattern, names in known if re.fullmatch(pattern, path)]
+            sent = set(httpx.QueryParams(query))
+            assert any(sent <= each for each in takers), (page.name, path, query)
+            seen += 1
+    assert seen > 10
+
+
+def test_facades_of_registries_ignore_unknown_parameters(client: httpx.Client) -> None:
+    for path in ("/v2/", "/api/3.0/mlflow/server-info", "/api/2.0/mlflow-artifacts/artifacts?path="):
+        assert client.get(path).status_code == client.get(path, params={"xyzzy": "1"}).status_code
+    assert json.loads(client.get("/v2/_catalog?xyzzy=1").text) == {"repositories": []}

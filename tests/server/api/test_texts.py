@@ -1,0 +1,251 @@
+"""Lone surrogates in every JSON text that a request may have: refused, and nothing that is read back fails.
+
+The routes and the fields of their bodies are taken from the application.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import httpx
+import pytest
+from pydantic import BaseModel, Field
+from tests.server.access.hostile import filled
+from tests.server.http.test_safe_headers import all_rows, new_app, targets
+from tests.support.live import live_server
+
+from protoslice.json_text import parse_json
+from protoslice.server.access import rules
+from protoslice.server.access.rules import Rule
+from protoslice.server.api.request_bodies import RequestBody
+from protoslice.server.app import Application
+from protoslice.server.http.json_bodies import JsonAnswer
+from protoslice.server.middleware.guarded_route import GuardedRouter, routes_of
+from protoslice.server.transport.uvicorn_config import uvicorn_config
+
+LONE: Final = "\ud800"
+SPELLINGS: Final[dict[str, Callable[[Any], bytes]]] = {
+    "escaped": lambda data: json.dumps(data).encode(),
+    "escaped in capitals": lambda data: json.dumps(data).replace("\\ud800", "\\uD800").encode(),
+    "the wrong half first": lambda data: json.dumps(data).replace("\\ud800", "\\udc00\\ud800").encode(),
+    "as bytes": lambda data: json.dumps(data, ensure_ascii=False).encode("utf-8", "surrogatepass"),
+    "in UTF-16": lambda data: json.dumps(data, ensure_ascii=False).encode("utf-16", "surrogatepass"),
+}
+
+
+def body_models(app: Application) -> Iterator[tuple[str, type[BaseModel]]]:
+    """Routes with a JSON body, and its model."""
+    for row, route in routes_of(app.router.routes):
+        model = None if route.body_field is None else route.body_field.field_info.annotation
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            yield row, model
+
+
+class Fields:
+    """Bodies that a JSON schema allows, one for each text of it."""
+
+    def __init__(self, model: type[BaseModel]) -> None:
+        self._schema = model.model_json_schema()
+
+    def broken(self) -> Iterator[tuple[str, Any]]:
+        """Places of texts, and bodies that have a lone surrogate there, other members being plain."""
+        yield from self._broken(self._schema, "")
+
+    def plain(self, schema: Mapping[str, Any]) -> Any:
+        """A value that the schema allows, about."""
+        schema = self._resolved(schema)
+        if "enum" in schema:
+            return schema["enum"][0]
+        match schema.get("type"):
+            case "object":
+                members = schema.get("properties", {})
+                return {name: self.plain(members[name]) for name in schema.get("required", ())}
+            case "array":
+                return []
+            case "integer" | "number":
+                return max(1, schema.get("minimum", 1))
+            case "boolean":
+                return False
+            case _:
+                return "0" * 64
+
+    def _broken(self, schema: Mapping[str, Any], place: str) -> Iterator[tuple[str, Any]]:
+        for choice in schema.get("anyOf", [schema]):
+            resolved = self._resolved(choice)
+            match resolved.get("type"):
+                case "string":
+                    yield place, LONE
+                    yield place, f"plain{LONE}"
+                case "array":
+                    for at, value in self._broken(resolved["items"], f"{place}[]"):
+                        yield at, [value]
+                case "object":
+                    for name, member in resolved.get("properties", {}).items():
+                        for at, value in self._broken(member, f"{place}.{name}"):
+                            yield at, {**self.plain(resolved), name: value}
+                    yield f"{place}: a member", {**self.plain(resolved), LONE: "x"}
+                    more = resolved.get("additionalProperties")
+                    if isinstance(more, dict):
+                        for at, value in self._broken(more, f"{place}.*"):
+                            yield at, {"key": value}
+
+    def _resolved(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        reference = schema.get("$ref")
+        found: Mapping[str, Any] = self._schema["$defs"][reference.rpartition("/")[2]] if reference else schema
+        return found
+
+
+def read_back(http: httpx.Client, app: Application, store: str) -> list[str]:
+    """Reads of all routes that fail with 500."""
+    wrong = []
+    for row in all_rows(app):
+        if row.startswith("GET "):
+            for target in targets(row, store):
+                answer = http.get(f"/spaces/own{target}")
+                if answer.status_code == 500:
+                    wrong.append(f"{target}: {answer.text}")
+    return wrong
+
+
+def sent(http: httpx.Client, row: str, store: str, body: bytes, kind: str = "application/json") -> httpx.Response:
+    target = targets(row, store)[0]
+    return http.request(row.partition(" ")[0], f"/spaces/own{target}", content=body, headers={"content-type": kind})
+
+
+def broken_bodies(app: Application) -> list[tuple[str, str, Any]]:
+    return [(row, place, body) for row, model in body_models(app) for place, body in Fields(model).broken()]
+
+
+def test_no_json_body_brings_in_a_lone_surrogate() -> None:
+    app = new_app(webhook_allow=("https://hooks.example/",))
+    bodies, wrong = broken_bodies(app), []
+    assert {row for row, _, _ in bodies} >= {"POST /v1/tokens", "PUT /v1/tags/{tag}", "POST /api/repos/create"}
+    with live_server(uvicorn_config(app, app.services.settings)) as live, httpx.Client(base_url=live.url) as http:
+        store = filled(http, "own", b"content " * 4000, "own")
+        for row, place, body in bodies:
+            for name, spelled in SPELLINGS.items():
+                answer = sent(http, row, store, spelled(body))
+                if answer.status_code not in {400, 422}:
+                    wrong.append(f"{row}, {place}, {name}: {answer.status_code} {answer.text}")
+        assert wrong == []
+        assert read_back(http, app, store) == []
+
+
+def commit_lines(text: str) -> Iterator[list[dict[str, Any]]]:
+    """Commits that have a text in each place in turn."""
+    header = {"key": "header", "value": {"summary": "a commit", "description": ""}}
+    file = {"key": "file", "value": {"path": "new.txt", "content": "eA==", "encoding": "base64"}}
+    for name in ("summary", "description", "parentCommit"):
+        yield [{"key": "header", "value": {**header["value"], name: text}}, file]  # type: ignore[dict-item]
+    for name in ("path", "content", "encoding"):
+        more = {"encoding": "utf-8"} if name == "content" else {}
+        yield [header, {"key": "file", "value": {**file["value"], **more, name: text}}]  # type: ignore[dict-item]
+    yield [header, {"key": "lfsFile", "value": {"path": text, "algo": "sha256", "oid": "0" * 64}}]
+    yield [header, {"key": "lfsFile", "value": {"path": "a", "algo": "sha256", "oid": text}}]
+    for key in ("deletedFile", "deletedFolder"):
+        yield [header, {"key": key, "value": {"path": text}}]
+    yield [header, file, {"key": text, "value": {}}]
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_no_commit_brings_in_a_lone_surrogate(spelling: str) -> None:
+    app = new_app()
+    with live_server(uvicorn_config(app, app.services.settings)) as live, httpx.Client(base_url=live.url) as http:
+        store = filled(http, "own", b"content " * 4000, "own")
+        before = http.get("/spaces/own/api/models/team/own/commits/main").json()
+        for lines in commit_lines(LONE):
+            body = b"\n".join(SPELLINGS[spelling](line) for line in lines)
+            answer = http.post(
+                "/spaces/own/api/models/team/own/commit/main",
+                content=body,
+                headers={"content-type": "application/x-ndjson"},
+            )
+            assert answer.status_code == 400, (lines, answer.text)
+        assert http.get("/spaces/own/api/models/team/own/commits/main").json() == before
+        assert read_back(http, app, store) == []
+
+
+def test_no_body_without_a_model_breaks_what_is_read() -> None:
+    app = new_app()
+    modelled = {row for row, _ in body_models(app)}
+    raw = [row for row in all_rows(app) if row.partition(" ")[0] in {"PUT", "POST", "PATCH"} and row not in modelled]
+    about = {"digest": f"sha256:{'0' * 64}", "mediaType": LONE, "annotations": {LONE: LONE}}
+    body = {"key": "header", "value": {"summary": LONE}, "schemaVersion": 2, "subject": about, "artifactType": LONE}
+    with live_server(uvicorn_config(app, app.services.settings)) as live, httpx.Client(base_url=live.url) as http:
+        store = filled(http, "own", b"content " * 4000, "own")
+        for row in raw:
+            for spelled in SPELLINGS.values():
+                for kind in ("application/json", "application/vnd.oci.image.index.v1+json", "application/x-ndjson"):
+                    answer = sent(http, row, store, spelled(body), kind)
+                    assert answer.status_code < 500, (row, answer.text)
+        assert read_back(http, app, store) == []
+
+
+@pytest.mark.parametrize("text", ["%ED%A0%80", "%FF", "%00", "%F0%9F%98%80", "%5Cud800"])
+def test_no_path_or_query_of_odd_bytes_fails(text: str) -> None:
+    app = new_app()
+    with live_server(uvicorn_config(app, app.services.settings)) as live, httpx.Client(base_url=live.url) as http:
+        filled(http, "own", b"content " * 4000, "own")
+        for row in all_rows(app):
+            target = targets(row, "nowhere")[1].replace("nowhere", text)
+            for query in ("", f"?path={text}&tag={text}&cursor={text}&last={text}&{text}={text}"):
+                answer = http.request(row.partition(" ")[0], f"/spaces/own{target}{query}", content=b"{}")
+                assert answer.status_code != 500, (row, query, answer.text)
+
+
+def test_an_old_commit_with_a_lone_surrogate_is_read_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("protoslice.server.registries.hub.operations.parse_json", json.loads)
+    app = new_app()
+    with live_server(uvicorn_config(app, app.services.settings)) as live, httpx.Client(base_url=live.url) as http:
+        store = filled(http, "own", b"content " * 4000, "own")
+        http.base_url = httpx.URL(f"{live.url}/spaces/own")
+        lines = next(commit_lines(f"before {LONE}"))
+        body = b"\n".join(json.dumps(line).encode() for line in lines)
+        assert http.post("/api/models/team/own/commit/main", content=body).status_code == 200
+        history = http.get("/api/models/team/own/commits/main")
+        assert json.loads(history.text)[0]["title"] == f"before {LONE}"
+        http.base_url = httpx.URL(live.url)
+        assert read_back(http, app, store) == []
+
+
+class Careless(RequestBody):
+    """Body of a route that checks nothing."""
+
+    text: str
+    anything: Any = None
+    by_name: dict[str, Any] = Field(default={})
+
+
+def test_a_careless_body_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    row, taken = "POST /v1/careless", []
+    monkeypatch.setitem(rules.RULES, row, Rule(None))
+    router = GuardedRouter()
+
+    @router.post("/v1/careless")
+    async def careless(body: Careless) -> JsonAnswer:
+        taken.append(body)
+        return JsonAnswer({"text": body.text})
+
+    app = new_app()
+    app.include_router(router)
+    with live_server(uvicorn_config(app, app.services.settings)) as live, httpx.Client(base_url=live.url) as http:
+        for body in ({"text": LONE}, {"text": "", "anything": [{"a": LONE}]}, {"text": "", "by_name": {LONE: 1}}):
+            answer = http.post("/v1/careless", content=json.dumps(body))
+            assert answer.status_code == 400, answer.text
+        deep = http.post("/v1/careless", content=b'{"text": ' + b"[" * 100_000)
+        assert deep.status_code == 400, deep.text
+        assert taken == []
+        assert http.post("/v1/careless", json={"text": "\N{GRINNING FACE}"}).json() == {"text": "\N{GRINNING FACE}"}
+
+
+@pytest.mark.parametrize("text", ['"\\ud800"', '{"\\udfff": 1}', '["\\ud83d x \\ude00"]', '"\\ude00\\ud83d"'])
+def test_parse_json_refuses_half_pairs(text: str) -> None:
+    with pytest.raises(ValueError, match="surrogate"):
+        parse_json(text)
+
+
+@pytest.mark.parametrize("text", ['"\\ud83d\\ude00"', '"\\\\ud800"', '"\\u00e9"', '"é"', "[]"])
+def test_parse_json_takes_what_is_text(text: str) -> None:
+    assert parse_json(text) == json.loads(text)

@@ -1,0 +1,235 @@
+"""Safe headers on every response: all routes of the application, successes and failures, over real sockets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import httpx
+import pytest
+from starlette.responses import RedirectResponse, Response
+from tests.server.access.hostile import filled, running_site
+from tests.support.live import LiveServer, exchange, live_server
+
+from protoslice.server.access import rules
+from protoslice.server.access.decision import Scope
+from protoslice.server.access.rules import Rule
+from protoslice.server.api.views import VIEWS
+from protoslice.server.app import Application, create_app
+from protoslice.server.http.safety import POLICY, secured
+from protoslice.server.middleware.guarded_route import GuardedRouter, rows_of
+from protoslice.server.settings import Settings
+from protoslice.server.transport.uvicorn_config import uvicorn_config
+
+OWN_PAGES: Final = {
+    "GET /", "GET /docs", "GET /m/{rest:path}", "GET /diff/{rest:path}", "GET /operations", "GET /problems/{slug}",
+    "GET /assets/{name}", "GET /session/login", "GET /session/callback",
+}  # fmt: skip
+"""Rows whose responses may be pages of the service's own, with another policy."""
+FOUND: Final = {
+    "ref": "{store}", "store": "{store}", "id": "{store}", "path": "m.onnx", "n": "0", "tag": "own-tag", "slug": "gone",
+    "kind": "models", "revision": "main", "name": "own", "digest": "{digest}", "folder": "", "rest": "{store}",
+    "space": "own", "upload": "0", "session": "0" * 32, "oid": "0" * 64, "size": "1", "chunk": "1", "number": "1",
+    "hash": "0" * 64, "branch": "b",
+}  # fmt: skip
+"""Values of the parameters of paths, by which most reads succeed; `name` depends on the protocol."""
+HTML: Final = "<script>steal()</script>"
+FORMS: Final[list[dict[str, str]]] = [
+    {},
+    {"range": "bytes=0-9"},
+    {"range": "bytes=0-1,5-6"},
+    {"range": "bytes=99999999-"},
+    {"if-none-match": "*"},
+    {"if-match": '"other"'},
+    {"accept": "text/html"},
+    {"host": "evil.example"},
+    {"x-http-method-override": "DELETE"},
+]
+
+
+def all_rows(app: Application) -> list[str]:
+    """Every route of the application, views included, reads first."""
+    rows = rows_of(app.router.routes) | {view.row for view in VIEWS}
+    return sorted(rows, key=lambda row: (not row.startswith("GET "), row))
+
+
+def targets(row: str, store: str) -> tuple[str, str]:
+    """A target of a route that is there, and one that is not."""
+    template = row.partition(" ")[2]
+    digest = "sha256:" + "0" * 64
+    name = "team/own" if any(part in template for part in ("/v2/", "/resolve/", "/api/", "repositories")) else "own-tag"
+    values = {**FOUND, "name": name, "ref": "v1" if "/v2/" in template else store}
+
+    def fill(found: re.Match[str]) -> str:
+        return values[found[1]].replace("{store}", store).replace("{digest}", digest)
+
+    parameter = r"\{(\w+)(?::\w+)?\}"
+    there = re.sub(parameter, fill, template).replace("/artifacts/team/own", "/artifacts/own/m.onnx")
+    return there, re.sub(parameter, "nowhere", template)
+
+
+def faults_of(row: str, answer: httpx.Response, *, closed: bool) -> list[str]:
+    """What a response lacks."""
+    found = []
+    said = {name: answer.headers.get_list(name) for name in answer.headers}
+    if said.get("x-content-type-options") != ["nosniff"]:
+        found.append(f"nosniff: {said.get('x-content-type-options')}")
+    policies = said.get("content-security-policy", [])
+    own = row in OWN_PAGES and policies != [POLICY.decode()]
+    if len(policies) != 1 or (not own and policies != [POLICY.decode()]) or "frame-ancestors 'none'" not in policies[0]:
+        found.append(f"policy: {policies}")
+    kind = answer.headers.get("content-type", "").partition(";")[0]
+    plain = kind in {"", "text/plain", "application/json", "application/x-ndjson"} or kind.endswith("+json")
+    if not own and not plain and not answer.headers.get("content-disposition", "").startswith("attachment"):
+        found.append(f"disposition of {kind}: {said.get('content-disposition')}")
+    caching = ", ".join(said.get("cache-control", []))
+    if not caching or (closed and row not in OPEN and not re.search(r"\b(private|no-store)\b", caching)):
+        found.append(f"cache-control: {caching}")
+    if closed and row not in OPEN and "public" in caching:
+        found.append(f"cache-control: {caching}")
+    return found
+
+
+OPEN: Final = {row for row, rule in rules.RULES.items() if rule.scope is None}
+
+
+def walked(
+    http: httpx.Client, app: Application, store: str, prefix: str, *, closed: bool, most: int = 99
+) -> tuple[list[str], set[int]]:
+    """Faults of the responses of all routes in the first `most` forms, and the statuses that were seen."""
+    wrong, seen = [], set()
+    for row in all_rows(app):
+        method = row.partition(" ")[0]
+        there, nowhere = targets(row, store)
+        for target in dict.fromkeys((there, nowhere)):
+            for headers in FORMS[:most] if method == "GET" else FORMS[:1]:
+                for asked in ("GET", "HEAD", "PROPFIND", "OPTIONS") if method == "GET" and not headers else (method,):
+                    answer = http.request(asked, prefix + target, headers=headers)
+                    seen.add(answer.status_code)
+                    wrong += [f"{asked} {target} {headers}: {fault}" for fault in faults_of(row, answer, closed=closed)]
+    return wrong, seen
+
+
+@contextmanager
+def open_service(app: Application) -> Iterator[tuple[LiveServer, httpx.Client, str]]:
+    """A service without tokens, its client and the id of a store in the space `own`."""
+    with live_server(uvicorn_config(app, app.services.settings)) as live, httpx.Client(base_url=live.url) as http:
+        yield live, http, filled(http, "own", b"content " * 4000, "own")
+
+
+def new_app(**more: Any) -> Application:
+    return create_app(Settings(storage="memory://", space_watermark_bytes=0, **more))
+
+
+def test_every_response_of_an_open_service_is_safe() -> None:
+    app = new_app()
+    with open_service(app) as (_, http, store):
+        wrong, seen = walked(http, app, store, "/spaces/own", closed=False)
+    assert wrong == []
+    assert {200, 204, 206, 304, 400, 404, 405, 412, 416, 421} <= seen
+
+
+def test_every_response_of_a_closed_service_is_safe_and_private(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with running_site(tmp_path_factory.mktemp("safe")) as site:
+        callers = ((None, 1, {401}), (site.reader, 9, {200, 206, 304, 403, 416}), (site.admin, 1, {200, 204, 404}))
+        for token, most, some in callers:
+            with site.http(token) as http:
+                wrong, seen = walked(http, new_app(), site.store, "/spaces/own", closed=True, most=most)
+            assert wrong == []
+            assert some <= seen
+        signed = httpx.get(site.live.url + site.signed)
+        assert faults_of("GET /v1/stores/{ref}/files/{path:path}", signed, closed=True) == []
+
+
+def test_the_fast_path_sends_what_the_ordinary_way_sends(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with running_site(tmp_path_factory.mktemp("fast")) as site:
+        path = f"/spaces/own/v1/stores/{site.store}/files/m.onnx"
+        with site.http(site.reader) as http:
+            http.get(path)
+            for headers in ({"range": "bytes=0-9"}, {"if-none-match": "*"}):
+                fast, slow = http.get(path, headers=headers), http.get(path, headers={**headers, "dnt": "1"})
+                assert faults_of("GET /v1/stores/{ref}/files/{path:path}", fast, closed=True) == []
+                names = ("cache-control", "content-security-policy", "content-disposition", "x-content-type-options")
+                assert [fast.headers.get(name) for name in names] == [slow.headers.get(name) for name in names]
+
+
+REFUSED: Final = {
+    "bytes that are no HTTP": b"\x16\x03\x01\x02\x00\r\n\r\n",
+    "a version of later": b"GET / HTTP/2.0\r\nHost: localhost\r\n\r\n",
+    "no host": b"GET / HTTP/1.1\r\n\r\n",
+    "a head without end": b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * (80 << 10) + b"\r\n\r\n",
+    "two lengths": b"PUT /v1/stores HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+    "an asterisk": b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a path that is none": b"GET \\\\evil HTTP/1.1\r\nHost: localhost\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals_of_the_transport_are_safe(name: str) -> None:
+    app = new_app()
+    with live_server(uvicorn_config(app, app.services.settings)) as live:
+        raw = exchange(live, REFUSED[name])
+    answer = httpx.Response(raw.status, headers=raw.headers)
+    assert faults_of("", answer, closed=False) == []
+
+
+def test_a_connection_beyond_the_limit_is_refused_safely() -> None:
+    app = new_app(max_connections=1)
+    with live_server(uvicorn_config(app, app.services.settings)) as live, live.connect():
+        raw = exchange(live, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert raw.status == 503
+    assert faults_of("", httpx.Response(raw.status, headers=raw.headers), closed=False) == []
+
+
+CARELESS: Final[dict[str, Response]] = {
+    "HTML": Response(HTML, media_type="text/html"),
+    "HTML shown inline": Response(
+        HTML, media_type="text/html", headers={"content-disposition": 'inline; filename="x"'}
+    ),
+    "SVG": Response(HTML, media_type="image/svg+xml"),
+    "XHTML": Response(HTML, media_type="application/xhtml+xml; charset=utf-8"),
+    "XML": Response(HTML, media_type="text/xml"),
+    "PDF": Response(HTML, media_type="application/pdf"),
+    "capitals": Response(HTML, headers={"Content-Type": "TEXT/HTML"}),
+    "MHTML": Response(HTML, media_type="multipart/related"),
+    "a stream of replacements": Response(HTML, media_type="multipart/x-mixed-replace; boundary=x"),
+    "an invented type": Response(HTML, media_type="unknown/unknown"),
+    "a sniffable type": Response(HTML, media_type="*/*"),
+    "public": Response(HTML, media_type="text/html", headers={"cache-control": "public, max-age=9, s-maxage=9"}),
+    "nothing": Response(HTML),
+    "a redirect": RedirectResponse("/elsewhere"),
+    "a failure": Response(HTML, 500, media_type="text/html"),
+}
+ROW: Final = "GET /v1/careless"
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_careless_route_is_safe_by_default(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(rules.RULES, ROW, Rule(Scope.READ))
+    router = GuardedRouter()
+
+    @router.get("/v1/careless")
+    async def careless(name: str) -> Response:
+        return CARELESS[name]
+
+    app = new_app(auth="tokens" if closed else "open")
+    app.include_router(router)
+    wrong = []
+    with live_server(uvicorn_config(app, app.services.settings)) as live:
+        token = app.services.first_token
+        headers = {} if token is None else {"authorization": f"Bearer {token.text}"}
+        for name, sent in CARELESS.items():
+            answer = httpx.get(f"{live.url}/v1/careless", params={"name": name}, headers=headers)
+            assert answer.status_code == sent.status_code
+            wrong += [f"{name}: {fault}" for fault in faults_of(ROW, answer, closed=closed)]
+    assert wrong == []
+
+
+def test_faults_are_seen() -> None:
+    bare = httpx.Response(200, headers={"content-type": "text/html"})
+    assert len(faults_of(ROW, bare, closed=True)) == 4
+    public = dict(secured([(b"content-type", b"text/html"), (b"cache-control", b"public")], private=False))
+    assert faults_of(ROW, httpx.Response(200, headers=list(public.items())), closed=False) == []
+    assert len(faults_of(ROW, httpx.Response(200, headers=list(public.items())), closed=True)) == 2
