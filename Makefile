@@ -10,7 +10,7 @@ PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev run test soak fuzz check check-package check-core test-core fmt docs protos bench bucket oci oidc logins registries engines merger nginx replicas tus web browser screenshots clean
+.PHONY: help dev run test soak fuzz check check-package check-core test-core fmt docs protos bench backup bucket oci oidc logins registries clients engines merger nginx replicas tus web browser screenshots clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -192,6 +192,9 @@ registries: .venv/ready .venv/core $(ORAS) ## clients of model registries agains
 	$(BIN)/python -m tests.kserve $(ORAS)
 	$(BIN)/python -m tests.readme $(ORAS)
 
+clients: .venv/ready .venv/core $(ORAS) ## more clients, unmodified: @huggingface/hub (npm), hf-hub (cargo), hf, mlflow gc, oras, git-lfs, rclone, wget, Ollama (built with Go); CLIENTS names some
+	$(BIN)/python -m tests.clients $(CLIENTS)
+
 engines: .venv/ready .venv/core ## Ray Data and PyTorch over records of a store, each in an environment of its own (3 GB)
 	$(BIN)/python -m tests.engines
 
@@ -201,6 +204,11 @@ merger: .venv/ready .venv/core ## TensorFlow's own Merger over a thousand random
 nginx: .venv/ready .venv/core ## try the nginx files of docker/ in a real nginx (Debian's is installed if there is none)
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light
 	PYTHONPATH=docker/tests $(BIN)/python -m pytest docker/tests -n 2
+
+backup: .venv/ready .venv/core ## run the documented backup, and read every kind of data back (Debian's rclone is installed if there is none)
+	@command -v rclone >/dev/null || apt-get install --yes --no-install-recommends rclone
+	@rclone version | head -1
+	$(BIN)/python -m pytest tests/backup.py
 
 replicas: .venv/ready .venv/core $(GATEWAY) ## two replicas behind nginx over Versity's gateway, each part killed PROTOSLICE_KILLS times under load
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light
@@ -213,7 +221,7 @@ web: .venv/core ## build the page that the service shows in a browser (Node is i
 browser: .venv/ready .venv/core web ## drive the page in a browser, and a page's fetch (Debian's chromium is installed if there is none)
 	@command -v chromium >/dev/null || apt-get install --yes --no-install-recommends chromium
 	$(PIP) install --constraint constraints.txt playwright
-	$(BIN)/python -m pytest -n 2 tests/interop/chromium.py tests/interop/page.py tests/interop/page_uploads.py tests/interop/page_library.py tests/interop/page_texts.py tests/interop/page_operations.py tests/interop/page_spaces.py tests/interop/page_hostile.py
+	$(BIN)/python -m pytest -n 2 tests/interop/chromium.py tests/interop/page.py tests/interop/page_uploads.py tests/interop/page_library.py tests/interop/page_texts.py tests/interop/page_operations.py tests/interop/page_spaces.py tests/interop/page_hostile.py tests/interop/page_commands.py
 
 screenshots: .venv/ready .venv/core web ## pictures of every view of the page, in docs/screenshots
 	$(PIP) install --constraint constraints.txt playwright

@@ -71,5 +71,5 @@ def site(folder: Path) -> Iterator[Site]:
         for part in parts:
             part.start()
             stack.callback(part.end)
-        port = stack.enter_context(nginx("nginx.conf", folder, replicas[0].port, other=replicas[1].port))
+        port = stack.enter_context(nginx("nginx-replicas.conf", folder, replicas[0].port, other=replicas[1].port))
         yield Site(f"http://127.0.0.1:{port}", gateway, replicas)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import http.client
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FILES = ("nginx.conf", "nginx-cache.conf")
+ONE, SEVERAL = "server 127.0.0.1:8000;", "nginx-replicas.conf"
 FOLDER = Path(__file__).parents[1]
 
 
@@ -44,9 +46,17 @@ Edit = Callable[[str], str]
 
 
 def adapted(name: str, folder: Path, port: int, upstreams: Sequence[int], edit: Edit = str) -> Path:
-    """The file `name` with its addresses and folders replaced, and nothing else but what `edit` does."""
+    """The file `name` with its addresses and folders replaced, and nothing else but what `edit` does.
+
+    A file for one service gets the servers of the file for several.
+    """
     text = edit((FOLDER / name).read_text())
     first, second = upstreams
+    if name != SEVERAL:
+        assert ONE in text
+        text = text.replace(
+            ONE, "\n".join(re.findall("least_conn;|server protoslice.*;", (FOLDER / SEVERAL).read_text()))
+        )
     for old, new in [
         ("protoslice-1:8000", f"127.0.0.1:{first}"),
         ("protoslice-2:8000", f"127.0.0.1:{second}"),

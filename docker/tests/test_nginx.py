@@ -5,11 +5,14 @@ Not part of `make test`: it needs nginx, which `make nginx-test` expects to be i
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import http.client
 import random
 import re
+import shutil
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from front import FILES, ask, nginx, same, wait_for
+from front import FILES, FOLDER, ask, nginx, same, wait_for
 from upstream import BY_TAG, DATA, EMPTY, ENDLESS, ENDLESS_SIZE, FILE, SMALL, UPLOAD, Running, Upstream
 
 ETAG = f'"sha256-{hashlib.sha256(DATA).hexdigest()}"'
@@ -208,3 +211,16 @@ def test_no_origin_passes_for_part_of_another_accept(site: Site) -> None:
     honest = {"Accept": "text/html, application/protobuf", "Origin": "https://one.example"}
     answer = ask(site.port, FILE, Range="bytes=0-9", **honest)
     assert answer.headers["access-control-allow-origin"] == "https://one.example"
+
+
+@pytest.mark.parametrize("name", [*FILES, "nginx-private-cache.conf"])
+def test_nginx_file_starts_before_one_service_as_shipped(name: str, tmp_path: Path) -> None:
+    """Nothing is replaced but the folders that only some users may write to."""
+    text = (FOLDER / name).read_text().replace("/var/cache/nginx", str(tmp_path)).replace("/tmp/nginx", f"{tmp_path}/n")
+    (tmp_path / "nginx.conf").write_text(text)
+    program = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/bin")
+    assert program, "nginx is not installed"
+    own = f"user {getpass.getuser()};"
+    command = [program, "-t", "-c", str(tmp_path / "nginx.conf"), "-p", str(tmp_path), "-e", "stderr", "-g", own]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr

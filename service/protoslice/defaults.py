@@ -38,3 +38,6 @@ CACHE_MEMORY_BYTES: Final = 64 << 20
 
 CONNECTIONS: Final = 4
 """Connections of a client's large download."""
+
+LARGEST_MESSAGE: Final = (1 << 31) - 1
+"""Bytes in the largest message, string or bytes field that protobuf runtimes read."""

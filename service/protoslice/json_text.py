@@ -15,7 +15,10 @@ _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse_json(data: bytes | str) -> Any:
-    """Parse JSON in UTF-8; raise `ValueError` for anything else, for nesting too deep and for lone surrogates."""
+    """Parse JSON in UTF-8; raise `ValueError` for anything else.
+
+    Nesting that is too deep and lone surrogates are refused too.
+    """
     text = data if isinstance(data, str) else data.decode("utf-8")
     try:
         found = json.loads(text)

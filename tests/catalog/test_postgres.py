@@ -31,7 +31,7 @@ def _insert(tx: Transaction) -> int:
 
 
 class _CommitProxy:
-    """A proxy on a Unix socket that breaks connections at their first `COMMIT`, before or after it takes effect."""
+    """A proxy that breaks connections at their first `COMMIT`, before or after it takes effect."""
 
     def __init__(self, folder: Path, upstream: Path, *, after: bool) -> None:
         self.broken = 0

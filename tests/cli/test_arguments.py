@@ -106,7 +106,7 @@ def test_a_store_is_pulled_split(call: Any, store: str, place: Path) -> None:
     told = call("split", store, "parts", code=3).stderr
     advice = told.rpartition(": protoslice ")[2].split()
     call(*advice)
-    assert advice == ["pull", store, "parts.cpb", "--view", "cpb"]
+    assert (advice[0], set(advice[1:])) == ("pull", {store, "parts.cpb", "--view=cpb"})
     assert (place / "parts.cpb").is_file()
 
 

@@ -1,4 +1,4 @@
-"""Splitting and merging give the same bytes: of messages in canonical order, and of models that others published."""
+"""Split and merge give identical bytes: random canonical messages and published models."""
 
 from __future__ import annotations
 

@@ -165,12 +165,25 @@ def test_what_is_set_exists(name: str) -> None:
 
 def test_replicas_are_those_nginx_knows() -> None:
     replicas = {service for service in services("compose.s3.yaml") if service.startswith("protoslice")}
-    for name in ("nginx.conf", "nginx-cache.conf", "nginx-private-cache.conf"):
-        assert set(re.findall(r"server (\S+):8000", (DOCKER / name).read_text())) == replicas
+    (mounted,) = re.findall(r"\./([^\s:]+\.conf):", (DOCKER / "compose.s3.yaml").read_text())
+    assert set(re.findall(r"server (\S+):8000", (DOCKER / mounted).read_text())) == replicas
+
+
+@pytest.mark.parametrize("name", ["nginx.conf", "nginx-cache.conf", "nginx-private-cache.conf"])
+def test_nginx_files_for_one_service_name_no_host_to_resolve(name: str) -> None:
+    assert re.findall(r"server (\S+);", (DOCKER / name).read_text()) == ["127.0.0.1:8000"]
+
+
+def test_nginx_file_for_several_services_differs_by_the_upstream_only() -> None:
+    def code(name: str) -> list[str]:
+        lines = map(str.strip, (DOCKER / name).read_text().splitlines())
+        return [line for line in lines if line and not line.startswith(("#", "server ", "least_conn"))]
+
+    assert code("nginx.conf") == code("nginx-replicas.conf")
 
 
 def test_nginx_hangs_up_before_the_service_does() -> None:
-    for name in ("nginx.conf", "nginx-cache.conf", "nginx-private-cache.conf"):
+    for name in ("nginx.conf", "nginx-replicas.conf", "nginx-cache.conf", "nginx-private-cache.conf"):
         match = re.search(r"keepalive_timeout (\d+)s", (DOCKER / name).read_text())
         assert match
         assert int(match[1]) < Settings.model_fields["keep_alive_seconds"].default

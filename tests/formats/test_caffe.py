@@ -6,10 +6,13 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from tests.support.stores import field
 
 from protoslice.errors import CorruptModel
 from protoslice.formats.model import Fault
+from protoslice.formats.registry import tensors_of
 from protoslice.library.models import LocalModel, open_model
 from protoslice.schema import bundled
 
@@ -94,3 +97,101 @@ def test_unnamed_layers_and_other_messages_go_by_their_paths(tmp_path: Path) -> 
     state: Any = bundled().message_class("caffe.SolverState")(iter=3)
     state.history.add(data=[1, 2])
     assert [each.name for each in opened(tmp_path, state)] == ["history[0]"]
+
+
+HALVES = np.array([1.5, -2, 65504, 0], "<f2")
+
+
+@pytest.mark.parametrize(
+    ("number", "values", "dtype"),
+    [
+        (0, HALVES.astype("<f8"), "F64"),
+        (1, HALVES.astype("<f4"), "F32"),
+        (2, HALVES, "F16"),
+        (3, HALVES.astype("<i4"), "I32"),
+        (4, np.array([1, 2, 3, 4], "<u4"), "U32"),
+    ],
+)
+def test_raw_data_is_of_the_type_that_it_names(tmp_path: Path, number: int, values: Any, dtype: str) -> None:
+    blob = {"shape": {"dim": [2, 2]}, "raw_data_type": number, "raw_data": values.tobytes()}
+    model = opened(tmp_path, net_of(**blob))
+    (tensor,) = model
+    assert tensor.dtype is not None
+    assert (tensor.dtype.name, tensor.shape) == (dtype, (2, 2))
+    assert model.read(tensor).read() == values.tobytes()
+    assert list(tensors_of(model.model).numbers("conv.blobs[0]")) == [0]
+
+
+def test_floats_come_before_raw_data(tmp_path: Path) -> None:
+    model = opened(tmp_path, net_of(data=[1.0], raw_data_type=2, raw_data=b"12"))
+    assert model.read("conv.blobs[0]").read() == struct.pack("<f", 1)
+
+
+@pytest.mark.parametrize(
+    ("blob", "says"),
+    [
+        (b"\x50\x02" + field(12, b"123"), "3 bytes of raw data"),
+        (b"\x50\x09" + field(12, bytes(8)), "unknown number type"),
+        (b"\x50\x02" + field(12, b"1234") + field(7, field(1, b"\x05")), "5 values by its shape, and 2 are there"),
+    ],
+)
+def test_raw_data_that_makes_no_sense_is_a_fault(tmp_path: Path, blob: bytes, says: str) -> None:
+    (tmp_path / "net.caffemodel").write_bytes(field(100, field(1, b"conv") + field(7, blob)))
+    with open_model(tmp_path / "net.caffemodel", type="caffe.NetParameter") as model:
+        (tensor,) = model
+        assert isinstance(tensor.data, Fault)
+        assert says in tensor.data.error.message
+
+
+SSD = """
+name: "VGG_VOC0712_SSD_300x300_deploy"
+input: "data"
+input_shape { dim: 1 dim: 3 dim: 300 dim: 300 }
+layer {
+  name: "conv4_3_norm" type: "Normalize" bottom: "conv4_3" top: "conv4_3_norm"
+  norm_param { across_spatial: false scale_filler { type: "constant" value: 20 } channel_shared: false }
+}
+layer { name: "conv4_3_norm_mbox_loc_perm" type: "Permute" permute_param { order: 0 order: 2 order: 3 order: 1 } }
+layer {
+  name: "conv4_3_norm_mbox_priorbox" type: "PriorBox"
+  prior_box_param { min_size: 30 max_size: 60 aspect_ratio: 2 flip: true clip: false variance: 0.1 step: 8 offset: 0.5 }
+}
+layer {
+  name: "detection_out" type: "DetectionOutput"
+  detection_output_param {
+    num_classes: 21 share_location: true background_label_id: 0
+    nms_param { nms_threshold: 0.45 top_k: 400 }
+    save_output_param { label_map_file: "labelmap_voc.prototxt" }
+    code_type: CENTER_SIZE keep_top_k: 200 confidence_threshold: 0.01
+  }
+  include { phase: TEST }
+}
+"""
+TRAINING = """
+layer {
+  name: "data" type: "AnnotatedData"
+  transform_param {
+    mirror: true mean_value: 104
+    resize_param { prob: 1 resize_mode: WARP height: 300 width: 300 interp_mode: LINEAR interp_mode: AREA }
+    emit_constraint { emit_type: CENTER }
+    distort_param { brightness_prob: 0.5 brightness_delta: 32 random_order_prob: 0 }
+    expand_param { prob: 0.5 max_expand_ratio: 4 }
+  }
+  annotated_data_param {
+    batch_sampler { sampler { min_scale: 0.3 } sample_constraint { min_jaccard_overlap: 0.1 } max_sample: 1 }
+    label_map_file: "labelmap_voc.prototxt"
+  }
+}
+layer {
+  name: "mbox_loss" type: "MultiBoxLoss"
+  multibox_loss_param { loc_loss_type: SMOOTH_L1 conf_loss_type: SOFTMAX mining_type: MAX_NEGATIVE }
+}
+"""
+
+
+@pytest.mark.parametrize("text", [SSD, TRAINING])
+def test_texts_of_ssd_are_read(tmp_path: Path, text: str) -> None:
+    (tmp_path / "deploy.prototxt").write_text(text)
+    with open_model(tmp_path / "deploy.prototxt") as model:
+        assert model.model.type == "caffe.NetParameter"
+        assert len(model.tensors) == 0

@@ -13,6 +13,7 @@ from tests.support.stores import in_memory, upload
 
 from protoslice.errors import CorruptModel, NotFound, Unsupported
 from protoslice.formats.model import Fault, Later
+from protoslice.formats.outputs.statistics import statistics
 from protoslice.library.models import LocalModel, open_model
 from protoslice.schema import bundled
 
@@ -171,6 +172,8 @@ def test_immediate_values(tmp_path: Path, kind: str, member: str, dtype: str, sh
     ("UINT8", b"\x01\xff\x00", b"\x01\xff\x00"),
     ("INT4", b"\xf1\x02", b"\x01\xff\x02"),
     ("UINT1", b"\x05", b"\x01\x00\x01"),
+    ("UINT3", b"\x1f\x01", b"\x07\x03\x04"),
+    ("UINT6", b"\xbf\x00\x02", b"\x3f\x02\x20"),
 ])  # fmt: skip
 def test_immediate_bytes(tmp_path: Path, kind: str, data: bytes, raw: bytes) -> None:
     program = Program()
@@ -265,15 +268,33 @@ def test_constants_that_make_no_sense(tmp_path: Path) -> None:
     says = {
         "mixed": "INT|I32.*among the floats",
         "open": "only somebody else",
-        "odd": "type UINT3 are not given out",
+        "odd": "type number 99 are not given out",
         "none": "no values",
     }
     program.const("mixed", "INT32", (1,)).immediateValue.tensor.floats.values.append(1)
     program.const("open", "INT32", ()).type.tensorType.dimensions.add().unknown.variadic = True
-    program.const("odd", "UINT3", (1,)).immediateValue.tensor.bytes.values = b"1"
+    odd = program.const("odd", "UINT8", (1,))
+    odd.type.tensorType.dataType = 99
+    odd.immediateValue.tensor.bytes.values = b"1"
     program.const("none", "INT32", (1,)).immediateValue.tensor.SetInParent()
     program.operations[1].attributes["val"].immediateValue.tensor.ints.values.append(1)
     model = opened(tmp_path, program.model)
     for name, text in says.items():
         with pytest.raises(Unsupported if name == "odd" else CorruptModel, match=text):
             model.read(name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bits", "stored"),
+    [("UINT3", 3, "88c6fa88c6fa8806"), ("UINT6", 6, "40200c44611c48a22c4ce33c50244d")],
+)
+def test_palettes_are_read_as_coremltools_writes_them(tmp_path: Path, kind: str, bits: int, stored: str) -> None:
+    # The bytes that `_BlobStorageWriter` of coremltools 9.0 wrote for the numbers from 0 to 19, modulo 2 to the bits.
+    program = Program()
+    program.blob("c", kind, (4, 5), bytes.fromhex(stored))
+    model = opened(tmp_path, program.model, bytes(program.weights))
+    assert model.tensor("c").size == 20
+    assert model.read("c").read() == bytes(number % 2**bits for number in range(20))
+    assert model.read("c", "1,::2").read() == bytes(number % 2**bits for number in (5, 7, 9))
+    assert model.read("c", form="packed").read() == bytes.fromhex(stored)
+    assert statistics(model.tensor("c")).max == min(19, 2**bits - 1)

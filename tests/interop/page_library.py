@@ -130,3 +130,16 @@ def test_a_repository_whose_name_is_no_reference_has_its_versions_too(
     page.get_by_role("link", name="what changed last").click()
     expect(page).to_have_url(re.compile(r"/diff/[0-9a-f]{64}\.\.\.[0-9a-f]{64}$"))
     expect(page.get_by_role("list", name="Numbers of changes")).to_contain_text("part")
+
+
+def test_names_in_registries_are_shown_with_a_store(service: ServiceProcess, context: BrowserContext) -> None:
+    with httpx.Client(base_url=service.url) as client:
+        client.post("/api/repos/create", json={"organization": "ann", "name": "shown"})  # exists on the second screen
+        commit(client, "models/ann/shown", {"m.bin": b"shown by name"}).raise_for_status()
+        store = client.get("/v1/stores/ann%2Fshown@main").json()["id"]
+        client.put("/v1/tags/shown:1", json={"store": store}).raise_for_status()
+    page = opened(context, "/?tag=shown:")
+    expect(page.locator(".cards li")).to_contain_text("ann/shown@main")
+    page.locator(".cards li").get_by_role("link").first.click()
+    expect(page.locator("header.model")).to_contain_text("named by ann/shown@main")
+    assert violations(context, page) == "[]"

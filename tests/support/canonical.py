@@ -42,22 +42,23 @@ def in_order(data: bytes, kind: Descriptor) -> bool:
             continue
         size, at = varint_at(data, at)
         field = kind.fields_by_number.get(last)
-        if (
-            field is not None
-            and field.type == _F.TYPE_MESSAGE
-            and not in_order(data[at : at + size], field.message_type)
-        ):
+        below = None if field is None else field.message_type
+        if below is not None and not in_order(data[at : at + size], below):
             return False
         at += size
     return True
 
 
 class Canonical:
-    """Messages made from one seed. `unknown` mixes in fields that the types do not declare, by number like the rest."""
+    """Messages made from one seed; `unknown` mixes in fields that the types do not declare.
 
-    def __init__(self, seed: int, *, unknown: bool = True) -> None:
+    With `distinct_keys`, a map has no two entries of one key, of which the first would be void.
+    """
+
+    def __init__(self, seed: int, *, unknown: bool = True, distinct_keys: bool = False) -> None:
         self._random = Random(seed)
         self._unknown = unknown
+        self._distinct_keys = distinct_keys
         self._left = 400
 
     def message(self, kind: Descriptor, depth: int = 6) -> bytes:
@@ -87,6 +88,9 @@ class Canonical:
         count = self._random.choice([1, 2, 3, 7])
         kind = field.message_type
         if kind is not None and kind.GetOptions().map_entry:
+            if self._distinct_keys:
+                entries = {self._key(kind): self._value(kind, depth) for _ in range(count)}.items()
+                return b"".join(delimited(field.number, key + value) for key, value in entries)
             return b"".join(delimited(field.number, self._entry(kind, depth)) for _ in range(count))
         if field.is_packed:
             return delimited(field.number, b"".join(self._scalar(field) for _ in range(count)))
@@ -94,6 +98,12 @@ class Canonical:
 
     def _entry(self, kind: Descriptor, depth: int) -> bytes:
         return b"".join(self._one(field, depth) for field in kind.fields if self._random.random() < 0.9)
+
+    def _key(self, kind: Descriptor) -> bytes:
+        return self._one(kind.fields_by_number[1], 0)
+
+    def _value(self, kind: Descriptor, depth: int) -> bytes:
+        return self._one(kind.fields_by_number[2], depth)
 
     def _one(self, field: FieldDescriptor, depth: int) -> bytes:
         self._left -= 1

@@ -1,4 +1,4 @@
-"""A PostgreSQL that the tests start: programs of a wheel, in a temporary folder, on a socket of its own."""
+"""A PostgreSQL that the tests start: programs of a wheel, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class TestServer:
 
 
 def _packages() -> Path:
-    """Return the folder in which the wheel is installed; its Python modules, which are not imported, need others."""
+    """Return the folder in which the wheel is installed, without importing its modules."""
     spec = find_spec("pgserver")
     assert spec is not None
     assert spec.origin is not None

@@ -6,8 +6,14 @@ export interface StoreFile { path: string; size: number; sha256: string | null }
 
 export interface Store {
   id: string; type: string | null; root: string | null; size: number; chunks: number; created: string;
-  tags: string[]; files: StoreFile[]; source: string; why: string | null;
+  tags: string[]; files: StoreFile[]; source: string; why: string | null; names: StoreName[];
 }
+
+/** A name that refers to a store; those of registries are references of it too. */
+export interface StoreName { protocol: "tag" | "hub" | "oci" | "mlflow"; name: string }
+
+/** Names of a store in registries. */
+export const registryNames = ({ names }: Store): string[] => names.filter(({ protocol }) => protocol !== "tag").map(({ name }) => name);
 
 /** A repository of a registry's clients, with its head; nulls for one without files. */
 export interface Repository {

@@ -14,7 +14,7 @@ const READERS: Record<string, [width: number, read: Reader]> = {
   U32: [4, (data, at) => data.getUint32(at, true)],
   U16: [2, (data, at) => data.getUint16(at, true)],
   ...Object.fromEntries(["I8", "I4", "I2", "I1"].map((name) => [name, [1, (data: DataView, at: number) => data.getInt8(at)]])),
-  ...Object.fromEntries(["U8", "U4", "U2", "U1", "BOOL"].map((name) => [name, [1, (data: DataView, at: number) => data.getUint8(at)]])),
+  ...Object.fromEntries(["U8", "U6", "U4", "U3", "U2", "U1", "BOOL"].map((name) => [name, [1, (data: DataView, at: number) => data.getUint8(at)]])),
 };
 
 /** The elements in `bytes`; null for types without a picture. */

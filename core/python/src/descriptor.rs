@@ -46,6 +46,12 @@ impl Descriptors {
         canonical.map(|bytes| PyBytes::new(py, &bytes)).map_err(|error| errors::raise(py, error))
     }
 
+    /// Like `canonical`, but with all types of the set where the type reaches `Any` and they are not too large.
+    fn canonical_with_any<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyBytes>> {
+        let canonical = py.detach(|| self.0.canonical_with_any(name));
+        canonical.map(|bytes| PyBytes::new(py, &bytes)).map_err(|error| errors::raise(py, error))
+    }
+
     /// Digests of the declarations in the set, for comparison with another set.
     fn declarations(&self, py: Python<'_>) -> Declarations {
         Declarations(py.detach(|| self.0.declarations()))

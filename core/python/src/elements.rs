@@ -107,6 +107,18 @@ impl Computed {
         self.0.len()
     }
 
+    /// Stored bytes that these are computed from.
+    #[getter]
+    fn stored(&self) -> u64 {
+        self.0.stored()
+    }
+
+    /// Bytes of the first elements, behind which one element repeats up to the end; all bytes if none does.
+    #[getter]
+    fn distinct(&self) -> u64 {
+        self.0.distinct()
+    }
+
     /// Exactly the `length` bytes at `offset`.
     fn read<'py>(&self, py: Python<'py>, offset: u64, length: usize) -> PyResult<Bound<'py, PyBytes>> {
         let bytes = py.detach(|| self.0.read(offset, length));

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use wire::rope::{Piece, SourceId};
 use wire::source::{RopeSource, Source};
 use wire::{Kind, Result, WireError, elements};
 
@@ -80,6 +82,10 @@ impl Source for PySource {
             return Ok(Cow::Owned(bytes));
         }
         self.ask(offset, len, |bytes| Cow::Owned(bytes.to_vec()))
+    }
+
+    fn stored(&self) -> u64 {
+        self.computed.as_ref().map_or(self.size, |computed| computed.stored())
     }
 
     fn stride(&self) -> u64 {
@@ -281,6 +287,22 @@ impl Source for Held {
 
     fn stride(&self) -> u64 {
         self.sources.stride()
+    }
+
+    fn stored(&self) -> u64 {
+        let held = self.sources.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let computed = |source: &SourceId| held.as_ref()?.get(source.0 as usize)?.computed.clone();
+        let mut counted = HashMap::new();
+        let mut plain = self.rope.len();
+        for piece in self.rope.pieces() {
+            if let Piece::Extent { source, len, .. } = piece
+                && let Some(computed) = computed(&source)
+            {
+                plain -= len;
+                counted.insert(source.0, computed.stored());
+            }
+        }
+        counted.into_values().fold(plain, u64::saturating_add)
     }
 
     fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {

@@ -48,6 +48,11 @@ impl Statistics {
         .map_err(|error| errors::raise(py, error))
     }
 
+    /// Takes `times` more elements that are all the one in `element`.
+    fn repeat(&self, element: &[u8], times: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).repeat(element, times);
+    }
+
     /// Counts of the elements so far, and, if any of them is finite, their moments and at most `most` bins of them.
     fn found(&self, most: usize) -> (Counts, Option<Moments>, Option<Bins>) {
         let found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,6 +87,11 @@ impl Delta {
             ours.with(Some(one), |before| theirs.with(Some(other), |after| found.read(before, after, start, end)))
         })
         .map_err(|error| errors::raise(py, error))
+    }
+
+    /// Takes `times` more pairs that are all the one of the elements `one` and `other`.
+    fn repeat(&self, one: &[u8], other: &[u8], times: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).repeat(one, other, times);
     }
 
     /// Counts of the pairs so far, and their greatest distance, the sum of all, and the cosine of both as vectors.

@@ -7,8 +7,7 @@ use crate::document::{Document, Part};
 use crate::entry::NodeId;
 use crate::error::Result;
 use crate::header::Wire;
-use crate::listing::key_label;
-use crate::schema::{FieldKind, MISFIT};
+use crate::schema::MISFIT;
 
 /// One large part.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,13 +65,21 @@ impl Document<'_> {
         let type_id = self.index.node(node)?.message_type(self.schema);
         let field = self.schema.field(type_id, number);
         let name = field.map_or_else(|| (number & !MISFIT).to_string(), |field| field.name.clone());
-        let list = field.is_some_and(|field| field.repeated && !field.kind.is_packable());
+        let list = match field {
+            Some(field) => field.repeated && !field.kind.is_packable(),
+            None => self.is_listed(node, number)?,
+        };
         let step = if list && ordinal != TOGETHER { format!("{name}[{ordinal}]") } else { name };
         let in_map = self.schema.is_map_entry(type_id);
-        let path = match (in_map, above.is_empty()) {
-            (true, _) if number == 2 => above,
-            (_, true) => step,
-            _ => format!("{above}.{step}"),
+        let path = if in_map && number == 2 {
+            above
+        } else if in_map {
+            // No path leads to the key of an entry: the map stands for it.
+            self.field_path(node, 0)?
+        } else if above.is_empty() {
+            step
+        } else {
+            format!("{above}.{step}")
         };
         Ok(Large { path, size, count: Some(count).filter(|count| *count > 1) })
     }
@@ -89,19 +96,32 @@ impl Document<'_> {
         }
         let record = self.index.node(id)?.record;
         self.limits.check_depth(depth, record.start)?;
-        let above = self.path_from(record.parent, depth + 1)?;
         let parent = self.index.node(record.parent)?.message_type(self.schema);
         if self.schema.is_map_entry(parent) && record.number == 2 {
-            return Ok(above);
+            return self.path_from(record.parent, depth + 1);
         }
-        let field = self.schema.field(parent, record.number);
-        let name = field.map_or_else(|| (record.number & !MISFIT).to_string(), |field| field.name.clone());
-        let path = if above.is_empty() { name } else { format!("{above}.{name}") };
-        match field {
+        let path = self.field_path(id, depth)?;
+        match self.schema.field(parent, record.number) {
             Some(field) if self.schema.is_map(field) => Ok(format!("{path}[{}]", self.map_key_of(id, field.target)?)),
             Some(field) if field.repeated => Ok(format!("{path}[{}]", record.ordinal)),
+            None if self.is_listed(record.parent, record.number)? => Ok(format!("{path}[{}]", record.ordinal)),
             _ => Ok(path),
         }
+    }
+
+    /// Path of the field that the node `id` belongs to, without the element.
+    fn field_path(&self, id: NodeId, depth: u32) -> Result<String> {
+        let record = self.index.node(id)?.record;
+        let above = self.path_from(record.parent, depth + 1)?;
+        let parent = self.index.node(record.parent)?.message_type(self.schema);
+        let field = self.schema.field(parent, record.number);
+        let name = field.map_or_else(|| (record.number & !MISFIT).to_string(), |field| field.name.clone());
+        Ok(if above.is_empty() { name } else { format!("{above}.{name}") })
+    }
+
+    /// True if the unknown field `number` of `node` occurs more than once.
+    fn is_listed(&self, node: NodeId, number: u32) -> Result<bool> {
+        Ok(self.index.node(node)?.field(number)?.is_some_and(|field| field.count() > 1))
     }
 
     fn map_key_of(&self, id: NodeId, type_id: u32) -> Result<String> {
@@ -116,9 +136,6 @@ impl Document<'_> {
             count: 1,
             node: Some(id),
         };
-        let text = self.schema.field(Some(type_id), 1).is_some_and(|key| key.kind == FieldKind::String);
-        let default = if text { "\"\"" } else { "0" };
-        let key = self.key_text(&entry, type_id, 4096)?;
-        Ok(key.map_or_else(|| default.to_owned(), |(kind, bytes)| key_label(kind, &bytes)))
+        self.entry_key(&entry, type_id)
     }
 }

@@ -16,7 +16,8 @@ const SHOWN: u64 = 120;
 /// One child of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Child {
-    /// Step from the parent's path to the child: `name`, `[3]`, `["key"]`.
+    /// Step from the parent's path to the child: `name`, `[3]`, `["key"]`; of an extension `.[full.name]`, with the dot
+    /// that tells it from an element.
     pub step: String,
     /// The field's number.
     pub number: u32,
@@ -100,7 +101,8 @@ impl Document<'_> {
         let field = self.schema.field(message.type_id, number);
         let label = field.map_or_else(|| (number & !MISFIT).to_string(), |field| field.name.clone());
         let repeated = field.map_or(count > 1, |field| field.repeated);
-        let mut child = self.child(label, number, field);
+        let step = if label.starts_with('[') { format!(".{label}") } else { label };
+        let mut child = self.child(step, number, field);
         child.size = bytes;
         if repeated {
             let packable = field.is_some_and(|field| field.kind.is_packable());
@@ -228,7 +230,7 @@ impl Document<'_> {
     }
 
     /// The key of a map's `entry` as it stands in paths.
-    fn entry_key(&self, entry: &Entry, entry_type: TypeId) -> Result<String> {
+    pub(crate) fn entry_key(&self, entry: &Entry, entry_type: TypeId) -> Result<String> {
         if let Some((kind, bytes)) = self.key_text(entry, entry_type, self.limits.path as u64)? {
             return Ok(key_label(kind, &bytes));
         }

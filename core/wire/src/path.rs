@@ -1,5 +1,5 @@
-//! Paths: `graph.node[3].attr["value"].tensor`, `7.1[3].5["value"]`, `node[name="conv1"]`; for masks also `[2:10]` and
-//! `[*]`. Parsing checks the syntax only; the meaning depends on the message that the path is applied to.
+//! Paths: `graph.node[3].attr["value"].tensor`, `7.1[3].5["value"]`, `node[name="conv1"]`, of an extension
+//! `options.[my.package.weight]`; for masks also `[2:10]` and `[*]`. Parsing checks the syntax only; the meaning depends on the message that the path is applied to.
 
 mod condition;
 mod parser;
@@ -27,7 +27,7 @@ pub struct Segment {
 /// A field by name or by number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Name {
-    /// By name, which needs a schema.
+    /// By name, which needs a schema; of an extension by its full name in brackets.
     Text(String),
     /// By number.
     Number(u32),
@@ -146,6 +146,9 @@ mod tests {
             "node[:]",
             "node[*].op",
             "m[\"a\\\"b\\\\\\n\\xff\"]",
+            "[ext]",
+            "[my.pkg.ext][3].a.[_x.Y2].[ext][true]",
+            "a[[my.ext].b=\"x\"].c",
             "",
         ];
         for text in texts {
@@ -177,6 +180,14 @@ mod tests {
             ("a[b={\"x\",}]", 10),
             ("a[b.c]", 3),
             ("a[1.2]", 3),
+            ("[]", 1),
+            ("[a..b]", 1),
+            ("[.a]", 1),
+            ("[a.1]", 1),
+            ("[3]", 1),
+            ("a.[b", 5),
+            ("a.[b c]", 5),
+            ("a[b.c][3]", 3),
         ];
         for (text, at) in cases {
             let error = parse(text).unwrap_err();

@@ -23,6 +23,11 @@ pub trait Source {
         1 << 20
     }
 
+    /// Stored bytes that these bytes are made of: their own number, unless they are computed.
+    fn stored(&self) -> u64 {
+        self.len()
+    }
+
     /// Checkpoint that long work calls periodically; an error cancels the work.
     fn carry_on(&self) -> Result<()> {
         Ok(())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +14,7 @@ from protoslice.artifacts.faults import DigestInvalid, ManifestInvalid
 from protoslice.artifacts.names import Digest
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import IntegrityError, LimitExceeded
-from protoslice.json_text import parse_json
+from protoslice.json_text import encode_json, parse_json
 from protoslice.stores.envelope import seal, unseal
 
 MAX_MANIFEST_BYTES: Final = 4 << 20
@@ -24,14 +24,13 @@ MAX_ANNOTATION_BYTES: Final = 64 << 10
 _MEDIA_TYPE: Final = re.compile(r"application/(?:json|vnd\.[a-z0-9!#$&^_.+-]{1,200}\+json)")
 """Media types of manifests: JSON, which browsers do not render."""
 _TITLE: Final = "org.opencontainers.image.title"
-"""Annotation that names a layer, whatever its media type: oras gives plain files that of a tar archive."""
+"""Annotation that names a layer; oras gives plain files the media type of a tar archive."""
 _FILE_PATH: Final = "org.cncf.model.filepath"
 """Annotation of ModelPack that names the file in a layer, which may be an archive of it."""
 _ARCHIVES: Final = ("tar", "gzip", "zstd")
 """Words in the media type of a layer that is an archive."""
-_INDEXES: Final = frozenset(
-    {"application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json"}
-)
+INDEX: Final = "application/vnd.oci.image.index.v1+json"
+_INDEXES: Final = frozenset({INDEX, "application/vnd.docker.distribution.manifest.list.v2+json"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +132,15 @@ def parse(data: bytes, media_type: str) -> ManifestContent:
     )
 
 
+def index_of(descriptors: Iterable[bytes], artifact_type: str | None) -> bytes:
+    """Return an index of descriptors in JSON, or of those of an artifact type."""
+    found = [json.loads(each) for each in descriptors]
+    listed = [each for each in found if artifact_type is None or each.get("artifactType") == artifact_type]
+    return encode_json({"schemaVersion": 2, "mediaType": INDEX, "manifests": listed})
+
+
 def subject_of(data: bytes) -> Digest | None:
-    """Return the digest of the subject of a stored manifest; None without one, and for one that does not parse."""
+    """Return the digest of the subject of a stored manifest; None without a valid one."""
     with suppress(ValueError, ManifestInvalid):
         raw = parse_json(data)
         if isinstance(raw, dict) and raw.get("subject") is not None:
@@ -143,7 +149,7 @@ def subject_of(data: bytes) -> Digest | None:
 
 
 def _media_type(raw: dict[str, Any], sent: str) -> str:
-    """Return the media type of a manifest that was sent as `sent`; `ManifestInvalid` unless both agree on JSON."""
+    """Return the media type of a manifest sent as `sent`; `ManifestInvalid` unless both are JSON."""
     said = raw.get("mediaType", sent)
     if not isinstance(said, str):
         raise ManifestInvalid("the mediaType of the manifest is not a string")

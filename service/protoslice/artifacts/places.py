@@ -37,7 +37,7 @@ class BlobPlaces:
         return False
 
     async def found(self, digest: Digest, blob: StoredBlob) -> StoredBlob | None:
-        """Return the place of the bytes of a blob: as its record has it, or else in the store of another manifest.
+        """Return the place of the bytes of a blob, by its record or in the store of another manifest.
 
         The store that the blob came with may have been removed while manifests name it that share its bytes; the record
         is corrected then. None when the bytes are gone.

@@ -18,6 +18,7 @@ import json
 from collections.abc import AsyncIterator, Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import takewhile
 from typing import Any, Final
 
 from protoslice.artifacts.faults import BlobUnknown, ManifestUnknown
@@ -30,8 +31,9 @@ from protoslice.storage import ObjectKey, ObjectStat, Storage, quote, unquote
 from protoslice.stores.catalog.named_records import NamedRecords, is_removal_mark
 from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.layout import keys
+from protoslice.stores.paging import PageBudget
 
-_ROOT = ObjectKey("artifacts")
+_ROOT = keys.ARTIFACTS
 _PAGE: Final = 250
 """Objects of one listing of repositories, of each of which the first object is enough."""
 
@@ -236,21 +238,25 @@ class ArtifactRecords:
 
     async def referrers(
         self, subject: Digest, *, limit: int, after: Digest | None
-    ) -> tuple[list[dict[str, Any]], Digest | None]:
-        """Page of the descriptors of manifests that refer to `subject`; the last digest if there are more."""
+    ) -> tuple[list[bytes], Digest | None]:
+        """Return descriptors of manifests that refer to `subject`, and the last digest if more follow.
+
+        A page ends at `limit` descriptors, or at about a mebibyte of them; each has one at least.
+        """
         folder = self._key("referrers", subject.text)
         page = await self._storage.list(folder, after=folder / quote(after.text) if after else None, limit=limit)
+        budget = PageBudget(limit)
+        taken = list(takewhile(lambda stat: budget.takes(stat.size), page.items))
 
-        async def read(key: ObjectKey) -> dict[str, Any] | None:
-            try:
-                found: dict[str, Any] = json.loads(await self._read(key, f"a referrer of {subject.text}"))
-            except NotFound:  # removed since
-                return None
-            return found
+        async def read(key: ObjectKey) -> bytes | None:
+            with suppress(NotFound):  # removed since
+                return await self._read(key, f"a referrer of {subject.text}")
+            return None
 
-        found = await map_concurrently(read, [stat.key for stat in page.items])
-        last = Digest(unquote(page.after.segments[-1])) if page.after is not None else None
-        return [each for each in found if each is not None], last
+        found = await map_concurrently(read, [stat.key for stat in taken])
+        last = page.after if len(taken) == len(page.items) else taken[-1].key
+        end = None if last is None else Digest(unquote(last.segments[-1]))
+        return [each for each in found if each is not None], end
 
     def _of_store(self, store: str, digest: Digest) -> ObjectKey:
         return self._key("stores", store[:COMMIT_DIGITS], digest.text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from protoslice.artifacts.faults import (
     BlobUnknown,
@@ -196,8 +196,11 @@ class ArtifactRepository:
 
     async def referrers(
         self, subject: Digest, *, limit: int, after: Digest | None
-    ) -> tuple[list[dict[str, Any]], Digest | None]:
-        """Page of the descriptors of manifests that refer to `subject`; the last digest if there are more."""
+    ) -> tuple[list[bytes], Digest | None]:
+        """Return a page of the JSON of descriptors of manifests that refer to `subject`, and where it ends.
+
+        The end is the last digest; None on the last page.
+        """
         return await self._records.referrers(subject, limit=limit, after=after)
 
     async def _gather(self, manifest: ManifestContent) -> tuple[str | None, Sequence[Digest]]:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from protoslice.catalog import schema
+import protoslice.catalog.schema as schema
 from protoslice.catalog.database import Database
 from protoslice.catalog.sqlite import SqliteDatabase
 from protoslice.errors import InvalidInput, Unsupported
@@ -42,7 +42,7 @@ async def open_database(url: str | None, storage: str) -> AsyncIterator[Database
 
 
 def connect(url: str | None, storage: str, memory: Path | None = None) -> Database:
-    """Return the database at `url`, or without one the default for `storage`, whatever schema it has.
+    """Return the database at `url`, or without one the default for `storage`; its schema is not checked.
 
     `memory` is the folder for the catalogue of a storage in memory. Raise `InvalidInput` for a URL that is neither
     SQLite's nor PostgreSQL's.

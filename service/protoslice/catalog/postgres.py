@@ -1,4 +1,4 @@
-"""PostgreSQL: threads with a connection each, so that a transaction is the same plain function as for SQLite.
+"""PostgreSQL: threads with a connection each, so that transactions are plain functions.
 
 No session state is kept and settings are per transaction, so a pooler such as PgBouncer may stand in between; with
 `prepare=off` in the URL no statement is prepared.

@@ -344,7 +344,7 @@ def _error(error: sqlite3.Error) -> Exception:
 
 
 def refuse_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> None:
-    """Raise `Unsupported` for a path on a network file system, whose locks and shared memory SQLite cannot use."""
+    """Raise `Unsupported` for a path on a network file system, where SQLite is not safe."""
     kind, longest = "", -1
     with suppress(OSError):
         folder = path.parent.resolve()

@@ -103,7 +103,7 @@ class Administration:
 
     def webhooks(self) -> Iterator[WebhookFacts]:
         """The webhooks of the space."""
-        return self._each(WebhookFacts, "/v1/webhooks")
+        return paginated(self._connection, WebhookFacts, "/v1/webhooks", limit=None)
 
     def letters(self, webhook: str, *, dead: bool = False) -> Iterator[EventLetter]:
         """Events that a webhook has not taken, oldest first: those that are tried again, or the dead letters."""

@@ -152,12 +152,15 @@ class Client(Administration, ClosedAtEnd):
         """
         return self._each(Store, "/v1/stores", given_params(tag=tag, type=type))
 
-    def store(self, ref: str) -> Store:
+    def store(self, ref: str, *, names: bool = True) -> Store:
         """Facts of a store.
 
-        The id is checked against the listed files and policy, unless files were registered in place.
+        The id is checked against the listed files and policy, unless files were registered in place. Without `names`
+        the service does not look for names in registries, which is faster.
         """
-        return verified_store(read_json(Store, self._connection.call("GET", url_path("v1", "stores", ref)).json()), ref)
+        params = given_params(names=None if names else "false")
+        answer = self._connection.call("GET", url_path("v1", "stores", ref), params=params)
+        return verified_store(read_json(Store, answer.json()), ref)
 
     def repositories(self, prefix: str = "") -> Iterator[RepositorySummary]:
         """Repositories of model registries whose names begin with `prefix`, with the stores of their heads.
@@ -359,7 +362,7 @@ class Client(Administration, ClosedAtEnd):
 
         `file` names the stream in a store of several files; `framing` and `type` say what the service cannot tell.
         """
-        id, params = self.store(ref).id, given_params(file=file, framing=framing, type=type)
+        id, params = self.store(ref, names=False).id, given_params(file=file, framing=framing, type=type)
         said = self._connection.call("GET", self._view(id, "records"), params=[*params, ("summary", "")], slow=True)
 
         def ask(more: Params) -> bytes:
@@ -395,7 +398,7 @@ class Client(Administration, ClosedAtEnd):
         target = target_of(target, view)
         if view is not None and not view.startswith("files/"):
             return [download_view(lambda: self.source(ref, view, params), target, terms)]
-        store = self.store(ref)
+        store = self.store(ref, names=False)
         files = StoreFiles(self._connection, store, PiecesByFile(lambda: self.pieces(store.id)), terms)
         return files.all(target) if view is None else [files.one(view.removeprefix("files/"), target)]
 

@@ -88,7 +88,7 @@ class StoreFileSystem(AbstractFileSystem):
     def created(self, path: str) -> Any:
         """Creation time of the store of `path`."""
         host, ref, _, _ = _split(self._strip_protocol(path))
-        return self._client(host).store(ref).created
+        return self._client(host).store(ref, names=False).created
 
     modified = created
 
@@ -110,10 +110,10 @@ class StoreFileSystem(AbstractFileSystem):
             names = {tag.name for tag in client.tags()} | {store.id for store in client.stores()}
             return [_folder(f"{host}/{name}") for name in sorted(names)]
         if not kind:
-            client.store(ref)
+            client.store(ref, names=False)
             return [_folder(f"{path}/{each}") for each in KINDS]
         if kind == "files":
-            files = {file.path: file.size for file in client.store(ref).files}
+            files = {file.path: file.size for file in client.store(ref, names=False).files}
             return _children(f"{host}/{ref}/files", rest, files)
         if rest:
             return [self.info(path)]

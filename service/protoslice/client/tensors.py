@@ -19,7 +19,7 @@ _NUMPY: Final[Mapping[str, str]] = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2",
     "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1",
-    "I4": "i1", "U4": "u1", "I2": "i1", "U2": "u1", "I1": "i1", "U1": "u1",
+    "I4": "i1", "U6": "u1", "U4": "u1", "U3": "u1", "I2": "i1", "U2": "u1", "I1": "i1", "U1": "u1",
     "BOOL": "?", "C64": "<c8", "C128": "<c16",
 }  # fmt: skip
 """Types that numpy has; those narrower than a byte come one element to a byte."""

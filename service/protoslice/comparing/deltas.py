@@ -9,8 +9,10 @@ from protoslice import _core
 from protoslice.errors import Unsupported
 from protoslice.facts import TensorDelta
 from protoslice.formats.model import Tensor
-from protoslice.formats.outputs.statistics import runs_of, slices_of
+from protoslice.formats.outputs.statistics import runs_and_repeats, slices_of
+from protoslice.formats.tensors.budget import allow, distinct_bytes, stored_bytes
 from protoslice.formats.tensors.reading import read
+from protoslice.sources.ropes import Rope
 
 
 def steps_of_delta(before: Tensor, after: Tensor, sample: int | None = None) -> Iterator[TensorDelta | None]:
@@ -26,11 +28,18 @@ def steps_of_delta(before: Tensor, after: Tensor, sample: int | None = None) -> 
             f"{other.dtype.name} {list(other.shape)}"
         )
     found = _core.Delta(one.dtype.name)
+    data, width = (one.bytes, other.bytes), one.dtype.width
     sides = (one.bytes.rope, one.bytes.sources), (other.bytes.rope, other.bytes.sources)
-    for start, end in runs_of(prod(one.shape), sample):
-        for first, last in slices_of(start, end, one.dtype.width):
+    runs, repeated = runs_and_repeats(prod(one.shape), max(map(distinct_bytes, data)) // width, sample)
+    computed = 2 * width * sum(end - start for start, end in runs)
+    allow(computed, sum(map(stored_bytes, data)), "set a lower `sample`")
+    for start, end in runs:
+        for first, last in slices_of(start, end, width):
             found.read(*sides, first, last)
             yield None
+    if repeated:
+        one_element, its_twin = (Rope(each.rope, each.sources).read(each.size - width, width) for each in data)
+        found.repeat(one_element, its_twin, repeated)
     (looked_at, changed, incomparable, finite), most, total, cosine = found.found()
     yield TensorDelta(
         dtype=one.dtype.name,

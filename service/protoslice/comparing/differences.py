@@ -17,6 +17,7 @@ from protoslice.facts import Change, Difference
 from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Fault, Strings, Tensor, Tensors
 from protoslice.formats.selection import naming
+from protoslice.formats.tensors.budget import OverBudget, distinct_bytes
 from protoslice.formats.tensors.reading import read
 from protoslice.sources.ropes import Rope
 
@@ -159,7 +160,9 @@ class _Models:
         if faults:
             return faults[-1]
         try:
-            return None if (yield from self._equality.same(_elements(before), _elements(after))) else ""
+            return None if (yield from self._equality.same(*_compared(before, after))) else ""
+        except OverBudget:
+            raise
         except ProtosliceError as error:
             return f"cannot be read: {error.message}"
 
@@ -214,7 +217,7 @@ class _Candidates:
         """Number and tensor of a candidate that is the same, and none any more; None if there is none."""
         found = self._alike.get(self._look(tensor), []) if tensor.size and self._alike else []
         for candidate in found[:_MOST_TRIED]:
-            if (yield from self._equality.alike(_elements(candidate[1]), _elements(tensor))):
+            if (yield from self._equality.alike(*_compared(candidate[1], tensor))):
                 found.remove(candidate)
                 return candidate
         return None
@@ -247,6 +250,15 @@ def _place(tensor: Tensor) -> str:
 def _facts(tensor: Tensor) -> str:
     shape = "?" if tensor.shape is None else "×".join(map(str, tensor.shape)) or "scalar"
     return f"{tensor.dtype.name if tensor.dtype is not None else '?'} {shape}"
+
+
+def _compared(one: Tensor, other: Tensor) -> tuple[Bytes, Bytes]:
+    """The elements of two tensors of one type and shape, of those that repeat in both only the first."""
+    before, after = _elements(one), _elements(other)
+    if before.size != after.size or one.dtype is None:
+        return before, after
+    end = min(before.size, max(map(distinct_bytes, (before, after))) + one.dtype.width)
+    return before.part(0, end), after.part(0, end)
 
 
 def _elements(tensor: Tensor) -> Bytes:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Final
 
 from protoslice.formats.bytes import Bytes
+from protoslice.formats.tensors.budget import allow
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 
@@ -28,7 +29,9 @@ Verdict = Generator[None, None, bool]
 class Equality:
     """Comparison of bytes of two models; long results are remembered, compared bytes count as progress."""
 
-    def __init__(self, undecided: Undecided, advance: Callable[[int], object], *, local: bool) -> None:
+    def __init__(self, undecided: Undecided, advance: Callable[[int], object], *, local: bool, stored: int) -> None:
+        """`stored`: bytes of both models, by which the bytes that are read for the comparison are bounded."""
+        self._stored = stored
         self._undecided = undecided
         self._advance = advance
         self.is_local = local
@@ -77,6 +80,7 @@ class Equality:
             for at in range(start, start + length, _READ_AT_ONCE):
                 many = min(_READ_AT_ONCE, start + length - at)
                 self.read += 2 * many
+                allow(self.read, self._stored, "compare tensors one by one")
                 if before.read(at, many) != after.read(at, many):
                     return False
                 self._advance(many)

@@ -10,13 +10,15 @@ from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Data, Encoding, Model, ProtoFormat, RootProto, Stored, Tensor, Tensors
 from protoslice.formats.tensors.drafts import TensorDraft, parsed
 from protoslice.formats.tensors.dtypes import DTYPES
-from protoslice.formats.tensors.fields import fixed_count, numbers
+from protoslice.formats.tensors.fields import content, fixed_count, numbers, places_of
 from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.shapes import element_count
 
 _BLOB: Final = "caffe.BlobProto"
 _LAYERS: Final = frozenset({"caffe.LayerParameter", "caffe.V1LayerParameter", "caffe.V0LayerParameter"})
-_FLOATS, _SHAPE, _DOUBLES = 5, 7, 8
+_FLOATS, _SHAPE, _DOUBLES, _RAW_TYPE, _RAW = 5, 7, 8, 10, 12
+_RAW_TYPES: Final = {0: "F64", 1: "F32", 2: "F16", 3: "I32", 4: "U32"}
+"""Number type of `raw_data`, which NVCaffe and OpenCV write, by its number."""
 _OLD_DIMENSIONS: Final = ("num", "channels", "height", "width")
 _SMALL_FIELD: Final = 1024
 """Limit in bytes of a blob's fields that are read, hence of its shape; Caffe takes 32 dimensions."""
@@ -45,14 +47,23 @@ def _tensor(model: Model, proto: RootProto, found: _core.Finding) -> Tensor:
 
 def _data(draft: TensorDraft, proto: RootProto, found: _core.Finding) -> Data:
     message = parsed(schema.bundled().message_class(_BLOB), found)
-    double = fixed_count(found, _DOUBLES, 8) > 0
+    double, raw = fixed_count(found, _DOUBLES, 8) > 0, None
     field, width, draft.dtype = (_DOUBLES, 8, DTYPES["F64"]) if double else (_FLOATS, 4, DTYPES["F32"])
     there = fixed_count(found, field, width)
+    if not there and (raw := content(proto, found, _RAW)) is not None:
+        if places_of(found, _RAW_TYPE) and not message.HasField("raw_data_type"):
+            raise CorruptModel("a blob has raw data of an unknown number type")
+        draft.dtype = DTYPES[_RAW_TYPES[message.raw_data_type]]
+        there, rest = divmod(raw.size, draft.dtype.width)
+        if rest:
+            raise CorruptModel(f"a blob of {draft.dtype.name} has {raw.size} bytes of raw data")
     shape = _shape(message, found, there)
     due = element_count(shape)
     draft.shape = shape
     if due != there:
         raise CorruptModel(f"a blob has {due} values by its shape, and {there} are there")
+    if raw is not None:
+        return Stored(raw)
     return numbers(proto, found, field, Encoding.PLAIN) or Stored(Bytes(_core.Rope([]), []))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +12,7 @@ from protoslice import _core
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import InvalidInput
 from protoslice.facts import Node
+from protoslice.library.chunk_sizes import LargeChunkWarning, size_problem
 from protoslice.library.indexing import Form
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource, SourceOwner
@@ -85,6 +87,14 @@ class Split(Sequence[Chunk]):
         """The serialized `ChunkMetadata` of TensorFlow's proto splitter, as in the file of `cpb`."""
         return self._plan.metadata()
 
+    @property
+    def problem(self) -> str | None:
+        """The problem of chunks above 2 GiB, which no protobuf runtime parses; None without such chunks."""
+        found = [text for chunk in self if (text := size_problem(chunk.path, chunk.size)) is not None]
+        if not found:
+            return None
+        return found[0] if len(found) == 1 else f"{found[0]} ({len(found) - 1} more chunks are too large)"
+
     def hashes(self, advance: Callable[[int], None] | None = None) -> Iterator[int]:
         """The hash of each chunk's record in a `.cpb` file, in order; reads all chunks.
 
@@ -102,8 +112,11 @@ class Split(Sequence[Chunk]):
     def cpb(self, advance: Callable[[int], None] | None = None) -> Rope:
         """The chunked file that TensorFlow's Merger reads; reads all chunks once to hash them.
 
-        Chunks that a chunked file came with give that file, unread.
+        Chunks that a chunked file came with give that file, unread. Warns of chunks that protobuf runtimes cannot
+        parse (`LargeChunkWarning`).
         """
+        if (problem := self.problem) is not None:
+            warnings.warn(problem, LargeChunkWarning, stacklevel=2)
         if self._plan.kept:
             return Rope(self._plan.cpb([]), self._read)
         return Rope(self._plan.cpb(list(self.hashes(advance))), self._read)
@@ -247,4 +260,7 @@ def _check_size(name: str, value: int) -> None:
 def node_at(above: str, row: tuple[Any, ...]) -> Node:
     """The node of a `row` from the engine's `children`, below the path `above`."""
     step, *facts = row
-    return Node(above + step if step.startswith("[") or not above else f"{above}.{step}", *facts)
+    if not above:
+        return Node(step.removeprefix("."), *facts)
+    # An element is appended as it is, and so is an extension, whose step begins with a dot.
+    return Node(above + step if step.startswith(("[", ".")) else f"{above}.{step}", *facts)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, cast
 
 from google.protobuf import text_format
+from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 
 from protoslice.errors import CorruptModel, LimitExceeded
@@ -63,7 +64,8 @@ def _present(text: str, message: Message) -> str:
 
 def _parse(text: str, message: Message) -> None:
     try:
-        text_format.Parse(text, message)
+        # An expanded `Any` is looked up among the types that the message was declared with.
+        text_format.Parse(text, message, descriptor_pool=cast(DescriptorPool, message.DESCRIPTOR.file.pool))
     except text_format.ParseError as error:
         what = str(error).removeprefix(f"{error.GetLine()}:{error.GetColumn()} : ")[:300]
         name = message.DESCRIPTOR.full_name

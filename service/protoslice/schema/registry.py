@@ -25,7 +25,7 @@ MAX_PARTS: Final = 250_000
 
 def message_class_of(descriptor_set: bytes, name: str) -> type[Message]:
     """The runtime class of the type `name`, in a new pool of just the files in `descriptor_set`."""
-    return message_factory.GetMessageClass(_pool_of(descriptor_set).FindMessageTypeByName(name))
+    return message_factory.GetMessageClass(pool_of(descriptor_set).FindMessageTypeByName(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,14 @@ class MessageTypes:
     Types enter a pool of the protobuf runtime only on request.
     """
 
-    def __init__(self, types: Descriptors, whole: Callable[[], bytes] | None = None) -> None:
-        """`whole` gives a set, sorted by imports, for one pool of all types; None gives each type its own."""
+    def __init__(self, types: Descriptors, whole: Callable[[], bytes] | None = None, *, keep_any: bool = True) -> None:
+        """`whole` gives a set, sorted by imports, for one pool of all types; None gives each type its own.
+
+        With `keep_any`, schemas of types that reach `google.protobuf.Any` have all types of the set.
+        """
         self._types = types
         self._whole = whole
+        self._keep_any = keep_any
         self._pool: DescriptorPool | None = None
         self._flats: dict[str, Schema] = {}
         self._schemas: dict[str, TypeSchema] = {}
@@ -110,10 +114,13 @@ class MessageTypes:
     def canonical(self, full_name: str) -> bytes:
         """The canonical descriptor set of `full_name` and all types it reaches.
 
-        `Unsupported` if the set has no such type; `LimitExceeded` above 1 MiB of declarations.
+        An `Any` reaches every type of an uploaded set, if all of them fit. `Unsupported` if the set has no such type;
+        `LimitExceeded` above 1 MiB of declarations.
         """
         self._check(full_name)
-        return self._types.canonical(full_name)
+        # A bundled type means the same in every set, and so has one form.
+        keep_any = self._keep_any and full_name not in bundled()
+        return (self._types.canonical_with_any if keep_any else self._types.canonical)(full_name)
 
     def declarations(self) -> Declarations:
         """The declarations of the set, for `differing` of other sets."""
@@ -128,8 +135,8 @@ class MessageTypes:
         """The descriptor of `full_name`; `Unsupported` if the set has no such type."""
         self._check(full_name)
         if self._whole is None:
-            return _pool_of(self._types.canonical(full_name)).FindMessageTypeByName(full_name)
-        self._pool = self._pool or _pool_of(self._whole())
+            return pool_of(self._types.canonical(full_name)).FindMessageTypeByName(full_name)
+        self._pool = self._pool or pool_of(self._whole())
         return self._pool.FindMessageTypeByName(full_name)
 
     def message_class(self, full_name: str) -> type[Message]:
@@ -141,7 +148,7 @@ class MessageTypes:
             raise Unsupported(unknown_type(full_name, self.names()))
 
 
-def _pool_of(descriptor_set: bytes) -> DescriptorPool:
+def pool_of(descriptor_set: bytes) -> DescriptorPool:
     """A pool of the files in `descriptor_set`, which come after their imports; `InvalidInput` if refused."""
     pool = DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(descriptor_set).file:
@@ -159,7 +166,8 @@ def _pool_of(descriptor_set: bytes) -> DescriptorPool:
 def bundled() -> MessageTypes:
     """The types that come with the package, listed in `docs/schemas.md`."""
     types = Descriptors(bundled_bytes(), b"", max_files=MAX_FILES, max_parts=MAX_PARTS)
-    return MessageTypes(types, whole=bundled_bytes)
+    # Not all bundled types for each that reaches `Any`: they are known to every program that reads the store.
+    return MessageTypes(types, whole=bundled_bytes, keep_any=False)
 
 
 @cache

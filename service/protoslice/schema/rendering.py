@@ -14,6 +14,7 @@ from protoslice.schema.registry import MessageTypes, find
 from protoslice.schema.strings import parsed
 from protoslice.schema.uploads import from_descriptor_set
 from protoslice.schema.varints import varint_at
+from protoslice.schema.well_known import with_well_known
 
 FORMS: Final = ("json", "text", "jsonl", "texts")
 """Forms of a message. The last two are of a stream with varint lengths: lines of JSON, or texts."""
@@ -83,4 +84,4 @@ def _records(data: bytes) -> Iterator[bytes]:
 
 @lru_cache(maxsize=8)
 def _types(descriptor_set: bytes) -> MessageTypes:
-    return from_descriptor_set(descriptor_set, one_pool=True)
+    return from_descriptor_set(with_well_known(descriptor_set), one_pool=True)

@@ -27,6 +27,7 @@ from protoslice.server.api.routes import (
     assembly,
     comparing,
     drafts,
+    file_index,
     intake,
     json_views,
     operations,
@@ -67,7 +68,8 @@ _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 """The methods that some route has."""
 
 _ROUTES: Final = (
-    intake, stores, uploads, arriving, assembly, drafts, pieces, json_views, comparing, tags, repositories, schemas,
+    intake, stores, uploads, arriving, assembly, drafts, pieces, json_views, file_index, comparing, tags, repositories,
+    schemas,
     spaces, tokens, webhooks, sessions, operations, pages,
 )  # fmt: skip
 

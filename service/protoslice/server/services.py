@@ -219,10 +219,13 @@ class Services:
 
         return signed
 
-    def require(self, scope: AccessScope, space: str | None = None) -> None:
-        """Raise `HttpProblem` unless the request may do what needs `scope`, in `space` or its own space."""
+    def require(self, scope: AccessScope, space: str | None = None, *, tags: Sequence[str] = ()) -> None:
+        """Raise `HttpProblem` unless the request may do what needs `scope`, in `space` or its own space.
+
+        `tags` are those that it sets.
+        """
         if self.admission is not None:
-            self.admission.require(Need(scope), space)
+            self.admission.require(Need(scope, tuple(tags)), space)
 
     def may(self, scope: AccessScope) -> bool:
         """True when the request may do what needs `scope` in its space."""

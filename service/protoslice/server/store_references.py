@@ -1,7 +1,7 @@
 """Names of registries that refer to stores, found by a scan of their records.
 
-Nothing is kept: a name refers to a store as long as it resolves. The removal of a store looks at every repository; the
-pages of a list look at a bounded number of them.
+Nothing is kept: a name refers to a store as long as it resolves. The removal of a store looks at every repository; what
+is shown comes from a bounded number of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from protoslice.artifacts import RepositoryName, catalog
 from protoslice.artifacts.records import ArtifactRecords
-from protoslice.concurrency.gather import each_concurrently, first
+from protoslice.concurrency.gather import each_concurrently, first, run_concurrently
 from protoslice.drafts import Drafts
 from protoslice.errors import IntegrityError, NotFound, StillNamed
 from protoslice.facts import Store, StoreName
@@ -24,10 +24,10 @@ from protoslice.stores import Stores
 
 MOST_NAMES: Final = 100
 """Names shown with a store, or with the refusal to remove it."""
-_LISTED_REPOSITORIES: Final = 256
-"""Repositories of each protocol that a page of stores is compared with."""
-_LISTED_DRAFTS: Final = 2048
-"""Artifacts of MLflow that a page of stores is compared with."""
+_MOST_REPOSITORIES: Final = 256
+"""Repositories of each protocol that are looked at to show names."""
+_MOST_DRAFTS: Final = 2048
+"""Artifacts of MLflow that are looked at to show names."""
 _PAGE: Final = 250
 
 _log = logging.getLogger(__name__)
@@ -41,15 +41,11 @@ class StoreReferences:
         self._repositories = repositories_of(stores)
         self._drafts = Drafts(stores)
 
-    async def named(self, store: Store) -> Store:
-        """Return the store with its names; a scan of all repositories."""
-        return _with_names(store, (await self._scan([store.id], [store], listed=False)).get(store.id, ()))
-
-    async def all_named(self, stores: Sequence[Store]) -> list[Store]:
-        """Return the stores of a page with their names, as far as a bounded scan finds them."""
+    async def named(self, stores: Sequence[Store]) -> list[Store]:
+        """Return the stores with their names, as far as a bounded scan finds them."""
         if not stores:
             return []
-        found = await self._scan([store.id for store in stores], stores, listed=True)
+        found = await self._scan([store.id for store in stores], stores, bounded=True)
         return [_with_names(store, found.get(store.id, ())) for store in stores]
 
     async def check(self, forced: Collection[str], store_id: str, tags: Collection[str]) -> None:
@@ -66,12 +62,14 @@ class StoreReferences:
         except IntegrityError:
             _log.exception("the store %s is damaged: folders that hold its files are not looked for", store_id)
         names = [*(StoreName("tag", tag) for tag in sorted(tags))]
-        names += (await self._scan([store_id], known, listed=False)).get(store_id, ())
+        names += (await self._scan([store_id], known, bounded=False)).get(store_id, ())
         left = [each for each in names if each.name not in forced]
         if left:
             raise _still_named(store_id, left)
 
-    async def _scan(self, ids: Sequence[str], known: Sequence[Store], *, listed: bool) -> Mapping[str, list[StoreName]]:
+    async def _scan(
+        self, ids: Sequence[str], known: Sequence[Store], *, bounded: bool
+    ) -> Mapping[str, list[StoreName]]:
         """Names of stores by their ids; `known` are those whose files are known."""
         found: dict[str, set[StoreName]] = {}
 
@@ -87,14 +85,19 @@ class StoreReferences:
             for store, reference in await ArtifactRecords(self._stores.storage, RepositoryName(name)).naming(ids):
                 note("oci", store, name + reference)
 
-        most = _LISTED_REPOSITORIES if listed else None
-        await each_concurrently(_unless_damaged(hub), first(self._hub_names(), most))
-        await each_concurrently(_unless_damaged(oci), first(self._oci_names(), most))
-        lone = dict.fromkeys(ids) | {
-            store.id: store.files[0].path if len(store.files) == 1 else None for store in known
-        }
-        for store, folder in await self._drafts.naming(lone, _LISTED_DRAFTS if listed else None):
-            note("mlflow", store, MLFLOW + folder)
+        async def mlflow() -> None:
+            lone = dict.fromkeys(ids) | {
+                store.id: store.files[0].path if len(store.files) == 1 else None for store in known
+            }
+            for store, folder in await self._drafts.naming(lone, _MOST_DRAFTS if bounded else None):
+                note("mlflow", store, MLFLOW + folder)
+
+        most = _MOST_REPOSITORIES if bounded else None
+        await run_concurrently(
+            lambda: each_concurrently(_unless_damaged(hub), first(self._hub_names(), most)),
+            lambda: each_concurrently(_unless_damaged(oci), first(self._oci_names(), most)),
+            mlflow,
+        )
         return {store: sorted(names, key=_order) for store, names in found.items()}
 
     async def _hub_names(self) -> AsyncIterator[str]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
+from protoslice.defaults import LARGEST_MESSAGE, MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import InvalidInput
 
-LARGEST_MESSAGE = (1 << 31) - 1
-"""Bytes in the largest message, string or bytes field that protobuf runtimes read."""
+__all__ = ["LARGEST_MESSAGE", "SplitPolicy"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,12 @@ def test_repositories_are_listed(call: Any, service: str) -> None:
         for name in ("full", "bare"):
             client.post("/api/repos/create", json={"organization": "shown", "name": name})
         commit(client, "models/shown/full", {"m.onnx": onnx(1000)})
-    bare, full = call("ls", "--repositories", "--url", service).stdout.splitlines()[1:]
+    lines = call("ls", "--repositories", "--url", service).stdout.splitlines()[1:]
+    bare, full = [line for line in lines if line.startswith("shown/")]
     assert bare.split()[0] == "shown/bare"
     assert full.split()[0] == "shown/full"
     assert full.split()[-2:] == ["onnx.ModelProto", "hub"]
     told = json.loads(call("ls", "--repositories", "--json", "--url", service).stdout)
-    assert [(each["name"], each["ref"]) for each in told] == [("shown/bare", None), ("shown/full", "shown/full@main")]
+    heads = [(each["name"], each["ref"]) for each in told if each["name"].startswith("shown/")]
+    assert heads == [("shown/bare", None), ("shown/full", "shown/full@main")]
     assert "neither tags nor types" in call("ls", "--repositories", "--tag", "x", "--url", service, code=2).stderr

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from tests.engine.test_printed_paths import SET
+from tests.support.canonical import delimited
 from tests.support.streams import FRAMED
 
 PROTO = """
@@ -110,3 +112,23 @@ def test_types_are_kept_on_a_service(call: Any, folder: Path, binpb: Path, tmp_p
     call("schema", "rm", "mine")
     assert "mine" in call("schema", "show", "mine", code=4).stderr
     assert call("cat", "@thing:1", "title").stdout_bytes == b"hello"
+
+
+def test_extensions_are_printed_by_paths_that_are_accepted(call: Any, tmp_path: Path) -> None:
+    (tmp_path / "x.binpb").write_bytes(SET.SerializeToString())
+    leaf = delimited(1, b"y" * 20)
+    (tmp_path / "m.pb").write_bytes(delimited(101, delimited(101, leaf)) + delimited(102, leaf))
+    schema = [tmp_path / "m.pb", "--schema", tmp_path / "x.binpb", "--type", "x.M"]
+
+    def paths(listed: Any) -> list[str]:
+        return [
+            path for node in listed["items"] for path in (node["path"], *paths(node.get("children", {"items": []})))
+        ]
+
+    printed = paths(json.loads(call("tree", *schema, "--depth", "4", "--json").stdout))
+    assert "[x.ext].[x.ext].bytes" in printed
+    assert "[x.exts][0].bytes" in printed
+    for path in printed:
+        call("tree", schema[0], path, *schema[1:])
+        call("merge", schema[0], "-", "--fields", path, *schema[1:])
+    assert call("cat", schema[0], "[x.exts][0].bytes", *schema[1:]).stdout_bytes == b"y" * 20

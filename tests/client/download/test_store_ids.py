@@ -49,7 +49,8 @@ def as_said(store: Store) -> dict[str, Any]:
     """The JSON of a store."""
     said = {name: getattr(store, name) for name in Store.__slots__}
     files = [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in store.files]
-    return said | {"created": store.created.isoformat(), "tags": list(store.tags), "files": files}
+    names = [{"protocol": each.protocol, "name": each.name} for each in store.names or ()]
+    return said | {"created": store.created.isoformat(), "tags": list(store.tags), "files": files, "names": names}
 
 
 @pytest.fixture(scope="module")

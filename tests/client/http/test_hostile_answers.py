@@ -1,4 +1,4 @@
-"""A hostile service: whatever it answers, a client raises errors of `protoslice.errors`, and nothing else."""
+"""A hostile service: clients raise errors of `protoslice.errors`, and nothing else."""
 
 from __future__ import annotations
 

@@ -274,7 +274,7 @@ def test_a_base_that_goes_away_meanwhile(client: Client, versions: Any, tmp_path
 
     def remove(done: int, total: int | None) -> None:
         if base.id in {store.id for store in client.stores()}:
-            client.remove(base.id)
+            client.remove(base.id, force=["gone:1"])
 
     pushed = client.push(
         versions.new_path, type=GRAPH, min_chunk=77777, base=[base.id], tags=["gone:2"], progress=remove

@@ -66,7 +66,7 @@ def test_what_was_to_be_copied_goes_meanwhile(ours: Client, versions: Any, first
 
     def progress(done: int, total: int | None) -> None:
         if done == total and list(ours.stores(tag="first:")):
-            ours.remove(first)
+            ours.remove(first, force=["first:1"])
 
     pushed = ours.push(versions.new_path, type=GRAPH, base=[first], progress=progress)
     assert pushed.copied == 0
@@ -75,7 +75,7 @@ def test_what_was_to_be_copied_goes_meanwhile(ours: Client, versions: Any, first
 
 def test_another_plan_is_begun_anew(ours: Client, versions: Any, first: str, state: Path) -> None:
     interrupted(ours.push, versions.new_path, 0.8, type=GRAPH, base=[first])
-    ours.remove(first)
+    ours.remove(first, force=["first:1"])
     pushed = ours.push(versions.new_path, type=GRAPH, base=[])
     assert ours.merge(pushed.store.id) == versions.new
     assert list(state.iterdir()) == []

@@ -120,7 +120,10 @@ class Measured:
         assert self.running.stdout is not None
         self.running.stdin.write(word + "\n")
         self.running.stdin.flush()
-        said: dict[str, Any] = json.loads(self.running.stdout.readline())
+        line = self.running.stdout.readline()
+        while line.startswith(("page: ", "data: ")):  # the service prints these once it has started
+            line = self.running.stdout.readline()
+        said: dict[str, Any] = json.loads(line)
         return said
 
 

@@ -152,6 +152,14 @@ READING: Final = (
         status=200,
         budget=Budget(calls=20),
     ),
+    Row(
+        route=f"GET {_STORE}/files/{{path:path}}",
+        worst="the index of a folder, of which thousands of paths of 900 tell",
+        ask=lambda store: get(f"/v1/stores/{store}/files/"),
+        given=long_paths,
+        status=200,
+        budget=Budget(held=20_000, calls=20, work=600 * PATHS),
+    ),
     _view(
         "archive.tar",
         "thousands of files of no bytes, with paths of 900",

@@ -149,6 +149,16 @@ REGISTRIES: Final = (
         )
         for files in ("resolve", "raw")
     ),
+    *(
+        _row(f"GET /{{name:owned}}{route}", "a link to a page", get(f"/ann/m{path}"), status=302, budget=_PLAIN)
+        for route, path in (
+            ("", ""),
+            ("/tree/{revision}", "/tree/main"),
+            ("/tree/{revision}/{path:path}", f"/tree/main/{_LONG}"),
+            ("/blob/{revision}/{path:path}", f"/blob/main/{_LONG}"),
+            ("/commit/{revision}", f"/commit/{'0' * 40}"),
+        )
+    ),
     _row(
         "POST /api/repos/create",
         "one that exists",
@@ -185,6 +195,13 @@ REGISTRIES: Final = (
         budget=Budget(held=40_000, loop=1_000_000, calls=60),
     ),
     _row(
+        f"POST {_KIND}/discussions",
+        "a long description",
+        _post("/api/models/ann/m/discussions", {"title": "t", "description": "x" * 200_000}),
+        status=422,
+        budget=_PLAIN,
+    ),
+    _row(
         f"POST {_KIND}/branch/{{branch}}",
         "a new one",
         _post("/api/models/ann/m/branch/b%2Fc", {}),
@@ -208,6 +225,22 @@ REGISTRIES: Final = (
             budget=Budget(held=100_000, loop=1_500_000, work=700_000, calls=1200, written_room=MIB),
         )
         for prefix, of, status in (("/", "", 200), ("/datasets/", " of a dataset that is not there", 404))
+    ),
+    _row(
+        "GET /api/lfs-files/{kind}/{name:repository}/{oid}",
+        "a digest that nobody has",
+        get(f"/api/lfs-files/models/ann/m/{'0' * 64}"),
+        status=404,
+        budget=Budget(held=20_000, calls=60),
+    ),
+    _row(
+        "POST /{name:repository}.git/info/lfs/objects/batch",
+        "256 downloads that nobody has",
+        _post(
+            "/ann/m.git/info/lfs/objects/batch",
+            {"operation": "download", "objects": [{"oid": f"{n:064x}", "size": 1} for n in range(256)]},
+        ),
+        budget=Budget(held=60_000, loop=1_500_000, work=700_000, calls=1200),
     ),
     _row(
         "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}",

@@ -11,7 +11,7 @@ from threading import get_ident
 from types import CodeType, FrameType
 from typing import Any, Final
 
-MOST: Final = 4_600_000
+MOST: Final = 5_000_000
 """Most steps that are counted of a callback or of work: counting makes Python ten times as slow."""
 _SAMPLE: Final = 1 << 10
 

@@ -19,7 +19,7 @@ import protoslice
 from protoslice import schema
 from protoslice.errors import CorruptModel, LimitExceeded, NotFound, ProtosliceError, Unsupported
 from protoslice.formats.model import Fault, Model, Tensors
-from protoslice.formats.paddle import programs
+from protoslice.formats.paddle import models, programs
 from protoslice.formats.paddle.blobs import Heads
 from protoslice.formats.paddle.models import Paddle
 from protoslice.formats.tensors.dtypes import DTYPES
@@ -352,3 +352,17 @@ def test_names_of_version_2_lead_where_the_present_ones_do(tmp_path: Path) -> No
         assert kept == proto.merge("blocks[0].vars[0]", ["type.dense_tensor.legacy_lod_level"]).read() != b""
         with pytest.raises(NotFound, match=r"has no field .lod_tensors."):
             proto.merge("blocks[0].vars[0].type.lod_tensors")
+
+
+@pytest.mark.parametrize("ending", ["", ".pbtxt", ".textproto", ".txtpb", ".pdmodel", ".pdmodel.pbtxt", ".pb"])
+def test_the_parameters_of_a_program_are_called_like_it(ending: str) -> None:
+    assert models._combined(f"m/model{ending}") == ("m/model.pdiparams", "m/__params__")
+
+
+def test_a_program_in_text_finds_its_parameters(tmp_path: Path) -> None:
+    parameters = [filled("a", "F32", (2,)), filled("b", "I64", ())]
+    message = schema.parsed(schema.bundled().message_class(programs.PROGRAM), program(parameters))
+    (tmp_path / "model.pbtxt").write_text(str(message))
+    (tmp_path / "model.pdiparams").write_bytes(combined(parameters))
+    with open_model(tmp_path / "model.pbtxt", type=programs.PROGRAM) as model:
+        assert [model.read(each.name).read() for each in parameters] == [each.data for each in parameters]

@@ -15,7 +15,7 @@ from tests.support.paddle import TYPES, Parameter, blob, combined, json_program,
 from tests.support.tensors import content
 
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFound, ProtosliceError
-from protoslice.formats.model import Model, Tensor, Tensors
+from protoslice.formats.model import Fault, Model, Tensor, Tensors
 from protoslice.formats.outputs.listing import row_text
 from protoslice.formats.paddle import blobs
 from protoslice.formats.paddle import parameters as parameters_module
@@ -235,3 +235,31 @@ def test_levels_without_bounds_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
 def test_other_formats_have_no_levels() -> None:
     with open_model(folder("onnx_types_raw")) as model, pytest.raises(NotFound, match="no levels of detail"):
         read(model.tensors[0], None, "lod")
+
+
+def test_files_of_one_tensor_each_are_one_model(tmp_path: Path) -> None:
+    parameters = [filled(f"block.{number}/w" if number % 2 else f"w_{number}", shape=(number,)) for number in range(20)]
+    for parameter in parameters:
+        path = tmp_path / "model" / parameter.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(blob(parameter))
+    (tmp_path / "model/notes.txt").write_text("no parameter")
+    (tmp_path / "model/w_3x").write_bytes(blob(parameters[3]) + b"?")
+    with open_model(tmp_path / "model") as model:
+        found = {tensor.name: tensor for tensor in model}
+        assert found.keys() == {*(each.name for each in parameters), "w_3x"}
+        for parameter in parameters:
+            assert content(read(found[parameter.name]).bytes) == parameter.data
+            assert found[parameter.name].file == parameter.name
+            assert model.tensor(parameter.name).address == found[parameter.name].address
+        fault = found["w_3x"].data
+        assert isinstance(fault, Fault)
+        assert "follow the last tensor" in fault.error.message
+
+
+def test_files_beside_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {name: blob(filled(name)) for name in "abcd"}
+    assert len(tensors(files)) == 4
+    monkeypatch.setattr(parameters_module, "_MOST_FILES", 3)
+    with pytest.raises(LimitExceeded, match="at most 3"):
+        tensors(files)

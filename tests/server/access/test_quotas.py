@@ -270,3 +270,27 @@ def test_a_quota_that_refuses_is_no_fault_of_the_service(path: str, monkeypatch:
         assert (context.cause, context.refused, context.problem) == (None, True, "quota-exceeded")
 
     closed_service(work)
+
+
+def test_manifests_and_their_descriptors_are_counted() -> None:
+    async def work(app: Application) -> None:
+        headers = await bounded(app, stored_bytes=200_000)
+        kind = {"content-type": "application/vnd.oci.image.manifest.v1+json"}
+        subject = {"digest": f"sha256:{'0' * 64}"}
+        statuses = []
+        for number in range(10):
+            about = {"schemaVersion": 2, "layers": [], "subject": subject, "annotations": {"a": f"{number}" * 30_000}}
+            target = f"/spaces/own/v2/a/b/manifests/t{number}"
+            put = await ask(app, "PUT", target, json.dumps(about).encode(), headers | kind)
+            statuses.append(put.status)
+        assert statuses == [201] * 3 + [507] * 7
+        assert app.services.spaces is not None
+        stores = await app.services.spaces.get("own")
+        assert 180_000 < stores.room.used.stored_bytes < 200_000
+        report = await stores.collect_garbage(grace_seconds=0)
+        assert report.there is not None
+        assert 180_000 < report.there.stored_bytes < 200_000
+        for number in range(3):
+            assert (await ask(app, "DELETE", f"/spaces/own/v2/a/b/manifests/t{number}", headers=headers)).status == 202
+
+    closed_service(work)

@@ -164,6 +164,7 @@ SIGNED_ROWS = {
     for row in RULES
     if row.startswith("GET /v1/stores/{ref}") or row.startswith("GET /api/2.0/mlflow-artifacts/artifacts/{")
 } | {
+    "GET /api/lfs-files/{kind}/{name:repository}/{oid}",
     "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}",
     "POST /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}",
     "PUT /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}/{number}",

@@ -1,4 +1,4 @@
-"""Stores that names of any protocol refer to: shown with the names, and removed only if the caller lists them."""
+"""Stores with names in any protocol: the names are shown, and removal needs all of them."""
 
 from __future__ import annotations
 
@@ -246,3 +246,10 @@ def test_the_client_removes_no_tag_that_it_was_not_given(serving: Serving) -> No
             assert ("tag", "theirs:1") in caught.value.names
         assert {tag.name for tag in client.tags()} == {"mine:1", "theirs:1"}
         assert client.remove(made.id, force=["mine:1", "theirs:1"]).tags == ("mine:1", "theirs:1")
+
+
+def test_names_of_registries_are_left_out_on_request(client: httpx.Client) -> None:
+    one = Named(client, "hub")
+    assert client.get(f"/v1/stores/{one.store}?names=false").json()["names"] == []
+    found = {each["id"]: each for each in client.get("/v1/stores?limit=1000&names=false").json()["items"]}
+    assert found[one.store]["names"] == []

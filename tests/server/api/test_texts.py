@@ -1,4 +1,4 @@
-"""Lone surrogates in every JSON text that a request may have: refused, and nothing that is read back fails.
+"""Lone surrogates in every JSON text of requests: refused, and nothing that is read back fails.
 
 The routes and the fields of their bodies are taken from the application.
 """

@@ -119,7 +119,7 @@ def test_what_a_later_program_may_mend_is_not_kept_for_ever(
     monkeypatch.setattr("protoslice.stores.reading.opened.ARCHIVES", 99)
     monkeypatch.setattr("protoslice.stores.reading.chunks.CPB", 99)
     monkeypatch.setattr("protoslice.server.http.answers.rendered._made_by", lambda: "a later program")
-    after = client.get(f"{url}{'&' if '?' in view else '?'}later", headers=headers)
+    after = client.get(url.replace(store["id"], store["id"][:20]), headers=headers)
     assert (after.headers["etag"] == before.headers["etag"]) == (not named)
 
 

@@ -1,4 +1,4 @@
-"""Safe headers on every response: all routes of the application, successes and failures, over real sockets."""
+"""Safe headers on every response of all routes, successes and failures, over real sockets."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def targets(row: str, store: str) -> tuple[str, str]:
 
 
 def faults_of(row: str, answer: httpx.Response, *, closed: bool) -> list[str]:
-    """What a response lacks."""
+    """Faults of the headers of a response."""
     found = []
     said = {name: answer.headers.get_list(name) for name in answer.headers}
     if said.get("x-content-type-options") != ["nosniff"]:

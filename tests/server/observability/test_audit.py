@@ -27,7 +27,14 @@ from protoslice.server.observability.audit import NAME, AuditLog
 from protoslice.server.transport.uvicorn_config import fast_path
 from protoslice.stores.quotas import Quota
 
-READING_POSTS = {"/v1/chunks/missing", "/v1/sign", "/api/{kind}/{name:repository}/paths-info/{revision}"}
+READING_POSTS = {
+    "/v1/chunks/missing",
+    "/v1/sign",
+    "/api/{kind}/{name:repository}/paths-info/{revision}",
+    "/api/validate-yaml",
+    "/{name:repository}.git/info/lfs/objects/batch",
+    "/datasets/{name:repository}.git/info/lfs/objects/batch",
+}
 
 
 class Lines(logging.Handler):

@@ -15,6 +15,10 @@ import pytest
 from tests.support.live import LiveServer
 from tests.support.stores import onnx
 
+from protoslice.artifacts import Digest, RepositoryName
+from protoslice.artifacts.records import ArtifactRecords
+from protoslice.storage import open_storage
+
 Serving = Callable[..., AbstractContextManager[LiveServer]]
 GOLDEN = Path(__file__).parents[2] / "golden/models"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -149,6 +153,15 @@ def test_a_blob_is_of_its_repository_until_it_is_mounted(client: httpx.Client) -
     assert client.get(f"{other}/blobs/{digest}").content == b"to be mounted"
     unknown = client.post(f"{other}/blobs/uploads/", params={"mount": digest_of(b"nothing"), "from": "team/resnet"})
     assert unknown.status_code == 202
+
+
+@pytest.mark.parametrize("source", ["library/", "", "Upper", "../x", "a" * 300])
+def test_a_blob_that_cannot_be_mounted_is_uploaded(client: httpx.Client, source: str) -> None:
+    query = {"mount": digest_of(b"mounted by ollama"), "from": source}
+    begun = client.post("/v2/ollama/mount/blobs/uploads/", params=query)
+    assert begun.status_code == 202, begun.text
+    put = client.put(begun.headers["location"], params={"digest": query["mount"]}, content=b"mounted by ollama")
+    assert put.status_code == 201
 
 
 def test_what_is_deleted_is_gone_at_once(client: httpx.Client) -> None:
@@ -463,3 +476,48 @@ def test_manifests_that_are_no_json_are_refused(client: httpx.Client, data: byte
     headers = {"content-type": MANIFEST} if named else {}
     answer = client.put("/v2/evil/manifests/deep", content=data, headers=headers)
     assert (answer.status_code, code_of(answer)) == (400, "MANIFEST_INVALID")
+
+
+def test_referrers_come_in_pages_of_about_a_mebibyte(client: httpx.Client) -> None:
+    base, wanted = "/v2/team/many", set()
+    subject = put_manifest(client, "v1", base, layers=[]).headers["docker-content-digest"]
+    for number in range(40):
+        about = {"subject": {"digest": subject}, "annotations": {"text": f"{number}" + "x" * 60_000}}
+        put = put_manifest(client, f"r{number}", base, layers=[], artifactType=f"a/{number % 2}", **about)
+        assert put.status_code == 201, put.text
+        wanted.add(put.headers["docker-content-digest"])
+    for params, share in (({}, 1), ({"artifactType": "a/0"}, 2)):
+        seen: list[str] = []
+        url = str(httpx.URL(f"{base}/referrers/{subject}", params=params))
+        while url:
+            page = client.get(url)
+            assert len(page.content) <= 1 << 20
+            seen += [each["digest"] for each in page.json()["manifests"]]
+            url = page.headers.get("link", "").partition(">")[0].removeprefix("<")
+        assert len(seen) == len(set(seen)) == 40 // share
+        assert set(seen) <= wanted
+
+
+def test_long_annotations_of_a_manifest_with_a_subject_are_refused(client: httpx.Client) -> None:
+    base, annotations = "/v2/team/annotated", {"text": "x" * (64 << 10)}
+    subject = put_manifest(client, "v1", base, layers=[], annotations=annotations).headers["docker-content-digest"]
+    refused = put_manifest(client, "r", base, layers=[], annotations=annotations, subject={"digest": subject})
+    assert (refused.status_code, code_of(refused)) == (413, "SIZE_INVALID")
+    assert client.get(f"{base}/referrers/{subject}").json()["manifests"] == []
+
+
+@pytest.mark.anyio
+async def test_no_page_of_referrers_reads_more_than_a_mebibyte() -> None:
+    async with open_storage("memory://", {}) as storage:
+        records = ArtifactRecords(storage, RepositoryName("team/old"))
+        subject = Digest.of(b"subject")
+        for number in range(5):
+            await records.put_referrer(subject, Digest.of(b"%d" % number), {"text": "x" * (4 << 20)})
+        seen, after = 0, None
+        while True:
+            found, after = await records.referrers(subject, limit=100, after=after)
+            assert len(found) == 1, "the first always fits, and no second one of such a size"
+            seen += len(found)
+            if after is None:
+                break
+        assert seen == 5

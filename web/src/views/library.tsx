@@ -1,7 +1,7 @@
 /** The library: what is stored, by name; the newest first, versions of one name together. */
 
 import { useEffect, useState } from "preact/hooks";
-import { getJson, url, type Page, type Repository, type Store } from "../api";
+import { getJson, registryNames, url, type Page, type Repository, type Store } from "../api";
 import { ago, bytes, many } from "../format";
 import { Await, Trouble, useJson } from "../loading";
 import { Drop } from "../parts/drop";
@@ -128,6 +128,7 @@ function Card({ name, stores }: Family) {
   const [newest, before] = stores;
   const ref = nameOf(newest!);
   const version = versionOf(ref);
+  const names = registryNames(newest!);
   return (
     <>
       <a class="card" href={modelPlace(ref)}>
@@ -135,11 +136,12 @@ function Card({ name, stores }: Family) {
         <span class="soft" dir="auto">{newest!.type ?? "files"}</span>
         <span class="facts"><b>{bytes(newest!.size)}</b><span>{many(newest!.files.length, "file")}</span><span>{ago(newest!.created)}</span></span>
       </a>
-      {(version || newest!.tags.length > 1) && (
+      {(version || newest!.tags.length > 1 || names.length > 0) && (
         <p class="soft under">
           {/* Without a first name, the page of differences looks for the version before. */}
           {version && <a href={diffPlace(before ? nameOf(before) : "", ref)}>what changed{before ? ` since ${versionOf(nameOf(before)) || "before"}` : " last"}</a>}
           <Others family={{ name, stores }} but={ref} />
+          {names.slice(0, SHOWN).map((each) => <span key={each} class="tag" dir="auto">{each}</span>)}
         </p>
       )}
     </>

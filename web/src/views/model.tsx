@@ -1,7 +1,8 @@
 /** A model: its head, and one of the ways to look at it. */
 
 import { useState } from "preact/hooks";
-import { getJson, hasGraph, hasRecords, url, view, type Page, type Store, type Summary } from "../api";
+import { getJson, hasGraph, hasRecords, registryNames, url, view, type Page, type Store, type Summary } from "../api";
+import { fileName, python, shell } from "../commands";
 import { ago, bytes, count, many, percent } from "../format";
 import { lazily } from "../lazily";
 import { Await, useJson, useLoaded } from "../loading";
@@ -75,6 +76,7 @@ function Head({ store, name, repository, isNext }: { store: Store; name: string;
         {store.type ?? store.why} · <b>{bytes(store.size)}</b> in {many(store.files.length, "file")} · {ago(store.created)} ·{" "}
         <code title={store.id}>{store.id.slice(0, 12)}</code>
       </p>
+      {registryNames(store).length > 0 && <p class="soft" dir="auto">named by {registryNames(store).slice(0, 10).join(", ")}</p>}
       {summary.value?.tensors ? <Totals summary={summary.value} /> : null}
       <details class="get">
         <summary>Get it</summary>
@@ -145,9 +147,9 @@ function Ways({ store, name }: { store: Store; name: string }) {
   const service = `${location.origin}${SPACE}`;
   const base = `${service}/v1/stores/${encodeURIComponent(name)}`;
   const lines = {
-    curl: `curl -O '${base}/files/${root.split("/").map(encodeURIComponent).join("/")}'`,
-    Python: `protoslice.Client("${service}").download("${name}", "here")`,
-    CLI: `protoslice pull ${service}/v1/stores/${name} here`,
+    curl: shell("curl", "--fail", "--output", fileName(root), `${base}/files/${root.split("/").map(encodeURIComponent).join("/")}`),
+    Python: `import protoslice; protoslice.Client(${python(service)}).download(${python(name)}, "here/")`,
+    CLI: shell("protoslice", "pull", base, "here/"),
   };
   const downloads: [string, string][] = [["all files as tar", view(store.id, ["archive.tar"])]];
   if (store.root) downloads.push(["safetensors", view(store.id, ["safetensors"])], [".cpb", view(store.id, ["cpb"])], ["without large fields", view(store.id, ["merge"], { omit_larger_than: "1KiB" })]);

@@ -26,7 +26,7 @@ pub(super) struct Tree {
 #[derive(Debug)]
 struct Part {
     span: Range<u64>,
-    /// Its fields; None when they are too many to keep.
+    /// Fields of the message; None when they are too many to keep.
     stretches: Option<Vec<Stretch>>,
 }
 

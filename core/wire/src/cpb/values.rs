@@ -2,6 +2,7 @@
 
 use crate::header::{self, Wire};
 use crate::key::{self, Key};
+use crate::listing::key_label;
 use crate::metadata::MapKey;
 use crate::path::quote;
 use crate::schema::{Field, FieldKind, Schema};
@@ -76,8 +77,7 @@ impl OwnedKey {
     pub(super) fn label(&self, kind: FieldKind) -> String {
         match self {
             Self::Text(text) => quote(text),
-            Self::Number(value) if kind == FieldKind::Bool => (*value != 0).to_string(),
-            Self::Number(value) => (*value as i64).to_string(),
+            Self::Number(value) => key_label(kind, &value.to_le_bytes()),
         }
     }
 

@@ -6,12 +6,15 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::features::{CLOSED, DELIMITED, EXPANDED, UNVERIFIED};
+use super::flat::Closure;
 use super::{Descriptors, Enum, Field, MAX_CANONICAL, Message, Presence};
 use crate::error::{Kind, Result, WireError};
 use crate::header::{self, Wire};
 use crate::schema::FieldKind;
 use crate::varint;
 
+/// The type whose messages hold one of any type.
+const ANY: &str = "google.protobuf.Any";
 const FILE_NAME: &[u8] = b"type.proto";
 const EDITION_2023: u64 = 1000;
 /// `json_format` `LEGACY_BEST_EFFORT`: names that differ in case alone were allowed where these types come from.
@@ -33,7 +36,25 @@ impl Descriptors {
     /// The canonical set of type `name`: two sets give the same bytes exactly when their declarations of the type
     /// agree.
     pub fn canonical(&self, name: &str) -> Result<Vec<u8>> {
+        self.canonical_of(&self.closure(name)?)
+    }
+
+    /// Like [`Descriptors::canonical`], but where the type reaches `Any` with all types that the set declares, since an
+    /// `Any` may hold each of them. Without them when they are too large.
+    pub fn canonical_with_any(&self, name: &str) -> Result<Vec<u8>> {
         let closure = self.closure(name)?;
+        let holds_any = closure.messages.iter().any(|id| self.message(*id).is_some_and(|each| each.name == ANY));
+        if holds_any {
+            let others = (0..).zip(&self.messages).filter(|(_, each)| each.own && !each.map_entry).map(|(id, _)| id);
+            let wide = self.canonical_of(&self.closure_of(others.collect()));
+            if !matches!(&wide, Err(error) if error.kind() == Kind::Limit) {
+                return wide;
+            }
+        }
+        self.canonical_of(&closure)
+    }
+
+    fn canonical_of(&self, closure: &Closure) -> Result<Vec<u8>> {
         let mut top = Scope::default();
         for message in closure.messages.iter().filter_map(|id| self.message(*id)) {
             top.at(&message.name).message = Some(message);

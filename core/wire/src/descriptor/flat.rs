@@ -26,9 +26,14 @@ impl Descriptors {
     }
 
     pub(super) fn closure(&self, name: &str) -> Result<Closure> {
-        let root = self.root(name)?;
-        let mut found = Closure { messages: vec![root], enums: Vec::new(), places: HashMap::from([((true, root), 0)]) };
-        let mut pending = VecDeque::from([root]);
+        Ok(self.closure_of(vec![self.root(name)?]))
+    }
+
+    /// The types that `roots`, which are distinct messages, reach.
+    pub(super) fn closure_of(&self, roots: Vec<u32>) -> Closure {
+        let places = (0..).zip(&roots).map(|(place, root)| ((true, *root), place)).collect();
+        let mut pending = VecDeque::from(roots.clone());
+        let mut found = Closure { messages: roots, enums: Vec::new(), places };
         while let Some(message) = pending.pop_front().and_then(|id| self.message(id)) {
             for field in &message.fields {
                 if found.add(field) {
@@ -36,7 +41,7 @@ impl Descriptors {
                 }
             }
         }
-        Ok(found)
+        found
     }
 }
 

@@ -33,56 +33,69 @@ trait Work: Send + Sync {
 pub struct Computed {
     work: Box<dyn Work>,
     stride: u64,
+    stored: u64,
+    distinct: u64,
 }
 
 impl Computed {
     /// Elements of `width` bytes with their byte order reversed.
     pub fn swapped(source: Shared, width: usize) -> Result<Self> {
-        let stride = source.stride();
-        Ok(Self::of(swap::Swapped::new(source, width)?, stride))
+        let (stride, stored) = (source.stride(), source.stored());
+        Ok(Self::of(swap::Swapped::new(source, width)?, stride, stored))
     }
 
     /// `count` elements of `bits` each, unpacked from a bit stream to one byte each; sign-extended if `signed`.
     pub fn unpacked(source: Shared, bits: u32, signed: bool, count: u64) -> Result<Self> {
-        let stride = source.stride();
-        Ok(Self::of(bits::Unpacked::new(source, bits, signed, count)?, stride))
+        let (stride, stored) = (source.stride(), source.stored());
+        Ok(Self::of(bits::Unpacked::new(source, bits, signed, count)?, stride, stored))
     }
 
     /// Elements of `bits`, one to a byte, with undefined upper bits: cleared, or sign-extended if `signed`.
     pub fn cleaned(source: Shared, bits: u32, signed: bool) -> Result<Self> {
-        let stride = source.stride();
-        Ok(Self::of(bits::Cleaned::new(source, bits, signed)?, stride))
+        let (stride, stored) = (source.stride(), source.stored());
+        Ok(Self::of(bits::Cleaned::new(source, bits, signed)?, stride, stored))
     }
 
     /// The lowest `bits` of every byte, packed into a bit stream.
     pub fn packed(source: Shared, bits: u32) -> Result<Self> {
-        let stride = source.stride();
-        Ok(Self::of(bits::Packed::new(source, bits)?, stride))
+        let (stride, stored) = (source.stride(), source.stored());
+        Ok(Self::of(bits::Packed::new(source, bits)?, stride, stored))
     }
 
     /// `count` elements of `width` bytes: those of `source`, padded with its last element, or with zeros if it is
     /// empty.
     pub fn filled(source: Shared, width: usize, count: u64) -> Result<Self> {
-        let stride = source.stride();
-        Ok(Self::of(fill::Filled::new(source, width, count)?, stride))
+        let (stride, stored) = (source.stride(), source.stored());
+        let distinct = source.len();
+        Ok(Self { distinct, ..Self::of(fill::Filled::new(source, width, count)?, stride, stored) })
     }
 
     /// `count` varints as elements of `width` bytes; with `repeat` the last varint fills in for missing ones. `source`
     /// is not read before the first read of the result.
     pub fn varints(source: Shared, digits: Digits, width: usize, count: u64, repeat: bool) -> Result<Self> {
-        let stride = source.stride();
-        Ok(Self::of(varints::Varints::new(source, digits, width, count, repeat)?, stride))
+        let (stride, stored) = (source.stride(), source.stored());
+        // A varint takes a byte at least, so there are no more of them; how many there are is not known yet.
+        let most = source.len().saturating_mul(width as u64);
+        let made = Self::of(varints::Varints::new(source, digits, width, count, repeat)?, stride, stored);
+        Ok(if repeat { Self { distinct: made.len().min(most), ..made } } else { made })
     }
 
     /// The elements of the tensor that `cut` selects, in row-major order; `tiles` must cover the tensor without
     /// overlap.
     pub fn gathered(tiles: Vec<Tile>, shape: &[u64], width: usize, cut: &Cut) -> Result<Self> {
         let stride = tiles.iter().map(|tile| tile.source.stride()).min().unwrap_or(1 << 20);
-        Ok(Self::of(tiles::Gathered::new(tiles, shape, width, cut)?, stride))
+        let stored = tiles.iter().map(|tile| tile.source.stored()).fold(0, u64::saturating_add);
+        Ok(Self::of(tiles::Gathered::new(tiles, shape, width, cut)?, stride, stored))
     }
 
-    fn of(work: impl Work + 'static, stride: u64) -> Self {
-        Self { work: Box::new(work), stride }
+    fn of(work: impl Work + 'static, stride: u64, stored: u64) -> Self {
+        let distinct = work.size();
+        Self { work: Box::new(work), stride, stored, distinct }
+    }
+
+    /// Bytes of the first elements, behind which one element repeats up to the end; all bytes if none does.
+    pub fn distinct(&self) -> u64 {
+        self.distinct
     }
 
     fn check(&self, offset: u64, len: usize) -> Result<()> {
@@ -108,6 +121,10 @@ impl Source for Computed {
 
     fn stride(&self) -> u64 {
         self.stride
+    }
+
+    fn stored(&self) -> u64 {
+        self.stored
     }
 
     fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {

@@ -96,6 +96,9 @@ impl<'a> Parser<'a> {
 
     fn name(&mut self) -> Result<Name> {
         let start = self.at;
+        if self.eat('[') {
+            return self.extension(start);
+        }
         let word = self.take_while(|c| c.is_ascii_alphanumeric() || c == '_');
         let first = word.chars().next();
         let name = match first {
@@ -109,6 +112,19 @@ impl<'a> Parser<'a> {
             self.at = start;
             self.error("a field's name or number is due")
         })
+    }
+
+    /// The full name of an extension, whose bracket at `start` is open; the brackets are part of the name.
+    fn extension(&mut self, start: usize) -> Result<Name> {
+        let name = self.take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.'));
+        let is_word = |word: &str| word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+        if !name.split('.').all(is_word) {
+            return Err(
+                self.at_again(start, "a field's name or number, or the full name of an extension in brackets, is due")
+            );
+        }
+        self.expect(']', "a closing bracket")?;
+        Ok(Name::Text(format!("[{name}]")))
     }
 
     fn select(&mut self) -> Result<Select> {

@@ -79,6 +79,13 @@ impl Delta {
         Ok(())
     }
 
+    /// Takes `times` more pairs that are all the one of the elements in `one` and `other`.
+    pub fn repeat(&mut self, one: &[u8], other: &[u8], times: u64) {
+        let mut found = Self { numbers: self.numbers.clone(), distances: Distances::default() };
+        found.take(one, other);
+        self.distances.add_times(&found.distances, times);
+    }
+
     /// The distances so far.
     pub fn distances(&self) -> Distances {
         self.distances
@@ -111,6 +118,22 @@ impl Distances {
     pub fn cosine(&self) -> Option<f64> {
         let lengths = self.one.sqrt() * self.other.sqrt();
         Some(self.product / lengths).filter(|cosine| cosine.is_finite()).map(|cosine| cosine.clamp(-1.0, 1.0))
+    }
+
+    /// Adds the distances `found`, as many times.
+    fn add_times(&mut self, found: &Self, times: u64) {
+        let weight = times as f64;
+        if times > 0 {
+            self.max = self.max.max(found.max);
+        }
+        self.all = self.all.saturating_add(found.all.saturating_mul(times));
+        self.changed = self.changed.saturating_add(found.changed.saturating_mul(times));
+        self.incomparable = self.incomparable.saturating_add(found.incomparable.saturating_mul(times));
+        self.finite = self.finite.saturating_add(found.finite.saturating_mul(times));
+        self.sum += found.sum * weight;
+        self.product += found.product * weight;
+        self.one += found.one * weight;
+        self.other += found.other * weight;
     }
 
     fn add(&mut self, before: &[f64], after: &[f64]) {

@@ -55,6 +55,15 @@ impl Histogram {
         }
     }
 
+    /// Counts `value`, which is finite, `times` times; all numbers so far are from `min` to `max`.
+    pub(super) fn repeat(&mut self, value: f64, times: u64, min: f64, max: f64) {
+        let exponent = self.cover(min, max);
+        let place = number(value, exponent) - self.first;
+        if let Some(count) = self.counts.get_mut(place as usize) {
+            *count += times;
+        }
+    }
+
     /// Widens the bins until they cover `min` to `max`, and returns the exponent of their width.
     fn cover(&mut self, min: f64, max: f64) -> i32 {
         let now = self.exponent.unwrap_or_else(|| finest(min, max));

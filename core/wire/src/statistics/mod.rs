@@ -101,6 +101,23 @@ impl Statistics {
         }
     }
 
+    /// Takes `times` more elements that are all the one in `bytes`.
+    pub fn repeat(&mut self, bytes: &[u8], times: u64) {
+        let mut block = [0.0; BLOCK];
+        let count = self.numbers.decode(bytes, &mut block).min(1);
+        let Some(value) = block.get(..count).and_then(<[f64]>::first).copied().filter(|_| times > 0) else { return };
+        self.counts.all += times;
+        if !value.is_finite() {
+            self.counts.nans += if value.is_nan() { times } else { 0 };
+            self.counts.infinities += if value.is_infinite() { times } else { 0 };
+            return;
+        }
+        self.counts.zeros += if value == 0.0 { times } else { 0 };
+        let repeated = Moments { count: times, min: value, max: value, mean: value, squares: 0.0 };
+        self.moments = self.moments.with(&repeated);
+        self.histogram.repeat(value, times, self.moments.min, self.moments.max);
+    }
+
     /// The finite ones of `values`, moved to the front; the others are counted.
     fn finite<'v>(&mut self, values: &'v mut [f64]) -> &'v [f64] {
         // A product of zero and a number that is not finite is NaN, and so is any sum with it.
@@ -166,6 +183,9 @@ impl Moments {
 
     /// Moments of both sets of numbers together (Chan, Golub and LeVeque).
     fn with(&self, other: &Self) -> Self {
+        if self.count == 0 {
+            return *other;
+        }
         let count = self.count + other.count;
         let share = other.count as f64 / count as f64;
         let apart = other.mean - self.mean;

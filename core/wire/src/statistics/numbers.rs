@@ -1,6 +1,7 @@
 //! Elements of every type of numbers, decoded into 64-bit floats.
 
 /// Decoder of the elements of one type. Complex ones count by their magnitude; integers of 64 bits are rounded.
+#[derive(Clone)]
 pub(super) enum Numbers {
     F64,
     F32,
@@ -56,7 +57,7 @@ impl Numbers {
             "C64" => Self::C64,
             "C128" => Self::C128,
             "I8" | "I4" | "I2" | "I1" => Self::table(|byte| f64::from(byte.cast_signed())),
-            "U8" | "U4" | "U2" | "U1" => Self::table(f64::from),
+            "U8" | "U6" | "U4" | "U3" | "U2" | "U1" => Self::table(f64::from),
             "BOOL" => Self::table(|byte| f64::from(byte.min(1))),
             "F8_E8M0FNU" => Self::table(|byte| if byte == 255 { f64::NAN } else { 2f64.powi(i32::from(byte) - 127) }),
             _ => {

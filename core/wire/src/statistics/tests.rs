@@ -160,3 +160,41 @@ fn halves_of_complex_numbers_have_distances_of_their_own() {
     assert_eq!((found.distances().changed, found.distances().max), (2, 1.0));
     assert!(Delta::new("STRING").is_err());
 }
+
+#[test]
+fn repeated_elements_count_as_if_they_were_read() {
+    for value in [0.0, -0.0, 2.5, -1e300, f64::NAN, f64::INFINITY] {
+        let mut values = some(300);
+        let mut found = floats(&values);
+        found.repeat(&value.to_le_bytes(), 5000);
+        values.extend([value; 5000]);
+        let read = floats(&values);
+        assert_eq!(found.counts(), read.counts(), "{value}");
+        assert_eq!(found.bins(64), read.bins(64), "{value}");
+        let (one, other) = (found.moments().unwrap(), read.moments().unwrap());
+        assert_eq!((one.count, one.min, one.max), (other.count, other.min, other.max));
+        assert!((one.mean - other.mean).abs() <= 1e-9 * other.mean.abs().max(1.0));
+        assert!(value < -1.0 || (one.deviation() - other.deviation()).abs() < 1e-9);
+    }
+    let mut vast = Statistics::new("F32").unwrap();
+    vast.repeat(&1e30f32.to_le_bytes(), 1 << 60);
+    assert_eq!(vast.counts().all, 1 << 60);
+    assert_eq!((vast.moments().unwrap().deviation(), vast.bins(64).unwrap().counts), (0.0, vec![1 << 60]));
+}
+
+#[test]
+fn repeated_pairs_count_as_if_they_were_read() {
+    for (x, y) in [(1.0, 1.0), (3.0, -2.5), (f64::NAN, 1.0), (f64::NAN, f64::NAN)] {
+        let (mut one, mut other) = (vec![1.0, 2.0, 3.0], vec![1.5, 2.0, 7.0]);
+        let bytes = |values: &[f64]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>();
+        let mut found = Delta::new("F64").unwrap();
+        found.take(&bytes(&one), &bytes(&other));
+        found.repeat(&x.to_le_bytes(), &y.to_le_bytes(), 4096);
+        one.extend([x; 4096]);
+        other.extend([y; 4096]);
+        let (found, read) = (found.distances(), distances(&one, &other));
+        let counts = |each: &Distances| (each.all, each.changed, each.incomparable, each.finite, each.max);
+        assert_eq!(counts(&found), counts(&read));
+        assert!((found.sum - read.sum).abs() < 1e-6 && (found.product - read.product).abs() < 1e-6);
+    }
+}

@@ -44,7 +44,8 @@ def differences(before: ComparedFiles, after: ComparedFiles) -> Iterator[Differe
     """In what `after` differs from `before`; nothing where both are the same, byte for byte."""
     with Progress("comparing") as progress:
         local = not (before.fetched or after.fetched)
-        equality = Equality(undecided_by(before.cuts, after.cuts), progress.advance, local=local)
+        stored = sum(source.size for side in (before, after) for source in side.files.values())
+        equality = Equality(undecided_by(before.cuts, after.cuts), progress.advance, local=local, stored=stored)
         yield from (found for found in steps_of_differences(before, after, equality) if found is not None)
 
 
@@ -56,7 +57,7 @@ def both_sides(names: tuple[str, str], root: RootType) -> Iterator[tuple[Compare
         for name in filter(is_address, dict.fromkeys(names)):
             address = address_of(name)
             client = held.enter_context(client_of(address.service))
-            stores[name] = client, client.store(address.ref)
+            stores[name] = client, client.store(address.ref, names=False)
         other = next((store for _, store in stores.values()), None)
         for name in dict.fromkeys(names):
             if name not in stores:

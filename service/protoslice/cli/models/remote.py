@@ -70,7 +70,7 @@ def store_facts(store: Any) -> dict[str, object]:
 
 
 def names_of(store: Any) -> list[str]:
-    """Return the names of a store in all protocols, each once; its tags for a service that shows no others."""
+    """Return the names of a store in all protocols, each once; only its tags for an older service."""
     return list(dict.fromkeys((*store.tags, *(each.name for each in store.names))))
 
 
@@ -117,7 +117,7 @@ class RemoteSubject(Subject):
 
     def rules(self, policy: ChunkPolicy) -> Sequence[str]:
         """See `Subject.rules`; those that the store was made by."""
-        rules: tuple[str, ...] = self._client.store(self._ref).rules
+        rules: tuple[str, ...] = self._client.store(self._ref, names=False).rules
         return rules
 
     def chunks(self, policy: ChunkPolicy) -> Iterable[dict[str, object]]:
@@ -135,7 +135,7 @@ class RemoteSubject(Subject):
         return PathContent(RemoteContent(source), _kind(source.facts.headers))
 
     def signatures(self) -> Iterator[Signature]:
-        if self._client.store(self._ref).type not in {SAVED_MODEL, META_GRAPH}:
+        if self._client.store(self._ref, names=False).type not in {SAVED_MODEL, META_GRAPH}:
             return iter(())
         return iter(self._client.signatures(self._ref))
 

@@ -122,7 +122,7 @@ class _LocalStream:
 class _RemoteStream:
     def __init__(self, client: Any, ref: str, file: str | None, framing: str | None, type_name: str | None) -> None:
         self._client = client
-        self._ref: str = client.store(ref).id
+        self._ref: str = client.store(ref, names=False).id
         given = {"file": file, "framing": framing, "type": type_name}
         self._params = [(name, value) for name, value in given.items() if value is not None]
 

@@ -78,7 +78,7 @@ def _checked(probe: Probe, service: ProbedService, *, quiet: bool) -> dict[str, 
 def _probed_service(url: str, ref: str | None) -> Iterator[ProbedService]:
     with client_of(url) as client:
         if ref is not None:
-            yield _of(client, client.store(ref), None)
+            yield _of(client, client.store(ref, names=False), None)
             return
         count = _LARGE + secrets.randbelow(_LARGE // 16)
         content, tag = _content(count), f"doctor-{secrets.token_hex(6)}"

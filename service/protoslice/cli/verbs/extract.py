@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from contextlib import suppress
 from typing import Annotated, Final
 
@@ -31,7 +32,9 @@ from protoslice.cli.options import (
 from protoslice.cli.terminal.commands import command
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import escaped, note, print_json, say
+from protoslice.defaults import LARGEST_MESSAGE
 from protoslice.errors import NotFound, ProtosliceError, Unsupported
+from protoslice.library.chunk_sizes import LargeChunkWarning
 from protoslice.sizes import format_size, parse_size
 from protoslice.splitters import splitter_named
 
@@ -39,8 +42,6 @@ _SAVED_MODEL: Final = "tensorflow.SavedModel"
 
 _LONGEST_HINT: Final = 4096
 """Bytes of a name that a hint repeats."""
-LARGEST_FOR_OTHERS = (1 << 31) - 1
-"""Size limit in bytes of protobuf's own parsers."""
 
 
 def cat(
@@ -131,7 +132,10 @@ def split(  # noqa: PLR0913 - each is an option
             parts = proto.split(min_chunk=least, max_chunk=most, rules=rules_in(rules), splitter=by_name)
         whole = len(parts) == 1 and not parts[0].path
         out = out_prefix + (".pb" if whole else ".cpb")
-        with Progress("splitting", (1 if whole else 2) * proto.size) as progress:
+        if parts.problem is not None:
+            note(f"note: {parts.problem}")
+        with Progress("splitting", (1 if whole else 2) * proto.size) as progress, warnings.catch_warnings():
+            warnings.simplefilter("ignore", LargeChunkWarning)  # the note has said it
             rope: Rope = parts[0].rope if whole else parts.cpb(progress.advance)
             write_content(rope, out, progress, source=file)
         _drop_other(out_prefix + (".cpb" if whole else ".pb"), file)
@@ -170,7 +174,7 @@ def merge(
         limit = None if omit_larger_than is None else parse_size(omit_larger_than)
         part = subject.part(path, fields, limit)
         size = part.content.size
-        if part.kind == "message" and size > LARGEST_FOR_OTHERS:
+        if part.kind == "message" and size > LARGEST_MESSAGE:
             note(f"note: {format_size(size)} is more than protobuf's own parsers take (2 GiB)")
         with Progress("merging", size) as progress:
             write_content(part.content, out, progress, source=file)

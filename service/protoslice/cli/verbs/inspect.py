@@ -17,6 +17,7 @@ from protoslice.cli.models.subjects import ChunkPolicy, Subject
 from protoslice.cli.options import FileName, Json, MaxChunk, MinChunk, RulesFile, SchemaFile, SplitterName, TypeName
 from protoslice.cli.terminal.show import escaped, note, print_json, print_pairs, print_table, say, shorten, width
 from protoslice.errors import InvalidInput
+from protoslice.library.chunk_sizes import size_problem
 from protoslice.sizes import format_size, parse_size
 
 _MOST_SIGNATURES: Final = 100
@@ -231,6 +232,9 @@ def chunks(  # noqa: PLR0913 - each is an option
     with opened_subject(file, root_type(type_name, schema_file)) as subject:
         found: list[dict[str, Any]] = list(subject.chunks(policy))
         by = subject.rules(policy) if plan else ()
+    for chunk in found:
+        if (problem := size_problem(chunk["path"], chunk["size"])) is not None:
+            note(f"note: {problem}")
     if plan:
         print("\n".join(["# each rule goes before those above it, and before the chunk sizes", *by]))
         return

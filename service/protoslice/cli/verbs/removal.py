@@ -110,7 +110,7 @@ def _found(held: ExitStack, address: Address, wants_store: bool) -> _Removal:
 
 
 def _check_unbroken(removals: Sequence[_Removal], forced: Collection[str]) -> None:
-    """Raise `StillNamed` if names in registries would break that are not `forced`; nothing has been removed."""
+    """Raise `StillNamed` if names in registries would break that are not `forced`."""
     for removal in removals:
         broken = removal.broken(forced)
         if broken:

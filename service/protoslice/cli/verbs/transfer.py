@@ -114,7 +114,7 @@ def _advised(advice: str | None) -> Iterator[None]:
 
 
 def _advice(name: str, url: str | None, tags: list[str] | None) -> str:
-    """Say how to send the files beside the one called `name`."""
+    """Say how to send the other files in the folder of `name`."""
     folder = os.path.dirname(name) or "."
     return f"to send the files beside it too, run: {command('push', folder, url=url, tag=tags)}"
 
@@ -177,7 +177,7 @@ def pull(  # noqa: PLR0913 - each is an option
     """
     address = store_of(store, url)
     with client_of(address.service, cache, parallel) as client, Progress("pulling") as progress:
-        found = client.store(address.ref) if out is None or view is not None else None
+        found = client.store(address.ref, names=False) if out is None or view is not None else None
         try:
             target = target_of(found, address.ref, out, view, force=force)
             params = [("strict", "true")] if strict and view == "safetensors" else []

@@ -83,7 +83,7 @@ def _told(checks: list[Check]) -> str:
 def _of_store(name: str) -> Iterator[Check]:
     address = address_of(name)
     with client_of(address.service) as client:
-        store = client.store(address.ref)
+        store = client.store(address.ref, names=False)
         chunks = list(client.chunks(store.id)) if store.chunks else []
         with Progress("verifying", sum(each.size for each in store.files)) as progress:
             parts: Sequence[StreamedDigest] = ()

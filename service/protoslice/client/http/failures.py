@@ -54,6 +54,7 @@ BY_PROBLEM: Final[Mapping[str, type[errors.ProtosliceError]]] = {
     "damaged-object": errors.IntegrityError,
     "storage-unavailable": errors.StorageUnavailable,
     "storage-circuit-open": errors.CircuitOpen,
+    "database-unavailable": errors.DatabaseUnavailable,
     "storage-error": errors.StorageError,
     "storage-denied": errors.StorageDenied,
     "source-denied": errors.SourceDenied,

@@ -13,13 +13,20 @@ T = TypeVar("T")
 
 
 def paginated(
-    connection: Connection, kind: type[T], path: str, params: Params = (), *, limit: int = 1000, slow: bool = False
+    connection: Connection,
+    kind: type[T],
+    path: str,
+    params: Params = (),
+    *,
+    limit: int | None = 1000,
+    slow: bool = False,
 ) -> Iterator[T]:
-    """Items of a list; pages are requested as the items are consumed."""
+    """Items of a list, whose pages are requested as the items are consumed; None for a list of one page."""
+    sized = [] if limit is None else [("limit", str(limit))]
     cursor: str | None = None
     while True:
         more = [("cursor", cursor)] if cursor is not None else []
-        page = connection.call("GET", path, params=[*params, ("limit", str(limit)), *more], slow=slow).json()
+        page = connection.call("GET", path, params=[*params, *sized, *more], slow=slow).json()
         if not isinstance(page, dict) or not isinstance(page.get("items"), list):
             raise IntegrityError("the service answered with something that is no page of a list")
         for item in page["items"]:

@@ -184,7 +184,8 @@ class Push:
         return list(found)[:BASES]
 
     def _store(self, ref: str) -> Store:
-        return verified_store(read_json(Store, self._connection.call("GET", url_path("v1", "stores", ref)).json()), ref)
+        answer = self._connection.call("GET", url_path("v1", "stores", ref), params=[("names", "false")])
+        return verified_store(read_json(Store, answer.json()), ref)
 
     def _places(self, surveyed: Iterable[Surveyed], stores: Sequence[str] | None) -> dict[str, Copy]:
         """Places of the pieces found in `stores`, or with None in any, by digest."""

@@ -28,8 +28,9 @@ _DTYPES: Final = {
     1: "BOOL", 2: "STRING", 10: "F16", 11: "F32", 12: "F64", 13: "BF16", 40: "F8_E4M3FN", 41: "F8_E5M2",
     21: "I8", 22: "I16", 23: "I32", 24: "I64", 25: "I4",
     31: "U8", 32: "U16", 33: "U32", 34: "U64", 35: "U4", 36: "U2", 37: "U1",
+    38: "U6", 39: "U3",
 }  # fmt: skip
-"""Core ML's number → dtype. 3- and 6-bit integers have no dtype here."""
+"""Core ML's number → dtype."""
 
 _INTEGERS: Final = frozenset(name for name in _DTYPES.values() if name[0] in "IU" and DTYPES[name].bits >= 8)
 

@@ -12,8 +12,10 @@ from protoslice import _core
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.facts import Histogram, TensorStatistics
 from protoslice.formats.model import Tensor
+from protoslice.formats.tensors.budget import allow, distinct_bytes, stored_bytes
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.reading import ReadableTensor, is_ready, read, ready
+from protoslice.sources.ropes import Rope
 
 SAMPLE: Final = 1 << 24
 """Elements that are looked at, at most, unless the caller says otherwise."""
@@ -37,14 +39,22 @@ def steps_of_statistics(
     """Yields None after each slice of work, and the statistics at the end.
 
     Varints of `tensor` have been counted (`ready`). A tensor of more than `sample` elements is sampled in runs that are
-    spread evenly; 0 reads all elements.
+    spread evenly; 0 reads all elements. An element that repeats up to the end is read once. `OverBudget` for more
+    computed elements than a request may have.
     """
     reading = read(tensor, slice_, compare=False)
     found = _core.Statistics(_numeric(tensor, reading.dtype).name)
-    for start, end in runs_of(prod(reading.shape), sample):
-        for first, last in slices_of(start, end, reading.dtype.width):
-            found.read(reading.bytes.rope, reading.bytes.sources, first, last)
+    data, width = reading.bytes, reading.dtype.width
+    runs, repeated = runs_and_repeats(prod(reading.shape), distinct_bytes(data) // width, sample)
+    allow(
+        width * sum(end - start for start, end in runs), stored_bytes(data), "set a lower `sample`, or ask for a slice"
+    )
+    for start, end in runs:
+        for first, last in slices_of(start, end, width):
+            found.read(data.rope, data.sources, first, last)
             yield None
+    if repeated:
+        found.repeat(Rope(data.rope, data.sources).read(data.size - width, width), repeated)
     yield _found(found, tensor, reading)
 
 
@@ -74,6 +84,17 @@ def runs_of(count: int, sample: int | None) -> Iterator[tuple[int, int]]:
         # The first run begins at the first element, the last one ends at the last.
         start = (count - length) * number // max(runs - 1, 1)
         yield start, start + length
+
+
+def runs_and_repeats(count: int, distinct: int, sample: int | None) -> tuple[list[tuple[int, int]], int]:
+    """Runs of elements that are read, out of `count`, and how often the last element counts besides.
+
+    Elements from `distinct` on are all the same: where the others are no more than a sample, all elements count.
+    """
+    runs = list(runs_of(distinct, sample))
+    if distinct < count and runs == [(0, distinct)]:
+        return runs, count - distinct
+    return list(runs_of(count, sample)), 0
 
 
 def slices_of(start: int, end: int, width: int) -> Iterator[tuple[int, int]]:

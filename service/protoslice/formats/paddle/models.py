@@ -14,6 +14,7 @@ from protoslice.formats.paddle.programs import PROGRAM, Variable, is_json_progra
 from protoslice.formats.tensors.drafts import TensorDraft
 from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.locations import beside
+from protoslice.schema.detection.names import TEXT
 from protoslice.sources.source import RangeSource
 
 _KIND: Final = "parameter"
@@ -54,6 +55,8 @@ class Paddle:
 def _combined(root: str) -> Sequence[str]:
     """Candidate paths of the file with all parameters."""
     folder, name = posixpath.split(root)
+    for ending in (*TEXT, ".pb"):
+        name = name.removesuffix(ending)
     stem = name.removesuffix(".json").removesuffix(".pdmodel")
     return posixpath.join(folder, stem + _ENDING), posixpath.join(folder, _PARAMETERS)
 

@@ -9,8 +9,9 @@ from functools import partial
 from typing import Final
 
 from protoslice.errors import CorruptModel, LimitExceeded
-from protoslice.formats.model import Model, Tensor, Tensors
+from protoslice.formats.model import Data, Model, Tensor, Tensors
 from protoslice.formats.paddle.blobs import Heads, details_of, stored
+from protoslice.formats.tensors.drafts import TensorDraft
 from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.schema.detection.detect import HEAD
 from protoslice.schema.detection.paddle import has_rows, is_parameters
@@ -23,10 +24,12 @@ _JOINED: Final = (".pdiparams", "__params__")
 _MOST: Final = 1 << 18
 """Limit of tensors in a file: their heads are read one after the other."""
 _MOST_NAMES: Final = 16 << 20
+_MOST_FILES: Final = 4096
+"""Limit of the files whose heads are read in search of parameters."""
 
 
 class PaddleParameters:
-    """Parameter files by themselves."""
+    """Parameter files without a program: one file of any number of tensors, or several of one each."""
 
     name = "paddle parameters"
 
@@ -35,7 +38,7 @@ class PaddleParameters:
         return model.proto is None and model.root in model.files and is_parameters(_head(model.files[model.root]))
 
     def tensors(self, model: Model) -> Tensors:
-        """All tensors in the order of the file; reads their heads.
+        """All tensors in the order of the file, or, where it holds one, of all such files by name.
 
         `CorruptModel` for a damaged head and for names that are not as many as the tensors, `LimitExceeded` for more
         than 262,144 tensors.
@@ -43,6 +46,8 @@ class PaddleParameters:
         source = model.beside(model.root)
         rows = has_rows(_head(source))
         starts = _starts(source, model.root, rows=rows)
+        if len(starts) == 1 and len(paths := _apart(model)) > 1:
+            return _in_files(model, paths)
         names = _names(model.files, model.root, len(starts))
 
         def make(number: int) -> Tensor:
@@ -56,6 +61,44 @@ class PaddleParameters:
             return names[number] if names else path, f"path:{path}"
 
         return LazyTensors(len(starts), make, called)
+
+
+def _apart(model: Model) -> Sequence[str]:
+    """Paths of all parameter files of the model, sorted, each of one tensor by its name.
+
+    Only the root where its name says that it holds all tensors. `LimitExceeded` for more than 4096 files.
+    """
+    if model.root.endswith(_JOINED) or model.root + _NAMES in model.files:
+        return [model.root]
+    paths = [path for path in model.files if not path.endswith((*_JOINED, _NAMES))]
+    if len(paths) > _MOST_FILES:
+        raise LimitExceeded(f"{len(paths)} files may be parameters, and at most {_MOST_FILES} are looked into")
+    return sorted(path for path in paths if path == model.root or is_parameters(_head(model.files[path])))
+
+
+def _in_files(model: Model, paths: Sequence[str]) -> Tensors:
+    """The tensor of each file, by its path below their common folder; an error becomes a Fault."""
+    folder = posixpath.join(posixpath.commonpath([posixpath.dirname(path) for path in paths]), "")
+
+    def make(number: int) -> Tensor:
+        name, address = called(number)
+        draft = TensorDraft(name, address.removeprefix("path:"), _KIND, paths[number])
+        return draft.tensor(lambda draft: _alone(model.beside(paths[number]), draft))
+
+    def called(number: int) -> tuple[str, str]:
+        return paths[number].removeprefix(folder), f"path:tensor[{number}]"
+
+    return LazyTensors(len(paths), make, called)
+
+
+def _alone(source: RangeSource, draft: TensorDraft) -> Data:
+    """The elements of the only tensor in a file."""
+    path, rows, heads = str(draft.file), has_rows(_head(source)), Heads(source, str(draft.file))
+    blob = heads.next(rows=rows)
+    heads.finish()
+    draft.dtype, draft.shape = blob.dtype, blob.shape
+    draft.details = partial(details_of, source, path, blob, rows=rows)
+    return stored(source, blob)
 
 
 def _head(source: RangeSource) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any, Final, overload
 from google.protobuf.message import DecodeError
 
 from protoslice import _core, schema
-from protoslice.errors import CorruptModel, LimitExceeded
+from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
 from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Data, Encoding, Filled, Later, RootProto, Stored, Strings
 from protoslice.formats.tensorflow.types import dtype_of
@@ -21,11 +21,14 @@ from protoslice.sources.ropes import Rope
 
 TENSOR: Final = "tensorflow.TensorProto"
 
-_CONTENT, _STRINGS, _FLOAT8 = 4, 8, 18
+_CONTENT, _STRINGS = 4, 8
 _FIXED: Final = {"F32": 5, "F64": 6, "C64": 9, "C128": 12}
-_VARINTS: Final = {"I64": 10, "BOOL": 11, "F16": 13, "BF16": 13, "U32": 16, "U64": 17}
-_INTS: Final = 7
-"""`int_val`, for all other integers of 32 bits and fewer."""
+_INTS: Final = ("I32", "I16", "I8", "I4", "I2", "U16", "U8", "U4", "U2")
+_VARINTS: Final = {
+    "I64": 10, "BOOL": 11, "F16": 13, "BF16": 13, "U32": 16, "U64": 17, **dict.fromkeys(_INTS, 7)
+}  # fmt: skip
+_BYTES: Final = dict.fromkeys(("F8_E5M2", "F8_E4M3FN", "F8_E4M3FNUZ", "F8_E4M3B11FNUZ", "F8_E5M2FNUZ", "F4_E2M1"), 18)
+"""Dtype → number of the field with its values: of fixed width, varints, or a byte for each element."""
 _PACKED_STRINGS: Final = 64 << 20
 _LOOKED_AT: Final = 1 << 20
 _EMPTY: Final = Bytes.joined(())
@@ -67,10 +70,12 @@ class TensorProtos:
         """The values in the field for `dtype`; None if absent."""
         if dtype.name in _FIXED:
             return numbers(self._proto, found, _FIXED[dtype.name], Encoding.PLAIN)
-        if dtype.name.startswith("F8"):
-            values = content(self._proto, found, _FLOAT8)
-            return None if values is None else Stored(values)
-        return numbers(self._proto, found, _VARINTS.get(dtype.name, _INTS), Encoding.VARINT)
+        if dtype.name in _VARINTS:
+            return numbers(self._proto, found, _VARINTS[dtype.name], Encoding.VARINT)
+        if dtype.name not in _BYTES:
+            raise Unsupported(f"no field of a TensorProto is known for values of type {dtype.name}")
+        values = content(self._proto, found, _BYTES[dtype.name])
+        return None if values is None else Stored(values, Encoding.LOOSE if dtype.narrow else Encoding.PLAIN)
 
     def _strings(self, found: _core.Finding, whole: Bytes | None, count: int) -> Strings:
         if whole is not None and whole.size:

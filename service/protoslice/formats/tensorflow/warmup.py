@@ -1,4 +1,4 @@
-"""Warm-up requests of a SavedModel: tensors of all records in its log of predictions."""
+"""Records with tensors: warm-up requests of a SavedModel, and events of TensorBoard."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from protoslice.formats.tensorflow.tfrecord import records
 from protoslice.formats.tensors.lazy import LazyTensors
 
 _LOG: Final = "tensorflow.serving.PredictionLog"
+_TYPES: Final = (_LOG, "tensorflow.Event")
+"""Message types of the records."""
 _MOST_RECORDS: Final = 10_000
 """Limit of records in a file; servers replay a thousand at most."""
 
 
 class Warmup:
-    """TFRecord files of prediction logs."""
+    """TFRecord files of prediction logs or of events."""
 
     name = "warm-up requests"
 
     def wants(self, model: Model) -> bool:
-        """True when the root is a record file of prediction logs."""
-        return model.proto is None and model.type == _LOG
+        """True when the root is a record file of one of these types."""
+        return model.proto is None and model.type in _TYPES
 
     def tensors(self, model: Model) -> Tensors:
         """All tensors of all records, in order: names repeat, addresses are unique. Reads the file.
@@ -38,24 +40,26 @@ class Warmup:
         for record in records(model.beside(model.root)):
             if len(graphs) >= _MOST_RECORDS:
                 raise LimitExceeded(f"the file holds more than {_MOST_RECORDS} records")
-            graphs.append(GraphTensors(model.root, _proto(record)))
+            graphs.append(GraphTensors(model.root, _proto(record, str(model.type))))
         starts = list(accumulate(map(len, graphs), initial=0))
 
         def make(number: int) -> Tensor:
             record = bisect_right(starts, number) - 1
-            return _of_record(graphs[record][number - starts[record]], record)
+            return _of_record(graphs[record][number - starts[record]], record, str(model.type))
 
         return LazyTensors(starts[-1], make)
 
 
-def _proto(record: Bytes) -> RootProto:
+def _proto(record: Bytes, type_name: str) -> RootProto:
     """`record` as an indexed proto."""
-    flat = schema.bundled().flat(_LOG)
-    index = _core.index_source(record.sources, record.rope, flat, _LOG)
+    flat = schema.bundled().flat(type_name)
+    index = _core.index_source(record.sources, record.rope, flat, type_name)
     return RootProto(_core.Document(_core.Index(index), flat, record.sources, record.rope), record.sources)
 
 
-def _of_record(tensor: Tensor, number: int) -> Tensor:
+def _of_record(tensor: Tensor, number: int, type_name: str) -> Tensor:
     path = tensor.address.removeprefix("path:")
+    if type_name != _LOG:
+        return replace(tensor, address=f"path:record[{number}].{path}", kind="summary")
     kind = "response" if ".response" in path.partition("[")[0] else "request"
     return replace(tensor, address=f"path:record[{number}].{path}", kind=kind)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Final
 
-from protoslice._core import Computed
+from protoslice._core import Computed, Rope
 from protoslice.errors import CorruptModel, Unsupported
 from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Encoding, Filled, Stored, Strided, Tile, Tiled
+from protoslice.formats.tensors.budget import distinct_bytes
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.slices import TensorSlice, whole
+from protoslice.sources.source import RangeSource
 
 VARINTS: Final = frozenset({Encoding.VARINT, Encoding.ZIGZAG, Encoding.PACKED_VARINT})
 _DIGITS: Final = {Encoding.VARINT: "plain", Encoding.ZIGZAG: "zigzag"}
@@ -65,7 +67,7 @@ def _plain(stored: Stored, dtype: Dtype, count: int) -> Bytes:
         case Encoding.PACKED if packed:
             return Bytes.of(Computed.unpacked(rope, sources, dtype.bits, count, signed=dtype.signed))
         case Encoding.LOOSE if dtype.narrow:
-            return Bytes.of(Computed.cleaned(rope, sources, dtype.bits, signed=dtype.signed))
+            return _repeated(stored.bytes, dtype, lambda part: Computed.cleaned(*part, dtype.bits, signed=dtype.signed))
         case Encoding.BIG_ENDIAN if dtype.part > 1:
             return Bytes.of(Computed.swapped(rope, sources, dtype.part))
     return stored.bytes
@@ -83,6 +85,23 @@ def _filled(first: Stored, dtype: Dtype, count: int) -> Bytes:
     return Bytes.of(Computed.filled(elements.rope, elements.sources, dtype.width, count))
 
 
+def _repeated(
+    elements: Bytes, dtype: Dtype, compute: Callable[[tuple[Rope, Sequence[RangeSource]]], Computed]
+) -> Bytes:
+    """Elements computed from `elements` one by one; of those that repeat, one is computed."""
+    first = min(elements.size, distinct_bytes(elements) + dtype.width)
+    part = elements.part(0, first)
+    found = compute((part.rope, part.sources))
+    if first == elements.size:
+        return Bytes.of(found)
+    return Bytes.of(Computed.filled(*_whole(found), dtype.width, elements.size // dtype.width))
+
+
+def _whole(source: Computed) -> tuple[Rope, Sequence[RangeSource]]:
+    data = Bytes.of(source)
+    return data.rope, data.sources
+
+
 def _check_size(stored: Stored, need: int) -> None:
     if stored.bytes.size != need:
         raise CorruptModel(f"the tensor has {stored.bytes.size} bytes where its elements take {need}")
@@ -92,7 +111,32 @@ def _of_rows(elements: Bytes, dtype: Dtype, shape: Sequence[int], cut: TensorSli
     """The selection `cut` of row-major elements."""
     if (run := _run(shape, cut)) is not None:
         return elements.part(run[0] * dtype.width, run[1] * dtype.width)
-    return _gathered([((0,) * len(shape), tuple(shape), _strides(shape), elements)], dtype, shape, cut)
+    gathered = _gathered([((0,) * len(shape), tuple(shape), _strides(shape), elements)], dtype, shape, cut)
+    distinct = distinct_bytes(elements)
+    if distinct == elements.size:
+        return gathered
+    # Selected elements keep their order: behind the first of those that repeat there is no other.
+    before = _selected_before(-(-distinct // dtype.width), shape, cut)
+    if before >= cut.count:
+        return gathered
+    one = elements.part(elements.size - dtype.width, elements.size)
+    first = Bytes.joined([gathered.part(0, before * dtype.width), one])
+    return Bytes.of(Computed.filled(first.rope, first.sources, dtype.width, cut.count))
+
+
+def _selected_before(number: int, shape: Sequence[int], cut: TensorSlice) -> int:
+    """Number of the elements selected by `cut` that come before element `number`, row-major."""
+    if number >= prod(shape):
+        return cut.count
+    before, left = 0, cut.count
+    for stride, start, step, count in zip(_strides(shape), cut.starts, cut.steps, cut.counts, strict=True):
+        index, number = divmod(number, stride)
+        left //= count
+        lower = min(count, max(0, -(-(index - start) // step)))  # selected indices below `index`
+        before += lower * left
+        if lower == count or start + lower * step != index:
+            break
+    return before
 
 
 def _of_tiles(tiles: Sequence[Tile], dtype: Dtype, shape: Sequence[int], cut: TensorSlice) -> Bytes:

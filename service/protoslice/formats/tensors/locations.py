@@ -10,11 +10,11 @@ from protoslice.errors import CorruptModel
 def beside(root: str, location: str) -> str:
     """The path within the model of the file at `location`, relative to the folder of `root`.
 
-    `CorruptModel` for a location that names no file, is absolute or has `..` in it.
+    `CorruptModel` for a location that names no file, is absolute, or leads out of that folder.
     """
-    segments = location.split("/")
-    if not location or location.endswith("/"):
+    inside = posixpath.normpath(location)
+    if inside == "." or location.endswith("/"):
         raise CorruptModel(f"external data lies in {location!r}, which names no file")
-    if location.startswith("/") or ".." in segments or "\\" in location or "\0" in location:
+    if location.startswith("/") or inside.partition("/")[0] == ".." or "\\" in location or "\0" in location:
         raise CorruptModel(f"external data lies in {location!r}, which leads out of the model: it is not followed")
-    return posixpath.normpath(posixpath.join(posixpath.dirname(root), location))
+    return posixpath.normpath(posixpath.join(posixpath.dirname(root), inside))

@@ -7,6 +7,8 @@ _HLO = ("xla.HloModuleProto", "xla.HloProto", "xla.HloSnapshot", "xla.HloUnoptim
 _DESCRIPTORS = ("google.protobuf.FileDescriptorSet",)
 
 _WARMUP = "tf_serving_warmup_requests"
+_EVENTS = ".tfevents."
+"""Part of the names of event files, which end in a time and a machine."""
 
 _NAMES = {
     "saved_model.pb": ("tensorflow.SavedModel",),
@@ -38,15 +40,17 @@ _ENDINGS = {
     ".protoset": _DESCRIPTORS,
     ".binpb": _DESCRIPTORS,
 }
-_TEXT = (".pbtxt", ".textproto", ".txtpb")
+TEXT = (".pbtxt", ".textproto", ".txtpb")
 
 
 def usual_types(filename: str | None) -> tuple[str, ...]:
     """Usual types of a file with this name, the likeliest first; empty if the name has no meaning."""
     name = base_name(filename)
-    for ending in (".cpb", *_TEXT):
+    for ending in (".cpb", *TEXT):
         if name.endswith(ending):
             name = name.removesuffix(ending) + ".pb"
+    if _EVENTS in name:
+        return ("tensorflow.Event",)
     if name in _NAMES:
         return _NAMES[name]
     plain = name.removesuffix(".pb")
@@ -55,12 +59,13 @@ def usual_types(filename: str | None) -> tuple[str, ...]:
 
 def means_records(filename: str | None) -> bool:
     """True when a file of this name holds records and not one message."""
-    return base_name(filename) == _WARMUP
+    name = base_name(filename)
+    return name == _WARMUP or _EVENTS in name
 
 
 def means_text(filename: str | None) -> bool:
     """True when a text file of this name is a proto in text format."""
-    return base_name(filename).endswith((*_TEXT, ".prototxt")) or bool(usual_types(filename))
+    return base_name(filename).endswith((*TEXT, ".prototxt")) or bool(usual_types(filename))
 
 
 def base_name(filename: str | None) -> str:

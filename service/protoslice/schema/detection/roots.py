@@ -25,6 +25,8 @@ _root("tensorflow.TensorProto", "1 2")
 _root("tensorflow.FingerprintDef", "1 2 3 4")
 _root("onnx.ModelProto", "7", "1 8.2")
 _root("onnx.TensorProto", "2 9", "1 2")
+# An OptionalProto of a tensor is the same on the wire.
+_root("onnx.SequenceProto", "2 3.1 3.2", "2 3.2 3.9")
 _root("paddle.framework.proto.ProgramDesc", "1.1 1.3", "1.1 1.4")
 _root("CoreML.Specification.Model", "1 2", "1 500", "1 502", "1 202")
 _root("caffe.NetParameter", "100.1", "100.2", "2.4", "2.5", "2.1")

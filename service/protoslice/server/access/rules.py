@@ -38,7 +38,7 @@ class Rule:
     everywhere: bool = False
     """True for a route that concerns all spaces: a grant in one of them is not enough."""
     signed: bool = False
-    """True for a route that signed URLs open. Those that do are a closed list: none shows what a browser would run."""
+    """True for a route that signed URLs open: a closed list that a test checks."""
 
     def changes(self, method: str) -> bool:
         """True when a request of `method` may change something."""
@@ -154,6 +154,7 @@ RULES: Final[Mapping[str, Rule]] = {
     f"POST {_HUB}/paths-info/{{revision}}": _READ,
     f"POST {_HUB}/preupload/{{revision}}": _COMMIT,
     f"POST {_HUB}/commit/{{revision}}": _COMMIT,
+    f"POST {_HUB}/discussions": _COMMIT,
     f"POST {_HUB}/branch/{{branch}}": _COMMIT,
     f"POST {_HUB}/tag/{{revision}}": _COMMIT,
     f"DELETE {_HUB}/branch/{{branch}}": _CUT,
@@ -163,8 +164,20 @@ RULES: Final[Mapping[str, Rule]] = {
         for kind in ("", "/datasets")
         for files in ("resolve", "raw")
     },
-    "POST /datasets/{name:repository}.git/info/lfs/objects/batch": _COMMIT,
-    "POST /{name:repository}.git/info/lfs/objects/batch": _COMMIT,
+    **{
+        f"GET /{{name:owned}}{rest}": _OPEN
+        for rest in (
+            "",
+            "/tree/{revision}",
+            "/tree/{revision}/{path:path}",
+            "/blob/{revision}/{path:path}",
+            "/commit/{revision}",
+        )
+    },
+    # A batch of downloads; one of uploads asks for the scope to write.
+    "POST /datasets/{name:repository}.git/info/lfs/objects/batch": _READ,
+    "POST /{name:repository}.git/info/lfs/objects/batch": _READ,
+    "GET /api/lfs-files/{kind}/{name:repository}/{oid}": _SHOWN,
     "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}": _SEND,
     f"POST {_LFS_PARTS}": _SEND,
     f"PUT {_LFS_PARTS}/{{number}}": _SEND,

@@ -19,7 +19,7 @@ _BYTES: Final = 32
 
 
 class ServiceKey:
-    """Key in the catalogue, made by the first replica that needs it, and bound to a secret outside if there is one."""
+    """Key in the catalogue, made by the first replica that needs it, and bound to a secret outside it."""
 
     def __init__(self, database: Database, secret: str | None = None) -> None:
         self._database = database
@@ -52,5 +52,5 @@ class ServiceKey:
         found = b"" if row is None else bytes(row[0])
         if len(found) != _BYTES:
             raise IntegrityError("The service key in the database is damaged: set it to NULL, and sign in again")
-        # Whoever reads the whole database has this key: with a secret of the operator, it is not enough.
+        # A reader of the whole database has this key: with a secret of the operator, it is not enough.
         return found if self._secret is None else hmac.digest(self._secret.encode(), found, sha256)

@@ -1,8 +1,8 @@
-"""Signatures: permissions of a caller until an end, as signed URLs (one method, path and query) and as sessions.
+"""Signatures: permissions of a caller until an end, as signed URLs and as sessions.
 
 Keys are made of the key of the service and of what is kept of the caller, the hash of a token or a sealed statement,
 so that neither is enough to sign; and each purpose has a key of its own. No signature is valid for longer than its
-purpose allows, whatever end it was made with.
+purpose allows, even if it was made with a later end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SKEW_SECONDS: Final = 30
 
 
 class Purpose(StrEnum):
-    """Purposes of signatures, each of which has keys of its own."""
+    """Purposes of signatures; each has separate keys."""
 
     URL = "URL"
     SESSION = "session"
@@ -97,7 +97,7 @@ class Signer(NamedTuple):
 
 
 def signing_key(service_key: bytes, kind: str, known: bytes) -> bytes:
-    """Return the key of a signer, made of the key of the service and of what is kept of a `kind` of caller."""
+    """Return the key of a signer, made of the service's and of what is kept of a `kind` of caller."""
     return hmac.digest(service_key, f"protoslice signer {kind}\0".encode() + known, sha256)
 
 

@@ -26,6 +26,7 @@ from protoslice.facts import (
     StoreName,
     Tag,
 )
+from protoslice.library.chunk_sizes import size_problem
 from protoslice.stores.paging import ResultPage
 from protoslice.stores.reading.comparisons import StoreComparison
 
@@ -149,6 +150,7 @@ def chunk_json(chunk: ChunkEntry) -> Json:
         "path": chunk.path,
         "size": chunk.size,
         "sha256": chunk.sha256,
+        "problem": size_problem(chunk.path, chunk.size),
     }
 
 

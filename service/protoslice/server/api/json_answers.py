@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import Query, Request
@@ -12,6 +14,7 @@ from starlette.responses import Response
 
 from protoslice.facts import Restored, Store
 from protoslice.json_text import encode_json
+from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import url_of
 from protoslice.server.api.encoding import report_json, restored_json, store_json, store_weight
 from protoslice.server.api.problems import PRECONDITION, HttpProblem
@@ -20,6 +23,7 @@ from protoslice.server.http.digests import format_digest
 from protoslice.server.http.headers import Fields, read_fields
 from protoslice.server.http.parameters import with_parameter
 from protoslice.server.middleware.context import context_of
+from protoslice.server.services import given
 from protoslice.stores import Created, ResultPage, Stores
 
 Limit = Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")]
@@ -48,7 +52,7 @@ def json_answer(
     body = data if isinstance(data, bytes) else encode_json(data)
     digest = sha256 or hashlib.sha256(body).digest()
     tag = etag or EntityTag(f"sha256-{digest.hex()}", weak)
-    given = {"etag": str(tag), "cache-control": REVALIDATED, "vary": "accept-encoding", **(headers or {})}
+    said = {"etag": str(tag), "cache-control": REVALIDATED, "vary": "accept-encoding", **(headers or {})}
     if request.method == "GET":
         verdict = evaluate(_conditions(read_fields(request.scope)), Validators(tag), reads=True)
         if verdict is Verdict.FAILED:
@@ -56,16 +60,23 @@ def json_answer(
                 PRECONDITION, "the resource has another entity tag than the request names", etag=tag.opaque
             )
         if verdict is Verdict.NOT_MODIFIED:
-            return Response(status_code=304, headers=given)
-    given["repr-digest"] = format_digest(digest).decode("ascii")
-    return Response(body, status, given, "application/json")
+            return Response(status_code=304, headers=said)
+    said["repr-digest"] = format_digest(digest).decode("ascii")
+    return Response(body, status, said, "application/json")
 
 
 async def made_answer(request: Request, stores: Stores, made: Created) -> Response:
-    """The store that an upload made, or found."""
-    context_of(request.scope).store = made.store.id
-    headers = {"location": url_of(request.scope, f"/v1/stores/{made.store.id}")}
-    status, body = 201 if made.created else 200, await store_body(stores, made.store)
+    """Return the store that an upload made, or found.
+
+    A caller who may not read cannot tell the two apart, and sees no tags but those of the request.
+    """
+    context = context_of(request.scope)
+    store, created, context.store = made.store, made.created, made.store.id
+    if not given(request).may(Scope.READ):
+        own = tuple(tag for tag in store.tags if tag in context.tags)
+        store, created = replace(store, tags=own, created=datetime.now(UTC)), True
+    headers = {"location": url_of(request.scope, f"/v1/stores/{store.id}")}
+    status, body = 201 if created else 200, await store_body(stores, store)
     if made.report is None:
         return await large_answer(request, stores, body, status=status, headers=headers)
     # The entity tag is that of the store, as a GET answers with it: a later GET tells nothing of this upload.
@@ -112,12 +123,12 @@ def page_answer(
 
     `total` is a member of the page where it is known.
     """
-    given = next_page(request, page) | dict(headers or {})
+    links = next_page(request, page) | dict(headers or {})
     told: dict[str, object] = {"next": page.next} | ({} if total is None else {"total": total})
     data: object = {"items": items} | told
     if isinstance(items, bytes):
         data = b'{"items":[%b],%b' % (items, json.dumps(told, separators=(",", ":")).encode()[1:])
-    return json_answer(request, data, headers=given, weak=weak)
+    return json_answer(request, data, headers=links, weak=weak)
 
 
 def next_page(request: Request, page: ResultPage[Any]) -> dict[str, str]:

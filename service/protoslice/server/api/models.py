@@ -247,6 +247,7 @@ class ChunkModel(BaseModel):
     path: str
     size: int = Field(ge=0)
     sha256: Sha256 | None = Field(description="Null when digests were not asked for.")
+    problem: str | None = Field(description="Why protobuf runtimes cannot parse it (above 2 GiB), and what to do.")
 
 
 class TensorModel(BaseModel):

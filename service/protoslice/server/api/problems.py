@@ -183,6 +183,7 @@ CIRCUIT = Problem(
     "Storage has stopped answering, and is not asked",
     "Try again after `Retry-After` seconds: the service probes its storage, and asks again once that answers.",
 )
+DATABASE = Problem(503, "database-unavailable", "Database does not answer", "Try again after `Retry-After` seconds.")
 STORAGE = Problem(
     503, "storage-error", "Storage fails", "Try again later; the operator finds the cause by `request_id`."
 )
@@ -225,6 +226,7 @@ READING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
     errors.StorageError: STORAGE,
     errors.StorageUnavailable: UNAVAILABLE,
     errors.CircuitOpen: CIRCUIT,
+    errors.DatabaseUnavailable: DATABASE,
     errors.StorageDenied: DENIED,
     errors.UnknownCaller: UNAUTHORIZED,
     errors.SourceDenied: SOURCE_DENIED,

@@ -74,6 +74,8 @@ class ViewRouter:
         view = self._views.get((parts[4], len(parts) == 6))
         if view is None or (view.rest == "n" and (not rest or "/" in rest)):
             return None
+        if view.name == "files" and rest[-1:] in {"", "/"}:  # a folder, of which there is an index
+            return None
         return FoundView(view, plain_ref(parts[3]), rest)
 
 

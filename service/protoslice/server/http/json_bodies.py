@@ -1,4 +1,4 @@
-"""JSON of requests and responses: the one place where it is decoded, and the one response class that encodes it."""
+"""JSON of requests and responses, decoded and encoded in one place."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StrictRequest(Request):
 
 
 class JsonAnswer(Response):
-    """Response with JSON that encodes whatever text a record holds."""
+    """JSON response that can encode any text of a record."""
 
     media_type = "application/json"
 

@@ -92,7 +92,7 @@ class Query:
 
 
 def values_of(query_string: bytes, name: str) -> tuple[str, ...]:
-    """Return the values of one parameter, whatever the others are."""
+    """Return the values of one parameter without checking the others."""
     return tuple(_split(query_string).get(name, ())) if query_string else ()
 
 

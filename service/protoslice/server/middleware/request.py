@@ -1,4 +1,4 @@
-"""Outermost middleware: every request gets an id, a context, metrics, one log line, and an answer with safe headers.
+"""Outermost middleware: id, context, metrics and log line of each request, and safe headers.
 
 One layer for all of it: each further one costs every small answer some microseconds.
 """

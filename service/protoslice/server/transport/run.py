@@ -210,7 +210,7 @@ def tell_places(settings: Settings, address: str) -> None:
         data = local_path(settings.storage)
     except InvalidInput:
         data = None
-    # Nobody may read on after the address: that is no reason for a warning.
+    # Standard output may be closed after the address: no reason for a warning.
     with suppress(OSError):
         print(f"page: {page} - change with --host and --port, or PROTOSLICE_HOST and PROTOSLICE_PORT")
         print(f"data: {data or settings.shown()['storage']} - change with --storage, or PROTOSLICE_STORAGE", flush=True)

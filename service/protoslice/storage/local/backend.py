@@ -54,7 +54,7 @@ class FileStorage(Storage):
     def __init__(self, root: str, *, create: bool = True) -> None:
         with explained("open storage at", root, **_NO_FOLDER):
             if create:
-                os.makedirs(root, exist_ok=True)
+                os.makedirs(root, 0o700, exist_ok=True)
             self._tree = Tree(root)
         self._threads = Executor(_THREADS, "storage")
 

@@ -19,6 +19,9 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCK: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_MODE: Final = 0o600
+"""Mode of all files: some are secrets, and models are private too."""
+_FOLDER_MODE: Final = 0o700
 _STAGING: Final = (RESERVED, "tmp")
 _TRIES: Final = 16
 
@@ -99,7 +102,7 @@ class Tree:
     def create_staging(self, name: str) -> int:
         """Create a temporary file and return its descriptor, whose shared lock marks a live writer."""
         with self.folders(_STAGING, create=True) as chain:
-            staging = os.open(name, _CREATE, 0o666, dir_fd=chain[-1])
+            staging = os.open(name, _CREATE, _FILE_MODE, dir_fd=chain[-1])
             fcntl.flock(staging, fcntl.LOCK_SH)
             return staging
 
@@ -156,7 +159,7 @@ class Tree:
     def locked(self) -> Iterator[None]:
         """Hold the lock that processes take to replace or remove objects of this tree."""
         with self.folders(_STAGING[:1], create=True) as chain:
-            lock = os.open("lock", _LOCK, 0o666, dir_fd=chain[-1])
+            lock = os.open("lock", _LOCK, _FILE_MODE, dir_fd=chain[-1])
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -194,7 +197,7 @@ def _make_folder(name: str, parent: int) -> int:
         return os.open(name, _FOLDER, dir_fd=parent)
     except FileNotFoundError:
         with suppress(FileExistsError):
-            os.mkdir(name, dir_fd=parent)
+            os.mkdir(name, _FOLDER_MODE, dir_fd=parent)
         return os.open(name, _FOLDER, dir_fd=parent)
 
 

@@ -33,7 +33,7 @@ def facts_of(manifest: Manifest, at: datetime) -> dict[str, Any] | None:
     texts = sum(len(file.path) for file in store.files) + len(store.why or "") + sum(map(len, store.rules))
     if texts + 120 * len(store.files) > _LARGEST:
         return None
-    facts = {name: getattr(store, name) for name in Store.__slots__ if name not in {"id", "size"}}
+    facts = {name: getattr(store, name) for name in Store.__slots__ if name not in {"id", "size", "names"}}
     files = [[file.path, file.size, file.sha256] for file in store.files]
     return facts | {
         "created": store.created.isoformat(),

@@ -16,6 +16,7 @@ from protoslice.stores.collection.stale_records import SETTLED_SECONDS, StaleRec
 from protoslice.stores.collection.sweeper import Sweeper
 from protoslice.stores.collection.tally import StorageTally
 from protoslice.stores.layout import keys
+from protoslice.stores.quotas.counted import is_artifact
 from protoslice.stores.quotas.ledger import Ledgers
 from protoslice.stores.uploads.records import end_uploads
 
@@ -83,7 +84,10 @@ async def collect_garbage(
         leftovers += await storage.collect_garbage(grace_seconds)
     there = None
     if not dry_run:
-        artifacts = sum([item.size async for item in storage.iterate(keys.DRAFTS)])
+        folders = (keys.DRAFTS, keys.ARTIFACTS)
+        artifacts = sum(
+            [item.size for folder in folders async for item in storage.iterate(folder) if is_artifact(item.key)]
+        )
         there = StorageTally(len(census), outdated.tags, sweeper.listed_bytes - sweeper.bytes + artifacts)
         await ledgers.recount(ledger, there.stored_bytes, there.stores, moment)
     objects, size = sweeper.objects + len(underived), sweeper.bytes + sum(item.size for item in underived)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
+from protoslice import _core
 from protoslice.concurrency.executor import Worker
 from protoslice.sources.source import RangeSource
 from protoslice.storage import Span
@@ -46,6 +47,8 @@ class Computed:
 
     def __init__(self, source: RangeSource, worker: Worker) -> None:
         self.size = source.size
+        self.stored = source.stored if isinstance(source, _core.Computed) else source.size
+        """Stored bytes that these are computed from."""
         self._source = source
         self._worker = worker
 

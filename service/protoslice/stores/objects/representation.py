@@ -12,8 +12,9 @@ from protoslice.concurrency.pipeline import pipelined
 from protoslice.concurrency.windows import LARGEST, Window
 from protoslice.errors import LimitExceeded
 from protoslice.formats.outputs.omitted import Omitted
+from protoslice.formats.tensors.budget import allow
 from protoslice.storage import Span
-from protoslice.stores.objects.computed import Readable
+from protoslice.stores.objects.computed import Computed, Readable
 from protoslice.stores.objects.stored import SUM_BLOCK
 
 _PIECES = 1 << 15
@@ -67,6 +68,14 @@ class Representation:
     def size(self) -> int:
         """Length in bytes."""
         return self.rope.size
+
+    def check_budget(self, length: int) -> None:
+        """Raise `OverBudget` if `length` bytes of it are more than one request computes."""
+        computed = [source for source in self.sources if isinstance(source, Computed)]
+        if computed:
+            plain = max(0, self.size - sum(source.size for source in computed))
+            stored = plain + sum(source.stored for source in computed)
+            allow(length, stored, "ask for a slice, for fewer tensors, or for a range of bytes")
 
     async def pieces(
         self, start: int, end: int, window: Window | None = None

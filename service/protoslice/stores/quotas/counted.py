@@ -19,6 +19,7 @@ from protoslice.stores.quotas.room import SpaceRoom
 
 T = TypeVar("T")
 
+_OF_OCI: Final = (["manifests"], ["referrers"])
 _REMEMBERED: Final = 1 << 13
 """Objects whose sizes are kept, so that a deletion by the replica that wrote one is counted at once."""
 
@@ -46,7 +47,7 @@ class CountedStorage(InterceptedStorage):
         return etag
 
     async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
-        if not _is_artifact(key):
+        if not is_artifact(key):
             return await self._inner.put(key, data, if_etag=if_etag)
         size = memoryview(data).nbytes
         etag = await self._with_room(size, lambda: self._inner.put(key, data, if_etag=if_etag))
@@ -140,9 +141,10 @@ def is_content(key: ObjectKey) -> bool:
     return key.segments[0] == keys.OBJECTS.text and not keys.is_note(key)
 
 
-def _is_artifact(key: ObjectKey) -> bool:
-    """True for the record of an artifact of MLflow, which may hold its bytes."""
-    return key.segments[0] == keys.DRAFTS.text
+def is_artifact(key: ObjectKey) -> bool:
+    """True for a record with bytes of a writer: a file of MLflow, a manifest of OCI, or its descriptor."""
+    first, *rest = key.segments
+    return first == keys.DRAFTS.text or (first == keys.ARTIFACTS.text and rest[1:2] in _OF_OCI)
 
 
 def _is_manifest(key: ObjectKey) -> bool:

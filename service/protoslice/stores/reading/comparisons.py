@@ -109,7 +109,8 @@ class Comparisons:
         pieces, read = await self._kept(before, after), 0
         while True:
             evidence = ByteEvidence(pieces, checksums=checksums)
-            equality = Equality(evidence.undecided, lambda _: None, local=True)
+            stored = before.info.size + after.info.size
+            equality = Equality(evidence.undecided, lambda _: None, local=True, stored=stored)
             found = await self._found(one, other, equality, None if pieces else MOST_CONFIRMED)
             read += equality.read
             if found is not None:

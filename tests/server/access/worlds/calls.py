@@ -89,10 +89,10 @@ def _json(method: str, target: str, **content: object) -> Call:
     return Call(method, target, lambda things: dumped(named(content, things)), JSON)
 
 
-def _batch(what: str, repository: str = "{repository}") -> Call:
+def _batch(what: str, repository: str = "{repository}", operation: str = "upload") -> Call:
     def body(things: Things) -> bytes:
         wanted = {"oid": things[f"oid_{what}"], "size": int(things[f"size_{what}"])}
-        return dumped({"operation": "upload", "objects": [wanted]})
+        return dumped({"operation": operation, "objects": [wanted]})
 
     return Call("POST", f"/{repository}.git/info/lfs/objects/batch", body, {"content-type": LFS, "accept": LFS})
 
@@ -207,6 +207,16 @@ READING: Final = _plain("""
     GET /{repository}/resolve/{commit}/a.txt
     GET /{repository}/resolve/t-{word}/a.txt
     GET /datasets/{repository}/resolve/main/a.txt
+    GET /{repository}/raw/main/a.txt
+    HEAD /{repository}/raw/main/m.onnx
+    GET /datasets/{repository}/raw/main/a.txt
+    GET /{repository}
+    GET /{repository}/tree/main
+    GET /{repository}/tree/main/a.txt
+    GET /{repository}/blob/main/a.txt
+    GET /{repository}/commit/{commit}
+    POST /api/models/{repository}/discussions
+    GET /api/lfs-files/models/{repository}/{oid_open}
     GET /api/models/{image}/refs
     GET /{image}/resolve/v1/a.txt
     GET /api/models/{repository}/xet-write-token/main
@@ -329,6 +339,7 @@ WRITING: Final = [
     _json("POST", "/api/models/{repository}/tag/{commit}", tag="fresh"),
     _batch("staged"),
     _batch("open"),
+    _batch("staged", operation="download"),
     _batch("staged", "team/mine"),
     Call(
         "POST",
@@ -350,7 +361,7 @@ WRITING: Final = [
         "/api/lfs-parts/models/{repository}/{oid_open}/{size_open}/{size_open}",
         parts=[{"partNumber": 1, "etag": "{tus}"}],
     ),
-    _commit(header(), ("lfsFile", {"path": "staged", "algo": "sha256", "oid": "{oid_staged}"})),
+    _commit(header(), ("lfsFile", {"path": "staged", "algo": "sha256", "oid": "{oid_open}"})),
     _commit(header(), ("lfsFile", {"path": "open", "algo": "sha256", "oid": "{oid_open}"})),
     _commit(header(parentCommit="{commit}"), inline("b.txt", b"new")),
     _commit(header(), ("deletedFile", {"path": "a.txt"})),

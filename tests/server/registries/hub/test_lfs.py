@@ -114,7 +114,7 @@ def test_a_file_is_no_larger_than_an_upload_may_be(client: httpx.Client, made: M
 
 def test_people_are_shown_why_a_batch_is_refused(client: httpx.Client, made: Made) -> None:
     refused = {
-        "operation 'download'": (made(), "download", 400),
+        "Invalid operation 'delete'": (made(), "delete", 400),
         "team/none": ("team/none", "upload", 404),
     }
     for words, (name, operation, status) in refused.items():

@@ -35,7 +35,7 @@ _DIFFERENCE_BYTES = 200
     "/v1/stores/{ref}/diff",
     operation_id="get_diff",
     response_model=DiffModel,
-    responses={304: SEEN, **problems(404, 412, 422)},
+    responses={304: SEEN, **problems(404, 412, 413, 422)},
     summary="In what a store differs from another",
 )
 async def get_diff(
@@ -71,7 +71,7 @@ async def get_diff(
     "/v1/stores/{ref}/diff/{name:path}",
     operation_id="get_tensor_delta",
     response_model=TensorDeltaModel,
-    responses={304: SEEN, **problems(404, 409, 412, 422)},
+    responses={304: SEEN, **problems(404, 409, 412, 413, 422)},
     summary="How far a tensor lies from that of another store",
 )
 async def get_tensor_delta(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
 from fastapi import Query, Request
 from starlette.responses import Response
 
+from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import Ref, url_of
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import removed_json
@@ -27,6 +29,7 @@ from protoslice.server.store_references import StoreReferences
 
 router = GuardedRouter(tags=["stores"])
 
+Names = Annotated[bool, Query(description="Whether to look for names in registries, which takes longer.")]
 Force = Annotated[
     list[str],
     Query(
@@ -51,13 +54,14 @@ async def list_stores(
     type: Annotated[str | None, Query(description="Only of this type.")] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
+    names: Names = True,
 ) -> Response:
     """List stores."""
     page = await services.stores.list(
         tag=tag, type=type, limit=min(limit, services.settings.max_page_items), cursor=cursor
     )
-    named = await StoreReferences(services.stores).all_named(page.items)
-    items = [await store_body(services.stores, store) for store in named]
+    found = await StoreReferences(services.stores).named(page.items) if names else page.items
+    items = [await store_body(services.stores, store) for store in found]
     return page_answer(request, page, b",".join(items))
 
 
@@ -68,9 +72,11 @@ async def list_stores(
     responses={304: SEEN, **problems(404, 412)},
     summary="A store",
 )
-async def get_store(request: Request, services: Given, ref: Ref) -> Response:
+async def get_store(request: Request, services: Given, ref: Ref, names: Names = True) -> Response:
     """Facts about a store. `ref` is an id, the beginning of one, a tag, or a name such as `ann%2Fm@main`."""
-    store = await StoreReferences(services.stores).named(await services.stores.get(ref))
+    store = await services.stores.get(ref)
+    if names:
+        (store,) = await StoreReferences(services.stores).named([store])
     headers = {} if ref == store.id else {"content-location": url_of(request.scope, f"/v1/stores/{store.id}")}
     body = await store_body(services.stores, store)
     return await large_answer(request, services.stores, body, headers=headers)
@@ -104,4 +110,6 @@ async def delete_store(request: Request, services: Given, ref: Ref, force: Force
 async def restore_store(request: Request, services: Given, id: str) -> Response:
     """Bring a removed store back, with those of its tags that are free, until its objects are collected."""
     restored = await services.stores.restore(id)
+    if not services.may(Scope.READ):  # tags that were set meanwhile are for those who may read
+        restored = replace(restored, store=replace(restored.store, tags=()), tags_taken=())
     return json_answer(request, await restored_body(services.stores, restored))

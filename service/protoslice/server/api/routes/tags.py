@@ -8,6 +8,7 @@ from fastapi import Header, Query, Request
 from starlette.responses import Response
 
 from protoslice.errors import Conflict, NotFound
+from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import url_of
 from protoslice.server.api.documentation.openapi_fragments import SEEN, header, problems
 from protoslice.server.api.encoding import tag_json
@@ -19,6 +20,7 @@ from protoslice.server.http.conditions import EntityTag, Preconditions, Validato
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.stores import StoredTag
+from protoslice.stores.names import is_id
 
 router = GuardedRouter(tags=["tags"])
 
@@ -79,6 +81,8 @@ async def put_tag(
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Set a tag; with conditions, only if nobody else was first."""
+    if not is_id(body.store):  # the answer tells which store another tag, or the beginning of an id, stands for
+        services.require(Scope.READ)
     expected, absent = await _expected(services, tag, if_match, if_none_match)
     try:
         found, created = await services.stores.put_tag(tag, body.store, if_match=expected, if_none_match=absent)
@@ -119,7 +123,7 @@ async def _expected(
     current = None if found is None else Validators(EntityTag.of(found.etag))
     conditions = Preconditions(if_match=if_match, if_none_match=if_none_match)
     if evaluate(conditions, current, reads=False) is not Verdict.PROCEED:
-        raise _failed("the tag is another than the condition allows", found)
+        raise _failed("the tag is another than the condition allows", found if services.may(Scope.READ) else None)
     return (None, True) if found is None else (found.etag, False)
 
 

@@ -32,6 +32,7 @@ class RangeReadable(Facts, Protocol):
     """A representation whose bytes can be read by range."""
 
     def pieces(self, start: int, end: int, window: Window | None = None) -> AsyncGenerator[Buffer, None]: ...
+    def check_budget(self, length: int) -> None: ...
 
 
 async def send_representation(
@@ -51,6 +52,7 @@ async def send_representation(
     before the head is sent.
     """
     answer = AnswerPlanner(rope, terms).answer(scope["method"], fields)
+    rope.check_budget(answer.length)
     if scope["method"] == "HEAD" or answer.length == 0:
         if confirm is not None:
             await confirm()

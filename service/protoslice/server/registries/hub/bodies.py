@@ -12,6 +12,10 @@ from protoslice.repositories import MAIN
 _MOST_FILES: Final = 1000
 _MOST_OBJECTS: Final = 256
 """Objects of a batch: each begins an upload."""
+UPLOAD: Final = "upload"
+"""Operation of a batch whose files the client sends."""
+DOWNLOAD: Final = "download"
+"""Operation of a batch whose files the client wants."""
 MOST_PARTS: Final = 400
 """Parts of a file: each is an upload."""
 _Text = Annotated[str, Field(max_length=1000)]
@@ -84,7 +88,7 @@ class LfsParts(BaseModel):
 
 
 class BatchBody(BaseModel):
-    """Files of git-lfs that a client has."""
+    """Files of git-lfs that a client sends or wants."""
 
     operation: _Text
     transfers: Annotated[list[_Text], Field(max_length=20)] = []

@@ -84,14 +84,22 @@ def info_json(name: str, created: datetime, shown: ShownCommit, files: Mapping[s
 
 
 def refs_json(refs: Sequence[Ref]) -> dict[str, Any]:
-    """Branches and tags, and views of those with files: clients know the list of what a service converts."""
+    """Branches and tags, and views of those with files: clients know the list of what a service converts.
+
+    There are no pull requests.
+    """
     by_kind: dict[str, list[dict[str, str]]] = {"heads": [], "tags": [], "views": []}
     for ref in refs:
         by_kind[ref.kind].append({"name": ref.name, "ref": f"refs/{ref.key}", "targetCommit": ref.commit.id})
         if ref.commit.store is not None:
             view, id = f"{VIEWS}{ref.name}", ShownCommit(ref.commit, viewed=True).id
             by_kind["views"].append({"name": view, "ref": f"refs/{view}", "targetCommit": id})
-    return {"branches": by_kind["heads"], "tags": by_kind["tags"], "converts": by_kind["views"]}
+    return {
+        "branches": by_kind["heads"],
+        "tags": by_kind["tags"],
+        "converts": by_kind["views"],
+        "pullRequests": list[object](),
+    }
 
 
 def commit_json(commit: Commit) -> dict[str, Any]:

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from fastapi import Request
 from starlette.responses import Response
 
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import InvalidInput, NotFound
-from protoslice.repositories import MAIN
-from protoslice.server.access.places import absolute_url
+from protoslice.repositories import MAIN, Repository
+from protoslice.server.access.decision import Scope
+from protoslice.server.access.places import absolute_url, url_of
+from protoslice.server.http.headers import read_fields
 from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, takes_body
 from protoslice.server.middleware.clients import pseudonym
 from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
-from protoslice.server.registries.hub.bodies import BatchBody, LfsObject
+from protoslice.server.registries.file_answer import FileAnswer
+from protoslice.server.registries.hub.bodies import DOWNLOAD, UPLOAD, BatchBody, LfsObject
 from protoslice.server.registries.hub.failures import LfsRoute, answering
-from protoslice.server.registries.hub.lfs_parts import PART_UPLOADS, batch_answer, plan_parts, wants_parts
+from protoslice.server.registries.hub.lfs_parts import PART_UPLOADS, Oid, batch_answer, plan_parts, wants_parts
 from protoslice.server.registries.hub.paths import repository_of
 from protoslice.server.services import Given, Services
+from protoslice.stores import StoredPath
 from protoslice.stores.uploads import Body
 
 router = GuardedRouter(route_class=LfsRoute, include_in_schema=False)
 
 _UPLOADS: Final = "/api/lfs-uploads"
+_FILES: Final = "/api/lfs-files"
+_MULTIPART: Final = "multipart"
+Signed = Callable[[str, str], str]
+"""Signer of URLs by method."""
 
 
 @router.post("/datasets/{name:repository}.git/info/lfs/objects/batch")
@@ -47,11 +55,17 @@ async def plan_model_files(request: Request, services: Given, name: str, body: B
 @router.put(_UPLOADS + "/{kind}/{name:repository}/{upload}")
 @takes_body(PART_BODY)
 @answering
-async def send_file(request: Request, services: Given, kind: str, name: str, upload: str) -> Response:
-    """Take the bytes of a file; the signature of the URL is the permission, as clients send no other."""
+async def send_file(
+    request: Request, services: Given, kind: str, name: str, upload: str, keep: bool = False
+) -> Response:
+    """Take the bytes of a file; the signature of the URL is the permission, as clients send no other.
+
+    With `keep` no commit will name the file, and it becomes a store.
+    """
     uploads = services.uploads
     found = await uploads.get(upload)
-    if found.sha256 is None or found.path != found.sha256:
+    sha256 = found.sha256
+    if sha256 is None or found.path != sha256:
         raise NotFound("there is no such upload")
     repository = await services.repositories.get(repository_of(kind, name))
     if found.is_whole:  # sent again, since the answer was lost
@@ -63,11 +77,27 @@ async def send_file(request: Request, services: Given, kind: str, name: str, upl
                 pieces=pieces_of(request),
                 offset=0,
                 last=True,
-                sha256=bytes.fromhex(found.sha256),
+                sha256=bytes.fromhex(sha256),
             )
             found = await uploads.append(upload, body)
     await repository.staged.keep(found)
+    if keep:
+        await repository.staged.settle(sha256)
     return Response(status_code=200)
+
+
+@router.get(_FILES + "/{kind}/{name:repository}/{oid}")
+@answering
+async def get_file(request: Request, services: Given, kind: str, name: str, oid: Oid) -> Response:
+    """Serve a file by its digest, whole or by range."""
+    repository = await services.repositories.find(repository_of(kind, name))
+    place = await repository.staged.settle(oid) or await repository.known().find(oid)
+    if place is None:
+        raise NotFound(f"The repository has no file of SHA-256 {oid}")
+    store, path = place
+    context_of(request.scope).store = store
+    location = url_of(request.scope, f"/v1/stores/{store}/files/{quote(path)}")
+    return FileAnswer((await services.stores.view(store)).file(path), [], location=location)
 
 
 def _by_xet(tokens: str, body: BatchBody, new: Sequence[LfsObject]) -> Response:
@@ -78,21 +108,57 @@ def _by_xet(tokens: str, body: BatchBody, new: Sequence[LfsObject]) -> Response:
 
 async def _planned(request: Request, services: Services, kind: str, name: str, body: BatchBody) -> Response:
     """The answer to a batch: an object without actions is there already."""
-    if body.operation != "upload":
-        raise InvalidInput(f"operation {body.operation!r}: files are only sent by git-lfs, and read under /resolve/")
-    repository = await services.repositories.get(repository_of(kind, name))
-    known, client = repository.known(), pseudonym(context_of(request.scope).key)
-    new = [each for each in body.objects if await known.find(each.oid) is None]
-    base = absolute_url(request.scope, f"{{}}/{kind}/{name}")
-    if "xet" in body.transfers:
-        return _by_xet(f"{base.format('/api')}/xet-write-token", body, new)
-    if wants_parts(body, new):
-        return await plan_parts(services, base.format(PART_UPLOADS), body, repository, new)
-    uploads = await map_concurrently(lambda each: repository.staged.begin(each.oid, each.size, client), new)
+
+    def at(route: str) -> str:
+        return absolute_url(request.scope, f"{route}/{kind}/{name}")
+
     signed = await services.signing()
+    if body.operation == DOWNLOAD:
+        repository = await services.repositories.find(repository_of(kind, name))
+        return await _downloads(signed, at(_FILES), body, repository)
+    if body.operation != UPLOAD:
+        raise InvalidInput(f"Invalid operation {body.operation!r}: use {UPLOAD!r} or {DOWNLOAD!r}")
+    services.require(Scope.WRITE, tags=[unquote(name)])
+    context_of(request.scope).changes = True
+    repository = await services.repositories.get(repository_of(kind, name))
+    # Clients of Hugging Face commit the files that they send here; git-lfs commits to a repository of git elsewhere.
+    keep = read_fields(request.scope).get(b"user-agent", "").startswith("git-lfs/") or _MULTIPART not in body.transfers
+    client = pseudonym(context_of(request.scope).key)
+    new = await _new(repository, body, keep=keep)
+    if "xet" in body.transfers and not keep:
+        return _by_xet(f"{at('/api')}/xet-write-token", body, new)
+    if wants_parts(body, new) and not keep:
+        return await plan_parts(services, at(PART_UPLOADS), body, repository, new)
+    uploads = await map_concurrently(lambda each: repository.staged.begin(each.oid, each.size, client), new)
+    query = "?keep=true" if keep else ""
     actions = {
-        each.oid: {"href": signed("PUT", f"{base.format(_UPLOADS)}/{upload.id}")}
+        each.oid: {"href": signed("PUT", f"{at(_UPLOADS)}/{upload.id}{query}")}
         for each, upload in zip(new, uploads, strict=True)
         if not upload.is_whole
     }
     return batch_answer("basic", body, actions)
+
+
+async def _new(repository: Repository, body: BatchBody, *, keep: bool) -> Sequence[LfsObject]:
+    """Objects that the repository does not have; with `keep` it keeps the others from now on."""
+    known = repository.known()
+    places = [(each, await known.find(each.oid)) for each in body.objects]
+
+    async def kept(found: tuple[LfsObject, StoredPath | None]) -> bool:
+        each, place = found
+        if await repository.staged.settle(each.oid) is not None:
+            return True
+        if place is not None:
+            await repository.staged.hold(each.oid, place)
+        return place is not None
+
+    there = await map_concurrently(kept, places) if keep else [place is not None for _, place in places]
+    return [each for each, has in zip(body.objects, there, strict=True) if not has]
+
+
+async def _downloads(signed: Signed, url: str, body: BatchBody, repository: Repository) -> Response:
+    """The answer where the objects are that the repository has."""
+    known, oids = repository.known(), [each.oid for each in body.objects]
+    there = zip(oids, await map_concurrently(repository.staged.has, oids), strict=True)
+    found = [oid for oid, has in there if has or await known.find(oid) is not None]
+    return batch_answer("basic", body, {oid: {"href": signed("GET", f"{url}/{oid}")} for oid in found})

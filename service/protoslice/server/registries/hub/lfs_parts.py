@@ -17,7 +17,7 @@ from protoslice.server.middleware.body_limits import PART_BODY, takes_body
 from protoslice.server.middleware.clients import pseudonym
 from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
-from protoslice.server.registries.hub.bodies import MOST_PARTS, BatchBody, LfsObject, LfsParts
+from protoslice.server.registries.hub.bodies import DOWNLOAD, MOST_PARTS, BatchBody, LfsObject, LfsParts
 from protoslice.server.registries.hub.failures import HubRoute, answering
 from protoslice.server.registries.hub.paths import repository_of
 from protoslice.server.services import Given, Services
@@ -44,10 +44,15 @@ def wants_parts(body: BatchBody, new: Sequence[LfsObject]) -> bool:
 
 
 def batch_answer(transfer: str, body: BatchBody, actions: Mapping[str, object]) -> Response:
-    """The answer to a batch: upload actions by the digest of an object; one without is there already."""
+    """The answer to a batch: actions by the digest of an object.
+
+    An object without one needs no upload, and has no download.
+    """
+    missing = {"error": {"code": 404, "message": "The repository does not have this object: push it first"}}
+    other = missing if body.operation == DOWNLOAD else {}
     objects = [
         {"oid": each.oid, "size": each.size}
-        | ({"actions": {"upload": actions[each.oid]}} if each.oid in actions else {})
+        | ({"actions": {body.operation: actions[each.oid]}} if each.oid in actions else other)
         for each in body.objects
     ]
     return Response(encode_json({"transfer": transfer, "objects": objects}), media_type=_MEDIA)

@@ -12,7 +12,7 @@ from starlette.types import Scope
 
 from protoslice.errors import InvalidInput, NotFound
 
-_OURS: Final = re.compile(rb"/(?:api/|(?:datasets/)?[^/]+(?:/[^/]+)?/(?:resolve|raw)/)")
+_OURS: Final = re.compile(rb"/(?:api/|(?:datasets/)?[^/]+(?:/[^/]+)?/(?:resolve|raw|tree|blob|commit)/)")
 USER: Final = "default"
 """Name of the user, and owner of repositories that are created without one."""
 _KINDS: Final = {"models": "", "datasets": "datasets/"}
@@ -37,7 +37,14 @@ class _RepositoryConvertor(Convertor[str]):
         return value
 
 
+class _OwnedConvertor(_RepositoryConvertor):
+    """Matches `owner/name` and `datasets/owner/name` where no other path of the service begins so."""
+
+    regex = rf"(?:datasets/)?(?!(?:{'|'.join(sorted(_TAKEN))})/)[^/]+/[^/]+"
+
+
 register_url_convertor("repository", _RepositoryConvertor())
+register_url_convertor("owned", _OwnedConvertor())
 
 
 def spelled(scope: Scope) -> Scope:

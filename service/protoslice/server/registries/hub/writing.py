@@ -29,9 +29,10 @@ from protoslice.server.registries.hub.operations import (
     operations_of,
 )
 from protoslice.server.registries.hub.paths import USER, Encoded, repository_of, url_of
+from protoslice.server.registries.hub.pull_requests import NO_PULL_REQUESTS, refusal
 from protoslice.server.services import Given
 
-router = GuardedRouter(route_class=HubRoute, include_in_schema=False)
+router = GuardedRouter(route_class=HubRoute, include_in_schema=False, dependencies=[NO_PULL_REQUESTS])
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _REPOSITORY: Final = "/api/{kind}/{name:repository}"
@@ -121,7 +122,7 @@ async def _take(repository: Repository, known: KnownFiles, change: Change, path:
         raise InvalidInput(f"{path!r}: an oid is a SHA-256 in hex")
     if (upload := await repository.staged.find(sha256)) is not None:
         await change.take(path, upload)
-    elif (place := await known.find(sha256)) is not None:
+    elif (place := await repository.staged.place(sha256) or await known.find(sha256)) is not None:
         change.copy(path, place)
     else:
         raise InvalidInput(f"{path!r}: the repository has no file of SHA-256 {sha256}: upload it")
@@ -130,6 +131,12 @@ async def _take(repository: Repository, known: KnownFiles, change: Change, path:
 async def _once(content: bytes) -> AsyncIterator[bytes]:
     if content:
         yield content
+
+
+@router.post(_REPOSITORY + "/discussions")
+async def create_discussion() -> Response:
+    """Refuse a discussion or a pull request."""
+    raise refusal()
 
 
 @router.post(_REPOSITORY + "/branch/{branch}")

@@ -26,12 +26,13 @@ from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.hub.failures import HubRoute, answering
 from protoslice.server.registries.hub.paths import Encoded, repository_of
+from protoslice.server.registries.hub.pull_requests import NO_PULL_REQUESTS
 from protoslice.server.registries.hub.shards import ShardFile, files_of
 from protoslice.server.services import Given, Services
 from protoslice.stores.ingest.writers import Batches
 from protoslice.stores.manifest import ObjectExtent
 
-router = GuardedRouter(route_class=HubRoute, include_in_schema=False)
+router = GuardedRouter(route_class=HubRoute, include_in_schema=False, dependencies=[NO_PULL_REQUESTS])
 
 _SESSION: Final = "/api/xet/{kind}/{name:repository}/{session}/v1"
 _HASH: Final = re.compile(r"[0-9a-f]{64}")

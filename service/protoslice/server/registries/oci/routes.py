@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 from urllib.parse import quote, urlencode
 
@@ -12,10 +13,12 @@ from protoslice.artifacts import (
     MAX_MANIFEST_BYTES,
     ArtifactRepository,
     Digest,
+    NameInvalid,
     RepositoryName,
     UploadInvalid,
     catalog,
 )
+from protoslice.artifacts.manifests import INDEX, index_of
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import absolute_url
 from protoslice.server.http.headers import media_type_of, read_fields
@@ -34,11 +37,10 @@ from protoslice.stores.uploads import Body
 
 router = GuardedRouter(route_class=OciRoute, include_in_schema=False)
 
-MANIFEST_BODY = BodyTerms(lambda _: MAX_MANIFEST_BYTES)
+MANIFEST_BODY = BodyTerms(lambda _: MAX_MANIFEST_BYTES, kept=True)
 REFERRERS = 100
 """Referrers in a page: each is read by a request of its own."""
 NO_TAGS: list[str] = []
-_INDEX = "application/vnd.oci.image.index.v1+json"
 Page = Annotated[int | None, Query(ge=0)]
 
 
@@ -85,9 +87,9 @@ async def list_referrers(
         query = {"last": end.text} | ({"artifactType": type_} if type_ is not None else {})
         headers = next_page(f"/v2/{repository.name.text}/referrers/{subject.text}?{urlencode(query)}")
     if type_ is not None:
-        found = [each for each in found if each.get("artifactType") == type_]
         headers["oci-filters-applied"] = "artifactType"
-    return _json({"schemaVersion": 2, "mediaType": _INDEX, "manifests": found}, headers, media_type=_INDEX)
+    body = await services.stores.worker.sized(sum(map(len, found)), lambda: index_of(found, type_))
+    return JsonAnswer(body, headers=headers, media_type=INDEX)
 
 
 @router.post("/v2/{name:path}/blobs/uploads/")
@@ -103,8 +105,9 @@ async def begin_upload(
     """Begin the upload of a blob; with its digest take it whole, or take it over from another repository."""
     if mount is not None and source is not None and services.may(Scope.READ):
         wanted = Digest(mount)
-        if await repository.mount(wanted, RepositoryName(source)):
-            return _blob_made(request, repository, wanted)
+        with suppress(NameInvalid):  # Ollama names `library/`: what cannot be mounted is uploaded
+            if await repository.mount(wanted, RepositoryName(source)):
+                return _blob_made(request, repository, wanted)
     expected = None if digest is None else Digest(digest)
     upload = await repository.begin_upload(pseudonym(context_of(request.scope).key))
     services.metrics.resumable.labels("begun").inc()
@@ -236,5 +239,5 @@ def _next(path: str, limit: int, last: str) -> dict[str, str]:
     return next_page(f"{path}?n={limit}&last={quote(last, safe='')}")
 
 
-def _json(content: object, headers: dict[str, str], media_type: str = "application/json") -> Response:
-    return JsonAnswer(content, headers=headers, media_type=media_type)
+def _json(content: object, headers: dict[str, str]) -> Response:
+    return JsonAnswer(content, headers=headers)

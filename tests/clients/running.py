@@ -1,0 +1,100 @@
+"""Services and programs for clients that others wrote."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.support.environments import ROOT
+from tests.support.process import service_process
+
+MADE: Final = ROOT / ".make"
+"""Folder of what is installed or built for the clients."""
+HERE: Final = Path(__file__).parent
+Command = str | Path
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A running service, and a token that may do everything; empty where no token is asked for."""
+
+    url: str
+    token: str
+
+    @property
+    def host(self) -> str:
+        """Host and port."""
+        return self.url.removeprefix("http://")
+
+
+@contextmanager
+def serving(folder: Path, *, closed: bool = False) -> Iterator[Service]:
+    """A service over an empty folder, which asks for tokens if `closed`."""
+    settings = {"PROTOSLICE_STORAGE": (folder / f"storage-{closed}").as_uri()}
+    with service_process(settings=settings | ({"PROTOSLICE_AUTH": "tokens"} if closed else {})) as service:
+        token = ""
+        if closed:
+            assert service.running.stdout is not None
+            found = re.search(r"psl_\w+", service.running.stdout.readline())
+            assert found is not None, "a closed service prints its first token"
+            token = found[0]
+        yield Service(service.url, token)
+
+
+def ended(
+    *command: Command, folder: Path, env: Mapping[str, str] | None = None, seconds: float = 300
+) -> subprocess.CompletedProcess[str]:
+    """A program that has ended, with all that it printed."""
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), **(env or {})}
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        timeout=seconds,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def good(*command: Command, folder: Path, env: Mapping[str, str] | None = None, seconds: float = 300) -> str:
+    """All that a program printed, which has to succeed."""
+    done = ended(*command, folder=folder, env=env, seconds=seconds)
+    assert done.returncode == 0, (command, done.returncode, done.stdout)
+    return done.stdout
+
+
+def refused(words: str, *command: Command, folder: Path, env: Mapping[str, str] | None = None) -> None:
+    """Run a program that has to fail and to print `words`."""
+    done = ended(*command, folder=folder, env=env)
+    assert done.returncode != 0, (command, done.stdout)
+    assert words in " ".join(done.stdout.split()), (command, done.stdout)
+
+
+def installed(*programs: str) -> None:
+    """Install Debian packages of programs that are missing."""
+    if missing := [program for program in programs if shutil.which(program) is None]:
+        subprocess.run(["apt-get", "install", "--yes", "--no-install-recommends", *missing], check=True)
+
+
+def built_with_go(name: str, module: str, version: str) -> Path:
+    """A program that Go builds of a module, without optimization, unless it is there."""
+    program = MADE / f"{name}-{version}" / name
+    if not program.exists():
+        flags = {"GOBIN": str(program.parent), "CGO_CFLAGS": "-O0", "CGO_CXXFLAGS": "-O0"}
+        subprocess.run(["go", "install", f"{module}@{version}"], check=True, env=os.environ | flags)
+    return program
+
+
+def protoslice(*arguments: Command, service: Service, folder: Path) -> str:
+    """Output of our own command line."""
+    command = [sys.executable, "-m", "protoslice.cli", *arguments]
+    return good(*command, folder=folder, env={"PROTOSLICE_URL": service.url, "PROTOSLICE_TOKEN": service.token})

@@ -1,0 +1,113 @@
+"""Commands and code that the page prints, run in a shell with hostile names: `make browser`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, BrowserContext
+from tests.support.browser import opened, window
+from tests.support.process import ServiceProcess
+from tests.support.stores import onnx
+
+EVIL = "x;touch PWNED;$(touch PWNED)"
+NAMES = (
+    EVIL,
+    "`touch PWNED`",
+    'it\'s "quoted"',
+    "a  b",
+    "100%25",
+    "-rf",
+    ".hidden",
+    "~root",
+    "é\N{SNOWMAN}\N{GRINNING FACE}",
+    "a&b|c>PWNED<d*?[e]{f,g}!h#i\\",
+    "$PWNED${PWNED}",
+    "' || touch PWNED || '",
+    '"); __import__("os").system("touch PWNED"); ("',
+)
+SHELL_WAYS = ("curl", "CLI")
+DATA = onnx(4000)
+
+
+@pytest.fixture
+def context(browser: Browser, service: ServiceProcess) -> Iterator[BrowserContext]:
+    """A window of one size, as lines are the same in all."""
+    with window(browser, service.url) as context:
+        yield context
+
+
+def _put(service: ServiceProcess, path: str, data: bytes) -> httpx.Response:
+    return httpx.put(f"{service.url}{path}", content=data, timeout=60)
+
+
+def _ways(context: BrowserContext, place: str) -> Iterator[tuple[str, str]]:
+    """Kind and text of each line that the page of a model prints below "Get it"."""
+    page = opened(context, place)
+    page.get_by_text("Get it", exact=True).click()
+    rows = page.locator("dl.ways")
+    yield from zip(rows.locator("dt").all_inner_texts(), rows.locator("dd code").all_text_contents(), strict=True)
+    page.close()
+
+
+def _run(what: str, line: str, folder: Path) -> None:
+    """Run a printed line in an empty folder; asserts that it succeeds, and that it does nothing else."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    command = ["sh", "-c", line] if what in SHELL_WAYS else [sys.executable, "-c", line]
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, (line, done.stderr)
+    assert not [each for each in folder.rglob("*") if each.name == "PWNED"], line
+
+
+def _check(context: BrowserContext, place: str, tmp_path: Path, data: bytes) -> None:
+    """Run every line that a page prints; asserts that each fetches `data`."""
+    lines = list(_ways(context, place))
+    assert {what for what, _ in lines} == {"curl", "Python", "CLI"}
+    for number, (what, line) in enumerate(lines):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        _run(what, line, folder)
+        files = [each for each in folder.rglob("*") if each.is_file()]
+        assert any(each.read_bytes() == data for each in files), (line, files)
+        assert not [each for each in folder.iterdir() if each.name[0] in ".-~"], (line, files)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_commands_for_a_hostile_file_do_only_what_they_say(
+    context: BrowserContext, service: ServiceProcess, tmp_path: Path, name: str
+) -> None:
+    name = name.replace("\\", "")  # paths of files have none
+    made = httpx.put(f"{service.url}/v1/stores", params={"filename": f"{name}.onnx"}, content=DATA, timeout=60)
+    assert made.status_code in {200, 201}, made.text
+    _check(context, f"/m/{made.json()['id']}", tmp_path, DATA)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_commands_for_a_hostile_repository_do_only_what_they_say(
+    context: BrowserContext, service: ServiceProcess, tmp_path: Path, name: str
+) -> None:
+    """Folders of MLflow bear any name."""
+    name = name.replace("\\", "")
+    path = f"/api/2.0/mlflow-artifacts/artifacts/{quote(name, safe='')}/artifacts/model.onnx"
+    made = _put(service, path, DATA)
+    assert made.status_code == 200, made.text
+    found = httpx.get(f"{service.url}/v1/repositories", params={"limit": 100}, timeout=60).json()["items"]
+    ref = next(each["ref"] for each in found if name in each["name"])
+    _check(context, f"/m/{quote(ref, safe='')}", tmp_path, DATA)
+
+
+def test_commands_for_a_tag_do_only_what_they_say(
+    context: BrowserContext, service: ServiceProcess, tmp_path: Path
+) -> None:
+    tag = "a.b_c:d@e~f+g-h"
+    made = _put(service, f"/v1/stores?filename=m.onnx&tag={quote(tag, safe='')}", DATA)
+    assert made.status_code in {200, 201}, made.text
+    _check(context, f"/m/{quote(tag, safe='')}", tmp_path, DATA)

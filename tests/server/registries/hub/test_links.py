@@ -1,0 +1,66 @@
+"""Addresses that clients print open the page of the model in a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import unquote
+
+import httpx
+import pytest
+from tests.server.access.closed import closed_service
+from tests.support.asgi import ask
+from tests.support.hub import commit
+
+from protoslice.server.app import Application
+
+Made = Callable[..., str]
+
+
+@pytest.mark.parametrize("kind", ["model", "dataset"])
+def test_addresses_of_a_commit_lead_to_its_store(client: httpx.Client, made: Made, kind: str) -> None:
+    name = made(kind=kind)
+    told = commit(client, f"{kind}s/{name}", {"sub/a b.txt": b"a"}).json()
+    created = client.post("/api/repos/create", json={"name": name, "type": kind}).json()["url"]
+    root = f"/{name}" if kind == "model" else f"/datasets/{name}"
+    printed = [told["commitUrl"], created]
+    printed += [f"{created}/{rest}" for rest in ("tree/main", "tree/main/", "tree/main/sub", "blob/main/sub/a%20b.txt")]
+    for url in printed:
+        assert httpx.URL(url).path.startswith(root)
+        answer = client.get(url)
+        assert answer.status_code == 302, url
+        place = answer.headers["location"]
+        assert place.startswith("/m/")
+        ref = place.removeprefix("/m/")
+        assert client.get(f"/v1/stores/{ref}").json()["id"][:40] == told["commitOid"]
+        assert client.head(url).status_code == 302
+
+
+def test_a_revision_with_a_slash_is_kept(client: httpx.Client) -> None:
+    for path, shown in (("tree/feat%2Fx/a", "@feat/x"), ("commit/0123", "@0123"), ("tree/a%3Fb%23c", "@a?b#c")):
+        place = client.get(f"/Ann/none/{path}").headers["location"]
+        assert place.startswith("/m/Ann%2Fnone%40")
+        assert unquote(place) == f"/m/Ann/none{shown}"
+    assert client.put("/v1/spaces/red").status_code == 201
+    assert client.get("/spaces/red/Ann/none").headers["location"] == "/spaces/red/m/Ann%2Fnone%40main"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/.well-known/x", "/v1/x", "/api/x", "/a/b/c", "/%2e%2e/x", "/a/%2F%2Fevil.example", "/a/b%0D%0Ax", "/datasets/a"],
+)
+def test_other_paths_lead_nowhere(client: httpx.Client, path: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code in {400, 404}
+    assert "location" not in answer.headers
+    assert client.post("/v1/x").status_code == 404
+
+
+def test_a_stranger_learns_nothing_of_a_closed_service() -> None:
+    async def work(app: Application) -> None:
+        answers = [await ask(app, "GET", f"/spaces/{space}/team/x") for space in ("own", "none")]
+        assert [each.status for each in answers] == [302, 302]
+        assert [each.headers["location"] for each in answers] == [
+            f"/spaces/{space}/m/team%2Fx%40main" for space in ("own", "none")
+        ]
+
+    closed_service(work)
