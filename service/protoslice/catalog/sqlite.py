@@ -49,8 +49,12 @@ _ANSWER_SECONDS: Final = 30.0
 _STEPS: Final = 20_000
 """Steps of SQLite's machine between two looks at the deadline."""
 _NETWORK: Final = re.compile(
-    r"nfs\d?|cifs|smb\w*|fuse\.(sshfs|s3fs|gcsfuse|rclone|glusterfs)|ceph|glusterfs|lustre|afs"
+    r"nfs\d?|cifs|smb\w*|ceph|glusterfs|lustre|afs|beegfs|gpfs"
+    r"|fuse\.(sshfs|s3fs|gcsfuse|rclone|glusterfs|ceph|juicefs|mount-s3|blobfuse2?)"
 )
+
+_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
+"""A space or another special character in `/proc/self/mounts`."""
 
 
 class SqliteDatabase(Database):
@@ -112,6 +116,8 @@ class SqliteDatabase(Database):
                 connection.execute("VACUUM INTO ?", (str(target),))
             finally:
                 _close(connection, lock.fileno())
+        with open(target, "rb") as copied:  # SQLite does not wait for the disk here
+            os.fsync(copied.fileno())
 
     async def close(self) -> None:
         """Finish transactions that have begun and close all connections."""
@@ -350,6 +356,7 @@ def refuse_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> None
         folder = path.parent.resolve()
         for line in mounts.read_text().splitlines():
             _, point, found, *_ = line.split(" ")
+            point = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), point)
             if folder.is_relative_to(point) and len(point) >= longest:
                 kind, longest = found, len(point)
     if _NETWORK.fullmatch(kind):

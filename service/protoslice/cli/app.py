@@ -82,7 +82,7 @@ _WEBHOOK_VERBS: dict[str, Callable[..., None]] = {
     "redeliver": webhooks.redeliver,
     "rm": webhooks.rm,
 }
-_DATABASE_VERBS: dict[str, Callable[..., None]] = {"upgrade": database.upgrade}
+_DATABASE_VERBS: dict[str, Callable[..., None]] = {"upgrade": database.upgrade, "copy": database.copy}
 _SPACE_VERBS: dict[str, Callable[..., None]] = {
     "create": access.create_space,
     "set": access.set_space,

@@ -18,9 +18,10 @@ from fastapi import Depends, Request
 from starlette.types import Scope
 
 from protoslice.catalog import Database, open_database
+from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.concurrency.windows import Windows
 from protoslice.drafts import Drafts, QuietFolders
-from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
+from protoslice.errors import DatabaseUnavailable, InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.repositories import Repositories
 from protoslice.server.access.decision import Need
 from protoslice.server.access.decision import Scope as AccessScope
@@ -57,6 +58,8 @@ _log = logging.getLogger(__name__)
 SERVICES: Final = "protoslice.services"
 """Key in the scope of the services of a request, whose stores are those of its space."""
 
+_PING_SECONDS: Final = 2
+
 
 @dataclass(slots=True)
 class Services:
@@ -71,6 +74,8 @@ class Services:
     rendering: Renderer | None = None
     quiet: QuietFolders | None = None
     """Folders of drafts that become stores by themselves; None where none does."""
+    database: Database | None = None
+    """The catalogue, between `open` and `close`."""
     hooks: Webhooks | None = None
     """Webhooks; None where the operator allows no URLs."""
     draining: bool = False
@@ -81,6 +86,7 @@ class Services:
     gate: Gate = field(init=False)
     clients: Clients = field(init=False)
     _at_end: AsyncExitStack = field(default_factory=AsyncExitStack)
+    _pinging: SingleFlight[None, None] = field(default_factory=SingleFlight)
 
     def __post_init__(self) -> None:
         """Tell clients apart, and close the gate, from the start."""
@@ -103,7 +109,9 @@ class Services:
                 stack.push_async_callback(storage.close)
                 self.metrics.circuit.watch(storage, budget)
             metered: Storage = MeteredStorage(storage, self.metrics.storage.observe)
-            database = await stack.enter_async_context(open_database(settings.database, settings.storage))
+            database = await stack.enter_async_context(
+                open_database(settings.database, settings.storage, shared=storage.abilities.shared)
+            )
             hooks = await _webhooks(database, metered, settings, stack) if settings.webhook_allow else None
             metered = metered if hooks is None else hooks.storage
             opened = await Stores.open(metered, _store_options(settings), names=StoreNames())
@@ -130,12 +138,19 @@ class Services:
             for watch in (self.metrics.watch_loop(), self.metrics.stored.follow(metered)):
                 stack.push_async_callback(_stop, asyncio.create_task(watch))
             self.opened, self.spaces, self.rendering, self.hooks = opened, spaces, rendering, hooks
+            self.database = database
             self._at_end = stack.pop_all()
 
     async def close(self) -> None:
         """Close everything; nothing is served afterwards."""
-        self.opened = self.spaces = self.rendering = self.hooks = None
+        self.opened = self.spaces = self.rendering = self.hooks = self.database = None
         await self._at_end.aclose()
+
+    async def ready(self) -> None:
+        """Raise unless storage and database answer in time; `StorageFull` with less free space than the watermark."""
+        await self.stores.ready()
+        if self.database is not None:
+            await self._pinging.get(None, partial(_ping, self.database))
 
     async def render_metrics(self) -> bytes:
         """Metrics of this process, or of all workers."""
@@ -302,6 +317,14 @@ async def _verifier(file: Path, stack: AsyncExitStack) -> Verifier:
     stack.push_async_callback(verifier.close)
     verifier.start()
     return verifier
+
+
+async def _ping(database: Database) -> None:
+    try:
+        async with asyncio.timeout(_PING_SECONDS):
+            await database.read(lambda tx: tx.first("SELECT 1 FROM meta"), background=True)
+    except TimeoutError:
+        raise DatabaseUnavailable(f"The database gave no answer within {_PING_SECONDS} seconds") from None
 
 
 async def _sharing_usage(spaces: Spaces) -> None:

@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from protoslice import defaults
+from protoslice.catalog.opening import shown_url
 from protoslice.errors import InvalidInput
 from protoslice.server.environment import PREFIX, refuse_unknown
 from protoslice.server.secret_files import secret_in
@@ -356,7 +357,7 @@ class Settings(BaseSettings):
     signing_secret: Annotated[SecretStr, Field(min_length=32)] | None = Field(
         default=None,
         description="Text of at least 32 characters, the same for all replicas, from which keys of sessions and signed "
-        "URLs are made too: a reader of the whole storage, or of a backup, cannot forge any. Another one ends them.",
+        "URLs are made too: a reader of the whole database, or of a backup, cannot forge any. Another one ends them.",
     )
     signing_secret_file: Path | None = Field(
         default=None,
@@ -410,7 +411,7 @@ class Settings(BaseSettings):
         """Every setting as plain data, secrets hidden."""
         data = self.model_dump(mode="json")
         data["storage"] = _USER_INFO.sub("", self.storage)
-        data["database"] = self.database and _USER_INFO.sub("", self.database).partition("?")[0]
+        data["database"] = self.database and shown_url(self.database)
         data["otel_endpoint"] = self.otel_endpoint and _USER_INFO.sub("", self.otel_endpoint)
         return data
 

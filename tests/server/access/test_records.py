@@ -39,15 +39,21 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def in_catalogue(work: Callable[[Database], Coroutine[None, None, None]]) -> None:
-    async def run() -> None:
-        async with open_database(None, "memory://") as database:
+Run = Callable[[Callable[[Database], Coroutine[None, None, None]]], None]
+
+
+@pytest.fixture
+def in_catalogue(catalogue: str) -> Run:
+    """Run a coroutine on a new catalogue, of each engine in turn."""
+
+    async def run(work: Callable[[Database], Coroutine[None, None, None]]) -> None:
+        async with open_database(catalogue, "memory://") as database:
             await work(database)
 
-    asyncio.run(run())
+    return lambda work: asyncio.run(run(work))
 
 
-def test_of_many_replicas_one_makes_the_first_token() -> None:
+def test_of_many_replicas_one_makes_the_first_token(in_catalogue: Run) -> None:
     async def work(database: Database) -> None:
         made = await asyncio.gather(*(Tokens(database).first() for _ in range(8)))
         (token,) = [each for each in made if each is not None]
@@ -61,7 +67,7 @@ def test_of_many_replicas_one_makes_the_first_token() -> None:
     in_catalogue(work)
 
 
-def test_no_secret_is_kept() -> None:
+def test_no_secret_is_kept(in_catalogue: Run) -> None:
     async def work(database: Database) -> None:
         token, _ = await Tokens(database).create(READER)
         row = await database.read(lambda tx: tx.first("SELECT * FROM tokens"))
@@ -71,7 +77,7 @@ def test_no_secret_is_kept() -> None:
     in_catalogue(work)
 
 
-def test_a_token_of_another_secret_is_not_found() -> None:
+def test_a_token_of_another_secret_is_not_found(in_catalogue: Run) -> None:
     async def work(database: Database) -> None:
         tokens = Tokens(database)
         token, _ = await tokens.create(READER)
@@ -81,7 +87,7 @@ def test_a_token_of_another_secret_is_not_found() -> None:
     in_catalogue(work)
 
 
-def test_a_revoked_token_ends_at_every_replica_within_ten_seconds(clock: Clock) -> None:
+def test_a_revoked_token_ends_at_every_replica_within_ten_seconds(clock: Clock, in_catalogue: Run) -> None:
     async def work(database: Database) -> None:
         here, there = Tokens(database), Tokens(database)
         token, record = await here.create(READER)
@@ -97,7 +103,9 @@ def test_a_revoked_token_ends_at_every_replica_within_ten_seconds(clock: Clock) 
     in_catalogue(work)
 
 
-def test_a_token_ends_when_its_time_is_over_though_it_is_known(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_ends_when_its_time_is_over_though_it_is_known(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, in_catalogue: Run
+) -> None:
     monkeypatch.setattr("protoslice.server.access.records.time", clock)
 
     async def work(database: Database) -> None:
@@ -112,7 +120,7 @@ def test_a_token_ends_when_its_time_is_over_though_it_is_known(clock: Clock, mon
     in_catalogue(work)
 
 
-def test_only_its_own_space_lists_and_revokes_a_token() -> None:
+def test_only_its_own_space_lists_and_revokes_a_token(in_catalogue: Run) -> None:
     async def work(database: Database) -> None:
         tokens = Tokens(database)
         _, record = await tokens.create(READER)
@@ -127,7 +135,7 @@ def test_only_its_own_space_lists_and_revokes_a_token() -> None:
     in_catalogue(work)
 
 
-def test_a_page_tells_nothing_of_the_tokens_of_other_spaces() -> None:
+def test_a_page_tells_nothing_of_the_tokens_of_other_spaces(in_catalogue: Run) -> None:
     async def work(database: Database) -> None:
         tokens = Tokens(database)
         own = sorted([(await tokens.create(READER))[1].id for _ in range(3)])
@@ -162,7 +170,7 @@ def test_a_credential_has_a_longest_length() -> None:
         NewToken("a", Grant("team", frozenset({Scope.READ}), ("",))),
     ],
 )
-def test_terms_that_no_token_may_have(wanted: NewToken) -> None:
+def test_terms_that_no_token_may_have(wanted: NewToken, in_catalogue: Run) -> None:
     async def work(database: Database) -> None:
         with pytest.raises(InvalidInput):
             await Tokens(database).create(wanted)
@@ -170,7 +178,7 @@ def test_terms_that_no_token_may_have(wanted: NewToken) -> None:
     in_catalogue(work)
 
 
-def test_decisions_are_made_once_and_stay_the_same(clock: Clock) -> None:
+def test_decisions_are_made_once_and_stay_the_same(clock: Clock, in_catalogue: Run) -> None:
     async def work(database: Database) -> None:
         tokens = Tokens(database)
         token, _ = await tokens.create(READER)
@@ -184,7 +192,7 @@ def test_decisions_are_made_once_and_stay_the_same(clock: Clock) -> None:
     in_catalogue(work)
 
 
-def test_credentials_are_read_as_clients_send_them() -> None:
+def test_credentials_are_read_as_clients_send_them(in_catalogue: Run) -> None:
     async def work(database: Database) -> None:
         token, _ = await Tokens(database).create(READER)
         basic = b64encode(f"any:{token.text}".encode()).decode()

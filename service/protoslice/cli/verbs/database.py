@@ -1,8 +1,10 @@
-"""The verb `database upgrade`: bring the schema of the catalogue up to date."""
+"""The verbs `database upgrade` and `database copy`: bring the catalogue's schema up to date, and copy a SQLite file."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,6 +12,7 @@ import typer
 from protoslice.cli.options import Json, StorageUri
 from protoslice.cli.service import service_settings
 from protoslice.cli.terminal.show import print_json, say
+from protoslice.errors import NotFound, Unsupported
 
 DatabaseUrl = Annotated[
     str | None,
@@ -33,6 +36,37 @@ def upgrade(storage: StorageUri = None, database: DatabaseUrl = None, as_json: J
         say(f"The database has schema {after} already")
     else:
         say(f"Upgraded the database from schema {before} to {after}")
+
+
+def copy(
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="The copy; a file of this name is replaced.")],
+    storage: StorageUri = None,
+    database: DatabaseUrl = None,
+) -> None:
+    """Copy a SQLite catalogue to a file, as it is at one moment, also while a service uses it.
+
+    Example: protoslice database copy /backup/catalog.sqlite --storage file:///var/lib/protoslice
+    """
+    settings = service_settings(storage=storage, database=database)
+    asyncio.run(_copy(settings.database, settings.storage, target))
+
+
+async def _copy(url: str | None, storage: str, target: Path) -> None:
+    from protoslice.catalog import connect, schema
+    from protoslice.catalog.sqlite import SqliteDatabase
+
+    opened = await asyncio.to_thread(connect, url, storage)
+    try:
+        if not isinstance(opened, SqliteDatabase):
+            raise Unsupported("Only SQLite is copied by this command: use pg_dump for PostgreSQL")
+        if not await schema.version_of(opened):
+            raise NotFound(f"There is no catalogue at {opened.path}: check --storage and --database")
+        part = target.with_name(f"{target.name}.part")
+        part.unlink(missing_ok=True)
+        await opened.copy(part)
+        os.replace(part, target)
+    finally:
+        await opened.close()
 
 
 async def _upgrade(url: str | None, storage: str) -> tuple[int, int]:

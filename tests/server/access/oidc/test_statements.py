@@ -99,9 +99,7 @@ ENDS: dict[str, Callable[[Application, FakeIssuer, Path], Awaitable[None]]] = {
     ),
     "the audience is another": lambda app, issuer, folder: _another_audience(app, issuer, folder),
     "the key was withdrawn": lambda app, issuer, folder: _withdrawn(app, issuer),
-    "the key of the service was removed": lambda app, issuer, folder: app.services.gate.tokens._database.write(
-        lambda tx: tx.run("UPDATE meta SET service_key = NULL")
-    ),
+    "the key of the service was removed": lambda app, issuer, folder: _keyless(app),
 }
 
 
@@ -110,6 +108,10 @@ async def _another_audience(app: Application, issuer: FakeIssuer, folder: Path) 
     path.write_text(path.read_text().replace("audience = '", "audience = 'x"))
     tokens = app.services.gate.tokens
     await app.services.gate.start(tokens, Verifier(read_trust(path)), service_key.ServiceKey(tokens._database))
+
+
+async def _keyless(app: Application) -> None:
+    await app.services.gate.tokens._database.write(lambda tx: tx.run("UPDATE meta SET service_key = NULL"))
 
 
 async def _withdrawn(app: Application, issuer: FakeIssuer) -> None:
