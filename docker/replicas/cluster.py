@@ -1,4 +1,4 @@
-"""Two replicas behind nginx over a bucket and PostgreSQL, as in `docker/compose.s3.yaml`; each may be killed."""
+"""Two replicas behind nginx over a bucket and PostgreSQL, as in `docker/compose.s3.yaml`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storages and databases that the HTTP contract is tested on: a directory, memory with odd entity tags, a bucket."""
+"""Storages that the HTTP contract is tested on, with their databases."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ class Services:
         await self._at_end.aclose()
 
     async def ready(self) -> None:
-        """Raise unless storage and database answer in time; `StorageFull` with less free space than the watermark."""
+        """Raise unless storage and database answer in time and there is enough free space."""
         await self.stores.ready()
         if self.database is not None:
             await self._pinging.get(None, partial(_ping, self.database))

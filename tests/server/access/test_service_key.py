@@ -1,4 +1,4 @@
-"""Key of the service: replicas that start at once agree on one, also when one of them dies while making it."""
+"""Key of the service: replicas agree on one, also when one of them dies while making it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs `database upgrade` and `database copy`: bring the catalogue's schema up to date, and copy a SQLite file."""
+"""The verbs `database upgrade` and `database copy`."""
 
 from __future__ import annotations
 
