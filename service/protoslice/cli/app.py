@@ -15,6 +15,7 @@ from protoslice.cli.streams import open_standard_streams
 from protoslice.cli.verbs import (
     access,
     auth,
+    database,
     diff,
     doctor,
     extract,
@@ -81,6 +82,7 @@ _WEBHOOK_VERBS: dict[str, Callable[..., None]] = {
     "redeliver": webhooks.redeliver,
     "rm": webhooks.rm,
 }
+_DATABASE_VERBS: dict[str, Callable[..., None]] = {"upgrade": database.upgrade, "copy": database.copy}
 _SPACE_VERBS: dict[str, Callable[..., None]] = {
     "create": access.create_space,
     "set": access.set_space,
@@ -110,6 +112,7 @@ for group, verbs in ((app, _VERBS), (schema, _SCHEMA_VERBS), (storage, _STORAGE_
 token = typer.Typer(help="Say who may do what on a service.", no_args_is_help=True, rich_markup_mode=None)
 space = typer.Typer(help="Keep stores of several teams apart.", no_args_is_help=True, rich_markup_mode=None)
 webhook = typer.Typer(help="Tell others what changes in a space.", no_args_is_help=True, rich_markup_mode=None)
+catalogue = typer.Typer(help="Manage the database of a service.", no_args_is_help=True, rich_markup_mode=None)
 trust = typer.Typer(help="Find out why a request is let in, or is not.", no_args_is_help=True, rich_markup_mode=None)
 _AUTH_VERBS: dict[str, Callable[..., None]] = {"explain": auth.explain}
 for group, named, what in (
@@ -117,6 +120,7 @@ for group, named, what in (
     (space, _SPACE_VERBS, "space"),
     (webhook, _WEBHOOK_VERBS, "webhook"),
     (trust, _AUTH_VERBS, "auth"),
+    (catalogue, _DATABASE_VERBS, "database"),
 ):
     app.add_typer(group, name=what)
     for word, call in named.items():

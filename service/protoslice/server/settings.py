@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from protoslice import defaults
+from protoslice.catalog.opening import shown_url
 from protoslice.errors import InvalidInput
 from protoslice.server.environment import PREFIX, refuse_unknown
 from protoslice.server.secret_files import secret_in
@@ -34,7 +35,7 @@ UNIX = "unix"
 _SEPARATORS = re.compile(r"[,\s]+")
 _USER_INFO = re.compile(r"(?<=://)[^/@]*@")
 _OPTIONS = TypeAdapter(dict[str, SecretStr])
-_SECRETS = ("storage", "storage_options", "otel_endpoint", "signing_secret")
+_SECRETS = ("storage", "storage_options", "database", "otel_endpoint", "signing_secret")
 """Settings that may hold a secret: each may come from the file that its name and `_FILE` give."""
 
 
@@ -105,6 +106,16 @@ class Settings(BaseSettings):
     storage_file: Path | None = Field(
         default=None,
         description="A file that holds `PROTOSLICE_STORAGE`, where the URI has a secret in it; only one of the two.",
+    )
+    database: str | None = Field(
+        default=None,
+        description="The SQL catalogue: `postgresql://user@host/name`, or `sqlite:////path/catalog.sqlite` on a local "
+        "disk. When empty: `catalog.sqlite` in the directory of the storage; a bucket needs one of the two.",
+    )
+    database_file: Path | None = Field(
+        default=None,
+        description="A file that holds `PROTOSLICE_DATABASE`, such as a secret of Docker or Kubernetes; only one of "
+        "the two.",
     )
     host: str = Field(default="127.0.0.1", description="The address to listen on.")
     auth: Literal["open", "tokens"] | None = Field(
@@ -346,7 +357,7 @@ class Settings(BaseSettings):
     signing_secret: Annotated[SecretStr, Field(min_length=32)] | None = Field(
         default=None,
         description="Text of at least 32 characters, the same for all replicas, from which keys of sessions and signed "
-        "URLs are made too: a reader of the whole storage, or of a backup, cannot forge any. Another one ends them.",
+        "URLs are made too: a reader of the whole database, or of a backup, cannot forge any. Another one ends them.",
     )
     signing_secret_file: Path | None = Field(
         default=None,
@@ -400,6 +411,7 @@ class Settings(BaseSettings):
         """Every setting as plain data, secrets hidden."""
         data = self.model_dump(mode="json")
         data["storage"] = _USER_INFO.sub("", self.storage)
+        data["database"] = self.database and shown_url(self.database)
         data["otel_endpoint"] = self.otel_endpoint and _USER_INFO.sub("", self.otel_endpoint)
         return data
 

@@ -49,10 +49,10 @@ async def livez() -> Response:
     summary="Whether to send requests here",
 )
 async def readyz(services: Given) -> Response:
-    """Ok while storage answers, has room, and the service is not draining."""
+    """Ok while storage and database answer, there is room, and the service is not draining."""
     if services.draining:
         raise HttpProblem(DRAINING, "the service is ending", headers={"retry-after": str(RETRY_AFTER_SECONDS)})
-    await services.stores.ready()
+    await services.ready()
     return JsonAnswer({"status": "ok"}, headers=_NO_STORE)
 
 
