@@ -53,7 +53,7 @@ class Home:
         running = self.begin("login", "--device", self.service)
         assert running.stderr is not None
         said = ""
-        while (found := re.search(r"visit (\S+) and enter the code (\S+?),? ", said)) is None:
+        while (found := re.search(r"Open (\S+) and enter the code (\S+?),? ", said)) is None:
             line = running.stderr.readline()
             assert line, said
             said += line
@@ -112,7 +112,7 @@ def device_flow(home: Home) -> None:
     """Sign in by device flow; read, and be refused to write."""
     assert home.run("ls", "--url", home.service)[0] == 6
     said = home.login()
-    assert "; it is renewed before" in said, said
+    assert "; renewed automatically" in said, said
     assert home.run("ls", "--url", home.service)[0] == 0
     code, told = home.run("push", __file__, "--url", home.service)
     assert (code, "the token lacks the scope write" in told) == (6, True), told
@@ -197,7 +197,7 @@ def away_and_back(home: Home, dex: Dex) -> None:
     assert home.run("ls", "--url", home.service)[0] == 0
     until(home.kept["id_token"], left=-1)
     code, told = home.run("ls", "--url", home.service)
-    assert (code, "was not renewed" in told, "the JWT that was sent ended" in told) == (6, True, True), told
+    assert (code, "Could not renew" in told, "the JWT expired" in told) == (6, True, True), told
     dex.start()
     assert home.run("ls", "--url", home.service)[0] == 0
     tell("issuer away: known until the end of the token, told why then; renewed when it is back")
@@ -242,10 +242,10 @@ def disabled(home: Home, dex: Dex) -> None:
     dex.forget_people()
     until(home.kept["id_token"], left=50)
     code, told = home.run("ls", "--url", home.service)
-    assert (code, "was not renewed: the issuer takes its refresh token no more" in told) == (0, True), told
+    assert (code, "Could not renew: the issuer no longer accepts the refresh token" in told) == (0, True), told
     until(home.kept["id_token"], left=-1)
     code, told = home.run("ls", "--url", home.service)
-    assert (code, "the JWT that was sent ended" in told, "run protoslice login" in told) == (6, True, True), told
+    assert (code, "the JWT expired" in told, "run protoslice login" in told) == (6, True, True), told
     tell("account disabled: in until the end of the token, told why it is not renewed")
 
 

@@ -43,7 +43,9 @@ def counts() -> dict[str, float]:
 
 def exceeded(found: dict[str, float], limits: dict[str, float]) -> list[str]:
     """Return a line for each count over its limit; a count that has no limit yet may be 1."""
-    return [f"{name}: {count}, at most {most}" for name, count in found.items() if count > (most := limits.get(name, 1))]
+    return [
+        f"{name}: {count}, at most {most}" for name, count in found.items() if count > (most := limits.get(name, 1))
+    ]
 
 
 def lowered(found: dict[str, float], limits: dict[str, float]) -> dict[str, float]:

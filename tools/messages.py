@@ -150,7 +150,9 @@ def _described(value: object, place: str) -> Iterator[Message]:
 def _pages() -> Iterator[Message]:
     """Find texts of the page in its TypeScript: quoted strings, template strings and text between tags."""
     for path in sorted((ROOT / "web/src").rglob("*.ts*")):
-        source = re.sub(r"/\*.*?\*/|(?<=\s)//[^\n]*", lambda found: "\n" * found[0].count("\n"), path.read_text(), flags=re.S)
+        source = re.sub(
+            r"/\*.*?\*/|(?<=\s)//[^\n]*", lambda found: "\n" * found[0].count("\n"), path.read_text(), flags=re.S
+        )
         for pattern in (r'"((?:[^"\\\n]|\\.)*)"', r"`((?:[^`\\]|\\.)*)`", r"(?<![=<])>([^<>`;=]*[A-Za-z][^<>`;=]*)</?"):
             for found in re.finditer(pattern, source):
                 text = re.sub(r"\$\{(?:[^{}]|\{[^{}]*\})*\}", "{…}", found[1]).strip()

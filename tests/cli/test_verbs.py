@@ -220,7 +220,7 @@ def test_a_terminal_gets_text_but_no_binary(graph: Path) -> None:
     assert (shown, code) == ("Const\r\n", 0)
     shown, code = _on_a_terminal("cat", str(graph), "node[0]")
     assert code == 3
-    assert "nothing for a terminal" in shown
+    assert "to the terminal" in shown
 
 
 BAR = """

@@ -56,7 +56,7 @@ def test_pull_keeps_existing_files_with_other_content(call: Any, push: Push, hom
     assert (home / "model.pb").read_text() == "mine"
     call("pull", f"@{tag}", "--force")
     assert (home / "model.pb").read_bytes() == DATA
-    assert "there already" in call("pull", f"@{tag}").stdout
+    assert "unchanged" in call("pull", f"@{tag}").stdout
     (home / "model.pb").write_text("mine")
     call("pull", f"@{tag}", "model.pb")
     assert (home / "model.pb").read_bytes() == DATA

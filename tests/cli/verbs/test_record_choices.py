@@ -89,4 +89,4 @@ def test_all_records_are_rendered_in_runs(ask: Call, monkeypatch: pytest.MonkeyP
 
 def test_one_record_or_several(ask: Call) -> None:
     for more in (["--range", "1:2"], ["--sample", "2"], ["--key", VALUE, "--value", "3"]):
-        assert "either one record" in ask("1", *more, code=2).stderr
+        assert "Pass either N" in ask("1", *more, code=2).stderr

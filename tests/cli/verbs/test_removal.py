@@ -48,7 +48,7 @@ def test_a_tag_goes_and_its_store_stays(call: Any, service: str, push: Push, for
     done = call("rm", form.format("tour:3", service=service))
     assert tags_of(service, store) == {"tour:1", "tour:2"}
     assert done.stdout == "removed tag tour:3\n"
-    assert f"its store {store[:12]} stays, named by tour:1 tour:2" in done.stderr
+    assert f"store {store[:12]} stays, named by tour:1 tour:2" in done.stderr
 
 
 def test_the_last_tag_says_how_its_store_is_removed(call: Any, service: str, push: Push) -> None:
@@ -62,7 +62,7 @@ def test_the_last_tag_says_how_its_store_is_removed(call: Any, service: str, pus
 def test_a_store_says_which_tags_went_along_and_how_it_comes_back(call: Any, service: str, push: Push) -> None:
     store = push("pair:1", "pair:2")
     done = call("rm", "--yes", store)
-    assert done.stdout == f"removed store {store} with its tags pair:1 pair:2\n"
+    assert done.stdout == f"Removed store {store} and its tags pair:1 pair:2.\n"
     command = done.stderr.partition("with: protoslice ")[2].split()
     with Client(service) as client:
         with pytest.raises(NotFound):

@@ -97,7 +97,7 @@ def test_a_schema_file_that_is_of_no_use_is_named(call: Any, folder: Path, binpb
     assert str(thing) in call("tree", thing, "--schema", thing, code=2).stderr
     missing = folder / "none.binpb"
     assert str(missing) in call("tree", thing, "--schema", missing, code=4).stderr
-    assert "--schema are for files" in call("tree", store, "--schema", binpb, code=3).stderr
+    assert "--schema are only for files" in call("tree", store, "--schema", binpb, code=3).stderr
 
 
 def test_types_are_kept_on_a_service(call: Any, folder: Path, binpb: Path, tmp_path: Path) -> None:

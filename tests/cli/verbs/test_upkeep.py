@@ -86,7 +86,7 @@ def test_a_damaged_manifest_keeps_what_it_may_need(storage: Path) -> None:
     before = keys(storage)
     done = call("gc", "--storage", storage.as_uri(), "--grace-seconds", "0", code=3)
     assert done.stdout.startswith("removed: 1 object (")
-    assert done.stderr == f"protoslice: {manifest} is damaged: the objects that it may need were left alone\n"
+    assert done.stderr == f"protoslice: {manifest} is damaged: objects that it may need were kept\n"
     told = json.loads(call("gc", "--storage", storage.as_uri(), "--grace-seconds", "0", "--json", code=3).stdout)
     assert (told["unreadable"], told["objects"]) == (manifest, 0)
     left = keys(storage)
