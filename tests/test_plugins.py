@@ -63,10 +63,10 @@ def test_a_plug_in_is_found_by_name(group: PluginGroup[str]) -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "told"),
     [
-        ("absent", Unsupported, "package some-package 1.2 does not import: ModuleNotFoundError: No module named 'abs"),
-        ("faulty", Unsupported, "package some-package 1.2 does not import: SyntaxError: invalid syntax"),
+        ("absent", Unsupported, "package some-package 1.2: ModuleNotFoundError: No module named 'abs"),
+        ("faulty", Unsupported, "package some-package 1.2: SyntaxError: invalid syntax"),
         ("wanting", Unsupported, "the thing for 'wanting' of package some-package 1.2 is no text"),
-        ("two", InvalidInput, "several installed packages bring a thing for 'two': package some-package 1.2 and"),
+        ("two", InvalidInput, "Several installed packages provide a thing for 'two': package some-package 1.2 and"),
         ("none", InvalidInput, "no thing for 'none'; there are: absent, faulty, ours, sound, two, wanting"),
     ],
 )
@@ -81,7 +81,7 @@ def test_a_name_of_ours_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> No
     points = EntryPoints([Point("ours", "some_module:thing", "a.group")])
     monkeypatch.setattr(plugins, "entry_points", points.select)
     group = PluginGroup("a.group", "thing", {"ours": "ours"})
-    with pytest.warns(PluginWarning, match=r"'ours' is ours: that of package some-package 1.2 is not used"):
+    with pytest.warns(PluginWarning, match=r"'ours' is built in: the one of package some-package 1.2 is ignored"):
         assert group.get("ours") == "ours"
 
 
@@ -130,7 +130,7 @@ def test_a_module_that_does_not_import_is_named(
     for _ in range(2):
         with pytest.raises(Unsupported) as caught:
             group.names()
-        assert f"names the module 'broken_plugin', which does not import: {told}" in str(caught.value)
+        assert f"Cannot import the module 'broken_plugin' listed in PROTOSLICE_PLUGINS: {told}" in str(caught.value)
         assert "\n" not in str(caught.value)
 
 

@@ -60,7 +60,7 @@ def test_info_tells_type_size_and_biggest_parts(graph: Path) -> None:
     assert "tensorflow.GraphDef" in text
     assert told["why"] == "its fields are those of tensorflow.GraphDef"
     assert f"why     {told['why']}\n" in text
-    assert _json("info", str(graph), "--type", "tensorflow.GraphDef")["why"] == "it was named"
+    assert _json("info", str(graph), "--type", "tensorflow.GraphDef")["why"] == "type given by the caller"
     assert "\x1b" not in text, "no colours where nobody watches"
 
 

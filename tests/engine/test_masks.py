@@ -174,7 +174,7 @@ def test_masks_that_cannot_be_are_refused(fields: list[str], error: type[Protosl
 
 
 def test_fields_are_a_list() -> None:
-    with pytest.raises(InvalidInput, match="not one path"):
+    with pytest.raises(InvalidInput, match="not a single path"):
         protoslice.open(b"", "tensorflow.TensorProto").merge(fields="dtype")
 
 

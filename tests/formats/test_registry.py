@@ -83,7 +83,7 @@ def test_a_format_is_registered_and_taken_back(columns: type[Any], tmp_path: Pat
     registry.register("more", More)
     with open_model(tmp_path, "m.more") as model:
         assert [tensor.name for tensor in model] == ["a"]
-    with pytest.raises(InvalidInput, match="the format for 'onnx' is taken, by protoslice"):
+    with pytest.raises(InvalidInput, match="the format for 'onnx' is already registered by protoslice"):
         registry.register("onnx", More)
     registry.unregister("more")
     with open_model(tmp_path, "m.more") as model, pytest.raises(Unsupported):

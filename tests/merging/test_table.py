@@ -227,7 +227,7 @@ BROKEN: list[tuple[list[Tag], int | None, str, str]] = [
     ([STRS, at(2)], 0, "would leave a gap", "strs[2]"),
     ([MAP_NUMBERS["s"]], 0, "no key tells which value", "by_s"),
     ([MAP_NUMBERS["s"], at(0)], 0, "no key tells which value", "by_s"),
-    ([MAP_NUMBERS["ui32"], ("s", "abc")], 0, "no key of this map", "by_ui32"),
+    ([MAP_NUMBERS["ui32"], ("s", "abc")], 0, "not a key of this map", "by_ui32"),
     ([MAP_NUMBERS["ui32"], ("i32", -1)], 0, "out of range", "by_ui32"),
     ([11, at(0)], 0, "neither repeated nor a map", "sub"),
     ([11, 99], 0, "t.M has no field 99", "sub"),

@@ -86,7 +86,9 @@ def test_folder_of_too_many_files_is_refused_before_any_is_opened(
     monkeypatch.setattr(os.path, "realpath", lambda path: path)
     folder = Folder(tmp_path)
     monkeypatch.setattr(Folder, "_has", lambda self, path: pytest.fail("looked at a file"))
-    with pytest.raises(LimitExceeded, match="holds more than 5 files: name the folder or the file of a model"):
+    with pytest.raises(
+        LimitExceeded, match="contains more than 5 files: pass the folder or the file of a single model"
+    ):
         list(folder)
 
 

@@ -84,7 +84,7 @@ def test_options_reach_the_storage(bucket: CountedBucket) -> None:
 
 def test_what_is_not_there(bucket: CountedBucket) -> None:
     for opening in (protoslice.open, open_model, RecordReader):
-        with pytest.raises(NotFound, match="there is no object counted"):
+        with pytest.raises(NotFound, match="No object counted"):
             opening(f"{bucket.uri}/d/nothing")
     assert bucket.closed == 3
 

@@ -134,9 +134,11 @@ def test_registering_a_scheme(request: pytest.FixtureRequest) -> None:
     register("mine", lambda uri, options: MemoryStorage())
     request.addfinalizer(lambda: unregister("mine"))
     assert isinstance(open_storage("mine://host"), MemoryStorage)
-    with pytest.raises(InvalidInput, match=f"the storage backend for 'mine' is taken, by module {__name__}"):
+    with pytest.raises(
+        InvalidInput, match=f"the storage backend for 'mine' is already registered by module {__name__}"
+    ):
         register("mine", open_theirs)
-    with pytest.raises(InvalidInput, match="for 's3' is taken, by protoslice"):
+    with pytest.raises(InvalidInput, match="for 's3' is already registered by protoslice"):
         register("s3", open_theirs)
     unregister("mine")
     assert "mine" not in schemes()
@@ -180,7 +182,7 @@ def test_what_a_factory_must_give(opens: Any, told: str, request: pytest.Fixture
 def test_another_minor_version_is_told(request: pytest.FixtureRequest) -> None:
     register("mine", lambda uri, options: Newer())
     request.addfinalizer(lambda: unregister("mine"))
-    with pytest.warns(PluginWarning, match=r"'mine' of module .* was written for a newer interface, 1\.9"):
+    with pytest.warns(PluginWarning, match=r"'mine' of module .* was written for a newer interface: 1\.9"):
         open_storage("mine://host")
 
 
@@ -194,4 +196,4 @@ def test_every_scheme_is_described() -> None:
     assert not found["https"].abilities.write
     assert found["theirs"].abilities is None
     assert found["theirs"].problem is None
-    assert "several installed packages" in str(found["two"].problem)
+    assert "Several installed packages" in str(found["two"].problem)

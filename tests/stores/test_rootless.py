@@ -50,7 +50,7 @@ def test_a_tree_without_a_proto_is_a_store(where: Callable[..., None]) -> None:
             True, None, None, 0, None, None
         )  # fmt: skip
         assert info.why is not None
-        assert info.why.startswith("none of the 6 files is taken for a proto")
+        assert info.why.startswith("none of the 6 files looks like a protobuf")
         assert "by root and type" in info.why
         assert await assert_whole(stores, info) == {f"file {path}": data for path, data in TREE.items()}
         assert (await stores.get("tree")) == info

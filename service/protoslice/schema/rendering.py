@@ -49,7 +49,7 @@ def _parsed(parse: Callable[[bytes], Message], type_name: str, data: bytes) -> M
     except DecodeError as error:
         if _NO_MEMORY in str(error):
             raise MemoryError from None
-        raise ValueError(f"these bytes are no {type_name}: {str(error).rpartition(': ')[2]}") from None
+        raise ValueError(f"These bytes are not a {type_name}: {str(error).rpartition(': ')[2]}") from None
 
 
 def _text(message: Message, pool: DescriptorPool) -> bytes:
@@ -69,7 +69,7 @@ def _json(message: Message, pool: DescriptorPool, *, indent: int | None) -> byte
         )
     except (json_format.Error, TypeError) as error:
         name = message.DESCRIPTOR.full_name
-        raise ValueError(f"this {name} has no JSON form: {str(error)[:200]}") from None
+        raise ValueError(f"This {name} has no JSON form: {str(error)[:200]}") from None
     return shown.encode("utf-8", "replace")
 
 

@@ -44,7 +44,7 @@ def _size(value: object) -> object:
     try:
         return parse_size(value)
     except InvalidInput:
-        raise ValueError("not a size: give bytes, or a number with a unit such as 64KiB, 1MiB or 2GB") from None
+        raise ValueError("Invalid size: use bytes, or a number with a unit such as 64KiB, 1MiB or 2GB") from None
 
 
 def _words(value: object) -> object:
@@ -55,7 +55,7 @@ def _networks(texts: tuple[str, ...]) -> tuple[str, ...]:
     try:
         Networks(*texts)
     except InvalidInput:
-        raise ValueError("not a list of networks such as 10.1.0.0/16, or of addresses") from None
+        raise ValueError("Invalid networks: use networks such as 10.1.0.0/16, or addresses") from None
     return texts
 
 
@@ -80,7 +80,7 @@ def default_storage() -> str:
     try:
         base = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser()
     except RuntimeError:
-        raise InvalidInput("there is no home folder to keep stores in: say where with PROTOSLICE_STORAGE") from None
+        raise InvalidInput("No home folder to keep stores in: set PROTOSLICE_STORAGE") from None
     return (base.absolute() / "protoslice").as_uri()
 
 
@@ -438,17 +438,17 @@ def _secret_of(settings: Settings, name: str) -> object:
     variable = environment_name(name)
     file: Path = getattr(settings, f"{name}_file")
     if name in settings.model_fields_set:
-        raise InvalidInput(f"{variable} and {variable}_FILE are both set: keep one")
+        raise InvalidInput(f"{variable} and {variable}_FILE are both set: remove one")
     told = f"{variable}_FILE: {file}"
     text = secret_in(file, told)
     if name != "storage_options":
         if any(letter.isspace() or not letter.isprintable() for letter in text):
-            raise InvalidInput(f"{told} holds more than one line, blanks or control characters")
+            raise InvalidInput(f"{told} contains several lines, spaces or control characters")
         return text
     try:
         return _OPTIONS.validate_json(text)
     except ValidationError:
-        raise InvalidInput(f"{told} is no JSON object of strings") from None
+        raise InvalidInput(f"{told} is not a JSON object of strings") from None
 
 
 def check_environment() -> None:

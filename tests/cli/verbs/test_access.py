@@ -142,4 +142,4 @@ def test_a_quota_is_set_and_shown(call: Any, site: Site, tmp_path: Path) -> None
     assert "1 of 1" in line
     call("space", "set", "bounded", **admin)
     call("push", str(tmp_path / "other"), **inside)
-    assert "not a size" in call("space", "set", "bounded", "--bytes", "much", code=2, **admin).stderr
+    assert "Invalid size" in call("space", "set", "bounded", "--bytes", "much", code=2, **admin).stderr

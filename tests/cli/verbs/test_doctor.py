@@ -225,7 +225,7 @@ def test_what_cannot_be_told_accuses_nobody(call: Any, service: str, monkeypatch
 
 
 def test_a_service_that_is_away(call: Any) -> None:
-    assert "cannot be reached" in call("doctor", "http://127.0.0.1:1", "--store", "any", code=6).stderr
+    assert "Cannot connect" in call("doctor", "http://127.0.0.1:1", "--store", "any", code=6).stderr
 
 
 class _Elsewhere(BaseHTTPRequestHandler):

@@ -158,12 +158,12 @@ def test_a_folder_without_a_proto_is_kept_as_files(call: Any, tmp_path: Path) ->
         (tmp_path / folder / "notes.txt").write_text(words)
         (tmp_path / folder / "weights.bin").write_bytes(bytes(5000))
     pushed = call("push", tmp_path / "one", "--tag", "files:1")
-    assert "stored as plain files: none of the 2 files is taken for a proto" in pushed.stderr
+    assert "stored as plain files: none of the 2 files looks like a protobuf" in pushed.stderr
     (listed,) = json.loads(call("ls", "--tag", "files", "--json").stdout)
     assert (listed["root"], listed["type"]) == (None, None)
     assert "no proto" in call("ls", "--tag", "files").stdout
     assert "none: none of the 2 files" in call("info", "@files:1").stdout
-    assert "sound: 2 × file" in call("verify", "@files:1").stdout + call("verify", "@files:1").stderr
+    assert "OK: 2 files" in call("verify", "@files:1").stdout + call("verify", "@files:1").stderr
     assert "no root proto" in call("chunks", "@files:1", code=4).stderr
     call("pull", "@files:1", tmp_path / "back")
     assert (tmp_path / "back" / "notes.txt").read_text() == "words"
@@ -171,7 +171,7 @@ def test_a_folder_without_a_proto_is_kept_as_files(call: Any, tmp_path: Path) ->
         assert call("diff", same, "@files:1").stdout == ""
         found = json.loads(call("diff", same, tmp_path / "other", "--json", code=8).stdout)["differences"]
         assert [(each["what"], each["path"], each["change"]) for each in found] == [("file", "notes.txt", "changed")]
-    assert "none of the 2 files is taken for a proto" in call("info", tmp_path / "one", code=4).stderr
+    assert "none of the 2 files looks like a protobuf" in call("info", tmp_path / "one", code=4).stderr
 
 
 def test_sign_on_an_open_service_prints_the_plain_url(call: Any, service: str, store: str, model: Path) -> None:

@@ -213,7 +213,7 @@ def test_schemes_are_listed_with_plug_ins_and_what_is_wrong(tmp_path: Path) -> N
     assert "https protoslice durable, shared" in table
     missing = call("storage", "schemes", PROTOSLICE_PLUGINS="no_such_plugin", code=3).stderr
     assert missing == (
-        "protoslice: PROTOSLICE_PLUGINS names the module 'no_such_plugin', which does not import: "
+        "protoslice: Cannot import the module 'no_such_plugin' listed in PROTOSLICE_PLUGINS: "
         "ModuleNotFoundError: No module named 'no_such_plugin'\n"
     )
 
@@ -240,4 +240,4 @@ def test_a_warning_about_a_plug_in_is_a_line(tmp_path: Path) -> None:
     done = call("info", "mine://host/x", PYTHONPATH=str(tmp_path), PROTOSLICE_PLUGINS="my_plugin", code=4)
     warned, failed = done.stderr.splitlines()
     assert "note: the storage backend for 'mine' of module my_plugin was written for a newer interface" in warned
-    assert failed == "protoslice: there is no object mine://host/x"
+    assert failed == "protoslice: No object mine://host/x"

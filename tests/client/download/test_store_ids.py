@@ -63,7 +63,7 @@ def test_another_file_under_the_id_is_refused(store: Store, tmp_path: Path) -> N
     said["files"][0]["sha256"] = hashlib.sha256(OTHER).hexdigest()
     with liar(said, OTHER) as url, Client(url, attempts=1) as client:
         for view in (None, "files/graph.pb"):
-            with pytest.raises(IntegrityError, match="not those its id stands for"):
+            with pytest.raises(IntegrityError, match="do not match its id"):
                 client.download(store.id, tmp_path / "graph.pb", view=view)
     assert not (tmp_path / "graph.pb").exists()
 

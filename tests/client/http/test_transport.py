@@ -135,5 +135,5 @@ def test_nobody_listens() -> None:
 
 @pytest.mark.parametrize("url", ["http://", "http://[::1", "ftp://host", "host:8000", "", "https:///v1"])
 def test_addresses_that_are_none(url: str) -> None:
-    with pytest.raises(InvalidInput, match="not the address of a service"):
+    with pytest.raises(InvalidInput, match="Invalid service URL"):
         Client(url)

@@ -67,7 +67,7 @@ def test_a_tree_is_taken_however_it_comes(client: httpx.Client, send: Callable[[
     assert (store["root"], store["type"], store["chunks"], store["schema"], store["planner"]) == (
         None, None, 0, None, None
     )  # fmt: skip
-    assert store["why"].startswith("none of the 3 files is taken for a proto")
+    assert store["why"].startswith("none of the 3 files looks like a protobuf")
     for name, data in TREE.items():
         assert client.get(f"/v1/stores/{store['id']}/files/{name}").content == data
     pieces = client.get(f"/v1/stores/{store['id']}/pieces").json()

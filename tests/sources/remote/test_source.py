@@ -111,7 +111,7 @@ def test_a_closed_source_says_so(bucket: CountedBucket) -> None:
 
 
 def test_nothing_there(bucket: CountedBucket) -> None:
-    with pytest.raises(NotFound, match=f"there is no object {bucket.uri}/folder/b"):
+    with pytest.raises(NotFound, match=f"No object {bucket.uri}/folder/b"):
         open_object(f"{bucket.uri}/folder/b")
     assert bucket.closed == 1
 

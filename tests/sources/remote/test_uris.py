@@ -88,7 +88,7 @@ def test_options_that_do_not_parse(bucket: CountedBucket, text: str, monkeypatch
 
 
 def test_a_folder_is_no_object(bucket: CountedBucket) -> None:
-    with pytest.raises(InvalidInput, match="names a folder"):
+    with pytest.raises(InvalidInput, match="is a folder"):
         open_object(f"{bucket.uri}/")
 
 

@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 import typer
 
@@ -68,8 +68,12 @@ def verify(file: FileName, type_name: TypeName = None, schema_file: SchemaFile =
         raise typer.Exit(NOT_SOUND)
 
 
+_NAMED: Final = {"records": "chunked file"}
+"Kinds of checks that people know by another name."
+
+
 def _told(checks: list[Check]) -> str:
-    counts = Counter(check.what for check in checks if check.digest and check.error is None)
+    counts = Counter(_NAMED.get(check.what, check.what) for check in checks if check.digest and check.error is None)
     size = sum(check.size for check in checks if check.digest and check.error is None)
     without = sum(not check.digest and check.error is None for check in checks)
     bad = sum(check.error is not None for check in checks)

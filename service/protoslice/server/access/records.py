@@ -38,12 +38,12 @@ class NewToken:
     def check(self) -> None:
         """Raise `InvalidInput` for a name, scopes or patterns that no token may have."""
         if not self.name or len(self.name) > _LONGEST or not self.name.isprintable():
-            raise InvalidInput(f"a token needs a name of at most {_LONGEST} printable characters")
+            raise InvalidInput(f"Invalid token name: use at most {_LONGEST} printable characters")
         if not self.grant.scopes:
-            raise InvalidInput(f"a token needs a scope at least: {', '.join(Scope)}")
+            raise InvalidInput(f"A token needs at least one scope: {', '.join(Scope)}")
         if len(self.grant.tags) > _MOST_TAGS or any(not 0 < len(tag) <= _LONGEST for tag in self.grant.tags):
             raise InvalidInput(
-                f"a token has at most {_MOST_TAGS} patterns of tags, each of at most {_LONGEST} characters"
+                f"Invalid tag patterns: at most {_MOST_TAGS} patterns, each of at most {_LONGEST} characters"
             )
 
 
@@ -105,7 +105,7 @@ class Tokens:
     async def page(self, space: str, limit: int, cursor: str | None) -> ResultPage[TokenRecord]:
         """A page of the tokens of one space by id, and the cursor of the next one."""
         if cursor is not None and not is_token_id(cursor):
-            raise InvalidInput("this cursor was not given by this service")
+            raise InvalidInput("Invalid cursor")
         # By a list of the space alone: pages of all tokens would tell of those of other spaces.
         folder = keys.TOKENS_OF / quote(space)
         page = await self._storage.list(folder, after=None if cursor is None else folder / cursor, limit=limit)
@@ -124,7 +124,7 @@ class Tokens:
 
     async def revoke(self, id: str, space: str) -> None:
         """Remove a token of `space`; `NotFound` when it has none of that id."""
-        missing = NotFound(f"there is no token {id[:40]!r} in this space")
+        missing = NotFound(f"No token {id[:40]!r} in this space")
         if not is_token_id(id):
             raise missing
         key = keys.TOKENS / id

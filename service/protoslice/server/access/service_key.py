@@ -55,6 +55,6 @@ class ServiceKey:
         except ValueError:
             found = b""
         if len(found) != _BYTES:
-            raise IntegrityError(f"{keys.SERVICE_KEY} is damaged: remove it, and the next sign-in makes another")
+            raise IntegrityError(f"{keys.SERVICE_KEY} is damaged: remove it, and the next sign-in creates a new one")
         # A reader of the whole storage has this key: with a secret of the operator, it is not enough.
         return found if self._secret is None else hmac.digest(self._secret.encode(), found, sha256)

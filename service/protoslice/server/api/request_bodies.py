@@ -38,7 +38,7 @@ class RequestBody(BaseModel):
         except ValidationError as error:
             if error.error_count() <= MOST_MISTAKES:
                 raise
-            raise ValueError(f"{error.error_count()} mistakes are too many to tell") from None
+            raise ValueError(f"{error.error_count()} errors are too many to list") from None
 
 
 class CreateToken(RequestBody):
@@ -118,7 +118,7 @@ class AskMissing(RequestBody):
 def _few(files: dict[str, T]) -> dict[str, T]:
     """The `files`; `LimitExceeded` for too many, as on every other way in."""
     if len(files) > MAX_FILES:
-        raise LimitExceeded(f"a store holds at most {MAX_FILES} files")
+        raise LimitExceeded(f"Too many files: a store holds at most {MAX_FILES}")
     return files
 
 
@@ -181,7 +181,7 @@ class Assemble(NewStore):
     def _is_one_of_them(self) -> Self:
         given = [bool(self.uploads), self.recipe is not None, self.archive is not None]
         if given.count(True) != 1 or (self.sha256 and not self.uploads):
-            raise ValueError("either uploads, with their digests if any, or a recipe, or an archive")
+            raise ValueError("Give exactly one of `uploads` (with optional digests), `recipe` and `archive`")
         return self
 
 

@@ -176,5 +176,5 @@ async def register_store(request: Request, services: Given, body: Register) -> R
         raise problem_of_error(error, uploading=True) from error
     except StorageDenied as error:
         # Not our own storage: the source is the client's choice.
-        raise HttpProblem(UNSUPPORTED, "the operator does not allow this source, or it refuses to be read") from error
+        raise HttpProblem(UNSUPPORTED, "This source is not allowed by the operator, or cannot be read") from error
     return await made_answer(request, services.stores, made)

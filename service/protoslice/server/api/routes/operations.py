@@ -51,7 +51,7 @@ async def livez() -> Response:
 async def readyz(services: Given) -> Response:
     """Ok while storage answers, has room, and the service is not draining."""
     if services.draining:
-        raise HttpProblem(DRAINING, "the service is ending", headers={"retry-after": str(RETRY_AFTER_SECONDS)})
+        raise HttpProblem(DRAINING, "The service is shutting down", headers={"retry-after": str(RETRY_AFTER_SECONDS)})
     await services.stores.ready()
     return JsonAnswer({"status": "ok"}, headers=_NO_STORE)
 
@@ -79,7 +79,7 @@ async def problem(slug: str) -> Response:
     """The page behind the `type` of a problem."""
     found = next((each for each in PROBLEMS if each.slug == slug), None)
     if found is None:
-        raise HttpProblem(NOT_FOUND, "there is no such problem")
+        raise HttpProblem(NOT_FOUND, "No such problem")
     return HTMLResponse(problem_page(found), headers=PAGE_HEADERS)
 
 

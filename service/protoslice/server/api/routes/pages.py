@@ -81,7 +81,7 @@ async def asset(request: Request, name: str) -> Response:
     """A file of the page, whose name changes with its content, in a coding that the client takes."""
     found = assets().get(name)
     if found is None:
-        raise HttpProblem(NOT_FOUND, "the page has no such file")
+        raise HttpProblem(NOT_FOUND, "No such file")
     taken = {each.partition(";")[0].strip() for each in request.headers.get("accept-encoding", "").split(",")}
     coding = next((each for each in _PREFERRED if each in taken and each in found.coded), "identity")
     headers = _LASTING if coding == "identity" else {**_LASTING, "content-encoding": coding}
@@ -89,7 +89,9 @@ async def asset(request: Request, name: str) -> Response:
 
 
 def _shell() -> Response:
-    built = shell('<p>This page needs scripts. <a href="/">Without them</a> there is a list of the newest stores.</p>')
+    built = shell(
+        '<p>This page needs JavaScript. <a href="/">Without it</a>, there is a list of the newest stores.</p>'
+    )
     if built is None:
-        raise HttpProblem(NOT_FOUND, "the page was not built: `make web` builds it")
+        raise HttpProblem(NOT_FOUND, "The web page was not built: run `make web`")
     return HTMLResponse(built, headers=BUILT_HEADERS)

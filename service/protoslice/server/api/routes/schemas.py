@@ -82,7 +82,7 @@ async def get_schema(request: Request, services: Given, name: str) -> Response:
 async def put_schema(request: Request, services: Given, name: str) -> Response:
     """Keep a serialized `FileDescriptorSet`; its message types can then be named by `type=`."""
     if media_type_of(read_fields(request.scope), _TYPES[0]) not in _TYPES:
-        raise HttpProblem(MEDIA, "a descriptor set must be sent as application/protobuf", offers=list(_TYPES))
+        raise HttpProblem(MEDIA, "Send the descriptor set as application/protobuf", offers=list(_TYPES))
     info, created = await services.stores.put_schema(name, await request.body())
     headers = {"location": url_of(request.scope, f"/v1/schemas/{name}")} if created else {}
     return json_answer(

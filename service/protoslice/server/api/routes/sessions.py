@@ -80,10 +80,14 @@ async def how_to_sign_in(request: Request, services: Given) -> Response:
     """Tell at which issuer, as which public client, people sign in (RFC 9728)."""
     found = services.gate.sign_in
     if found is None:
-        raise HttpProblem(NOT_FOUND, "people sign in here with tokens: no issuer has a `login_client`")
+        raise HttpProblem(
+            NOT_FOUND, "Sign-in with a browser is not set up: no issuer has a `login_client`. Use a token"
+        )
     client = found.issuer.device_client
     if client is None:
-        raise HttpProblem(NOT_FOUND, "people sign in on the page, or with tokens: the issuer has no `device_client`")
+        raise HttpProblem(
+            NOT_FOUND, "Sign-in from the command line is not set up: the issuer has no `device_client`. Use a token"
+        )
     said = {
         "resource": _origin(request),
         "authorization_servers": [found.issuer.url],
@@ -125,7 +129,7 @@ async def begin_session(request: Request, services: Given, body: NewSession) -> 
     if not is_own_page("GET" if b"origin" not in fields else "POST", fields):
         raise HttpProblem(CROSS_SITE, CROSS_SITE.advice)
     if not services.gate.closed:
-        raise Unsupported("this service asks nobody for a token: there is nothing to sign in to")
+        raise Unsupported("This service is open: there is nothing to sign in to")
     caller, signer = await services.gate.enter(body.token)
     _tell(request, caller)
     cookie, end = session_cookie(request.scope, fields, signer)
@@ -157,7 +161,7 @@ async def begin_sign_in(
     try:
         address, kept = await found.begin(await key.get(), f"{_origin(request)}{_CALLBACK}", place)
     except ProtosliceError:
-        return _failed(request, "the issuer cannot be reached", 502)
+        return _failed(request, "the identity provider cannot be reached", 502)
     answer = RedirectResponse(address, 303, _NO_STORE)
     # Lax: the answer of the issuer is a link from another site, with which Strict cookies are not sent.
     answer.headers.append("set-cookie", set_cookie(request.scope, LOGIN, kept, 600, "Lax"))
@@ -182,7 +186,7 @@ async def end_sign_in(request: Request, services: Given) -> Response:
     except SignInFailed as error:
         return _failed(request, str(error), 400)
     except HttpProblem:
-        return _failed(request, "the id token of the issuer is not valid here", 400)
+        return _failed(request, "the id token is not valid here", 400)
     except ProtosliceError as error:
         return _failed(request, error.message, 400)
     _tell(request, caller)

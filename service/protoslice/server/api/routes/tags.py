@@ -123,7 +123,9 @@ async def _expected(
     current = None if found is None else Validators(EntityTag.of(found.etag))
     conditions = Preconditions(if_match=if_match, if_none_match=if_none_match)
     if evaluate(conditions, current, reads=False) is not Verdict.PROCEED:
-        raise _failed("the tag is another than the condition allows", found if services.may(Scope.READ) else None)
+        raise _failed(
+            "The tag has changed, or does not meet the condition", found if services.may(Scope.READ) else None
+        )
     return (None, True) if found is None else (found.etag, False)
 
 

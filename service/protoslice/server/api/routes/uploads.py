@@ -201,7 +201,7 @@ async def append_to_upload(request: Request, services: Given, upload: str) -> Re
     check_type(fields, _DRAFT_BODY if speaks_draft(fields) else _TUS_BODY)
     offset = number(fields, "upload-offset")
     if offset is None:
-        raise InvalidInput("the header Upload-Offset is missing: the offset of the body's first byte")
+        raise InvalidInput("The header Upload-Offset is missing: send the offset of the first byte in the body")
     found = await _append(request, services, upload, fields, offset=offset)
     return _tell(request, services, found, status=204)
 

@@ -107,5 +107,5 @@ def as_json(usage: SpaceUsage) -> dict[str, object]:
 
 def _spaces(services: Services) -> Spaces:
     if services.spaces is None:
-        raise NotFound("the service is starting or has ended")
+        raise NotFound("The service is starting or shutting down")
     return services.spaces

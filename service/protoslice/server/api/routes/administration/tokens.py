@@ -115,7 +115,7 @@ async def revoke_token(request: Request, services: Given, id: str, every_space: 
 async def sign_url(request: Request, services: Given, body: SignUrl) -> Response:
     """Make a URL by which anybody reads what the caller may read, until it or the caller's token ends."""
     if services.admission is None:
-        raise Unsupported("this service asks nobody for a token: its URLs need no signature")
+        raise Unsupported("This service is open: its URLs need no signature")
     signer = await services.admission.signer()
     wanted = time.time() + body.expires_seconds
     signed, end = signer.sign("GET", url_of(request.scope, body.path), wanted)
