@@ -163,7 +163,7 @@ def _import_listed(names: str) -> None:
         try:
             import_module(name)
         except Exception as error:
-            raise Unsupported(f"Cannot import the module {PLUGINS} listed in {name!r}: {brief(error)}") from error
+            raise Unsupported(f"Cannot import the module {name!r} listed in {PLUGINS}: {brief(error)}") from error
 
 
 def _package_of(point: EntryPoint) -> str:

@@ -35,7 +35,7 @@ impl Findings {
 
     fn __getitem__(&self, number: usize) -> PyResult<Finding> {
         if number >= self.found.len() {
-            return Err(PyIndexError::new_err("there is no such finding"));
+            return Err(PyIndexError::new_err("no such finding"));
         }
         Ok(Finding { schema: Arc::clone(&self.schema), found: Arc::clone(&self.found), number })
     }

@@ -81,7 +81,7 @@ def _opened(paths: Sequence[str], storage_options: Options) -> Iterator[tuple[Ra
                 held.callback(opened.close)
             yield source, path
             return
-    raise NotFound(f"There is {'neither ' if len(paths) > 1 else 'no '} (no file found)")
+    raise NotFound(f"No file {' or '.join(map(str, paths))}")
 
 
 def _read_chunked(source: RangeSource, metadata: Any, into: Message, depth: int) -> None:

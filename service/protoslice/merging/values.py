@@ -109,7 +109,7 @@ def key_of(field: Shape, tag: Any) -> Any:
     """
     name = tag.WhichOneof("type")
     if name is None:
-        raise ValueError("The map key is empty")
+        raise ValueError("the map key is empty")
     key = getattr(tag, name)
     if field.type == _Field.TYPE_STRING:
         return key if isinstance(key, str) else str(int(key))
@@ -119,5 +119,5 @@ def key_of(field: Shape, tag: Any) -> Any:
     if field.type == _Field.TYPE_BOOL:
         return value != 0
     if value not in WHOLE[field.type]:
-        raise ValueError(f"Key {value} is out of range")
+        raise ValueError(f"key {value} is out of range")
     return value

@@ -52,7 +52,7 @@ def shards_among(paths: Iterable[str], wanted: str | None = None) -> Sequence[st
     if not fitting and named is not None and named["count"] != "*":
         fitting, sets = [ShardSet(named["stem"], int(named["count"]), named["ending"])], {}
     if len(fitting) != 1:
-        what = "several sets of shards" if not fitting else "no shards (such as train-00000-of-00008)"
+        what = "no shards, such as train-00000-of-00008" if not fitting else "several sets of shards"
         raise InvalidInput(f"There are {what}{': name one of ' if fitting else ''}{_some(map(str, fitting))}")
     return _whole(fitting[0], sets.get(fitting[0], {}))
 
@@ -94,7 +94,7 @@ def _whole(shards: ShardSet, found: Mapping[int, str]) -> Sequence[str]:
         names = (f"{shards.stem}-{number:05}-of-{shards.count:05}{shards.ending}" for number in missing)
         raise NotFound(
             f"{shards} is missing {shards.count - len(found)} of its shards: "
-            f"{_some((name for name, _ in zip(names, range(shards.count - len(found)), strict=False)))}"
+            f"{_some(name for name, _ in zip(names, range(shards.count - len(found)), strict=False))}"
         )
     if max(found) >= shards.count:
         raise InvalidInput(f"{shards} has a shard numbered {max(found)}: {found[max(found)]}")

@@ -54,13 +54,13 @@ class WebhookRecords:
         with suppress(NotFound):
             if is_webhook_name(name):
                 return Webhook.decode((await self._records.read(HOOKS / space / name))[0])
-        raise NotFound(f"there is no webhook {name[:80]!r} in this space")
+        raise NotFound(f"No webhook {name[:80]!r} in this space")
 
     async def put(self, hook: Webhook) -> bool:
         """Create or replace a webhook; True when it is new. `LimitExceeded` when the space has too many."""
         others = [each for each in await self.of(hook.space) if each.name != hook.name]
         if len(others) >= MOST_HOOKS:
-            raise LimitExceeded(f"a space has at most {MOST_HOOKS} webhooks: remove one")
+            raise LimitExceeded(f"Too many webhooks: at most {MOST_HOOKS} per space; remove one")
         return (await self._records.set(HOOKS / hook.space / hook.name, hook.encode()))[1]
 
     async def remove(self, hook: Webhook) -> None:
@@ -108,7 +108,7 @@ class Letters:
         try:
             return [(Letter.decode(data), found.etag) for data, found in await self._records.listed([stat])]
         except IntegrityError:
-            _log.exception("the letter %s is passed over", stat.key)
+            _log.exception("delivery %s is unreadable and was skipped", stat.key)
             return []
 
     async def beyond(self, hook: str, most: int) -> list[str]:

@@ -23,7 +23,7 @@ impl Chunked {
         }
         let most = limits.chunks_of(self.size);
         if self.len() as u64 > most {
-            return Err(too_much(&format!("has {} chunks, where {most} are allowed", self.len())));
+            return Err(too_much(&format!("has {} chunks, but at most {most} are allowed", self.len())));
         }
         let mut places = Places {
             schema,

@@ -93,9 +93,9 @@ impl Points {
     /// `Limit` for a file that inflates to too much, for its size or since its last point.
     pub fn check(&self, inflater: &Inflater) -> Result<()> {
         let reason = if inflater.made.saturating_sub(self.last()) > FARTHEST + self.spacing || self.spacing > FARTHEST {
-            "has no points near enough to read records from: write it anew in smaller files, or uncompressed"
+            "has no restart points close enough to read records from: write it again in smaller files, or uncompressed"
         } else if inflater.made > FREE.saturating_add(inflater.taken.saturating_mul(RATIO)) {
-            "inflates to more than 256 times its bytes: write it anew uncompressed"
+            "inflates to more than 256 times its bytes: write it again uncompressed"
         } else {
             return Ok(());
         };

@@ -146,7 +146,7 @@ def error_of_transport(error: httpx.HTTPError | httpx.InvalidURL) -> errors.Prot
         return errors.StorageDenied(_of_tls(untrusted))
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
         return errors.StorageUnavailable("Cannot connect to the service")
-    what = "closed the connection" if isinstance(error, httpx.TimeoutException) else "stopped responding"
+    what = "stopped responding" if isinstance(error, httpx.TimeoutException) else "closed the connection"
     return errors.StorageUnavailable(f"The service {what} ({type(error).__name__})")
 
 
