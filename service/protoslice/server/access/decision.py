@@ -14,7 +14,7 @@ EVERY_SPACE: Final = "*"
 
 
 class Scope(StrEnum):
-    """Scopes that a route may need and a grant may give."""
+    """Permissions of a token."""
 
     READ = auto()
     WRITE = auto()
