@@ -169,7 +169,7 @@ def in_a_browser(service: ServiceProcess) -> None:
     assert admin is not None
     with chromium() as browser, window(browser, service.url, may_say=QUIET) as context:
         page = opened(context, "/operations")
-        page.get_by_role("link", name=re.compile("Sign in at 127.0.0.1")).click()
+        page.get_by_role("link", name=re.compile("Sign in with 127.0.0.1")).click()
         page.locator("input[name=login]").fill(EMAIL)
         page.locator("input[name=password]").fill(PASSWORD)
         page.locator("button[type=submit]").click()
@@ -178,7 +178,7 @@ def in_a_browser(service: ServiceProcess) -> None:
         assert EMAIL in page.inner_text("header")
         assert "protoslice-session" not in page.evaluate("document.cookie")
         page.get_by_role("link", name="Library").click()
-        page.get_by_text("Nothing here yet").wait_for()
+        page.get_by_text("No models yet").wait_for()
         page.get_by_role("button", name="Sign out").click()
         page.get_by_role("heading", name="Sign in").wait_for()
         page.get_by_label("token").fill("psl_wrong")
@@ -186,7 +186,7 @@ def in_a_browser(service: ServiceProcess) -> None:
         page.get_by_role("alert").wait_for()
         page.get_by_label("token").fill(admin[0])
         page.get_by_role("button", name="Sign in").click()
-        page.get_by_text("Nothing here yet").wait_for()
+        page.get_by_text("No models yet").wait_for()
         assert "admin" in page.inner_text("header")
     tell("chromium: signed in at Dex, out, and in again with a token")
 

@@ -138,7 +138,7 @@ impl Scanner {
     /// Takes the next piece of the proto; pieces may end anywhere.
     pub fn feed(&mut self, mut piece: &[u8]) -> Result<()> {
         if self.failed {
-            return Err(WireError::new(Kind::Unsupported, "this scan has failed; begin anew"));
+            return Err(WireError::new(Kind::Unsupported, "this scan has failed; start again"));
         }
         while !piece.is_empty() {
             let taken = self.take(piece).map_err(|error| {

@@ -94,7 +94,7 @@ def _exactly(found: Tensors, name: str) -> Sequence[int]:
     called = naming(found)
     numbers = [number for number in found.numbers(name) if name in called(number)]
     if not numbers:
-        raise NotFound(f"there is no tensor {name[:_LONGEST]!r}")
+        raise NotFound(f"No tensor {name[:_LONGEST]!r}")
     return numbers
 
 
@@ -102,7 +102,7 @@ def single(found: Tensors, name: str) -> Tensor:
     """The one tensor of this name or address; `NotFound` if there is none, `Conflict` for several."""
     numbers = found.numbers(name)
     if not numbers:
-        raise NotFound(f"there is no tensor {name[:_LONGEST]!r}")
+        raise NotFound(f"No tensor {name[:_LONGEST]!r}")
     if len(numbers) > 1:
         addresses = [repr(found[number].address[:_LONGEST]) for number in numbers[:_SHOWN]]
         more = f" and {len(numbers) - _SHOWN} more" if len(numbers) > _SHOWN else ""

@@ -102,7 +102,7 @@ class RecordReader(SourceOwner):
         """Position of the record read last; `NotFound` before the first."""
         position = self._open().last_position
         if position is None:
-            raise NotFound("No record has been read yet, so there is no last position")
+            raise NotFound("No position yet: read a record first")
         return RecordPosition(*position)
 
     def size(self) -> int:

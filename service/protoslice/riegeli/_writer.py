@@ -97,7 +97,7 @@ class RecordWriter(ClosedAtEnd):
         """Position of the record written last; `NotFound` before the first."""
         position = self._open().last_position
         if position is None:
-            raise NotFound("No record has been written yet, so there is no last position")
+            raise NotFound("No position yet: write a record first")
         return RecordPosition(*position)
 
     def _open(self) -> _core.RiegeliWriter:

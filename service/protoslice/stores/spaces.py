@@ -154,7 +154,7 @@ class Spaces:
         try:
             stores = await self._default.below(keys.space(name))
         except NotFound:
-            raise NotFound(f"there is no space {name!r}") from None
+            raise NotFound(f"No space {name!r}") from None
         await stores.room.share()  # from the first upload on its quota is known
         self._opened[name] = stores
         while len(self._opened) > _OPENED:

@@ -47,7 +47,7 @@ impl Chunked {
 }
 
 fn too_much(what: &str) -> WireError {
-    let message = format!("the chunked proto {what}: ask for the plan by sizes (plan=policy) instead of its own");
+    let message = format!("the chunked proto {what}: ask for the plan by sizes (plan=policy) instead of its chunks");
     WireError::new(Kind::Limit, message)
 }
 

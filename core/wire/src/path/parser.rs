@@ -171,7 +171,7 @@ impl<'a> Parser<'a> {
             return Err(self.at_again(start, &format!("expected a field at most {} messages down", self.depth)));
         }
         if !self.eat('=') {
-            return Err(self.at_again(start, "an index, a quoted key or a condition such as name=\"x\" is due"));
+            return Err(self.at_again(start, "expected an index, a quoted key or a condition such as name=\"x\""));
         }
         let values = if self.eat('{') { Values::Are(self.set()?) } else { Values::Has(self.string()?) };
         Ok(Condition { field, values })

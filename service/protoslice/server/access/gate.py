@@ -107,7 +107,7 @@ class Gate:
             return await tokens.first()
         except (Unsupported, StorageDenied):
             raise InvalidInput(
-                "This storage cannot hold tokens, so nobody could sign in: start with PROTOSLICE_AUTH=open"
+                "This storage cannot hold tokens, which would lock everyone out: start with PROTOSLICE_AUTH=open"
             ) from None
 
     async def enter(

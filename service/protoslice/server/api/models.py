@@ -87,7 +87,7 @@ class StoreModel(BaseModel):
         "chunks are those of a chunked file.",
     )
     rules: list[str] = Field(description="Split rules that took precedence over the sizes.")
-    why: str | None = Field(description="Why there is no root; null if there is one.")
+    why: str | None = Field(description="Why no root was found; null if one was.")
     names: list[StoreNameModel] = Field(
         description="Names that refer to the store, at most 100: its tags, and names in registries. The response "
         "to an upload only has tags."

@@ -55,7 +55,7 @@ def open_folder(uri: str, options: Mapping[str, str] | None = None) -> tuple[Obj
             return folder, name
         key = ObjectKey(name)
         if not reader.storage.abilities.listing or not reader.listed(key, 1):
-            raise NotFound(f"there is no object {uri}")
+            raise NotFound(f"No object {uri}")
         return ObjectFolder(BlockingReader(PrefixStorage(reader.storage, key)), uri), None
     except BaseException:
         reader.close()

@@ -42,7 +42,7 @@ _THREADS: Final = 16
 
 _NO_FOLDER: Final = {
     "EEXIST": (InvalidInput, "not a folder"),
-    "ENOTDIR": (InvalidInput, "it is no folder"),
+    "ENOTDIR": (InvalidInput, "not a folder"),
     "ENOENT": (NotFound, "no such folder"),
 }
 ABILITIES: Final = Abilities(conditional_delete=True, open_file=True, free_space=True)

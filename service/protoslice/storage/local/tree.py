@@ -26,8 +26,8 @@ _STAGING: Final = (RESERVED, "tmp")
 _TRIES: Final = 16
 
 _ERRORS: Final[dict[int, tuple[type[ProtosliceError], str]]] = {
-    errno.ENOENT: (NotFound, "there is no such object"),
-    errno.ENOTDIR: (NotFound, "there is no such object"),
+    errno.ENOENT: (NotFound, "no such object"),
+    errno.ENOTDIR: (NotFound, "no such object"),
     errno.ELOOP: (StorageDenied, "it is a symbolic link"),
     errno.EACCES: (StorageDenied, "permission denied"),
     errno.EPERM: (StorageDenied, "the file system denies it"),

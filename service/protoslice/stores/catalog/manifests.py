@@ -97,7 +97,7 @@ class Manifests:
         """The manifest in an object, which is cached; `NotFound` when it was withdrawn."""
         store_id = found.stat.key.segments[-1]
         if is_retired(found.data):
-            raise NotFound(f"there is no store {store_id}")
+            raise NotFound(f"No store {store_id}")
         manifest = await self._worker.sized(len(found.data), lambda: Manifest.decode(found.data))
         if manifest.id != store_id:
             raise IntegrityError(f"the manifest of store {store_id} belongs to another store")
@@ -235,7 +235,7 @@ class Manifests:
             if found.data == mark:  # our own write, whose answer was lost
                 break
             if is_retired(found.data):
-                raise NotFound(f"there is no store {store_id}")
+                raise NotFound(f"No store {store_id}")
             manifest = await self._released(store_id, found.data)
             may_delete = manifest is not None and not manifest.again
             await bury(self._storage, store_id, found.data, tags)
@@ -253,7 +253,7 @@ class Manifests:
         try:
             return await self._storage.get(keys.store(store_id))
         except NotFound:
-            raise NotFound(f"there is no store {store_id}") from None
+            raise NotFound(f"No store {store_id}") from None
 
     async def _released(self, store_id: str, content: bytes) -> Manifest | None:
         """`Indexes.release` of a store that is to be removed; its manifest, None for a damaged one."""

@@ -100,7 +100,7 @@ class Schemas:
         try:
             await self._records.remove(keys.schema(check_schema_name(name)), None)
         except NotFound:
-            raise NotFound(f"there is no schema {name!r}") from None
+            raise NotFound(f"No schema {name!r}") from None
 
     async def find(self, type_name: str) -> TypeSchema | None:
         """Schema of a message type from the uploaded sets; None when no set declares the type.

@@ -267,7 +267,7 @@ class Tags:
             with self._trusted.changing(name):
                 await self._records.remove(keys.tag(check_tag(name)), if_match)
         except NotFound:
-            raise NotFound(f"there is no tag {name!r}") from None
+            raise NotFound(f"No tag {name!r}") from None
 
 
 def _tag(data: bytes, stat: ObjectStat) -> StoredTag:

@@ -77,7 +77,7 @@ class SignIn:
         if not hmac.compare_digest(begun.state.encode(), said.get("state", "").encode(errors="replace")):
             raise SignInFailed("The response belongs to another sign-in than the last one in this browser")
         if said.get("iss", self.issuer.url) != self.issuer.url:
-            raise SignInFailed("The response comes from another identity provider")
+            raise SignInFailed("The response is from another identity provider")
         code = said.get("code", "")
         if not _CODE.fullmatch(code):
             error = said.get("error", "")

@@ -57,9 +57,7 @@ Rules = Annotated[
     ),
 ]
 Report = Annotated[bool, Query(description="Whether the answer is to tell what the model is and lacks.")]
-Strict = Annotated[
-    bool, Query(description="Refuse a model that lacks files it refers to, or fails checksums of its own.")
-]
+Strict = Annotated[bool, Query(description="Reject a model with missing files or wrong checksums.")]
 
 _LOCATION = {"location": header("Permanent URL of the store."), "etag": header("Entity tag of the store's JSON.")}
 _FILE = {"schema": BINARY}

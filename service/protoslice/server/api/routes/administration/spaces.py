@@ -33,9 +33,9 @@ class SpaceModel(BaseModel):
     stores: int
     counted: str | None = Field(description="Time of the last collection, which recounts; null before the first.")
     quota_bytes: int = Field(description="Maximum stored bytes; 0 for no limit.")
-    quota_stores: int = Field(description="The most stores; 0 is no limit.")
-    quota_open_uploads: int = Field(description="The most resumable uploads that are kept; 0 is no limit.")
-    quota_requests: int = Field(description="The most requests under way, at each replica; 0 is no limit.")
+    quota_stores: int = Field(description="Maximum number of stores; 0 for no limit.")
+    quota_open_uploads: int = Field(description="Maximum number of unfinished resumable uploads; 0 for no limit.")
+    quota_requests: int = Field(description="Maximum concurrent requests per replica; 0 for no limit.")
 
 
 @router.get(
