@@ -158,7 +158,7 @@ def sessions(dex: Dex, service: ServiceProcess) -> None:
         assert refused.status_code == 403, refused.text
         with httpx.Client(cookies={"protoslice-login": login}) as again:
             replayed = again.get(back)
-            assert (replayed.status_code, "does not take the code" in replayed.text) == (400, True), replayed.text
+            assert (replayed.status_code, "rejected the code" in replayed.text) == (400, True), replayed.text
     tell("code flow: state swapped and code replayed refused, a session reads and is refused to write")
 
 
@@ -215,7 +215,7 @@ def with_a_secret(folder: Path, port: int, dex: Dex) -> None:
         with service_of(folder / f"secret-{status}", port, dex, clients + more) as service:
             with httpx.Client(follow_redirects=False, timeout=30) as person:
                 answer = person.get(way_back(service, dex, person))
-                assert (answer.status_code, "does not take the code" in answer.text) == (status, status == 400)
+                assert (answer.status_code, "rejected the code" in answer.text) == (status, status == 400)
                 named = person.get(f"{service.url}/session", headers=OWN).json()["name"]
                 assert named == (EMAIL if status == 303 else None)
             assert told in httpx.get(f"{service.url}/.well-known/oauth-protected-resource").text

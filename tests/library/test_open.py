@@ -66,7 +66,7 @@ def test_an_object_with_range_reads() -> None:
 
 
 def test_a_source_that_gives_less_than_asked_is_an_error() -> None:
-    with pytest.raises(StorageError, match="were asked for"):
+    with pytest.raises(StorageError, match="instead of"):
         protoslice.open(Lying(), KIND)
 
 
@@ -76,7 +76,7 @@ def test_what_is_no_source_is_refused_with_what_would_do() -> None:
 
 
 def test_a_path_where_nothing_is(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match=r"no\.pb cannot be opened"):
+    with pytest.raises(NotFound, match=r"Cannot open .*no\.pb"):
         protoslice.open(tmp_path / "no.pb")
     with pytest.raises(StorageError):
         protoslice.open(tmp_path)
@@ -145,9 +145,9 @@ def test_policies_are_checked() -> None:
 @pytest.mark.parametrize("size", [-1, 1 << 63, 1 << 64])
 def test_sizes_that_are_none_are_refused(size: int) -> None:
     proto = protoslice.open(DATA, KIND)
-    with pytest.raises(InvalidInput, match=f"omit_larger_than is {size}"):
+    with pytest.raises(InvalidInput, match=f"Invalid omit_larger_than {size}"):
         proto.merge(omit_larger_than=size)
-    with pytest.raises(InvalidInput, match=f"limit is {size}"):
+    with pytest.raises(InvalidInput, match=f"Invalid limit {size}"):
         proto.largest(size)
     with pytest.raises(InvalidInput, match=f"start is {size}"):
         proto.tree(start=size)
@@ -229,12 +229,12 @@ def test_what_told_the_type_is_kept() -> None:
     for number in range(9):
         graph.node.add(name=f"n{number}", op="NoOp", input=["n0", "n1"])
     with protoslice.open(graph.SerializeToString()) as proto:
-        assert proto.why == "its fields are those of tensorflow.GraphDef"
+        assert proto.why == "detected by fields"
         chunked = proto.split().cpb().read()
     with protoslice.open(chunked) as proto:
-        assert proto.why == "its fields are those of tensorflow.GraphDef"
+        assert proto.why == "detected by fields"
     assert protoslice.open(DATA, KIND).why == "type given by the caller"
-    assert "none of the known types" in str(protoslice.open(b"").why)
+    assert "unknown type" in str(protoslice.open(b"").why)
 
 
 def test_bytes_that_look_like_text_are_what_they_are_named_as() -> None:

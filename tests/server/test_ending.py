@@ -33,11 +33,11 @@ def test_what_is_not_to_be_had_is_said_in_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         cases = [
-            (["--port", port], 6, f"127.0.0.1:{port}: cannot listen here: Address already in use"),
-            (["--host", "no such name"], 2, "there is no address 'no such name' to listen on"),
+            (["--port", port], 6, f"127.0.0.1:{port}: Cannot listen on this address: Address already in use"),
+            (["--host", "no such name"], 2, "Cannot listen on 'no such name': no such address"),
             (["--storage", "nothing://x"], 2, "no storage backend for 'nothing'; there are: "),
-            (["--storage", file.as_uri()], 2, f"cannot open storage at '{file}': it is no folder"),
-            (["--storage", "file:///proc/none"], 4, "cannot open storage at '/proc/none': there is no such folder"),
+            (["--storage", file.as_uri()], 2, f"cannot open storage at '{file}': not a folder"),
+            (["--storage", "file:///proc/none"], 4, "cannot open storage at '/proc/none': no such folder"),
             (["--storage", "file:///sys"], 6, "cannot create 'probe/"),
             ([], 2, "PROTOSLICE_OTEL_ENDPOINT: "),
         ]

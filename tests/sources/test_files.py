@@ -123,7 +123,7 @@ def test_long_reads_take_several_calls(path: Path, monkeypatch: pytest.MonkeyPat
 def test_what_the_system_refuses_is_a_storage_error(path: Path) -> None:
     source = FileSource(path)
     os.close(source.fileno())
-    with pytest.raises(StorageError, match=r"data\.bin cannot be read"):
+    with pytest.raises(StorageError, match=r"Cannot read .*data\.bin"):
         source.read(0, 1)
     source._fd = -1
 

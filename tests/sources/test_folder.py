@@ -54,7 +54,7 @@ def test_a_file_changed_while_it_was_not_open_is_told(tmp_path: Path) -> None:
         assert [file.read(0, 6) for file in files.values()] == [b"before"] * (MOST_OPEN + 1)
         (tmp_path / "new").write_bytes(b"after!")
         (tmp_path / "new").rename(tmp_path / "0")  # first in the order of the folder, so that it was closed
-        with pytest.raises(StorageError, match="0 has been changed"):
+        with pytest.raises(StorageError, match="0 changed since"):
             files["0"].read(0, 6)
 
 

@@ -223,7 +223,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sizes", [(0, 5), (6, 5), (1, 1 << 31)])
 def test_policies_are_checked(sizes: tuple[int, int]) -> None:
-    with pytest.raises(InvalidInput, match="do not fit"):
+    with pytest.raises(InvalidInput, match="Invalid chunk sizes"):
         SplitPolicy(*sizes)
 
 

@@ -106,7 +106,7 @@ def test_readiness() -> None:
         await stores.ready()
 
     async def full(stores: Stores, _: FileStorage) -> None:
-        with pytest.raises(StorageFull, match="nearly full"):
+        with pytest.raises(StorageFull, match="almost full"):
             await stores.ready()
 
     in_files(run, StoreOptions(space_watermark_bytes=0))

@@ -155,7 +155,7 @@ impl Scanner {
         self.close_finished(self.position)?;
         let cut = self.position > size || !self.pending.is_empty() || self.hash_left > 0 || self.frames.len() > 1;
         if self.failed || cut || self.position != size {
-            let message = if cut { "the scan is not complete" } else { "the proto is cut off: it ends inside a field" };
+            let message = if cut { "the proto is cut off: it ends inside a field" } else { "the scan is not complete" };
             let start = self.frames.last().filter(|_| self.frames.len() > 1).map_or(self.position, |frame| frame.start);
             let path = self.path();
             return Err(WireError::corrupt(start.min(size), format!("{message} (after {size} bytes)")).on(path));

@@ -85,14 +85,14 @@ def test_views_of_a_proto_are_no_root(client: httpx.Client, view: str) -> None:
     assert client.head(url).status_code == 404
     answer = client.get(url)
     problem = assert_problem(answer.status_code, answer.headers, answer.content, expected=404, slug="no-root")
-    assert problem["detail"] == f"this store has files, but no root proto: {store['why']}"
+    assert problem["detail"] == f"This store has files, but no root proto: {store['why']}"
 
 
 def test_one_file_is_a_store_too(client: httpx.Client) -> None:
     answer = client.put("/v1/stores?filename=passwd", content=b"root:x:0:0:root:/root:/bin/sh\n")
     assert answer.status_code == 201
     assert answer.json()["root"] is None
-    assert answer.json()["why"].startswith("passwd is not taken for a proto: ")
+    assert answer.json()["why"].startswith("passwd does not look like a protobuf: ")
 
 
 @pytest.mark.parametrize("query", ["root=README.md", "type=onnx.ModelProto", "root=weights.bin&type=unknown"])

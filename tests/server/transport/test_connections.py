@@ -253,7 +253,7 @@ def has_ipv6() -> bool:
 def test_over_ipv6(tmp_path: Path) -> None:
     if not has_ipv6():
         with (
-            pytest.raises(RuntimeError, match="cannot listen here"),
+            pytest.raises(RuntimeError, match="Cannot listen on this address"),
             service_process("--host", "::1", "--storage", tmp_path.as_uri()),
         ):
             pass

@@ -266,10 +266,10 @@ def test_the_code_of_the_storage_is_told(status: str, code: str) -> None:
     body = f": <?xml?><Error><Code>{code}</Code><Resource>/bucket?X-Signature=abcdef</Resource></Error>"
     with pytest.raises(StorageUnavailable) as caught, explained("read", KEY):
         raise GenericError(SECRET + status + body)
-    assert str(caught.value) == f"cannot read 'a/b.pb': the storage failed, it answered {status[:3]} ({code})"
+    assert str(caught.value) == f"cannot read 'a/b.pb': the storage failed, it responded with {status[:3]} ({code})"
     with pytest.raises(StorageDenied, match=r"\(AccessDenied\)$"), explained("read", KEY):
         raise PermissionDeniedError(SECRET + "403: <Error><Code>AccessDenied</Code></Error>")
-    no_bucket = pytest.raises(StorageUnavailable, match=r"not there \(NoSuchBucket\)$")
+    no_bucket = pytest.raises(StorageUnavailable, match=r"does not exist \(NoSuchBucket\)$")
     with no_bucket, explained("list", KEY, missing=StorageUnavailable):
         raise FileNotFoundError(SECRET + "404: <Error><Code>NoSuchBucket</Code></Error>")
 

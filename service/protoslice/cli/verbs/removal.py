@@ -160,7 +160,9 @@ def restore(
     url: ServiceUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Restore a removed store, and its tags unless they now point elsewhere.
+    """Restore a removed store, with its tags.
+
+    Tags that now point at another store are not restored.
 
     Example: protoslice restore 9f0c5bd1e4a72f36886b10d3ca95e7424c1d8a6f0b39e527d461f8a09c3be715
     """

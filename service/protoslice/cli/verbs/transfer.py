@@ -212,7 +212,7 @@ def ls(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List the stores of a service, newest first; with --tag, sorted by tag.
+    """List stores, newest first; with --tag, sorted by tag.
 
     Example: protoslice ls --url http://127.0.0.1:8000 --tag resnet
     """

@@ -43,10 +43,10 @@ def gc(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Delete interrupted uploads, and stores removed more than a day ago.
+    """Delete interrupted uploads and removed stores.
 
-    Safe to run while services use the storage. Reads PROTOSLICE_STORAGE and PROTOSLICE_STORAGE_OPTIONS like
-    `serve`.
+    Stores are deleted a day after their removal. Safe to run while services use the storage. Reads
+    PROTOSLICE_STORAGE and PROTOSLICE_STORAGE_OPTIONS like `serve`.
 
     Example: protoslice gc --storage file:///var/lib/protoslice --dry-run
     """

@@ -307,8 +307,9 @@ VIEWS: Final = (
         operation="get_tensor",
         summary="Get a tensor, or a slice of it",
         description=(
-            "Returns the elements row-major and little-endian, as raw bytes or as a `.npy` file. Other formats: `packed` "
-            "for types narrower than a byte, packed as in the model; `json` for metadata, bundle entries and strings; "
+            "Returns the elements row-major and little-endian, as raw bytes or as a `.npy` file. Other formats: "
+            "`packed` for types narrower than a byte, packed as in the model; `json` for metadata, bundle entries and "
+            "strings; "
             "`lod`, or `/lod` after the name, for Paddle's levels of detail; `stats`, or `/stats` after the name, for "
             "minimum, maximum, mean, standard deviation, zeros and a histogram. `X-Tensor-Dtype` and `X-Tensor-Shape` "
             "(`3,4`; empty for a scalar) describe the response."

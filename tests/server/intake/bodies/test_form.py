@@ -114,7 +114,7 @@ def test_empty_fields_and_file_inputs_without_a_file_are_passed_over() -> None:
     assert read([form(charset, button, no_file, file_part("a", b"1"))]) == [("a", b"1")]
     with pytest.raises(InvalidInput, match="no file"):
         read([form(charset, button, no_file)])
-    with pytest.raises(InvalidInput, match="holds no file"):
+    with pytest.raises(InvalidInput, match="contains no files"):
         read([form()])
 
 

@@ -120,7 +120,7 @@ def test_a_chunked_root_keeps_its_plan_unless_rules_are_given() -> None:
             {"words.txt": b"no proto at all"},
             ("node: never",),
             Unsupported,
-            "name its type",
+            "pass its type",
         ),
     ],
     ids=["syntax", "path", "no proto"],
