@@ -110,7 +110,7 @@ def test_a_file_a_framing_and_a_type_can_be_named(client: Client) -> None:
 def test_an_answer_of_too_few_records_is_not_believed() -> None:
     summary = RecordsSummary(file="f", framing="delimited", type=None, count=10, size=100, fault=None)
     records = RemoteRecords(summary, lambda _: b"\x01a", lambda: records, 1)
-    with pytest.raises(IntegrityError, match="1 records where 2"):
+    with pytest.raises(IntegrityError, match="1 records instead of 2"):
         records[0:2]
 
 

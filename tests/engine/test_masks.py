@@ -160,7 +160,7 @@ def test_a_mask_of_everything_changes_nothing(case: Case) -> None:
         (["no_such"], NotFound, "no field"),
         ([""], InvalidInput, "empty"),
         (["message.chunked_fields[0"], InvalidInput, "bracket"),
-        (["message.chunk_index.x"], NotFound, "no fields below"),
+        (["message.chunk_index.x"], NotFound, "has no fields"),
         (["message[3]"], NotFound, "not repeated"),
         (["version.bad_consumers[0]"], Unsupported, "packed"),
     ],

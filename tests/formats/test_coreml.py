@@ -268,8 +268,8 @@ def test_constants_that_make_no_sense(tmp_path: Path) -> None:
     program = Program()
     says = {
         "mixed": "INT|I32.*in the floats",
-        "open": "only somebody else",
-        "odd": "type number 99 are not given out",
+        "open": "unknown length",
+        "odd": "type number 99 are not supported",
         "none": "no values",
     }
     program.const("mixed", "INT32", (1,)).immediateValue.tensor.floats.values.append(1)

@@ -149,7 +149,7 @@ def test_sizes_that_are_none_are_refused(size: int) -> None:
         proto.merge(omit_larger_than=size)
     with pytest.raises(InvalidInput, match=f"Invalid limit {size}"):
         proto.largest(size)
-    with pytest.raises(InvalidInput, match=f"start is {size}"):
+    with pytest.raises(InvalidInput, match=f"Invalid start {size}"):
         proto.tree(start=size)
     with pytest.raises(InvalidInput):
         proto.split(max_chunk=size)

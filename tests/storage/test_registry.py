@@ -89,7 +89,7 @@ def test_uris_that_open_nothing(uri: str) -> None:
 def test_options_a_backend_does_not_have_are_refused() -> None:
     with pytest.raises(InvalidInput):
         open_storage("memory://", {"region": "x"})
-    with pytest.raises(InvalidInput, match="no option 'no_such_option'") as caught:
+    with pytest.raises(InvalidInput, match="Unknown option 'no_such_option'") as caught:
         open_storage("s3://bucket", {"no_such_option": "a-secret"})
     assert "a-secret" not in str(caught.value)
     with pytest.raises(InvalidInput, match="Account must be specified"):
@@ -104,13 +104,13 @@ def test_others_bring_schemes() -> None:
 
 @pytest.mark.usefixtures("installed")
 def test_a_backend_for_another_interface_is_refused() -> None:
-    with pytest.raises(Unsupported, match="interface 99"):
+    with pytest.raises(Unsupported, match="interface version 99"):
         open_storage("future://x")
 
 
 @pytest.mark.usefixtures("installed")
 def test_a_scheme_claimed_twice_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="several"):
+    with pytest.raises(InvalidInput, match="Several"):
         open_storage("two://x")
 
 
@@ -135,7 +135,7 @@ def test_registering_a_scheme(request: pytest.FixtureRequest) -> None:
     request.addfinalizer(lambda: unregister("mine"))
     assert isinstance(open_storage("mine://host"), MemoryStorage)
     with pytest.raises(
-        InvalidInput, match=f"the storage backend for 'mine' is already registered by module {__name__}"
+        InvalidInput, match=f"The storage backend for 'mine' is already registered by module {__name__}"
     ):
         register("mine", open_theirs)
     with pytest.raises(InvalidInput, match="for 's3' is already registered by protoslice"):
@@ -167,15 +167,15 @@ def test_what_is_no_factory(factory: Any, told: str) -> None:
 @pytest.mark.parametrize(
     ("opens", "told"),
     [
-        (lambda: 5, r"gives a int, which is no protoslice\.storage\.Storage"),
-        (lambda: divmod(1, 0), "Cannot open .*: ZeroDivisionError: "),
-        (lambda: int("a-secret"), "Cannot open .*: ValueError$"),
+        (lambda: 5, r"tests.storage.test_registry returned a int instead of a protoslice\.storage\.Storage"),
+        (lambda: divmod(1, 0), "tests.storage.test_registry: ZeroDivisionError: "),
+        (lambda: int("a-secret"), "tests.storage.test_registry: ValueError$"),
     ],
 )
 def test_what_a_factory_must_give(opens: Any, told: str, request: pytest.FixtureRequest) -> None:
     register("mine", lambda uri, options: opens())
     request.addfinalizer(lambda: unregister("mine"))
-    with pytest.raises(Unsupported, match=f"the storage backend for 'mine' of module {__name__} {told}"):
+    with pytest.raises(Unsupported, match=f"the storage backend for 'mine' of module {told}"):
         open_storage("mine://host", {"token": "a-secret"})
 
 

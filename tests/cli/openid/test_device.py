@@ -189,7 +189,7 @@ def test_no_issuer_without_tls_is_asked_but_those_of_this_machine(url: Any) -> N
 def test_an_issuer_that_hangs_is_left(issuer: FakeIssuer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(issuers, "_SECONDS", 0.2)
     issuer.hangs.clear()
-    with pytest.raises(StorageUnavailable, match="does not answer"):
+    with pytest.raises(StorageUnavailable, match="does not respond"):
         signed_in(issuer)
 
 

@@ -94,7 +94,7 @@ def test_whoever_reaches_the_storage_makes_an_admin_token_anew(call: Any, site: 
     call("ls", url=site.url, PROTOSLICE_TOKEN=token)
     assert "--every-space" in call("token", "create", "again", *options, code=2).stderr
     wrong = call("token", "create", "x", *options, "--scope", "all", "--every-space", code=2)
-    assert "there are the scopes read, write" in wrong.stderr
+    assert "use read, write" in wrong.stderr
 
 
 @pytest.mark.parametrize("text", ["", "90", "d", "1w", "-1d", "1.5h"])

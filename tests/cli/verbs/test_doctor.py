@@ -192,7 +192,7 @@ def test_people_get_lines(call: Any, service: str, store: str, monkeypatch: pyte
     monkeypatch.setattr(waiting, "PAUSE_SECONDS", PAUSE_SECONDS)
     *shown, blank, last = call("doctor").stdout.splitlines()
     assert len(shown) == len(probes.PROBES)
-    assert all(line.startswith("well  ") for line in shown)
+    assert all(line.startswith("OK    ") for line in shown)
     assert (blank, last) == ("", f"All checks passed for {service}")
     with meddling_proxy(service, "gzip") as url:
         shown = call("doctor", url, "--store", "model:1", code=3).stdout.splitlines()
@@ -200,7 +200,7 @@ def test_people_get_lines(call: Any, service: str, store: str, monkeypatch: pyte
     assert "(gzip)" in shown[at + 1]
     assert shown[at + 2] == "      nginx: gzip off; and no sub_filter"
     assert (
-        shown[shown.index("?     changes are seen at once") + 1]
+        shown[shown.index("?     changes are visible at once") + 1]
         == "      the store belongs to someone else, so it cannot be tagged"
     )
     assert shown[-1] == f"1 of {len(probes.PROBES)} checks failed for {url}"

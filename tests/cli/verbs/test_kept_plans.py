@@ -35,7 +35,7 @@ def test_chunks_are_those_that_came(call: Any, service: str) -> None:
 def test_info_says_so(call: Any, service: str) -> None:
     at = call("push", FILE, "--url", service).stdout.strip()
     for name in (FILE, at):
-        assert re.search(r"^chunks +7 \(those that it came with\)$", call("info", name).stdout, re.MULTILINE)
+        assert re.search(r"^chunks +7 \(as in the chunked file\)$", call("info", name).stdout, re.MULTILINE)
     assert json.loads(call("info", FILE, "--json").stdout)["own_chunks"] is True
 
 

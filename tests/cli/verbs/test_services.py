@@ -114,8 +114,8 @@ def test_stores_are_listed_named_and_removed(call: Any, service: str) -> None:
         (["cat", "@model:1", "node[["], 2, "character 6"),
         (["tensor", "@model:1", "nobody"], 4, "nobody"),
         (["tensor", "@model:1", "constant_1", "--slice", "x"], 2, "slice"),
-        (["tensor", "@model:1", "--slice", "1:2"], 2, "name the tensor"),
-        (["chunks", "@model:1", "--min-chunk", "1KiB"], 2, "are for files"),
+        (["tensor", "@model:1", "--slice", "1:2"], 2, "name the one to write"),
+        (["chunks", "@model:1", "--min-chunk", "1KiB"], 2, "are only for files"),
         (["tree", "@model:1", "--type", "onnx.ModelProto"], 3, "--type and --schema are only for files"),
         (["tag", "model:1", "@model:1", "--new"], 7, "http://127"),
         (["tag", "model:1"], 2, "--remove"),
@@ -161,7 +161,7 @@ def test_a_folder_without_a_proto_is_kept_as_files(call: Any, tmp_path: Path) ->
     assert "stored as plain files: none of the 2 files looks like a protobuf" in pushed.stderr
     (listed,) = json.loads(call("ls", "--tag", "files", "--json").stdout)
     assert (listed["root"], listed["type"]) == (None, None)
-    assert "no proto" in call("ls", "--tag", "files").stdout
+    assert "files only" in call("ls", "--tag", "files").stdout
     assert "none: none of the 2 files" in call("info", "@files:1").stdout
     assert "OK: 2 files" in call("verify", "@files:1").stdout + call("verify", "@files:1").stderr
     assert "no root proto" in call("chunks", "@files:1", code=4).stderr

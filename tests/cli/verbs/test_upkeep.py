@@ -193,7 +193,7 @@ def test_usage_counts_shared_bytes_once(storage: Path) -> None:
 def test_usage_tells_of_manifests_that_it_cannot_read(storage: Path) -> None:
     (path,) = (storage / "stores").iterdir()
     path.write_bytes(b"{}")
-    assert "1 manifest cannot be read" in call("storage", "usage", storage.as_uri(), code=3).stderr
+    assert "1 manifest could not be read" in call("storage", "usage", storage.as_uri(), code=3).stderr
 
 
 def test_schemes_are_listed_with_plug_ins_and_what_is_wrong(tmp_path: Path) -> None:

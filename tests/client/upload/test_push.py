@@ -138,7 +138,7 @@ def test_what_cannot_be_pushed(client: Client, tmp_path: Path) -> None:
         client.push(tmp_path, filename="x")
     with pytest.raises(InvalidInput, match="int"):
         client.push(3)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="must yield bytes, and not str"):
+    with pytest.raises(InvalidInput, match="must yield bytes, not str"):
         client.push(iter(["text"]))  # type: ignore[arg-type]
     with pytest.raises(InvalidInput):
         client.push(b"", tags=["no tag"])
@@ -166,7 +166,7 @@ def test_folders_that_cannot_be_pushed(client: Client, tmp_path: Path) -> None:
     (lost / "nowhere").symlink_to(tmp_path / "nothing")
     with open(os.fsencode(bytes_) + b"/\xff.pb", "wb"):
         pass
-    for folder, says in ((loop, "lies in"), (bytes_, "UTF-8"), (lost, "broken link")):
+    for folder, says in ((loop, "parent folders"), (bytes_, "UTF-8"), (lost, "broken link")):
         with pytest.raises(InvalidInput, match=says):
             client.push(folder)
 

@@ -189,7 +189,7 @@ def with_number(offset: int, width: str, value: int) -> Callable[[bytes], bytes]
         (with_number(16, "i", (1 << 31) - 1), "takes 2147483647 bytes", 16),
         (with_number(20, "B", 0xFF), "does not parse", 20),
         (with_number(21, "B", 25), "data type 25", 20),
-        (with_number(23, "B", 3), "I64|F32 .3, 3. stands where 'a' is due, F32 .2, 3.", 0),
+        (with_number(23, "B", 3), "I64|F32 .3, 3. instead of 'a', F32 .2, 3.", 0),
         (with_number(AT_B + 12, "Q", 12), "takes 12 bytes, which is not a whole number", AT_B + 12),
         (with_number(AT_B + 12, "Q", 1 << 63), "bytes expected, but only", AT_B + 20),
     ],

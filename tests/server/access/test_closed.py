@@ -145,7 +145,7 @@ def test_the_page_for_people_lists_nothing_without_a_token(closed: Closed, http:
     http.put("/v1/stores?filename=m.onnx&tag=secret-name", content=MODEL, headers=bearer(closed.admin))
     page = http.get("/").text
     assert "secret-name" not in page
-    assert "Token required" in page
+    assert "needs a token" in page
 
 
 def test_a_client_brings_a_token(closed: Closed, http: httpx.Client, tmp_path: Path) -> None:

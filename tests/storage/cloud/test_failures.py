@@ -287,7 +287,7 @@ def test_a_storage_that_takes_a_request_and_never_answers_is_given_up() -> None:
                 lambda: storage.get_if_changed(KEY, "tag"),
                 lambda: anext(storage.stream(KEY, 0, 10)),
             ):
-                with pytest.raises(StorageUnavailable, match="it gave no answer in time"):
+                with pytest.raises(StorageUnavailable, match="it did not respond in time"):
                     await call()
 
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -91,7 +91,7 @@ def _external(subject: Subject, file: str, path: str) -> str | None:
     with suppress(ProtosliceError):
         offset = text('external_data[key="offset"].value')
     run = command("tensor", file, known, out="raw_data.bin")
-    return f"The elements are in file {location!r} from byte {offset}; to write them, run: {run}"
+    return f"the elements are in file {location!r} from byte {offset}; to write them, run: {run}"
 
 
 def _show(part: PathContent) -> None:

@@ -129,10 +129,10 @@ def _agreed(removals: Sequence[_Removal]) -> bool:
         tags = removal.tags(named)
         if not tags:
             continue
-        said = f"Store {removal.store.id[:12]} also has the tags {', '.join(tags)}"
+        said = f"store {removal.store.id[:12]} also has the tags {', '.join(tags)}"
         if not sys.stdin.isatty():
             raise InvalidInput(f"{said}: pass --yes to remove it with its tags")
-        print(escaped(f"protoslice: {said}: remove it with its tags? [y/N]"), end="", file=sys.stderr, flush=True)
+        print(escaped(f"protoslice: {said}: remove it with its tags? [y/N] "), end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             return False
     return True

@@ -110,14 +110,14 @@ def read_trust(path: Path) -> tuple[Issuer, ...]:
         with path.open("rb") as file:
             text = file.read(_LARGEST + 1)
         if len(text) > _LARGEST:
-            raise InvalidInput(f"{path}: the file is too large (at most {_LARGEST} bytes)")
+            raise InvalidInput(f"the file is too large (at most {_LARGEST} bytes)")
         return parse_trust(tomllib.loads(text.decode()))
     except OSError as error:
         raise InvalidInput(f"{path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{path}: not valid TOML: {error}") from None
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error.message}") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{path}: not valid TOML: {error}") from None
 
 
 def parse_trust(data: Mapping[str, Any]) -> tuple[Issuer, ...]:

@@ -116,7 +116,7 @@ def _operation(view: StoreView, method: str) -> dict[str, Any]:
     return {
         "tags": ["views"],
         "operationId": f"{view.operation}_head" if head else view.operation,
-        "summary": view.summary + (" (headers only)" if head else ""),
+        "summary": view.summary + (": headers only" if head else ""),
         "description": view.description,
         "parameters": _parameters(view, ranged=not head),
         "responses": _responses(view, head=head),
