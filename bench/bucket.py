@@ -49,6 +49,7 @@ def bucket(folder: Path, scale: float) -> Iterator[Row]:
         options: Any = {"endpoint": far.endpoint, "region": "us-east-1", **keys}
         storage = {
             "PROTOSLICE_STORAGE": f"s3://{BUCKET}/stores",
+            "PROTOSLICE_DATABASE": f"sqlite:///{folder}/stores.sqlite",
             # As a service does by itself over TLS, which guards bodies: the gateway speaks plain HTTP.
             "PROTOSLICE_STORAGE_OPTIONS": json.dumps(options | {"allow_http": "true", "unsigned_payload": "true"}),
         }
@@ -71,6 +72,7 @@ def bucket(folder: Path, scale: float) -> Iterator[Row]:
         yield _upload(ours, bare, path)
         cached = storage | {
             "PROTOSLICE_STORAGE": f"s3://{BUCKET}/cached",
+            "PROTOSLICE_DATABASE": f"sqlite:///{folder}/cached.sqlite",
             "PROTOSLICE_CACHE_DIRECTORY": str(folder / "cache"),
         }
         kept = stack.enter_context(running_service(folder / "unused", cached))

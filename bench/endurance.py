@@ -119,6 +119,7 @@ def endurance(folder: Path, scale: float) -> Iterator[Row]:
         stack.callback(server.end)
         settings = {
             "PROTOSLICE_STORAGE": f"s3://{BUCKET}/stores",
+            "PROTOSLICE_DATABASE": f"sqlite:///{folder}/catalog.sqlite",
             "PROTOSLICE_STORAGE_OPTIONS": json.dumps(options_of(server.endpoint) | {"allow_http": "true"}),
             "PROTOSLICE_LOG_LEVEL": "error",
         }

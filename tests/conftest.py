@@ -3,10 +3,13 @@
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from tests.support.backends import BACKENDS, VARIABLE, Backend, backend
+from tests.support.postgres import TestServer, running_postgres
 
 # No test judges time: a busy machine is slow, and not wrong.
 settings.register_profile("untimed", deadline=None)
@@ -25,8 +28,28 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("storage", names.split(","), indirect=True, scope="module")
 
 
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[TestServer]:
+    """PostgreSQL for the tests of this process."""
+    with running_postgres() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def catalogue(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """URL of a new catalogue, of each engine in turn."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/catalog.sqlite"
+    server: TestServer = request.getfixturevalue("postgres")
+    return server.new_catalogue()
+
+
 @pytest.fixture(scope="module")
 def storage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
     """Storage of the service under test: memory, but for tests marked `contract`."""
-    with backend(getattr(request, "param", "memory"), tmp_path_factory.mktemp("storage")) as opened:
+    name = getattr(request, "param", "memory")
+    with backend(name, tmp_path_factory.mktemp("storage")) as opened:
+        if name == "odd":  # PostgreSQL keeps the catalogue here, SQLite that of all others
+            server: TestServer = request.getfixturevalue("postgres")
+            opened = replace(opened, new_catalogue=server.new_catalogue)
         yield opened

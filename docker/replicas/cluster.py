@@ -1,4 +1,4 @@
-"""Two replicas behind nginx over one bucket, as in `docker/compose.s3.yaml`; each part may be killed."""
+"""Two replicas behind nginx over a bucket and PostgreSQL, as in `docker/compose.s3.yaml`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from front import free_port, listening, nginx, wait_for
 from tests.bucket import BUCKET, Gateway, options_of
+from tests.support.postgres import running_postgres
 
 GATEWAY = Path(__file__).parents[2] / ".make" / "versitygw-v1.8.0"
 
@@ -23,6 +24,7 @@ class Replica:
     """`protoslice serve` at a port of its own."""
 
     endpoint: str
+    database: str
     log: Path
     port: int = field(default_factory=free_port)
     running: subprocess.Popen[bytes] | None = None
@@ -32,6 +34,7 @@ class Replica:
         environment = {
             "PATH": os.environ["PATH"],
             "PROTOSLICE_STORAGE": f"s3://{BUCKET}/",
+            "PROTOSLICE_DATABASE": self.database,
             "PROTOSLICE_STORAGE_OPTIONS": json.dumps(options_of(self.endpoint)),
             "PROTOSLICE_AUTH": "open",
             "PROTOSLICE_TRUSTED_PROXIES": "127.0.0.0/8",
@@ -65,8 +68,9 @@ def site(folder: Path) -> Iterator[Site]:
     bucket = folder / "bucket"
     bucket.mkdir()
     gateway = Gateway(str(GATEWAY), bucket)
-    replicas = [Replica(gateway.endpoint, folder / f"replica-{number}.log") for number in (1, 2)]
     with ExitStack() as stack:
+        database = stack.enter_context(running_postgres()).new_catalogue()
+        replicas = [Replica(gateway.endpoint, database, folder / f"replica-{number}.log") for number in (1, 2)]
         parts: tuple[Gateway | Replica, ...] = (gateway, *replicas)
         for part in parts:
             part.start()

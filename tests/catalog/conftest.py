@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.postgres import TestServer, running_postgres
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[TestServer]:
-    """PostgreSQL for the tests of this process."""
-    with running_postgres() as server:
-        yield server
+from tests.support.postgres import TestServer
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

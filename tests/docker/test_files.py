@@ -226,6 +226,18 @@ def test_the_database_of_mlflow_is_the_one_that_is_started() -> None:
     assert uri.scheme.partition("+")[2] + "-binary" in said["mlflow"]["build"]["dockerfile_inline"]
 
 
+def test_the_database_of_the_replicas_is_the_one_that_is_started() -> None:
+    said = services("compose.s3.yaml")
+    secret = said["postgres"]["environment"]["POSTGRES_PASSWORD"]
+    for name in ("protoslice-1", "protoslice-2", "upgrade"):
+        url = urlsplit(said[name]["environment"]["PROTOSLICE_DATABASE"].replace(secret, "secret"))
+        database = said[url.hostname or ""]["environment"]
+        assert (url.username, url.password) == (database["POSTGRES_USER"], "secret")
+        assert url.path == f"/{database['POSTGRES_DB']}"
+    assert said["upgrade"]["command"] == ["database", "upgrade"]
+    assert said["protoslice-1"]["depends_on"]["upgrade"]["condition"] == "service_completed_successfully"
+
+
 @pytest.mark.parametrize(
     ("name", "service"),
     [

@@ -77,6 +77,7 @@ def test_a_file_of_options_that_is_wrong_is_named_without_its_content(
 SECRETS = {
     "STORAGE": ("https://me:hush@example.com/x", "storage"),
     "STORAGE_OPTIONS": ('{"secret_access_key": "hush"}', "storage_options"),
+    "DATABASE": ("postgresql://me:hush@db.example/x?password=hush", "database"),
     "OTEL_ENDPOINT": ("http://me:hush@collector:4318", "otel_endpoint"),
 }
 

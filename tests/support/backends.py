@@ -1,12 +1,13 @@
-"""Storages that the HTTP contract is tested on: a directory, memory with odd entity tags, a bucket."""
+"""Storages that the HTTP contract is tested on, with their databases."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, Final
@@ -30,12 +31,16 @@ class Backend:
 
     uri: str
     options: Mapping[str, str] = field(default_factory=dict)
+    new_catalogue: Callable[[], str] | None = None
+    """Makes a catalogue and returns its URL; None where the storage has a default."""
 
     def settings(self) -> dict[str, Any]:
         """Settings that open a new storage of this kind."""
         shared = urlsplit(self.uri).path != ""
         uri = f"{self.uri}/{token_hex(8)}" if shared else self.uri
-        return {"storage": uri, "storage_options": dict(self.options), "space_watermark_bytes": 0}
+        database = None if self.new_catalogue is None else self.new_catalogue()
+        options = dict(self.options)
+        return {"storage": uri, "storage_options": options, "database": database, "space_watermark_bytes": 0}
 
 
 @contextmanager
@@ -48,13 +53,17 @@ def backend(name: str, folder: Path) -> Iterator[Backend]:
             yield Backend(folder.as_uri())
         case "odd":
             with _odd_scheme():
-                yield Backend(f"{_ODD_SCHEME}://")
+                yield Backend(f"{_ODD_SCHEME}://", new_catalogue=partial(_sqlite_in, folder))
         case "s3" | "az" if (named := bucket_folder(f"PROTOSLICE_TEST_{name.upper()}"))[0]:
-            yield Backend(*named)
+            yield Backend(*named, partial(_sqlite_in, folder))
         case _:
             raise InvalidInput(
                 f"tests have no storage {name!r}; `s3` needs PROTOSLICE_TEST_S3, `az` PROTOSLICE_TEST_AZ"
             )
+
+
+def _sqlite_in(folder: Path) -> str:
+    return f"sqlite:///{folder}/{token_hex(8)}.sqlite"
 
 
 def bucket_folder(variable: str) -> tuple[str, Mapping[str, str]]:

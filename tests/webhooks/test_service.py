@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TypeVar
+from pathlib import Path
+from typing import Final, TypeVar
 
 import pytest
+from tests.support.catalogues import shared_catalogue
 from tests.support.interrupted import at_every_call
 from tests.support.receiver import Receiver, running_receiver
 from tests.support.repositories import change
@@ -18,6 +21,7 @@ from tests.support.stores import opened, upload
 
 from protoslice.artifacts.names import Digest, RepositoryName
 from protoslice.artifacts.records import ArtifactRecords
+from protoslice.catalog.webhooks import MOST_HOOKS, Webhook
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, ProtosliceError, StorageUnavailable
 from protoslice.repositories import Repositories
 from protoslice.storage import MemoryStorage, MeteredStorage, ObjectKey, Storage
@@ -25,8 +29,7 @@ from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.stores import Stores
 from protoslice.stores.spaces import Spaces
 from protoslice.webhooks import dispatcher
-from protoslice.webhooks.model import Letter, NewWebhook, Webhook
-from protoslice.webhooks.records import MOST_HOOKS
+from protoslice.webhooks.model import Letter, NewWebhook
 from protoslice.webhooks.service import Webhooks
 
 T = TypeVar("T")
@@ -62,14 +65,26 @@ async def make(stores: Stores, data: bytes) -> str:
     return (await upload(stores, data)).store.id
 
 
+_CATALOGUE: Final = ContextVar[Path]("catalogue")
+
+
+@pytest.fixture(autouse=True)
+def catalogue(tmp_path: Path) -> Iterator[None]:
+    """Let all replicas of a test share one catalogue."""
+    token = _CATALOGUE.set(tmp_path / "catalog.sqlite")
+    yield
+    _CATALOGUE.reset(token)
+
+
 @asynccontextmanager
-async def webhooks(storage: Storage, receiver: Receiver) -> AsyncIterator[Webhooks]:
+async def webhooks(storage: Storage, receiver: Receiver, networks: Sequence[str] = LOOPBACK) -> AsyncIterator[Webhooks]:
     """A replica whose operator allows the receiver."""
-    hooks = await Webhooks.open(storage, [receiver.url.removesuffix("/hooks")], LOOPBACK)
-    try:
-        yield hooks
-    finally:
-        await hooks.close()
+    async with shared_catalogue(_CATALOGUE.get()) as database:
+        hooks = await Webhooks.open(database, storage, [receiver.url.removesuffix("/hooks")], networks)
+        try:
+            yield hooks
+        finally:
+            await hooks.close()
 
 
 async def idle(hooks: Webhooks) -> None:
@@ -219,11 +234,12 @@ CASES = [
 @pytest.mark.parametrize("answers", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.event)
 def test_a_replica_that_dies_at_any_call_loses_no_event(
-    case: Case, answers: bool, receiver: Receiver, clock: Clock
+    case: Case, answers: bool, receiver: Receiver, clock: Clock, tmp_path: Path
 ) -> None:
     async def dies_at(number: int) -> bool:
         """True when the change makes as many calls."""
         storage, clock.later = MemoryStorage(), 0
+        _CATALOGUE.set(tmp_path / f"{number}.sqlite")
         async with webhooks(storage, receiver) as hooks, opened(hooks.storage) as stores:
             await case.before(stores)
             await put(hooks, receiver, case.event)
@@ -378,15 +394,12 @@ def test_no_redirect_is_followed(receiver: Receiver) -> None:
 
 def test_a_private_address_is_not_visited(receiver: Receiver) -> None:
     async def work() -> None:
-        storage = MemoryStorage()
-        hooks = await Webhooks.open(storage, [receiver.url.removesuffix("/hooks")], ())
-        async with opened(hooks.storage) as stores:
+        async with webhooks(MemoryStorage(), receiver, ()) as hooks, opened(hooks.storage) as stores:
             hook = await put(hooks, receiver, "store.created")
             await make(stores, b"model")
             await idle(hooks)
             letters = (await hooks.letters(hook, dead=False, limit=9, cursor=None)).items
             assert [each.error for each in letters] == ["no response (StorageDenied)"]
-        await hooks.close()
         assert not receiver.posts
 
     asyncio.run(work())

@@ -4,66 +4,91 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+import sqlite3
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import protoslice.catalog.schema as schema
-from protoslice.catalog.database import Database
+from protoslice.catalog.database import Database, Transaction
 from protoslice.catalog.sqlite import SqliteDatabase
-from protoslice.errors import InvalidInput, Unsupported
+from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
 from protoslice.uris import local_path
 
 _log = logging.getLogger(__name__)
 
 FILE: Final = "catalog.sqlite"
 """Name of the default catalogue, in the directory of the storage."""
+_URL: Final = re.compile(r"(postgres(?:ql)?|sqlite)://(?:[^/?#@]*@)?([^/?#@]*(?:/[^?#@]*)?)(?:\?[^#@]*)?")
+"""A URL whose password, if any, has its special characters percent-encoded."""
+_PURGE_SECONDS: Final = 3600
+_PURGED: Final = 1000
+"""Rows of `changes` that one transaction deletes."""
+_DAY: Final = 86_400_000_000
 
 
 @asynccontextmanager
-async def open_database(url: str | None, storage: str) -> AsyncIterator[Database]:
+async def open_database(url: str | None, storage: str, *, shared: bool = True) -> AsyncIterator[Database]:
     """Yield the catalogue at `url`, or without one the default for the storage at the URI `storage`.
 
-    A SQLite file is created and migrated. Raise `Unsupported` for a bucket without a database, and for a database
-    whose schema needs another version of the program.
+    The default for a storage that is not `shared` with other processes ends with this process. A SQLite file is
+    created and migrated. Raise `Unsupported` for a bucket without a database, and for a database whose schema needs
+    another version of the program.
     """
     with tempfile.TemporaryDirectory(prefix="protoslice-") as memory:
-        database = await asyncio.to_thread(connect, url, storage, Path(memory))
+        if url is None and (not shared or storage.startswith("memory://")):
+            database: Database = SqliteDatabase(Path(memory) / FILE, durable=False)
+        else:
+            database = await asyncio.to_thread(connect, url, storage)
         try:
             if isinstance(database, SqliteDatabase):
                 await upgrade(database)
+                _log.info("catalogue in SQLite %s", sqlite3.sqlite_version)
             await schema.check(database)
-            yield database
+            tidying = asyncio.create_task(_tidy(database))
+            try:
+                yield database
+            finally:
+                tidying.cancel()
+                with suppress(asyncio.CancelledError):
+                    await tidying
         finally:
             await database.close()
 
 
-def connect(url: str | None, storage: str, memory: Path | None = None) -> Database:
+def connect(url: str | None, storage: str) -> Database:
     """Return the database at `url`, or without one the default for `storage`; its schema is not checked.
 
-    `memory` is the folder for the catalogue of a storage in memory. Raise `InvalidInput` for a URL that is neither
-    SQLite's nor PostgreSQL's.
+    Raise `InvalidInput` for a URL that is neither SQLite's nor PostgreSQL's, `Unsupported` for a bucket without one.
     """
     if url is None:
-        return SqliteDatabase(_default(storage, memory) / FILE)
+        return SqliteDatabase(_default(storage) / FILE)
     scheme, _, rest = url.partition("://")
-    if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
-        return SqliteDatabase(Path(rest[1:]))
-    if scheme in {"postgresql", "postgres"} and rest:
+    if _URL.fullmatch(url) is None or (scheme == "sqlite" and not rest.startswith("//")):
+        raise InvalidInput(
+            "Invalid PROTOSLICE_DATABASE: use postgresql://user@host/name or sqlite:////path/catalog.sqlite, "
+            "and percent-encode special characters of a password"
+        )
+    if scheme != "sqlite":
         try:
             from protoslice.catalog.postgres import PostgresDatabase
         except ImportError as error:
             raise Unsupported("PostgreSQL needs an extra: pip install 'protoslice[postgres]'") from error
         return PostgresDatabase(url)
-    raise InvalidInput("Invalid PROTOSLICE_DATABASE: use postgresql://user@host/name or sqlite:////path/catalog.sqlite")
+    return SqliteDatabase(Path(rest[1:]))
 
 
-def _default(storage: str, memory: Path | None) -> Path:
-    if memory is not None and storage.startswith("memory://"):
-        return memory
+def shown_url(url: str) -> str:
+    """Return a URL of a database without user, password and options."""
+    match = _URL.fullmatch(url)
+    return f"{url.partition(':')[0][:10]}://…" if match is None else f"{match[1]}://{match[2]}"
+
+
+def _default(storage: str) -> Path:
     folder = local_path(storage)
     if folder is None:
         raise Unsupported(
@@ -86,3 +111,25 @@ async def upgrade(database: Database) -> tuple[int, int]:
         await schema.migrate(database)
         _log.info("catalogue upgraded from schema %d to %d", found, wanted)
     return found, wanted
+
+
+async def _tidy(database: Database) -> None:
+    """Delete old rows of `changes` once an hour, for ever."""
+    while True:
+        await asyncio.sleep(_PURGE_SECONDS)
+        with suppress(ProtosliceError):  # the next hour tries again
+            await purge_changes(database)
+
+
+async def purge_changes(database: Database) -> None:
+    """Delete the rows of `changes` that are older than a day; no transaction is repeated for so long."""
+
+    def work(tx: Transaction) -> int:
+        return tx.run(
+            "DELETE FROM changes WHERE id IN (SELECT id FROM changes WHERE at < :before ORDER BY at LIMIT :most)",
+            before=tx.now - _DAY,
+            most=_PURGED,
+        )
+
+    while await database.write(work, background=True) == _PURGED:
+        pass

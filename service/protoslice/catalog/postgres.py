@@ -13,14 +13,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any, Final, TypeVar
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import psycopg
 from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
 
 from protoslice.catalog.database import (
     READ_SECONDS,
     STATEMENT_SECONDS,
+    UNSTORABLE,
     WAIT_SECONDS,
     CommitUnknown,
     Database,
@@ -52,7 +54,7 @@ class PostgresDatabase(Database):
     dialect = "postgresql"
 
     def __init__(self, url: str) -> None:
-        self._url, self._prepare = _connection_string(url)
+        self._parameters, self._prepare = _parameters(url)
         self._local = threading.local()
         self._connections: set[psycopg.Connection[Row]] = set()
         self._lanes = {False: Lane(_CONNECTIONS, "catalogue"), True: Lane(_BACKGROUND, "catalogue-background")}
@@ -86,13 +88,7 @@ class PostgresDatabase(Database):
         if connection is None:
             try:
                 connection = psycopg.connect(
-                    self._url,
-                    autocommit=True,
-                    prepare_threshold=5 if self._prepare else None,
-                    connect_timeout=_CONNECT_SECONDS,
-                    target_session_attrs="read-write",
-                    tcp_user_timeout=int(STATEMENT_SECONDS * 2000),
-                    application_name="protoslice",
+                    **self._parameters, autocommit=True, prepare_threshold=5 if self._prepare else None
                 )
             except psycopg.Error as error:  # without a code; the text names host and user, but no password
                 _log.warning("cannot connect to the database: %s", " ".join(str(error).split()))
@@ -164,6 +160,8 @@ def translated() -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise _error(error) from error
+    except UnicodeEncodeError:
+        raise InvalidInput(UNSTORABLE) from None
 
 
 def _error(error: psycopg.Error) -> Exception:
@@ -171,6 +169,8 @@ def _error(error: psycopg.Error) -> Exception:
         return UniqueViolation(f"A row with this key exists: {error.diag.constraint_name}")
     if isinstance(error, errors.ForeignKeyViolation):
         return ForeignKeyViolation(f"A row is missing or still in use: {error.diag.constraint_name}")
+    if isinstance(error, psycopg.DataError) and error.sqlstate is None:  # psycopg refuses NUL, PostgreSQL is not asked
+        return InvalidInput(UNSTORABLE)
     if isinstance(error, _ROLLED_BACK):
         return Transient("The database is locked by other transactions")
     if isinstance(error, errors.QueryCanceled):
@@ -188,11 +188,23 @@ def _error(error: psycopg.Error) -> Exception:
     return error
 
 
-def _connection_string(url: str) -> tuple[str, bool]:
-    """Return `url` for libpq, and whether statements may be prepared."""
+def _parameters(url: str) -> tuple[dict[str, Any], bool]:
+    """Return the parameters of libpq for `url`, and whether statements may be prepared."""
     parts = urlsplit(url)
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    options = dict(parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True))  # libpq has no + for a space
     prepare = options.pop("prepare", "on")
     if prepare not in {"on", "off"}:
         raise InvalidInput("Invalid PROTOSLICE_DATABASE: prepare= must be 'on' or 'off'")
-    return urlunsplit(parts._replace(query=urlencode(options))), prepare == "on"
+    ours = {
+        "connect_timeout": _CONNECT_SECONDS,
+        "target_session_attrs": "read-write",
+        "tcp_user_timeout": int(STATEMENT_SECONDS * 2000),
+        "application_name": "protoslice",
+    }
+    try:
+        given = conninfo_to_dict(urlunsplit(parts._replace(query=urlencode(options, quote_via=quote))))
+    except psycopg.ProgrammingError:  # libpq repeats what it does not understand, which may be the password
+        raise InvalidInput(
+            "Invalid PROTOSLICE_DATABASE: PostgreSQL's client cannot parse it; check options and percent-encoding"
+        ) from None
+    return ours | given, prepare == "on"

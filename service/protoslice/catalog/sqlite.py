@@ -25,6 +25,7 @@ from typing import Any, Final, TypeVar
 from protoslice.catalog.database import (
     READ_SECONDS,
     STATEMENT_SECONDS,
+    UNSTORABLE,
     WAIT_SECONDS,
     Database,
     ForeignKeyViolation,
@@ -35,7 +36,15 @@ from protoslice.catalog.database import (
     UniqueViolation,
     Work,
 )
-from protoslice.errors import DatabaseUnavailable, IntegrityError, StorageDenied, StorageError, StorageFull, Unsupported
+from protoslice.errors import (
+    DatabaseUnavailable,
+    IntegrityError,
+    InvalidInput,
+    StorageDenied,
+    StorageError,
+    StorageFull,
+    Unsupported,
+)
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -49,22 +58,29 @@ _ANSWER_SECONDS: Final = 30.0
 _STEPS: Final = 20_000
 """Steps of SQLite's machine between two looks at the deadline."""
 _NETWORK: Final = re.compile(
-    r"nfs\d?|cifs|smb\w*|fuse\.(sshfs|s3fs|gcsfuse|rclone|glusterfs)|ceph|glusterfs|lustre|afs"
+    r"nfs\d?|cifs|smb\w*|ceph|glusterfs|lustre|afs|beegfs|gpfs"
+    r"|fuse\.(sshfs|s3fs|gcsfuse|rclone|glusterfs|ceph|juicefs|mount-s3|blobfuse2?)"
 )
+
+_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
+"""A space or another special character in `/proc/self/mounts`."""
 
 
 class SqliteDatabase(Database):
-    """A catalogue in a file, shared by the processes of one machine."""
+    """A catalogue in a file, shared by the processes of one machine.
+
+    Without `durable`, a crash of the machine may lose what was committed.
+    """
 
     dialect = "sqlite"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, durable: bool = True) -> None:
         refuse_network(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         self.path = path
-        self._writer = _Writer(path)
+        self._writer = _Writer(path, durable)
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
         self._lanes = {False: Lane(_READERS, "catalogue-read"), True: Lane(_BACKGROUND, "catalogue-background")}
@@ -109,6 +125,8 @@ class SqliteDatabase(Database):
                 connection.execute("VACUUM INTO ?", (str(target),))
             finally:
                 _close(connection, lock.fileno())
+        with open(target, "rb") as copied:  # SQLite does not wait for the disk here
+            os.fsync(copied.fileno())
 
     async def close(self) -> None:
         """Finish transactions that have begun and close all connections."""
@@ -172,7 +190,8 @@ class _Job:
 class _Writer:
     """The one thread of this process that writes."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, durable: bool) -> None:
+        self._durable = durable
         self.lock = path.with_name(path.name + ".lock")
         self._lock = os.open(self.lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         self._path = path
@@ -201,7 +220,7 @@ class _Writer:
             try:
                 with translated(), _exclusive(self._lock):
                     if connection is None:
-                        connection = _connect(self._path)
+                        connection = _connect(self._path, durable=self._durable)
                     settled = _committed(connection, group)
             except Exception as failure:
                 settled = [(job, None, failure) for job in group]
@@ -267,9 +286,10 @@ def _close(connection: sqlite3.Connection | None, lock: int) -> None:
             connection.close()
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, *, durable: bool = True) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
-    for pragma in ("busy_timeout = 2000", "journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+    synchronous = f"synchronous = {'FULL' if durable else 'OFF'}"
+    for pragma in ("busy_timeout = 2000", "journal_mode = WAL", synchronous, "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}")
     return connection
 
@@ -307,6 +327,8 @@ def translated() -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _error(error) from error
+    except UnicodeEncodeError:
+        raise InvalidInput(UNSTORABLE) from None
 
 
 _ERRORS: Final[Mapping[int, Callable[[str], Exception]]] = {
@@ -347,6 +369,7 @@ def refuse_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> None
         folder = path.parent.resolve()
         for line in mounts.read_text().splitlines():
             _, point, found, *_ = line.split(" ")
+            point = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), point)
             if folder.is_relative_to(point) and len(point) >= longest:
                 kind, longest = found, len(point)
     if _NETWORK.fullmatch(kind):

@@ -15,6 +15,7 @@ from protoslice.cli.streams import open_standard_streams
 from protoslice.cli.verbs import (
     access,
     auth,
+    database,
     diff,
     doctor,
     extract,
@@ -81,6 +82,7 @@ _WEBHOOK_VERBS: dict[str, Callable[..., None]] = {
     "redeliver": webhooks.redeliver,
     "rm": webhooks.rm,
 }
+_DATABASE_VERBS: dict[str, Callable[..., None]] = {"upgrade": database.upgrade, "copy": database.copy}
 _SPACE_VERBS: dict[str, Callable[..., None]] = {
     "create": access.create_space,
     "set": access.set_space,
@@ -112,6 +114,7 @@ space = typer.Typer(help="Manage spaces: isolated tenants of one service.", no_a
 webhook = typer.Typer(
     help="Send events to other systems when a space changes.", no_args_is_help=True, rich_markup_mode=None
 )
+catalogue = typer.Typer(help="Manage the database of a service.", no_args_is_help=True, rich_markup_mode=None)
 trust = typer.Typer(help="Explain why a request is allowed or refused.", no_args_is_help=True, rich_markup_mode=None)
 _AUTH_VERBS: dict[str, Callable[..., None]] = {"explain": auth.explain}
 for group, named, what in (
@@ -119,6 +122,7 @@ for group, named, what in (
     (space, _SPACE_VERBS, "space"),
     (webhook, _WEBHOOK_VERBS, "webhook"),
     (trust, _AUTH_VERBS, "auth"),
+    (catalogue, _DATABASE_VERBS, "database"),
 ):
     app.add_typer(group, name=what)
     for word, call in named.items():

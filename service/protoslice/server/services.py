@@ -17,9 +17,11 @@ from urllib.parse import urlsplit
 from fastapi import Depends, Request
 from starlette.types import Scope
 
+from protoslice.catalog import Database, open_database
+from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.concurrency.windows import Windows
 from protoslice.drafts import Drafts, QuietFolders
-from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
+from protoslice.errors import DatabaseUnavailable, InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.repositories import Repositories
 from protoslice.server.access.decision import Need
 from protoslice.server.access.decision import Scope as AccessScope
@@ -56,6 +58,9 @@ _log = logging.getLogger(__name__)
 SERVICES: Final = "protoslice.services"
 """Key in the scope of the services of a request, whose stores are those of its space."""
 
+_PING_SECONDS: Final = 2
+_TURNS: Final = 20
+
 
 @dataclass(slots=True)
 class Services:
@@ -70,6 +75,8 @@ class Services:
     rendering: Renderer | None = None
     quiet: QuietFolders | None = None
     """Folders of drafts that become stores by themselves; None where none does."""
+    database: Database | None = None
+    """The catalogue, between `open` and `close`."""
     hooks: Webhooks | None = None
     """Webhooks; None where the operator allows no URLs."""
     draining: bool = False
@@ -80,6 +87,7 @@ class Services:
     gate: Gate = field(init=False)
     clients: Clients = field(init=False)
     _at_end: AsyncExitStack = field(default_factory=AsyncExitStack)
+    _pinging: SingleFlight[None, None] = field(default_factory=SingleFlight)
 
     def __post_init__(self) -> None:
         """Tell clients apart, and close the gate, from the start."""
@@ -102,12 +110,15 @@ class Services:
                 stack.push_async_callback(storage.close)
                 self.metrics.circuit.watch(storage, budget)
             metered: Storage = MeteredStorage(storage, self.metrics.storage.observe)
-            hooks = await _webhooks(metered, settings, stack) if settings.webhook_allow else None
+            database = await stack.enter_async_context(
+                open_database(settings.database, settings.storage, shared=storage.abilities.shared)
+            )
+            hooks = await _webhooks(database, metered, settings, stack) if settings.webhook_allow else None
             metered = metered if hooks is None else hooks.storage
             opened = await Stores.open(metered, _store_options(settings), names=StoreNames())
             if self.gate.closed:
                 verifier = None if settings.issuers is None else await _verifier(settings.issuers, stack)
-                self.first_token = await self.gate.start(Tokens(metered), verifier, _service_key(metered, settings))
+                self.first_token = await self.gate.start(Tokens(database), verifier, _service_key(database, settings))
             await opened.room.share()
             spaces = Spaces(metered, opened)
             stack.push_async_callback(spaces.close)
@@ -128,12 +139,19 @@ class Services:
             for watch in (self.metrics.watch_loop(), self.metrics.stored.follow(metered)):
                 stack.push_async_callback(_stop, asyncio.create_task(watch))
             self.opened, self.spaces, self.rendering, self.hooks = opened, spaces, rendering, hooks
+            self.database = database
             self._at_end = stack.pop_all()
 
     async def close(self) -> None:
         """Close everything; nothing is served afterwards."""
-        self.opened = self.spaces = self.rendering = self.hooks = None
+        self.opened = self.spaces = self.rendering = self.hooks = self.database = None
         await self._at_end.aclose()
+
+    async def ready(self) -> None:
+        """Raise unless storage and database answer in time and there is enough free space."""
+        await self.stores.ready()
+        if self.database is not None:
+            await self._pinging.get(None, partial(_ping, self.database))
 
     async def render_metrics(self) -> bytes:
         """Metrics of this process, or of all workers."""
@@ -277,16 +295,16 @@ def _store_options(settings: Settings) -> StoreOptions:
     )
 
 
-def _service_key(storage: Storage, settings: Settings) -> ServiceKey:
+def _service_key(database: Database, settings: Settings) -> ServiceKey:
     secret = settings.signing_secret
-    return ServiceKey(storage, None if secret is None else secret.get_secret_value())
+    return ServiceKey(database, None if secret is None else secret.get_secret_value())
 
 
-async def _webhooks(storage: Storage, settings: Settings, stack: AsyncExitStack) -> Webhooks:
+async def _webhooks(database: Database, storage: Storage, settings: Settings, stack: AsyncExitStack) -> Webhooks:
     """Webhooks over a storage, which deliver until `stack` ends."""
     from protoslice.webhooks.service import Webhooks
 
-    hooks = await Webhooks.open(storage, settings.webhook_allow, settings.webhook_networks)
+    hooks = await Webhooks.open(database, storage, settings.webhook_allow, settings.webhook_networks)
     stack.push_async_callback(hooks.close)
     return hooks
 
@@ -300,6 +318,18 @@ async def _verifier(file: Path, stack: AsyncExitStack) -> Verifier:
     stack.push_async_callback(verifier.close)
     verifier.start()
     return verifier
+
+
+async def _ping(database: Database) -> None:
+    answer = asyncio.ensure_future(database.read(lambda tx: tx.first("SELECT 1 FROM meta"), background=True))
+    await asyncio.wait({answer}, timeout=_PING_SECONDS)
+    for _ in range(_TURNS):  # a busy loop is no reason to doubt the database: the answer may be on its way
+        if answer.done():
+            await answer
+            return
+        await asyncio.sleep(0)
+    answer.cancel()
+    raise DatabaseUnavailable(f"The database gave no answer within {_PING_SECONDS} seconds")
 
 
 async def _sharing_usage(spaces: Spaces) -> None:

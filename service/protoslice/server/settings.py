@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from protoslice import defaults
+from protoslice.catalog.opening import shown_url
 from protoslice.errors import InvalidInput
 from protoslice.server.environment import PREFIX, refuse_unknown
 from protoslice.server.secret_files import secret_in
@@ -34,7 +35,7 @@ UNIX = "unix"
 _SEPARATORS = re.compile(r"[,\s]+")
 _USER_INFO = re.compile(r"(?<=://)[^/@]*@")
 _OPTIONS = TypeAdapter(dict[str, SecretStr])
-_SECRETS = ("storage", "storage_options", "otel_endpoint", "signing_secret")
+_SECRETS = ("storage", "storage_options", "database", "otel_endpoint", "signing_secret")
 """Settings that may hold a secret: each may come from the file that its name and `_FILE` give."""
 
 
@@ -106,6 +107,16 @@ class Settings(BaseSettings):
         default=None,
         description="File with the value of `PROTOSLICE_STORAGE`, if its URI contains a secret; set only one of "
         "the two.",
+    )
+    database: str | None = Field(
+        default=None,
+        description="SQL database of the catalogue: `postgresql://user@host/name`, or "
+        "`sqlite:////path/catalog.sqlite` on a local disk.  Default: `catalog.sqlite` in the storage's directory; a bucket needs this setting.",
+    )
+    database_file: Path | None = Field(
+        default=None,
+        description="File with the value of `PROTOSLICE_DATABASE`, such as a Docker or Kubernetes secret; set only "
+        "one of the two.",
     )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     auth: Literal["open", "tokens"] | None = Field(
@@ -359,7 +370,7 @@ class Settings(BaseSettings):
     signing_secret: Annotated[SecretStr, Field(min_length=32)] | None = Field(
         default=None,
         description="Secret of at least 32 characters, the same for all replicas. It is mixed into the keys of "
-        "sessions and signed URLs, so that read access to the storage or a backup is not enough to "
+        "sessions and signed URLs, so that read access to the database or a backup is not enough to "
         "forge them. Changing it invalidates both.",
     )
     signing_secret_file: Path | None = Field(
@@ -414,6 +425,7 @@ class Settings(BaseSettings):
         """Every setting as plain data, secrets hidden."""
         data = self.model_dump(mode="json")
         data["storage"] = _USER_INFO.sub("", self.storage)
+        data["database"] = self.database and shown_url(self.database)
         data["otel_endpoint"] = self.otel_endpoint and _USER_INFO.sub("", self.otel_endpoint)
         return data
 

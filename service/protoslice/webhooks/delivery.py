@@ -14,12 +14,13 @@ from typing import Any, Final
 
 import httpcore
 
+from protoslice.catalog.webhooks import Webhook
 from protoslice.errors import StorageDenied, StorageUnavailable
 from protoslice.storage.prefixes import allowed
 from protoslice.storage.sources import check_prefixes
 from protoslice.storage.web.address_policy import Networks
 from protoslice.storage.web.connections import guarded_pool
-from protoslice.webhooks.model import Letter, Webhook
+from protoslice.webhooks.model import Letter
 
 DELIVERY_SECONDS: Final = 10.0
 _TIMEOUTS: Final = {"timeout": {"connect": 5.0, "read": 10.0, "write": 5.0, "pool": 10.0}}

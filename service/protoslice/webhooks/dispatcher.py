@@ -11,14 +11,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from protoslice.catalog.webhooks import Webhook, WebhookRecords
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import Conflict, ProtosliceError
 from protoslice.storage import Storage
 from protoslice.stores.layout.keys import new_attempt
 from protoslice.webhooks.changes import SpaceChange, took_place
 from protoslice.webhooks.delivery import Delivery, Refused, cloud_event
-from protoslice.webhooks.model import Letter, Proof, Webhook
-from protoslice.webhooks.records import DEAD, MOST_DEAD, MOST_WAITING, OUTBOX, Letters, WebhookRecords
+from protoslice.webhooks.model import Letter, Proof
+from protoslice.webhooks.records import DEAD, MOST_DEAD, MOST_WAITING, OUTBOX, Letters
 
 _log = logging.getLogger(__name__)
 
@@ -49,10 +50,10 @@ class _Addressed:
 class Dispatcher:
     """Outbox and deliveries of one replica; between `start` and `close` it looks for letters by itself."""
 
-    def __init__(self, storage: Storage, delivery: Delivery) -> None:
+    def __init__(self, records: WebhookRecords, storage: Storage, delivery: Delivery) -> None:
         self._storage = storage
         self._delivery = delivery
-        self._records = WebhookRecords(storage)
+        self._records = records
         self.waiting = Letters(storage, OUTBOX)
         self.dead = Letters(storage, DEAD)
         self._hooks: Mapping[str, Sequence[Webhook]] = {}
@@ -75,7 +76,7 @@ class Dispatcher:
     async def learn(self) -> None:
         """Read the webhooks of all spaces."""
         hooks = defaultdict[str, list[Webhook]](list)
-        async for hook in self._records.each():
+        for hook in await self._records.all():
             hooks[hook.space].append(hook)
         self._hooks = dict(hooks)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Self
 
 from protoslice.errors import IntegrityError, InvalidInput
@@ -49,42 +48,6 @@ class NewWebhook:
 def is_webhook_name(name: str) -> bool:
     """True when `name` may be the name of a webhook."""
     return _NAME.fullmatch(name) is not None
-
-
-@dataclass(frozen=True, slots=True)
-class Webhook:
-    """Webhook of a space. Its secret is kept as it is, since each POST is signed by it."""
-
-    id: str
-    space: str
-    name: str
-    url: str
-    events: tuple[str, ...]
-    created: float
-    secret: bytes = field(repr=False)
-
-    def wants(self, event: str) -> bool:
-        """True for an event of its space that goes to the webhook."""
-        return not self.events or event in self.events
-
-    @property
-    def secret_text(self) -> str:
-        """The secret in the form of Standard Webhooks."""
-        return "whsec_" + b64encode(self.secret).decode()
-
-    def encode(self) -> bytes:
-        """Serialize the webhook to JSON that no other call writes."""
-        return json.dumps(asdict(self) | {"secret": self.secret.hex(), "token": secrets.token_hex(8)}).encode()
-
-    @classmethod
-    def decode(cls, data: bytes) -> Self:
-        """Parse the output of `encode`; `IntegrityError` for anything else."""
-        raw = _parsed(data, "webhook")
-        raw.pop("token", None)
-        try:
-            return cls(**raw | {"events": tuple(raw["events"]), "secret": bytes.fromhex(raw["secret"])})
-        except (ValueError, TypeError, KeyError) as error:
-            raise IntegrityError("the record of a webhook does not parse") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
-"""Records of webhooks, in a folder of the storage that no space reaches.
+"""Letters of webhooks, in folders of the storage that no space reaches.
 
-webhooks/hooks/<space>/<name>      a webhook: its URL, its events, its secret
 webhooks/outbox/<hook>/<letter>    an event on its way, written before the change that it tells of
 webhooks/dead/<hook>/<letter>      an event that was given up
 """
@@ -8,67 +7,24 @@ webhooks/dead/<hook>/<letter>      an event that was given up
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Final
 
 from protoslice.concurrency.gather import each_concurrently, map_concurrently
-from protoslice.errors import Conflict, IntegrityError, LimitExceeded, NotFound
+from protoslice.errors import Conflict, IntegrityError, NotFound
 from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.stores import ResultPage
 from protoslice.stores.catalog.named_records import NamedRecords, after
-from protoslice.webhooks.model import Letter, Webhook, is_webhook_name
+from protoslice.webhooks.model import Letter
 
 _log = logging.getLogger(__name__)
 
-HOOKS: Final = ObjectKey("webhooks/hooks")
 OUTBOX: Final = ObjectKey("webhooks/outbox")
 DEAD: Final = ObjectKey("webhooks/dead")
-MOST_HOOKS: Final = 16
-"""Webhooks of a space, each of which costs every change of the space one write more."""
 MOST_DEAD: Final = 1000
 """Dead letters of a webhook; the oldest go first."""
 MOST_WAITING: Final = 10_000
 """Letters of a webhook that wait; the oldest beyond them are given up."""
-
-
-class WebhookRecords:
-    """Webhooks of all spaces by name."""
-
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._records = NamedRecords(storage, HOOKS, "webhook")
-
-    async def each(self) -> AsyncIterator[Webhook]:
-        """All webhooks; damaged records are logged and skipped."""
-        async for data, _ in self._records.each():
-            yield Webhook.decode(data)
-
-    async def of(self, space: str) -> list[Webhook]:
-        """The webhooks of a space, by name."""
-        page = await self._storage.list(HOOKS / space, limit=MOST_HOOKS * 2)
-        return [Webhook.decode(data) for data, _ in await self._records.listed(page.items)]
-
-    async def get(self, space: str, name: str) -> Webhook:
-        """A webhook; `NotFound` when the space has none of that name."""
-        with suppress(NotFound):
-            if is_webhook_name(name):
-                return Webhook.decode((await self._records.read(HOOKS / space / name))[0])
-        raise NotFound(f"No webhook {name[:80]!r} in this space")
-
-    async def put(self, hook: Webhook) -> bool:
-        """Create or replace a webhook; True when it is new. `LimitExceeded` when the space has too many."""
-        others = [each for each in await self.of(hook.space) if each.name != hook.name]
-        if len(others) >= MOST_HOOKS:
-            raise LimitExceeded(f"Too many webhooks: at most {MOST_HOOKS} per space; remove one")
-        return (await self._records.set(HOOKS / hook.space / hook.name, hook.encode()))[1]
-
-    async def remove(self, hook: Webhook) -> None:
-        """Remove a webhook and its letters."""
-        await self._records.remove(HOOKS / hook.space / hook.name, None)
-        for folder in (OUTBOX, DEAD):
-            stats = self._storage.iterate(folder / hook.id)
-            await each_concurrently(lambda stat: self._storage.delete(stat.key), stats)
 
 
 class Letters:
@@ -93,6 +49,10 @@ class Letters:
         """Remove a letter; no error when it is gone."""
         with suppress(NotFound):
             await self._storage.delete(self._folder / hook / letter)
+
+    async def drop_all(self, hook: str) -> None:
+        """Remove all letters of a webhook."""
+        await each_concurrently(lambda stat: self._storage.delete(stat.key), self._storage.iterate(self._folder / hook))
 
     async def page(self, hook: str, *, limit: int, cursor: str | None = None) -> ResultPage[tuple[Letter, str]]:
         """A page of the letters of a webhook with their entity tags, oldest first."""

@@ -5,33 +5,33 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Self
 
-from protoslice.errors import InvalidInput, NotFound, StorageDenied
+from protoslice.catalog import Database
+from protoslice.catalog.webhooks import Webhook, WebhookRecords
+from protoslice.errors import InvalidInput, StorageDenied
 from protoslice.storage import Storage
 from protoslice.stores import ResultPage
 from protoslice.webhooks.delivery import Delivery
 from protoslice.webhooks.dispatcher import Dispatcher
-from protoslice.webhooks.model import Letter, NewWebhook, Webhook
-from protoslice.webhooks.records import WebhookRecords
+from protoslice.webhooks.model import Letter, NewWebhook
 from protoslice.webhooks.watched import WatchedStorage
 
 
 class Webhooks:
     """Webhooks of all spaces of a storage."""
 
-    def __init__(self, storage: Storage, delivery: Delivery) -> None:
-        self._records = WebhookRecords(storage)
+    def __init__(self, database: Database, storage: Storage, delivery: Delivery) -> None:
+        self._records = WebhookRecords(database)
         self._delivery = delivery
-        self._dispatcher = Dispatcher(storage, delivery)
+        self._dispatcher = Dispatcher(self._records, storage, delivery)
         self.storage = WatchedStorage(storage, self._dispatcher)
         """The storage, whose changes are told."""
 
     @classmethod
-    async def open(cls, storage: Storage, prefixes: Sequence[str], networks: Sequence[str]) -> Self:
+    async def open(cls, database: Database, storage: Storage, prefixes: Sequence[str], networks: Sequence[str]) -> Self:
         """Webhooks that may go to URLs below `prefixes`; private addresses only in `networks`."""
-        opened = cls(storage, Delivery(prefixes, networks))
+        opened = cls(database, storage, Delivery(prefixes, networks))
         await opened._dispatcher.start()
         return opened
 
@@ -50,12 +50,9 @@ class Webhooks:
                 "The operator does not allow this webhook `url` (PROTOSLICE_WEBHOOK_ALLOW): use an allowed "
                 "prefix, or ask the operator"
             ) from None
-        id = secrets.token_hex(16)
-        with suppress(NotFound):
-            id = (await self.get(space, wanted.name)).id
-        secret = secrets.token_bytes(32)
-        hook = Webhook(id, space, wanted.name, wanted.url, tuple(sorted(set(wanted.events))), time.time(), secret)
-        created = await self._records.put(hook)
+        events, secret = tuple(sorted(set(wanted.events))), secrets.token_bytes(32)
+        proposed = Webhook(secrets.token_hex(16), space, wanted.name, wanted.url, events, time.time(), secret)
+        hook, created = await self._records.put(proposed)
         await self._dispatcher.learn()
         return hook, created
 
@@ -75,7 +72,10 @@ class Webhooks:
 
     async def remove(self, space: str, name: str) -> None:
         """Remove a webhook and its letters; `NotFound` when there is none of that name."""
-        await self._records.remove(await self.get(space, name))
+        hook = await self.get(space, name)
+        await self._records.remove(hook)
+        for letters in (self._dispatcher.waiting, self._dispatcher.dead):
+            await letters.drop_all(hook.id)
         await self._dispatcher.learn()
 
     async def redeliver(self, space: str, name: str) -> int:

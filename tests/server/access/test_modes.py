@@ -30,8 +30,7 @@ def test_all_that_a_service_stores_is_its_own(tmp_path: Path) -> None:
         wanted = {"path": "/v1/stores/own-tag/files/m.onnx"}
         assert http.post("/spaces/own/v1/sign", json=wanted).status_code == 201
         storage = tmp_path / "storage"
-        assert (storage / "access/key").is_file()
-        assert list((storage / "access/tokens").iterdir())
+        assert (storage / "catalog.sqlite").is_file()
         assert open_to_others(storage) == []
 
 

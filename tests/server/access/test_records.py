@@ -8,14 +8,13 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 
+from protoslice.catalog import Database, open_database
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.server.access import credentials
 from protoslice.server.access.credentials import KNOWN_SECONDS, Callers, secret_in
 from protoslice.server.access.decision import EVERY_SPACE, Decision, Grant, Need, Scope
-from protoslice.server.access.gate import Gate
 from protoslice.server.access.records import NewToken, Tokens
 from protoslice.server.access.tokens import Token, parse_token
-from protoslice.storage import MemoryStorage, ObjectKey
 
 READER = NewToken("ci", Grant("team", frozenset({Scope.READ}), ()))
 
@@ -40,48 +39,57 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def in_storage(work: Callable[[MemoryStorage], Coroutine[None, None, None]]) -> None:
-    asyncio.run(work(MemoryStorage()))
+Run = Callable[[Callable[[Database], Coroutine[None, None, None]]], None]
 
 
-def test_of_many_replicas_one_makes_the_first_token() -> None:
-    async def work(storage: MemoryStorage) -> None:
-        made = await asyncio.gather(*(Tokens(storage).first() for _ in range(8)))
+@pytest.fixture
+def in_catalogue(catalogue: str) -> Run:
+    """Run a coroutine on a new catalogue, of each engine in turn."""
+
+    async def run(work: Callable[[Database], Coroutine[None, None, None]]) -> None:
+        async with open_database(catalogue, "memory://") as database:
+            await work(database)
+
+    return lambda work: asyncio.run(run(work))
+
+
+def test_of_many_replicas_one_makes_the_first_token(in_catalogue: Run) -> None:
+    async def work(database: Database) -> None:
+        made = await asyncio.gather(*(Tokens(database).first() for _ in range(8)))
         (token,) = [each for each in made if each is not None]
-        page = await Tokens(storage).page(EVERY_SPACE, 100, None)
+        page = await Tokens(database).page(EVERY_SPACE, 100, None)
         assert [record.id for record in page.items] == [token.id], "the others took theirs back"
-        record = await Tokens(storage).find(token)
+        record = await Tokens(database).find(token)
         assert record is not None
         assert record.grant == Grant(EVERY_SPACE, frozenset({Scope.ADMIN}))
-        assert await Tokens(storage).first() is None
+        assert await Tokens(database).first() is None
 
-    in_storage(work)
-
-
-def test_no_secret_is_kept() -> None:
-    async def work(storage: MemoryStorage) -> None:
-        token, _ = await Tokens(storage).create(READER)
-        key = ObjectKey(f"access/tokens/{token.id}")
-        data = await storage.get_range(key, 0, (await storage.stat(key)).size)
-        assert token.secret.encode() not in data
-        assert token.hash.encode() in data
-
-    in_storage(work)
+    in_catalogue(work)
 
 
-def test_a_token_of_another_secret_is_not_found() -> None:
-    async def work(storage: MemoryStorage) -> None:
-        tokens = Tokens(storage)
+def test_no_secret_is_kept(in_catalogue: Run) -> None:
+    async def work(database: Database) -> None:
+        token, _ = await Tokens(database).create(READER)
+        row = await database.read(lambda tx: tx.first("SELECT * FROM tokens"))
+        assert token.secret not in str(row)
+        assert bytes.fromhex(token.hash) in (row or ())
+
+    in_catalogue(work)
+
+
+def test_a_token_of_another_secret_is_not_found(in_catalogue: Run) -> None:
+    async def work(database: Database) -> None:
+        tokens = Tokens(database)
         token, _ = await tokens.create(READER)
         assert await tokens.find(Token(token.id, "x" * len(token.secret))) is None
         assert await tokens.find(Token("0" * 10, token.secret)) is None
 
-    in_storage(work)
+    in_catalogue(work)
 
 
-def test_a_revoked_token_ends_at_every_replica_within_ten_seconds(clock: Clock) -> None:
-    async def work(storage: MemoryStorage) -> None:
-        here, there = Tokens(storage), Tokens(storage)
+def test_a_revoked_token_ends_at_every_replica_within_ten_seconds(clock: Clock, in_catalogue: Run) -> None:
+    async def work(database: Database) -> None:
+        here, there = Tokens(database), Tokens(database)
         token, record = await here.create(READER)
         sent, callers = f"Bearer {token.text}", Callers(there)
         assert await callers.find(sent) is not None
@@ -92,14 +100,16 @@ def test_a_revoked_token_ends_at_every_replica_within_ten_seconds(clock: Clock) 
         assert callers.known(sent) is None
         assert await callers.find(sent) is None
 
-    in_storage(work)
+    in_catalogue(work)
 
 
-def test_a_token_ends_when_its_time_is_over_though_it_is_known(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_ends_when_its_time_is_over_though_it_is_known(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, in_catalogue: Run
+) -> None:
     monkeypatch.setattr("protoslice.server.access.records.time", clock)
 
-    async def work(storage: MemoryStorage) -> None:
-        tokens = Tokens(storage)
+    async def work(database: Database) -> None:
+        tokens = Tokens(database)
         token, _ = await tokens.create(NewToken("ci", READER.grant, clock.now + 1))
         sent, callers = f"Bearer {token.text}", Callers(tokens)
         assert await callers.find(sent) is not None
@@ -107,12 +117,12 @@ def test_a_token_ends_when_its_time_is_over_though_it_is_known(clock: Clock, mon
         assert callers.known(sent) is None
         assert await callers.find(sent) is None
 
-    in_storage(work)
+    in_catalogue(work)
 
 
-def test_only_its_own_space_lists_and_revokes_a_token() -> None:
-    async def work(storage: MemoryStorage) -> None:
-        tokens = Tokens(storage)
+def test_only_its_own_space_lists_and_revokes_a_token(in_catalogue: Run) -> None:
+    async def work(database: Database) -> None:
+        tokens = Tokens(database)
         _, record = await tokens.create(READER)
         assert (await tokens.page("other", 100, None)).items == []
         for space, id in (("other", record.id), ("team", "x"), ("team", "../a/b/c/d"), ("team", "0" * 10)):
@@ -122,12 +132,12 @@ def test_only_its_own_space_lists_and_revokes_a_token() -> None:
         with pytest.raises(NotFound):
             await tokens.revoke(record.id, "team")
 
-    in_storage(work)
+    in_catalogue(work)
 
 
-def test_a_page_tells_nothing_of_the_tokens_of_other_spaces() -> None:
-    async def work(storage: MemoryStorage) -> None:
-        tokens = Tokens(storage)
+def test_a_page_tells_nothing_of_the_tokens_of_other_spaces(in_catalogue: Run) -> None:
+    async def work(database: Database) -> None:
+        tokens = Tokens(database)
         own = sorted([(await tokens.create(READER))[1].id for _ in range(3)])
         for space in (*["other"] * 20, EVERY_SPACE):
             await tokens.create(NewToken("ci", Grant(space, frozenset({Scope.READ}))))
@@ -139,19 +149,7 @@ def test_a_page_tells_nothing_of_the_tokens_of_other_spaces() -> None:
             assert (len(page.items), cursor) == (1, found[-1] if left else None)
         assert found == own
 
-    in_storage(work)
-
-
-def test_tokens_of_an_earlier_version_are_listed_after_a_start() -> None:
-    async def work(storage: MemoryStorage) -> None:
-        made = [(await Tokens(storage).create(READER))[1].id for _ in range(3)]
-        for id in made[:2]:
-            await storage.delete(ObjectKey(f"access/spaces/team/{id}"))
-        assert await Gate(closed=True).start(Tokens(storage)) is not None
-        page = await Tokens(storage).page("team", 10, None)
-        assert [record.id for record in page.items] == sorted(made)
-
-    in_storage(work)
+    in_catalogue(work)
 
 
 def test_a_credential_has_a_longest_length() -> None:
@@ -172,17 +170,17 @@ def test_a_credential_has_a_longest_length() -> None:
         NewToken("a", Grant("team", frozenset({Scope.READ}), ("",))),
     ],
 )
-def test_terms_that_no_token_may_have(wanted: NewToken) -> None:
-    async def work(storage: MemoryStorage) -> None:
+def test_terms_that_no_token_may_have(wanted: NewToken, in_catalogue: Run) -> None:
+    async def work(database: Database) -> None:
         with pytest.raises(InvalidInput):
-            await Tokens(storage).create(wanted)
+            await Tokens(database).create(wanted)
 
-    in_storage(work)
+    in_catalogue(work)
 
 
-def test_decisions_are_made_once_and_stay_the_same(clock: Clock) -> None:
-    async def work(storage: MemoryStorage) -> None:
-        tokens = Tokens(storage)
+def test_decisions_are_made_once_and_stay_the_same(clock: Clock, in_catalogue: Run) -> None:
+    async def work(database: Database) -> None:
+        tokens = Tokens(database)
         token, _ = await tokens.create(READER)
         caller = await Callers(tokens).find(f"Bearer {token.text}")
         assert caller is not None
@@ -191,12 +189,12 @@ def test_decisions_are_made_once_and_stay_the_same(clock: Clock) -> None:
             assert caller.verdict("team", Need(Scope.WRITE)) is Decision.FORBIDDEN
             assert caller.verdict("other", Need(Scope.READ)) is Decision.HIDDEN
 
-    in_storage(work)
+    in_catalogue(work)
 
 
-def test_credentials_are_read_as_clients_send_them() -> None:
-    async def work(storage: MemoryStorage) -> None:
-        token, _ = await Tokens(storage).create(READER)
+def test_credentials_are_read_as_clients_send_them(in_catalogue: Run) -> None:
+    async def work(database: Database) -> None:
+        token, _ = await Tokens(database).create(READER)
         basic = b64encode(f"any:{token.text}".encode()).decode()
         for sent in (f"Bearer {token.text}", f"bearer  {token.text} ", f"Basic {basic}", f"BASIC {basic}"):
             assert parse_token(secret_in(sent)) == token
@@ -209,4 +207,4 @@ def test_credentials_are_read_as_clients_send_them() -> None:
         ):
             assert parse_token(secret_in(sent)) is None
 
-    in_storage(work)
+    in_catalogue(work)

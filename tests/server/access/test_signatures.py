@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 from tests.server.access.closed import bearer, closed_service, token_for
 from tests.support.asgi import Asked, ask
+from tests.support.catalogues import shared_catalogue
 from tests.support.stores import onnx
 
 from protoslice.server.access.credentials import KNOWN_SECONDS
@@ -25,7 +26,6 @@ from protoslice.server.access.service_key import ServiceKey
 from protoslice.server.access.signatures import Purpose, Signer, UrlSignature, signed_alone
 from protoslice.server.app import Application
 from protoslice.server.registries.hub import lfs_parts
-from protoslice.storage import open_storage
 
 DATA = onnx(300)
 FILE = "/v1/stores/m/files/m.onnx"
@@ -226,16 +226,16 @@ def test_a_reader_of_a_record_cannot_forge() -> None:
     with_signed(work)
 
 
-def test_a_secret_outside_of_the_storage_is_part_of_keys(tmp_path: Path) -> None:
-    async def keys() -> list[bytes]:
-        async with open_storage(tmp_path.as_uri(), {}) as storage:
+def test_service_key_depends_on_the_secret_of_the_operator(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with shared_catalogue(tmp_path / "catalog.sqlite") as database:
             secrets = (None, "one secret " * 4, "another secret " * 4)
-            return [await ServiceKey(storage, secret).get() for secret in (*secrets, secrets[1])]
+            plain, one, other, again = [await ServiceKey(database, secret).get() for secret in (*secrets, secrets[1])]
+            assert len({plain, one, other}) == 3
+            assert one == again
+            assert await database.read(lambda tx: tx.first("SELECT service_key FROM meta")) == (plain,)
 
-    plain, one, other, again = asyncio.run(keys())
-    assert len({plain, one, other}) == 3
-    assert one == again
-    assert plain.hex() == (tmp_path / "access/key").read_text()
+    asyncio.run(work())
 
 
 def test_a_url_ends_by_the_second(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,8 @@ CREATE TABLE meta (
     one integer PRIMARY KEY CHECK (one = 1),
     schema integer NOT NULL,
     catalogue_id {bytes} NOT NULL,
-    service_key {bytes}
+    service_key {bytes},
+    first_token {text}
 );
 
 CREATE TABLE changes (
@@ -25,3 +26,14 @@ CREATE TABLE tokens (
     expires bigint
 ) {composite};
 CREATE INDEX tokens_space ON tokens (space, id);
+
+CREATE TABLE webhooks (
+    space {text} NOT NULL,
+    name {text} NOT NULL,
+    id {text} NOT NULL UNIQUE,
+    url {text} NOT NULL,
+    events {text} NOT NULL,
+    created bigint NOT NULL,
+    secret {bytes} NOT NULL,
+    PRIMARY KEY (space, name)
+) {composite};

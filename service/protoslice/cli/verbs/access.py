@@ -186,18 +186,18 @@ def set_space(
 
 
 async def _made_in(uri: str, name: str, scopes: list[str], tags: list[str], seconds: int | None) -> str:
+    from protoslice.catalog import open_database
     from protoslice.server.access.decision import EVERY_SPACE, Grant, Scope
     from protoslice.server.access.records import NewToken, Tokens
-    from protoslice.storage import open_storage
 
     known = {str(each): each for each in Scope}
     if unknown := sorted(set(scopes) - known.keys()):
         raise InvalidInput(f"Unknown scope {', '.join(unknown)}: use {', '.join(known)}")
     settings = service_settings(storage=uri)
     grant = Grant(EVERY_SPACE, frozenset(known[scope] for scope in scopes), tuple(tags))
-    async with open_storage(settings.storage, settings.plain_storage_options()) as storage:
+    async with open_database(settings.database, settings.storage) as database:
         until = None if seconds is None else time.time() + seconds
-        token, _ = await Tokens(storage).create(NewToken(name, grant, until))
+        token, _ = await Tokens(database).create(NewToken(name, grant, until))
     return token.text
 
 

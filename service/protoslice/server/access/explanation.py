@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
+from protoslice.catalog import open_database
 from protoslice.server.access.decision import EVERY_SPACE, Decision, Need, Principal, decide, lacking
 from protoslice.server.access.oidc.trust import Issuer, read_trust
 from protoslice.server.access.records import Tokens
 from protoslice.server.access.rules import RULES, TagPlace
 from protoslice.server.access.tokens import parse_token
 from protoslice.server.settings import Settings
-from protoslice.storage import open_storage
 
 _STATUS: Final = {
     Decision.ALLOWED: "allowed",
@@ -65,8 +65,8 @@ async def explain(settings: Settings, token: str, asked: Asked) -> Explanation:
 async def _caller(settings: Settings, text: str) -> tuple[Principal | None, list[str]]:
     token = parse_token(text)
     if token is not None:
-        async with open_storage(settings.storage, settings.plain_storage_options()) as storage:
-            record = await Tokens(storage).find(token)
+        async with open_database(settings.database, settings.storage) as database:
+            record = await Tokens(database).find(token)
         if record is None:
             return None, [f"Token {token.id} is unknown, expired or revoked"]
         tags = f", on the tags {' '.join(record.grant.tags)}" if record.grant.tags else ""

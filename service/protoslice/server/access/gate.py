@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.types import Scope as AsgiScope
 
-from protoslice.errors import InvalidInput, NotFound, StorageDenied, Unsupported
+from protoslice.errors import NotFound, Unsupported
 from protoslice.server.access.credentials import Callers, KnownCaller, is_empty
 from protoslice.server.access.decision import EVERY_SPACE, Decision, Need, Principal, Scope, lacking
 from protoslice.server.access.records import Tokens
@@ -96,19 +96,10 @@ class Gate:
     async def start(
         self, tokens: Tokens, verifier: Verifier | None = None, key: ServiceKey | None = None
     ) -> Token | None:
-        """Know callers by `tokens` and JWTs from now on; the first token of a new storage, else None.
-
-        `InvalidInput` where the storage cannot keep any.
-        """
+        """Know callers by `tokens` and JWTs from now on; return the first token of a new catalogue, else None."""
         self._tokens, self._callers = tokens, Callers(tokens, verifier, key)
         self._verifier, self.key = verifier, key
-        try:
-            await tokens.enter_all()
-            return await tokens.first()
-        except (Unsupported, StorageDenied):
-            raise InvalidInput(
-                "This storage cannot hold tokens, which would lock everyone out: start with PROTOSLICE_AUTH=open"
-            ) from None
+        return await tokens.first()
 
     async def enter(
         self, secret: str, check: Callable[[Mapping[str, Any]], None] | None = None

@@ -1,28 +1,26 @@
-"""Records of tokens: hashes, names and grants, in a folder of the storage that no space reaches."""
+"""Tokens in the catalogue: hashes, names and grants."""
 
 from __future__ import annotations
 
 import json
 import math
 import time
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Final
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
-from protoslice.concurrency.gather import map_concurrently
-from protoslice.errors import Conflict, InvalidInput, NotFound
+from protoslice.catalog.database import Database, Row, Transaction
+from protoslice.errors import InvalidInput, NotFound
 from protoslice.server.access.decision import EVERY_SPACE, Grant, Principal, Scope
 from protoslice.server.access.signatures import Signer, signing_key
 from protoslice.server.access.tokens import Token, is_token_id, new_token
-from protoslice.storage import ObjectKey, Storage, quote
 from protoslice.stores import ResultPage
-from protoslice.stores.catalog.named_records import NamedRecords
-from protoslice.stores.layout import keys
 
 _ADMIN: Final = "admin"
 _MOST_TAGS: Final = 64
+_COLUMNS: Final = "id, space, name, scopes, tags, hash, created, expires"
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 _LONGEST: Final = 128
 """Characters of a name, and of a pattern of tags."""
 
@@ -75,118 +73,91 @@ class TokenRecord:
 
 
 class Tokens:
-    """The tokens of a storage. A revoked one is gone from it."""
+    """Tokens in the catalogue. A revoked one is gone from it."""
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._records = NamedRecords(storage, keys.TOKENS, "token")
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def create(self, wanted: NewToken) -> tuple[Token, TokenRecord]:
-        """A new token, which is told this once, and its record."""
-        wanted.check()
-        token = new_token()
-        now = datetime.now(UTC)
-        expires = None if wanted.expires is None else datetime.fromtimestamp(wanted.expires, UTC)
-        record = TokenRecord(token.id, wanted.name, wanted.grant, now, expires, token.hash)
-        await self._enter(record)  # first, so that no token is valid that no list shows
-        await self._records.create(keys.TOKENS / token.id, _encoded(record))
+        """Return a new token, which is shown only once, and its record."""
+        token, record = _made(wanted)
+        await self._database.write(lambda tx: _insert(tx, record))
         return token, record
 
     async def find(self, token: Token) -> TokenRecord | None:
-        """The record of a token that is valid now; None for every other."""
+        """Return the record of a token that is valid now; None for every other."""
         record = await self.get(token.id)
         return record if record is not None and token.proves(record.hash) else None
 
     async def get(self, id: str) -> TokenRecord | None:
-        """The record of the token of an id, None unless it is valid now; the id alone proves nothing."""
-        record = await self._record(id)
+        """Return the record of the token of an id, None unless it is valid now; the id alone proves nothing."""
+        sql = f"SELECT {_COLUMNS} FROM tokens WHERE id = :id"
+        row = await self._database.read(lambda tx: tx.first(sql, id=id))
+        record = None if row is None else _record(row)
         return None if record is None or record.expired else record
 
     async def page(self, space: str, limit: int, cursor: str | None) -> ResultPage[TokenRecord]:
-        """A page of the tokens of one space by id, and the cursor of the next one."""
+        """Return a page of the tokens of one space by id, and the cursor of the next one."""
         if cursor is not None and not is_token_id(cursor):
             raise InvalidInput("Invalid cursor")
-        # By a list of the space alone: pages of all tokens would tell of those of other spaces.
-        folder = keys.TOKENS_OF / quote(space)
-        page = await self._storage.list(folder, after=None if cursor is None else folder / cursor, limit=limit)
-        found = await map_concurrently(lambda stat: self._record(keys.name_of(stat.key)), page.items)
-        records = [record for record in found if record is not None and record.grant.space == space]
-        return ResultPage(records, None if page.after is None else keys.name_of(page.after))
-
-    async def enter_all(self) -> None:
-        """Enter tokens that are in no list, as those of earlier versions, into the lists of their spaces."""
-        entered = {keys.name_of(stat.key) async for stat in self._storage.iterate(keys.TOKENS_OF)}
-        async for stat in self._storage.iterate(keys.TOKENS):
-            id = keys.name_of(stat.key)
-            record = None if id in entered else await self._record(id)
-            if record is not None:
-                await self._enter(record)
+        sql = f"SELECT {_COLUMNS} FROM tokens WHERE space = :space AND id > :after ORDER BY id LIMIT :limit"
+        rows = await self._database.read(lambda tx: tx.all(sql, space=space, after=cursor or "", limit=limit + 1))
+        records = [_record(row) for row in rows[:limit]]
+        return ResultPage(records, records[-1].id if len(rows) > limit else None)
 
     async def revoke(self, id: str, space: str) -> None:
-        """Remove a token of `space`; `NotFound` when it has none of that id."""
-        missing = NotFound(f"No token {id[:40]!r} in this space")
-        if not is_token_id(id):
-            raise missing
-        key = keys.TOKENS / id
-        try:
-            data, stat = await self._records.read(key)
-        except NotFound:
-            raise missing from None
-        if _decoded(data).grant.space != space:
-            raise missing
-        await self._records.remove(key, stat.etag)
-        with suppress(NotFound):
-            await self._storage.delete(_entry(id, space))
-
-    async def _record(self, id: str) -> TokenRecord | None:
-        """The record of a token, also of one that has ended; None when there is none."""
-        with suppress(NotFound):
-            return _decoded((await self._records.read(keys.TOKENS / id))[0])
-        return None
-
-    async def _enter(self, record: TokenRecord) -> None:
-        with suppress(Conflict):
-            await self._storage.put_if_absent(_entry(record.id, record.grant.space), b"")
+        """Remove a token of `space`; `NotFound` if it has none of that id."""
+        sql = "DELETE FROM tokens WHERE id = :id AND space = :space"
+        if not await self._database.write(lambda tx: tx.run(sql, id=id, space=space)):
+            raise NotFound(f"No token {id[:40]!r} in this space")
 
     async def first(self) -> Token | None:
-        """An admin token for a storage that never had one, made by one replica alone; else None."""
-        with suppress(NotFound):
-            await self._storage.stat(keys.ADMIN)
-            return None
-        token, record = await self.create(NewToken(_ADMIN, Grant(EVERY_SPACE, frozenset({Scope.ADMIN}))))
-        # The record first: a replica that dies between the two leaves a token that nobody holds.
-        try:
-            await self._storage.put_if_absent(keys.ADMIN, token.id.encode())
-        except Conflict:
-            stat = await self._storage.stat(keys.ADMIN)
-            if await self._storage.get_range(keys.ADMIN, 0, stat.size) != token.id.encode():
-                await self.revoke(record.id, EVERY_SPACE)
+        """Return an admin token if the catalogue never had one, to one replica alone; else None."""
+        token, record = _made(NewToken(_ADMIN, Grant(EVERY_SPACE, frozenset({Scope.ADMIN}))))
+        unmade = "SELECT 1 FROM meta WHERE first_token IS NULL"
+
+        def work(tx: Transaction) -> Token | None:
+            if not tx.run("UPDATE meta SET first_token = :id WHERE first_token IS NULL", id=record.id):
                 return None
-        return token
+            _insert(tx, record)
+            return token
+
+        return await self._database.write(work) if await self._database.read(lambda tx: tx.first(unmade)) else None
 
 
-def _entry(id: str, space: str) -> ObjectKey:
-    return keys.TOKENS_OF / quote(space) / id
+def _made(wanted: NewToken) -> tuple[Token, TokenRecord]:
+    wanted.check()
+    token, now = new_token(), datetime.now(UTC)
+    expires = None if wanted.expires is None else datetime.fromtimestamp(wanted.expires, UTC)
+    return token, TokenRecord(token.id, wanted.name, wanted.grant, now, expires, token.hash)
 
 
-def _encoded(record: TokenRecord) -> bytes:
-    grant = {"space": record.grant.space, "scopes": sorted(record.grant.scopes), "tags": record.grant.tags}
-    times = {
-        "created": record.created.timestamp(),
-        "expires": None if record.expires is None else record.expires.timestamp(),
-    }
-    return json.dumps({"id": record.id, "name": record.name, "grant": grant, "hash": record.hash} | times).encode()
-
-
-def _decoded(data: bytes) -> TokenRecord:
-    said: dict[str, Any] = json.loads(data)
-    grant = said["grant"]
-    scopes: Sequence[str] = grant["scopes"]
-    return TokenRecord(
-        said["id"],
-        said["name"],
-        Grant(grant["space"], frozenset(map(Scope, scopes)), tuple(grant["tags"])),
-        datetime.fromtimestamp(said["created"], UTC),
-        None if said["expires"] is None else datetime.fromtimestamp(said["expires"], UTC),
-        said["hash"],
+def _insert(tx: Transaction, record: TokenRecord) -> None:
+    tx.run(
+        f"""
+        INSERT INTO tokens ({_COLUMNS})
+        VALUES (:id, :space, :name, :scopes, :tags, :hash, :created, :expires)""",
+        id=record.id,
+        space=record.grant.space,
+        name=record.name,
+        scopes=json.dumps(sorted(record.grant.scopes)),
+        tags=json.dumps(record.grant.tags),
+        hash=bytes.fromhex(record.hash),
+        created=_microseconds(record.created),
+        expires=None if record.expires is None else _microseconds(record.expires),
     )
+
+
+def _record(row: Row) -> TokenRecord:
+    id, space, name, scopes, tags, hash, created, expires = row
+    grant = Grant(space, frozenset(map(Scope, json.loads(scopes))), tuple(json.loads(tags)))
+    ends = None if expires is None else _time(expires)
+    return TokenRecord(id, name, grant, _time(created), ends, bytes(hash).hex())
+
+
+def _microseconds(time: datetime) -> int:
+    return (time - _EPOCH) // _MICROSECOND
+
+
+def _time(microseconds: int) -> datetime:
+    return _EPOCH + microseconds * _MICROSECOND

@@ -9,10 +9,9 @@ import time
 from hashlib import sha256
 from typing import Final
 
+from protoslice.catalog.database import Database, Row, Transaction
 from protoslice.concurrency.singleflight import SingleFlight
-from protoslice.errors import Conflict, IntegrityError, NotFound
-from protoslice.storage import Storage
-from protoslice.stores.layout import keys
+from protoslice.errors import IntegrityError
 
 REMEMBERED_SECONDS: Final = 5.0
 """Time until the key is read again: all that it vouched for ends with it."""
@@ -20,10 +19,10 @@ _BYTES: Final = 32
 
 
 class ServiceKey:
-    """Key in a storage, made by the first replica that needs it, and bound to a secret outside it."""
+    """Key in the catalogue, made by the first replica that needs it, and bound to a secret outside it."""
 
-    def __init__(self, storage: Storage, secret: str | None = None) -> None:
-        self._storage = storage
+    def __init__(self, database: Database, secret: str | None = None) -> None:
+        self._database = database
         self._secret = secret
         self._found = b""
         self._until = -math.inf
@@ -42,19 +41,16 @@ class ServiceKey:
         return self._found
 
     async def _read(self) -> bytes:
-        made = secrets.token_bytes(_BYTES).hex().encode()
-        try:
-            made = (await self._storage.get(keys.SERVICE_KEY)).data
-        except NotFound:
-            try:
-                await self._storage.put_if_absent(keys.SERVICE_KEY, made)
-            except Conflict:  # another replica was first, or the answer of this one's own write was lost
-                made = (await self._storage.get(keys.SERVICE_KEY)).data
-        try:
-            found = bytes.fromhex(made.decode())
-        except ValueError:
-            found = b""
+        def work(tx: Transaction) -> Row | None:
+            tx.run("UPDATE meta SET service_key = :made WHERE service_key IS NULL", made=secrets.token_bytes(_BYTES))
+            return tx.first("SELECT service_key FROM meta")
+
+        row = await self._database.read(
+            lambda tx: tx.first("SELECT service_key FROM meta WHERE service_key IS NOT NULL")
+        )
+        row = row or await self._database.write(work)
+        found = b"" if row is None else bytes(row[0])
         if len(found) != _BYTES:
-            raise IntegrityError(f"{keys.SERVICE_KEY} is damaged: remove it, and the next sign-in creates a new one")
-        # A reader of the whole storage has this key: with a secret of the operator, it is not enough.
+            raise IntegrityError("The service key in the database is damaged: set it to NULL, and sign in again")
+        # A reader of the whole database has this key: with a secret of the operator, it is not enough.
         return found if self._secret is None else hmac.digest(self._secret.encode(), found, sha256)

@@ -27,7 +27,7 @@ _REFUSALS: Final[dict[int, tuple[type[ProtosliceError], str]]] = {
     200: (Unsupported, "the server does not support ranges"),
     401: (StorageDenied, "the server needs a login"),
     403: (StorageDenied, "the server denies access"),
-    404: (NotFound, "there is no such object"),
+    404: (NotFound, "no such object"),
     410: (NotFound, "the object no longer exists"),
     412: (Conflict, "it has changed"),
     451: (StorageDenied, "the server denies it"),

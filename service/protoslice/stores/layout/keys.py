@@ -36,10 +36,6 @@ histories/<id>/ids/<commit>         the place of a commit by its id
 histories/<id>/staged/<digest>      the upload of a file that a commit is to name
 drafts/…  sealed/…                  files of MLflow's artifacts by path, and the stores of folders (drafts/records.py)
 usage                               the quota of the space, and what it holds (quotas/)
-access/tokens/<id>                  a token of the service: its hash, name and grant
-access/spaces/<space>/<id>          the token is one of the space; empty, and made anew from the tokens at a start
-access/admin                        the id of the first token, which one replica made
-access/key                          a secret that replicas share, for sessions and URLs of callers who came with JWTs
 webhooks/…                          webhooks, and events on their way (webhooks/records.py)
 probe/<random>                      written and removed when a storage is opened, to see whether it keeps its promises
 spaces/<space>/…                    all of the above once more, for a space of its own
@@ -71,10 +67,6 @@ HISTORIES = ObjectKey("histories")
 DRAFTS = ObjectKey("drafts")
 ARTIFACTS = ObjectKey("artifacts")
 LEDGER = ObjectKey("usage")
-TOKENS = ObjectKey("access/tokens")
-TOKENS_OF = ObjectKey("access/spaces")
-ADMIN = ObjectKey("access/admin")
-SERVICE_KEY = ObjectKey("access/key")
 BY_TIME = ObjectKey("indexes/time")
 BY_TYPE = ObjectKey("indexes/type")
 BY_STORE = ObjectKey("indexes/tag")

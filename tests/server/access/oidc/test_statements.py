@@ -24,7 +24,6 @@ from protoslice.server.access.oidc.sealing import seal, unseal
 from protoslice.server.access.oidc.trust import read_trust
 from protoslice.server.access.oidc.verification import Verifier
 from protoslice.server.app import Application
-from protoslice.stores.layout import keys
 
 Work = Callable[[Application, FakeIssuer], Awaitable[None]]
 
@@ -54,7 +53,7 @@ async def trusting_anew(app: Application, folder: Path, *issuers: FakeIssuer, **
     """Start the gate again, as a replica that reads the file of issuers now."""
     tokens = app.services.gate.tokens
     verifier = Verifier(read_trust(trust_file(folder, *issuers, **terms)))
-    await app.services.gate.start(tokens, verifier, service_key.ServiceKey(tokens._storage))
+    await app.services.gate.start(tokens, verifier, service_key.ServiceKey(tokens._database))
 
 
 async def got(app: Application, target: str) -> Asked:
@@ -100,9 +99,7 @@ ENDS: dict[str, Callable[[Application, FakeIssuer, Path], Awaitable[None]]] = {
     ),
     "the audience is another": lambda app, issuer, folder: _another_audience(app, issuer, folder),
     "the key was withdrawn": lambda app, issuer, folder: _withdrawn(app, issuer),
-    "the key of the service was removed": lambda app, issuer, folder: app.services.gate.tokens._storage.delete(
-        keys.SERVICE_KEY
-    ),
+    "the key of the service was removed": lambda app, issuer, folder: _keyless(app),
 }
 
 
@@ -110,7 +107,11 @@ async def _another_audience(app: Application, issuer: FakeIssuer, folder: Path) 
     path = trust_file(folder, issuer)
     path.write_text(path.read_text().replace("audience = '", "audience = 'x"))
     tokens = app.services.gate.tokens
-    await app.services.gate.start(tokens, Verifier(read_trust(path)), service_key.ServiceKey(tokens._storage))
+    await app.services.gate.start(tokens, Verifier(read_trust(path)), service_key.ServiceKey(tokens._database))
+
+
+async def _keyless(app: Application) -> None:
+    await app.services.gate.tokens._database.write(lambda tx: tx.run("UPDATE meta SET service_key = NULL"))
 
 
 async def _withdrawn(app: Application, issuer: FakeIssuer) -> None:

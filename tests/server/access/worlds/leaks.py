@@ -12,6 +12,7 @@ import pytest
 
 from protoslice.artifacts.names import Digest
 from protoslice.artifacts.records import ArtifactRecords, StoredBlob
+from protoslice.catalog.webhooks import WebhookRecords
 from protoslice.drafts.records import DraftRecords
 from protoslice.errors import NotFound
 from protoslice.repositories.staging import StagedFiles
@@ -23,8 +24,6 @@ from protoslice.stores import ResultPage
 from protoslice.stores.open_stores import OpenStores
 from protoslice.stores.quotas import CountedStorage
 from protoslice.stores.uploads.records import UploadRecords
-from protoslice.webhooks.model import Webhook
-from protoslice.webhooks.records import HOOKS, WebhookRecords
 
 Planting = Callable[[pytest.MonkeyPatch], None]
 
@@ -131,8 +130,9 @@ def _tokens_of_all(patch: pytest.MonkeyPatch) -> None:
     """A page of tokens ends at one of another space."""
 
     async def page(self: records.Tokens, space: str, limit: int, cursor: str | None) -> Any:
-        found, _ = await self._records.page(100, cursor)
-        listed = [records._decoded(data) for data, _ in found]
+        sql = f"SELECT {records._COLUMNS} FROM tokens WHERE id > :after ORDER BY id LIMIT 100"
+        rows = await self._database.read(lambda tx: tx.all(sql, after=cursor or ""))
+        listed = [records._record(row) for row in rows]
         own = [each for each in listed if each.grant.space == space]
         others = [each.id for each in listed if each.grant.space not in (space, EVERY_SPACE)]
         return ResultPage(own[:limit], others[0] if others else None)
@@ -141,11 +141,10 @@ def _tokens_of_all(patch: pytest.MonkeyPatch) -> None:
 
 
 def _hooks_of_all(patch: pytest.MonkeyPatch) -> None:
-    """Webhooks are listed from one folder above."""
+    """Webhooks of all spaces are listed."""
 
     async def of(self: WebhookRecords, space: str) -> list[Any]:
-        page = await self._storage.list(HOOKS, limit=100)
-        return [Webhook.decode(data) for data, _ in await self._records.listed(page.items)]
+        return await self.all()
 
     patch.setattr(WebhookRecords, "of", of)
 

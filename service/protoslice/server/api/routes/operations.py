@@ -49,10 +49,10 @@ async def livez() -> Response:
     summary="Check whether the service is ready",
 )
 async def readyz(services: Given) -> Response:
-    """Returns ok if the storage responds and has space, and the service is not shutting down."""
+    """Returns ok if storage and database respond, there is space, and the service is not shutting down."""
     if services.draining:
         raise HttpProblem(DRAINING, "The service is shutting down", headers={"retry-after": str(RETRY_AFTER_SECONDS)})
-    await services.stores.ready()
+    await services.ready()
     return JsonAnswer({"status": "ok"}, headers=_NO_STORE)
 
 
