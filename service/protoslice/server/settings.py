@@ -111,7 +111,8 @@ class Settings(BaseSettings):
     database: str | None = Field(
         default=None,
         description="SQL database of the catalogue: `postgresql://user@host/name`, or "
-        "`sqlite:////path/catalog.sqlite` on a local disk.  Default: `catalog.sqlite` in the storage's directory; a bucket needs this setting.",
+        "`sqlite:////path/catalog.sqlite` on a local disk. Default: `catalog.sqlite` in the storage's "
+        "directory; a bucket needs this setting.",
     )
     database_file: Path | None = Field(
         default=None,
