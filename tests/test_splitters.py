@@ -74,7 +74,7 @@ def test_rules_of_a_splitter_are_checked_like_others() -> None:
 @pytest.mark.parametrize(
     ("name", "error", "said"),
     [
-        ("none", InvalidInput, "no splitter 'none'; there are: broken, gone, halves, mute, two"),
+        ("none", InvalidInput, "No splitter 'none'; available: broken, gone, halves, mute, two"),
         ("two", InvalidInput, "Several installed packages"),
         ("mute", Unsupported, "'mute' of .*Mute has no method `rules`"),
         ("broken", Unsupported, "Cannot load the splitter 'broken' of .*: no licence"),

@@ -270,7 +270,7 @@ def test_constants_that_make_no_sense(tmp_path: Path) -> None:
         "mixed": "INT|I32.*in the floats",
         "open": "unknown length",
         "odd": "type number 99 are not supported",
-        "none": "no values",
+        "none": "no tensor values",
     }
     program.const("mixed", "INT32", (1,)).immediateValue.tensor.floats.values.append(1)
     program.const("open", "INT32", ()).type.tensorType.dimensions.add().unknown.variadic = True

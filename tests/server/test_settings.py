@@ -104,8 +104,8 @@ def test_a_secret_comes_from_its_file(monkeypatch: pytest.MonkeyPatch, tmp_path:
         (b"", "is empty"),
         (b"\n", "is empty"),
         (b"\xff\xfehush", "is not a string"),
-        (b"hush\0hush", "control characters|no JSON"),
-        (b"file:///hush\nhush", "more than one line|no JSON"),
+        (b"hush\0hush", "control characters|not a JSON"),
+        (b"file:///hush\nhush", "several lines|not a JSON"),
     ],
 )
 def test_a_file_of_a_secret_that_is_wrong_is_named_without_its_content(

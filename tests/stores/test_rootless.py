@@ -99,7 +99,7 @@ def test_views_of_a_proto_say_that_there_is_none_and_why() -> None:
         ("zeros", bytes(5000), "does not parse as a message"),
         ("x.onnx", Random(2).randbytes(5000), r"the file name suggests onnx\.ModelProto"),
         ("x.riegeli", records(50), "a riegeli file of 50 records, not a chunked proto"),
-        ("empty", b"", "empty file"),
+        ("empty", b"", "file is empty"),
         ("config.json", b'{"a": 1}', "this is JSON, and no format supports such a file"),
     ],
 )  # fmt: skip

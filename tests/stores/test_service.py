@@ -144,7 +144,7 @@ def test_a_storage_that_does_not_answer_in_time_is_not_ready(monkeypatch: pytest
             await stores.ready()
             storage.silent = True
             monkeypatch.setattr(service, "READY_SECONDS", 0)
-            with pytest.raises(StorageUnavailable, match="gave no answer within 0 seconds"):
+            with pytest.raises(StorageUnavailable, match="did not respond within 0 seconds"):
                 await stores.ready()
 
     assert service.READY_SECONDS <= 2

@@ -106,7 +106,7 @@ def test_a_text_that_takes_too_much_is_refused_and_nothing_is_stored(monkeypatch
     text = b'doc_string: "' + b"x" * 100_000 + b'"'
 
     async def work(stores: Stores, _: MemoryStorage) -> None:
-        with pytest.raises(LimitExceeded, match="serialized"):
+        with pytest.raises(LimitExceeded, match="binary format"):
             await upload(stores, {"m.pbtxt": text}, IngestRequest(type="onnx.ModelProto"))
         assert await visible(stores) == {}
 
