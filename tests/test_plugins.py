@@ -93,7 +93,7 @@ def test_registering(group: PluginGroup[str]) -> None:
             group.register(name, "another")
     group.register("sound", "in its place")
     assert group.get("sound") == "in its place"
-    with pytest.raises(Unsupported, match="no .*text|not a string"):
+    with pytest.raises(Unsupported, match=r"no .*text|not a string"):
         group.register("faulty", 5)  # type: ignore[arg-type]
     group.unregister("new")
     group.unregister("new")
