@@ -87,7 +87,9 @@ def test_a_type_is_declared_in_one_way() -> None:
         await stores.put_schema("b", one_type("mine.A", "x", "y"))
         await stores.put_schema("c", one_type("mine.A", "x", "y", file_name="other.proto"))
         for name in ("a", "d"):
-            with pytest.raises(Conflict, match=rf"mine\.A is declared by the schema '{name}' .* by the schema 'b'"):
+            with pytest.raises(
+                Conflict, match=rf"mine\.A is declared differently by the schema '{name}' and the schema 'b'"
+            ):
                 await stores.put_schema(name, one_type("mine.A", "y", "x"))
             with pytest.raises(NotFound):
                 await stores.schema(name)
@@ -101,7 +103,9 @@ def test_a_type_is_declared_in_one_way() -> None:
 def test_what_is_bundled_means_what_it_means() -> None:
     async def work(stores: Stores, _: Storage) -> None:
         await stores.put_schema("all", bundled_bytes())
-        with pytest.raises(Conflict, match=r"onnx\.ModelProto is declared by the schema 'mine' .* what is bundled"):
+        with pytest.raises(
+            Conflict, match=r"onnx\.ModelProto is declared differently by the schema 'mine' and what is bundled"
+        ):
             await stores.put_schema("mine", one_type("onnx.ModelProto", "x"))
         # Sets bring those of the compiler that made them, which change with its version.
         await stores.put_schema("mine", one_type("google.protobuf.FieldOptions", "x"))
@@ -117,7 +121,7 @@ def test_two_who_declare_a_type_at_the_same_time_are_both_named() -> None:
         there = await taken(stores, "mine.A")
         await storage.put(keys.schema("a"), seal(one_type("mine.A", "y", "x")))
         for each in (stores, await Stores.open(storage)):
-            with pytest.raises(Conflict, match=r"mine\.A is declared by the schema 'a' .* the schema 'b'"):
+            with pytest.raises(Conflict, match=r"mine\.A is declared differently by the schema 'a' .* the schema 'b'"):
                 await taken(each, "mine.A")
             assert await read(await (await each.view(there)).merge("x", None, None)) == b"abc"
         await stores.delete_schema("a")
@@ -139,7 +143,7 @@ def test_an_extension_that_one_schema_knows_is_no_matter_of_names() -> None:
     async def work(stores: Stores, _: Storage) -> None:
         await stores.put_schema("b", extended("note"))
         await stores.put_schema("a", extended())
-        with pytest.raises(Conflict, match=r"mine\.A is declared by the schema 'a' .* the schema 'b'"):
+        with pytest.raises(Conflict, match=r"mine\.A is declared differently by the schema 'a' .* the schema 'b'"):
             await taken(stores, "mine.A")
 
     in_memory(work)

@@ -80,7 +80,7 @@ class Schemas:
         try:
             data, stat = await self._records.read(keys.schema(check_schema_name(name)))
         except NotFound:
-            raise NotFound(f"there is no schema {name!r}") from None
+            raise NotFound(f"No schema {name!r}") from None
         return await self._info(data, stat), data
 
     async def put(self, name: str, data: bytes) -> tuple[StoredSchema, bool]:
@@ -100,7 +100,7 @@ class Schemas:
         try:
             await self._records.remove(keys.schema(check_schema_name(name)), None)
         except NotFound:
-            raise NotFound(f"there is no schema {name!r}") from None
+            raise NotFound(f"No schema {name!r}") from None
 
     async def find(self, type_name: str) -> TypeSchema | None:
         """Schema of a message type from the uploaded sets; None when no set declares the type.
@@ -110,7 +110,7 @@ class Schemas:
         for _ in range(TRIES):
             with suppress(_Changed):
                 return await self._find(type_name)
-        raise StorageUnavailable(f"the schemas that declare {type_name} keep changing")
+        raise StorageUnavailable(f"the schemas that declare {type_name} are being changed by other requests: try again")
 
     async def _find(self, type_name: str) -> TypeSchema | None:
         found: dict[str, tuple[str, TypeSchema]] = {}
@@ -141,7 +141,7 @@ class Schemas:
             types = await self._parse(kept)
             read_by = await self._worker.run(lambda: types.schema(name))
             if read_by.fingerprint != fingerprint:
-                raise IntegrityError(f"the schema of store {manifest.id} is that of another store")
+                raise IntegrityError(f"the schema of store {manifest.id} belongs to another store")
             return read_by, read_by.weight
 
         return await self._read_by.get((fingerprint, name), make)
@@ -177,9 +177,9 @@ class Schemas:
             if differing is not None:
                 raise _differently(differing, f"the schema {name!r}", who, "give it another name")
         if sum((len(known.declares) for known in others.values()), len(ours)) > MAX_TYPES:
-            raise LimitExceeded(f"all schemas together declare more than {MAX_TYPES} types: remove some of them")
+            raise LimitExceeded(f"All schemas together declare more than {MAX_TYPES} types: remove some schemas")
         if sum((known.size for known in others.values()), size) > MAX_BYTES:
-            raise LimitExceeded(f"all schemas together have more than {MAX_BYTES} bytes: remove some of them")
+            raise LimitExceeded(f"All schemas together have more than {MAX_BYTES} bytes: remove some schemas")
 
     async def _all(self) -> Mapping[str, _Known]:
         """Facts of every readable schema by name; unreadable ones are logged and skipped."""
@@ -193,7 +193,7 @@ class Schemas:
             except NotFound:
                 continue
             except (IntegrityError, InvalidInput, LimitExceeded):
-                _log.exception("the schema %r is passed over", name)
+                _log.exception("schema %r is unreadable and was skipped", name)
         self._known = found
         return found
 
@@ -232,4 +232,4 @@ def _bundled_declarations() -> _core.Declarations:
 
 
 def _differently(type_name: str, one: str, other: str, remedy: str) -> Conflict:
-    return Conflict(f"{type_name} is declared by {one} differently than by {other}: {remedy}")
+    return Conflict(f"{type_name} is declared differently by {one} and {other}: {remedy}")
