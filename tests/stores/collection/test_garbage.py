@@ -9,12 +9,22 @@ from typing import TypeVar
 import pytest
 from tests.support.interrupted import InterruptedStorage, at_every_call
 from tests.support.seeded import Counting, seed
-from tests.support.stores import assert_whole, in_files, in_memory, keys_in, onnx, opened, some, upload, visible
+from tests.support.stores import (
+    assert_whole,
+    collect_garbage,
+    in_files,
+    in_memory,
+    keys_in,
+    onnx,
+    opened,
+    some,
+    upload,
+    visible,
+)
 
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.catalog.claims import Claims
-from protoslice.stores.collection.garbage import collect_garbage
 from protoslice.stores.layout import keys
 from protoslice.stores.uploads import Body, NewUpload, Upload
 
