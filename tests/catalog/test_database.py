@@ -11,7 +11,7 @@ import pytest
 
 from protoslice.catalog import Database, Transaction, connect, database, upgrade
 from protoslice.catalog.database import ForeignKeyViolation, UniqueViolation, Work
-from protoslice.errors import Conflict, DatabaseUnavailable
+from protoslice.errors import Conflict, DatabaseUnavailable, InvalidInput
 
 _TABLES = (
     "parents (id bigint PRIMARY KEY)",
@@ -80,6 +80,20 @@ def test_write_reports_violated_constraints(url: str) -> None:
             with pytest.raises(ForeignKeyViolation):
                 await db.write(lambda tx: tx.run("DELETE FROM parents"))
             assert await db.read(_ids) == [1]
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\ud800"])
+def test_text_that_cannot_be_stored_is_invalid_input(url: str, text: str) -> None:
+    async def work() -> None:
+        async with _opened(url) as db:
+            if db.dialect == "sqlite" and "\0" in text:
+                return  # SQLite stores it
+            for call in (db.read, db.write):
+                with pytest.raises(InvalidInput, match="cannot be stored"):
+                    await call(lambda tx: tx.first("SELECT 1 FROM changes WHERE CAST(:text AS text) = ''", text=text))
+            assert await db.read(_ids) == []
 
     asyncio.run(work())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 from tests.support.asgi import ask
@@ -26,6 +27,28 @@ def test_readiness_ends_with_the_database() -> None:
             assert (answer.status, answer.headers["retry-after"]) == (503, "5")
             assert "/problems/database-unavailable" in answer.text
             assert (await ask(app, "GET", "/livez")).status == 200
+        finally:
+            await app.services.close()
+
+    asyncio.run(work())
+
+
+def test_readiness_ends_when_the_database_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("protoslice.server.services._PING_SECONDS", 0.05)
+    go = threading.Event()
+
+    async def work() -> None:
+        app = create_app(Settings(storage="memory://", space_watermark_bytes=0))
+        await app.services.open()
+        try:
+            database = app.services.database
+            assert database is not None
+            hanging = [asyncio.create_task(database.read(lambda tx: go.wait(20), background=True)) for _ in range(2)]
+            await asyncio.sleep(0)
+            assert (await ask(app, "GET", "/readyz")).status == 503
+            go.set()
+            await asyncio.gather(*hanging)
+            assert (await ask(app, "GET", "/readyz")).status == 200
         finally:
             await app.services.close()
 

@@ -38,7 +38,7 @@ def test_what_is_not_to_be_had_is_said_in_one_line(tmp_path: Path) -> None:
             (["--storage", "nothing://x"], 2, "no storage backend for 'nothing'; there are: "),
             (["--storage", file.as_uri()], 2, f"cannot open storage at '{file}': it is no folder"),
             (["--storage", "file:///proc/none"], 4, "cannot open storage at '/proc/none': there is no such folder"),
-            (["--storage", "file:///sys"], 6, "cannot create 'probe/"),
+            (["--storage", "file:///sys"], 6, "/sys/catalog.sqlite: "),
             ([], 2, "PROTOSLICE_OTEL_ENDPOINT: "),
         ]
         with ThreadPoolExecutor() as pool:
@@ -54,7 +54,7 @@ def _serve(arguments: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
 
 
-def test_a_start_that_hangs_can_be_given_up() -> None:
+def test_a_start_that_hangs_can_be_given_up(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         options = {
             "endpoint": f"http://127.0.0.1:{silent.getsockname()[1]}",
@@ -63,7 +63,11 @@ def test_a_start_that_hangs_can_be_given_up() -> None:
             "secret_access_key": "b",
         }
         command = [sys.executable, "-m", "protoslice.cli", "serve", "--port", "0", "--storage", "s3://bucket"]
-        environment = {"PATH": os.environ["PATH"], "PROTOSLICE_STORAGE_OPTIONS": json.dumps(options)}
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PROTOSLICE_STORAGE_OPTIONS": json.dumps(options),
+            "PROTOSLICE_DATABASE": f"sqlite:///{tmp_path}/catalog.sqlite",
+        }
         running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
         try:
             silent.settimeout(20)

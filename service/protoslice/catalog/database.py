@@ -43,6 +43,9 @@ class ForeignKeyViolation(Conflict):
     """A row that this one refers to is gone, or a row that others refer to was removed."""
 
 
+UNSTORABLE: Final = "Text with NUL or unpaired surrogates cannot be stored"
+
+
 class Transient(ProtosliceError):
     """An attempt failed in a way that the same transaction may survive; `write` and `read` repeat it."""
 

@@ -22,6 +22,7 @@ from psycopg.conninfo import conninfo_to_dict
 from protoslice.catalog.database import (
     READ_SECONDS,
     STATEMENT_SECONDS,
+    UNSTORABLE,
     WAIT_SECONDS,
     CommitUnknown,
     Database,
@@ -159,6 +160,8 @@ def translated() -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise _error(error) from error
+    except UnicodeEncodeError:
+        raise InvalidInput(UNSTORABLE) from None
 
 
 def _error(error: psycopg.Error) -> Exception:
@@ -166,6 +169,8 @@ def _error(error: psycopg.Error) -> Exception:
         return UniqueViolation(f"A row with this key exists: {error.diag.constraint_name}")
     if isinstance(error, errors.ForeignKeyViolation):
         return ForeignKeyViolation(f"A row is missing or still in use: {error.diag.constraint_name}")
+    if isinstance(error, psycopg.DataError) and error.sqlstate is None:  # psycopg refuses NUL, PostgreSQL is not asked
+        return InvalidInput(UNSTORABLE)
     if isinstance(error, _ROLLED_BACK):
         return Transient("The database is locked by other transactions")
     if isinstance(error, errors.QueryCanceled):

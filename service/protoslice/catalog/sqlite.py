@@ -25,6 +25,7 @@ from typing import Any, Final, TypeVar
 from protoslice.catalog.database import (
     READ_SECONDS,
     STATEMENT_SECONDS,
+    UNSTORABLE,
     WAIT_SECONDS,
     Database,
     ForeignKeyViolation,
@@ -35,7 +36,15 @@ from protoslice.catalog.database import (
     UniqueViolation,
     Work,
 )
-from protoslice.errors import DatabaseUnavailable, IntegrityError, StorageDenied, StorageError, StorageFull, Unsupported
+from protoslice.errors import (
+    DatabaseUnavailable,
+    IntegrityError,
+    InvalidInput,
+    StorageDenied,
+    StorageError,
+    StorageFull,
+    Unsupported,
+)
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -318,6 +327,8 @@ def translated() -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _error(error) from error
+    except UnicodeEncodeError:
+        raise InvalidInput(UNSTORABLE) from None
 
 
 _ERRORS: Final[Mapping[int, Callable[[str], Exception]]] = {
