@@ -13,7 +13,7 @@ from protoslice.catalog.derived import DerivedRecords
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import DatabaseUnavailable
 from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.stores.catalog.derived_facts import LARGEST_ROW, DerivedFacts, DerivedObjects
+from protoslice.stores.catalog.derived_facts import LARGEST_ROW, DerivedFacts
 
 Work = Callable[[Database, MemoryStorage, DerivedFacts], Awaitable[None]]
 
@@ -22,8 +22,8 @@ def _run(url: str, work: Work) -> None:
     async def run() -> None:
         storage, worker = MemoryStorage(), Worker(1)
         async with open_database(url, "memory://") as database:
-            objects = DerivedObjects(storage, "a", worker)
-            await work(database, storage, DerivedFacts(DerivedRecords(database, "team"), objects, "a"))
+            facts = DerivedFacts(DerivedRecords(database, "team"), storage, "a", worker)
+            await work(database, storage, facts)
         await worker.close()
 
     asyncio.run(run())
@@ -42,11 +42,13 @@ def test_save_makes_an_object_of_a_large_fact_only(catalogue: str, size: int) ->
     _run(catalogue, work)
 
 
-def test_load_of_a_damaged_object_is_none(catalogue: str) -> None:
-    async def work(_: Database, storage: MemoryStorage, facts: DerivedFacts) -> None:
+def test_load_of_a_damaged_fact_is_none(catalogue: str) -> None:
+    async def work(database: Database, storage: MemoryStorage, facts: DerivedFacts) -> None:
         await facts.save("digests", b"a" * (LARGEST_ROW + 1))
         await storage.put(ObjectKey("derived/a/digests"), b"a" * 100)
         assert await facts.load("digests") is None
+        await DerivedRecords(database, "team").put("a", "reads", b"a" * 100)
+        assert await facts.load("reads") is None
 
     _run(catalogue, work)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from protoslice.catalog import Database, upgrade
+from protoslice.catalog import Database, schema, upgrade
 from protoslice.catalog.database import Work
 from protoslice.catalog.sqlite import SqliteDatabase, SqliteTransaction, translated
 from protoslice.storage import FileStorage, Storage
@@ -41,7 +41,7 @@ class InlineDatabase(Database):
     def __init__(self) -> None:
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._connection.execute("PRAGMA foreign_keys = ON")
-        at_once(upgrade(self))
+        at_once(schema.migrate(self))
 
     async def _write(self, work: Work[T], *, background: bool) -> T:
         return self._run(work, "COMMIT")

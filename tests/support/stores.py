@@ -75,6 +75,12 @@ async def usage_of(storage: Storage, **options: Any) -> Usage:
     return await usage.usage_of(storage, catalogue_of(storage), DEFAULT_SPACE, **options)
 
 
+async def derived_in(storage: Storage) -> dict[str, bytes]:
+    """Derived facts in the catalogue that belongs to a storage, by store and name."""
+    rows = await catalogue_of(storage).read(lambda tx: tx.all("SELECT store, name, data FROM derived"))
+    return {f"{store}/{name}": bytes(data) for store, name, data in rows}
+
+
 @asynccontextmanager
 async def opened(storage: Storage, options: StoreOptions | None = None) -> AsyncIterator[Stores]:
     """The stores in `storage`, closed on the way out; the storage stays open."""

@@ -11,7 +11,7 @@ from protoslice.concurrency.gather import run_concurrently
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.storage import Storage
 from protoslice.stores.cache import BlockCache
-from protoslice.stores.catalog.derived_facts import DerivedFacts, DerivedObjects
+from protoslice.stores.catalog.derived_facts import DerivedFacts
 from protoslice.stores.catalog.schemas import Schemas
 from protoslice.stores.ingest.external import ExternalObjects
 from protoslice.stores.manifest import Manifest, ObjectLocation
@@ -113,7 +113,7 @@ class OpenStores:
             for stored in opened:
                 stored.close()
             raise
-        derived = DerivedFacts(self._derived, DerivedObjects(self._storage, manifest.id, self._worker), manifest.id)
+        derived = DerivedFacts(self._derived, self._storage, manifest.id, self._worker)
         return OpenStore(manifest, files, proto, self._worker, derived, self._common, self._find_type)
 
     async def close(self) -> None:

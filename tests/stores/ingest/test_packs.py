@@ -19,7 +19,7 @@ from protoslice.errors import IntegrityError
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.storage.wrappers.metered import Call, MeteredStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
-from protoslice.stores.catalog.derived_facts import DerivedFacts, DerivedObjects
+from protoslice.stores.catalog.derived_facts import DerivedFacts
 from protoslice.stores.ingest import packs
 from protoslice.stores.ingest.writers import BATCH
 from protoslice.stores.names import DEFAULT_SPACE
@@ -155,8 +155,7 @@ def test_a_store_is_not_opened_with_a_file_too_few() -> None:
         store = await stores.view(info.id)
         worker = Worker(1)
         opened_files = [store.file(file.path).sources[0] for file in store.manifest.files]
-        objects = DerivedObjects(storage, info.id, worker)
-        derived = DerivedFacts(DerivedRecords(catalogue_of(storage), DEFAULT_SPACE), objects, info.id)
+        derived = DerivedFacts(DerivedRecords(catalogue_of(storage), DEFAULT_SPACE), storage, info.id, worker)
         with pytest.raises(ValueError, match="shorter"):
             OpenStore(store.manifest, opened_files[:-1], None, worker, derived, CommonWork(), stores._own_type)  # type: ignore[arg-type]
         await worker.close()

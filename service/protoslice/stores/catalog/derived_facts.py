@@ -50,22 +50,30 @@ class DerivedObjects:
 class DerivedFacts:
     """Derived facts of one store, by name: rows of the database, and objects where they are large."""
 
-    def __init__(self, records: DerivedRecords, objects: DerivedObjects, store_id: str) -> None:
+    def __init__(self, records: DerivedRecords, storage: Storage, store_id: str, worker: Worker) -> None:
         self._records = records
-        self._objects = objects
+        self._objects = DerivedObjects(storage, store_id, worker)
         self._store_id = store_id
+        self._worker = worker
 
     async def load(self, name: str) -> bytes | None:
         """Return the fact called `name`; None if it is missing or damaged, so that the caller computes it again."""
         row = await self._records.get(self._store_id, name)
-        if row is None or row.data is not None:
-            return None if row is None else row.data
-        return await self._objects.load(name)
+        if row is None:
+            return None
+        sealed = row.data
+        if sealed is None:
+            return await self._objects.load(name)
+        with suppress(IntegrityError):
+            return await self._worker.sized(len(sealed), lambda: unseal(sealed, name))
+        return None
 
     async def save(self, name: str, data: bytes) -> None:
         """Write a fact; errors are ignored, since losing one costs only time."""
         with suppress(ProtosliceError):
-            is_small = len(data) <= LARGEST_ROW
-            if not is_small:
+            sealed = None
+            if len(data) <= LARGEST_ROW:
+                sealed = await self._worker.sized(len(data), lambda: seal(data))
+            else:
                 await self._objects.save(name, data)
-            await self._records.put(self._store_id, name, data if is_small else None)
+            await self._records.put(self._store_id, name, sealed)
