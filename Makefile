@@ -10,7 +10,7 @@ PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev run test soak fuzz check check-package check-core test-core fmt docs protos bench backup bucket oci oidc logins registries clients engines merger nginx replicas tus web browser screenshots clean
+.PHONY: help dev run test long soak fuzz check check-package check-core test-core fmt docs protos bench backup bucket oci oidc logins registries clients engines merger nginx replicas tus web browser screenshots clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,13 +57,16 @@ page: .venv/core
 run: .venv/core page ## set up what serving needs and the page, then serve on 127.0.0.1:8000 over a local directory
 	$(BIN)/protoslice serve
 
-test: .venv/ready .venv/core .make/models ## check, then the whole suite
+test: .venv/ready .venv/core .make/models ## check, then the whole suite but for its long tests
 	$(call beside,check-package,check-core test-core)
 	$(BIN)/python -m pytest -n 2
 
+long: .venv/ready .venv/core .make/models ## the suite's long tests: cost of every route, kills, benchmarks at a small scale
+	$(BIN)/python -m pytest -n 2 -m long
+
 SIMULATED ?= --from 1000000 --histories 100000
 soak: .venv/ready .venv/core ## the long versions: SIMULATED histories of replicas, 200 kills of writers and of uploads, 500 flipped bits, 6 GiB in and out, a crowd for a minute
-	PROTOSLICE_KILLS=200 PROTOSLICE_FLIPS=500 $(BIN)/python -m pytest -s --timeout 3000 tests/stores/test_kill.py tests/stores/test_flips.py tests/server/intake/resumable/test_kill.py
+	PROTOSLICE_KILLS=200 PROTOSLICE_FLIPS=500 $(BIN)/python -m pytest -s -m "" --timeout 3000 tests/stores/test_kill.py tests/stores/test_flips.py tests/server/intake/resumable/test_kill.py
 	$(BIN)/python -m tests.stores.simulation $(SIMULATED)
 	PROTOSLICE_SOAK_BYTES=6442450944 PROTOSLICE_SOAK_SECONDS=60 $(BIN)/python -m pytest -s --timeout 900 tests/server/test_memory.py
 

@@ -19,7 +19,7 @@ READERS: Final = 3
 CPB: Final = 1
 """Version of chunked files, as written from a store."""
 
-RENDERING: Final = 2
+RENDERING: Final = 3
 """Version of messages as JSON and text; protobuf's runtime and the bundled types have their own."""
 
 RECORDS: Final = 1

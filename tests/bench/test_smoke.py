@@ -54,6 +54,7 @@ def test_no_benchmark_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("name", ROWS)
+@pytest.mark.long
 def test_every_benchmark_runs(name: str) -> None:
     done = bench(*(() if name == "engine" else (name,)))
     missing = [tool for tool in PEERS.get(name, ()) if not shutil.which(tool) and not Path("/usr/sbin", tool).exists()]

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import protoslice
 from protoslice import schema
+from protoslice.cli.app import app
 from protoslice.riegeli import RecordWriter
 
 PROGRAM = [sys.executable, "-m", "protoslice.cli"]
@@ -276,7 +278,7 @@ def test_help_shows_an_example_for_every_verb() -> None:
     looking = ("info", "tree", "chunks", "cat", "split", "merge", "tensor", "verify", "diff")
     moving = ("push", "pull", "ls", "tag", "rm", "restore", "doctor")
     for verb in (*looking, *moving, "serve", "config", "gc", "storage check", "storage schemes"):
-        assert f"Example: protoslice {verb}" in _call(*verb.split(), "--help").stdout.decode()
+        assert f"Example: protoslice {verb}" in CliRunner().invoke(app, [*verb.split(), "--help"]).output
 
 
 def test_the_version_is_told() -> None:

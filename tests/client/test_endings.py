@@ -185,6 +185,7 @@ def push(*args: object, **environment: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("form", ["file", "folder", "large"])
+@pytest.mark.long
 def test_the_program_ends_when_a_service_takes_no_more(model: Path, large: Path, form: str) -> None:
     what = {"file": model, "folder": model.parent, "large": large}[form]
     with service_process(

@@ -20,6 +20,8 @@ def run(folder: Path) -> str:
     for closed in (False, True):
         with serving(folder, closed=closed) as service:
             asked = {"HF_ENDPOINT": service.url, "HF_HOME": str(folder / f"home-{closed}")}
+            if closed:
+                asked["HF_TOKEN"] = service.token
             good(home / "target/debug/hub-rust", folder=folder, env=asked)
     locked = (home / "Cargo.lock").read_text().partition('name = "hf-hub"\nversion = "')[2]
-    return f"hf-hub {locked.partition(chr(34))[0]} (crates.io)"
+    return f"hf-hub {locked.partition(chr(34))[0]} (Rust)"

@@ -47,6 +47,7 @@ def test_every_route_has_a_row_and_every_row_a_route() -> None:
         for row in ROWS
     ],
 )
+@pytest.mark.long
 def test_the_worst_request_keeps_within_its_budget(services: Services, row: Row) -> None:
     service = services(row)
     given = None if row.given is None else service.given(row.given)

@@ -139,6 +139,11 @@ class MessageTypes:
         self._pool = self._pool or pool_of(self._whole())
         return self._pool.FindMessageTypeByName(full_name)
 
+    def whole(self) -> bytes:
+        """Return the descriptor set of the one pool of all types."""
+        assert self._whole is not None
+        return self._whole()
+
     def message_class(self, full_name: str) -> type[Message]:
         """A runtime class of `full_name`, independent of generated classes of that name."""
         return message_factory.GetMessageClass(self.descriptor(full_name))

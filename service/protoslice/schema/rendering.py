@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Final
 
 from google.protobuf import json_format, text_format
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
 
-from protoslice.schema.registry import MessageTypes, find
+from protoslice.schema.closed_enums import Undeclared
+from protoslice.schema.registry import MessageTypes, find, pool_of
 from protoslice.schema.strings import parsed
 from protoslice.schema.uploads import from_descriptor_set
 from protoslice.schema.varints import varint_at
@@ -32,34 +34,44 @@ def render(type_name: str, form: str, descriptor_set: bytes, data: bytes) -> byt
     types = find(type_name, extra)
     kind, pool = types.message_class(type_name), types.descriptor(type_name).file.pool
     # Text format can write any bytes in a string; JSON cannot.
-    parse = kind.FromString if form in ("text", "texts") else partial(parsed, kind)
-    if form == "text":
-        return _text(_parsed(parse, type_name, data), pool)
-    if form == "json":
-        return _json(_parsed(parse, type_name, data), pool, indent=2)
-    messages = (_parsed(parse, type_name, record) for record in _records(data))
-    if form == "texts":
-        return b"\n".join(_text(message, pool) for message in messages)
-    return b"".join(_json(message, pool, indent=None) + b"\n" for message in messages)
+    parse = _as_is if form in ("text", "texts") else parsed
+    undeclared = Undeclared(pool)
+    for record in _records(data, form):
+        undeclared.collect(_parsed(parse, kind, record))
+    if undeclared:
+        pool = pool_of(undeclared.declared(types.whole()))
+        kind = GetMessageClass(pool.FindMessageTypeByName(type_name))
+    messages = (_parsed(parse, kind, record) for record in _records(data, form))
+    if form in ("text", "texts"):
+        shown = "\n".join(_text(message, pool) for message in messages)
+    elif form == "json":
+        shown = _json(next(messages), pool, indent=2)
+    else:
+        shown = "".join(_json(message, pool, indent=None) + "\n" for message in messages)
+    return (undeclared.numbered(shown) if undeclared else shown).encode("utf-8", "replace")
 
 
-def _parsed(parse: Callable[[bytes], Message], type_name: str, data: bytes) -> Message:
+def _as_is(kind: type[Message], data: bytes) -> Message:
+    return kind.FromString(data)
+
+
+def _parsed(parse: Callable[[type[Message], bytes], Message], kind: type[Message], data: bytes) -> Message:
     try:
-        return parse(data)
+        return parse(kind, data)
     except DecodeError as error:
         if _NO_MEMORY in str(error):
             raise MemoryError from None
-        raise ValueError(f"these bytes are no {type_name}: {str(error).rpartition(': ')[2]}") from None
+        raise ValueError(f"these bytes are no {kind.DESCRIPTOR.full_name}: {str(error).rpartition(': ')[2]}") from None
 
 
-def _text(message: Message, pool: DescriptorPool) -> bytes:
-    return text_format.MessageToString(message, as_utf8=True, descriptor_pool=pool).encode("utf-8", "replace")
+def _text(message: Message, pool: DescriptorPool) -> str:
+    return text_format.MessageToString(message, as_utf8=True, descriptor_pool=pool)
 
 
-def _json(message: Message, pool: DescriptorPool, *, indent: int | None) -> bytes:
+def _json(message: Message, pool: DescriptorPool, *, indent: int | None) -> str:
     try:
-        # Sorted: the runtime keeps maps in an order that is another in every process.
-        shown = json_format.MessageToJson(
+        # Sorted: the runtime keeps maps in an order that differs between processes.
+        return json_format.MessageToJson(
             message,
             preserving_proto_field_name=True,
             ensure_ascii=False,
@@ -70,11 +82,13 @@ def _json(message: Message, pool: DescriptorPool, *, indent: int | None) -> byte
     except (json_format.Error, TypeError) as error:
         name = message.DESCRIPTOR.full_name
         raise ValueError(f"this {name} has no JSON form: {str(error)[:200]}") from None
-    return shown.encode("utf-8", "replace")
 
 
-def _records(data: bytes) -> Iterator[bytes]:
-    """The records of a stream with varint lengths."""
+def _records(data: bytes, form: str) -> Iterator[bytes]:
+    """Yield the records of a stream with varint lengths, or `data` for a form of one message."""
+    if form in ("json", "text"):
+        yield data
+        return
     at = 0
     while at < len(data):
         length, at = varint_at(data, at)

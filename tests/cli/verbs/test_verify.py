@@ -93,6 +93,7 @@ def _verified(path: Path) -> int:
     return CliRunner().invoke(program.app, ["verify", str(path)]).exit_code
 
 
+@pytest.mark.long
 def test_every_flipped_byte_of_a_chunked_file_is_found(call: Any, graph_of: Any, tmp_path: Path) -> None:
     source = tmp_path / "graph.pb"
     source.write_bytes(graph_of(*(bytes([number]) * 80 for number in range(1, 5))))
@@ -113,6 +114,7 @@ def _content(index: Path) -> dict[str, bytes]:
         return {tensor.name: model.read(tensor).read() for tensor in model}
 
 
+@pytest.mark.long
 def test_every_flipped_byte_of_a_bundle_that_matters_is_found(tmp_path: Path) -> None:
     variables = [Variable(name, 1, (100,), bytes(range(200)) * 2) for name in ("one", "two")]
     for name, data in bundle("variables", variables).items():

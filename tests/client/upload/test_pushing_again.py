@@ -357,6 +357,7 @@ def entry_of(service: LiveServer, state: Path) -> tuple[str, int]:
     return entry["upload"], httpx.get(f"{service.url}/v1/uploads/{entry['upload']}").json()["offset"]
 
 
+@pytest.mark.long
 def test_a_program_that_is_killed_again_and_again(service: LiveServer, large: Path, state: Path) -> None:
     """Each life goes on where the service is; the last sends what is not there, and nothing else."""
     reached: list[tuple[str, int]] = []

@@ -164,6 +164,7 @@ def test_a_flipped_bit_in_the_last_word_costs_a_word(patient: Client, proxy: Fau
 
 @given(script=st.lists(st.builds(Fault, st.sampled_from(FAULTS), st.floats(0, 1, exclude_max=True)), max_size=6))
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@pytest.mark.long
 def test_a_push_makes_that_store_or_none(
     script: list[Fault], ours: Client, proxy: FaultyProxy, client: Client, versions: Any
 ) -> None:

@@ -32,6 +32,7 @@ def test_equal_calls_get_equal_answers_in_two_worlds(seed: int, receiver: Receiv
 
 
 @pytest.mark.parametrize("name", LEAKS)
+@pytest.mark.long
 def test_a_hole_in_the_wall_is_seen(name: str, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     LEAKS[name].plant(monkeypatch)
     assert [each for each in leaks(each_call(*LEAKS[name].routes), receiver.url) if "steps were" not in each]

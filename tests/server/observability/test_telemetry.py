@@ -171,6 +171,7 @@ def test_nothing_is_sent_unless_we_are_told_where(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["answers 500", "refuses", "is silent"])
+@pytest.mark.long
 def test_a_collector_that_fails_hurts_nobody(tmp_path: Path, fault: str) -> None:
     with (
         collecting(status=500) as collector,

@@ -13,8 +13,8 @@ const SPACING: u64 = 1 << 20;
 const MOST: usize = 512;
 /// Bytes of output behind a point, at most: all that a record can cost to read.
 const FARTHEST: u64 = 64 << 20;
-/// Output for each byte of a file beyond `FREE`, at most: bombs have a thousand.
-const RATIO: u64 = 256;
+/// Most bytes of output per byte of a file that inflates to more than `FREE`; bombs reach a thousand.
+const RATIO: u64 = 64;
 const FREE: u64 = 1 << 30;
 
 /// A place between two blocks.
@@ -94,8 +94,8 @@ impl Points {
     pub fn check(&self, inflater: &Inflater) -> Result<()> {
         let reason = if inflater.made.saturating_sub(self.last()) > FARTHEST + self.spacing || self.spacing > FARTHEST {
             "has no points near enough to read records from: write it anew in smaller files, or uncompressed"
-        } else if inflater.made > FREE.saturating_add(inflater.taken.saturating_mul(RATIO)) {
-            "inflates to more than 256 times its bytes: write it anew uncompressed"
+        } else if inflater.made > FREE.max(inflater.taken.saturating_mul(RATIO)) {
+            "inflates to more than 1 GiB and 64 times its size: store it uncompressed"
         } else {
             return Ok(());
         };
@@ -177,9 +177,9 @@ mod tests {
         assert_eq!((error.kind(), error.message().contains("no points near enough")), (Kind::Limit, true));
         let mut points = Points::default();
         (1..=1100).for_each(|step| points.offer(&between_blocks(step * SPACING, step)));
-        assert!(points.check(&between_blocks(1100 * SPACING, SPACING)).is_ok());
-        let error = points.check(&between_blocks(1100 * SPACING, SPACING / 4)).unwrap_err();
-        assert_eq!((error.kind(), error.message().contains("256 times")), (Kind::Limit, true));
+        assert!(points.check(&between_blocks(1100 * SPACING, 18 * SPACING)).is_ok());
+        let error = points.check(&between_blocks(1100 * SPACING, 17 * SPACING)).unwrap_err();
+        assert_eq!((error.kind(), error.message().contains("64 times")), (Kind::Limit, true));
     }
 
     #[test]

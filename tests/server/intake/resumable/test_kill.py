@@ -16,6 +16,7 @@ from pathlib import Path
 from random import Random
 
 import httpx
+import pytest
 from tests.support.process import ServiceProcess, service_process
 from tests.support.stores import onnx
 from tests.support.tus import TusClient, metadata
@@ -141,6 +142,7 @@ class Pusher:
             return None
 
 
+@pytest.mark.long
 def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     killed = Killed(tmp_path / "storage")
     pushers = [Pusher(killed, seed) for seed in range(3)]

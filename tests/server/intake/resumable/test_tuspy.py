@@ -56,6 +56,7 @@ def test_gone_on_with_by_another_client(service: LiveServer) -> None:
     assert came_of(service.url, first.url) == DATA
 
 
+@pytest.mark.long
 def test_killed_and_gone_on_with(tmp_path: Path) -> None:
     random, url, lives, offset = Random(1), None, 0, 0
     while offset < len(DATA):

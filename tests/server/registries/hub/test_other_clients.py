@@ -1,4 +1,4 @@
-"""Requests of @huggingface/hub from npm, of hf-hub from crates.io, and of model cards."""
+"""Requests of @huggingface/hub from npm, of the Rust crate hf-hub, and of model cards."""
 
 from __future__ import annotations
 

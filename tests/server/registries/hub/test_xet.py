@@ -25,8 +25,11 @@ def session(client: httpx.Client, name: str, kind: str = "models") -> str:
     """Path of a new session."""
     told = client.get(f"/api/{kind}/{name}/xet-write-token/main")
     assert told.status_code == 200
-    assert told.json()["accessToken"]
-    url: str = told.json()["casUrl"]
+    found = told.json()
+    assert found["accessToken"]
+    names = {"casUrl": "x-xet-cas-url", "accessToken": "x-xet-access-token", "exp": "x-xet-token-expiration"}
+    assert {name: str(found[name]) for name in names} == {name: told.headers[read] for name, read in names.items()}
+    url: str = found["casUrl"]
     return urlsplit(url).path
 
 

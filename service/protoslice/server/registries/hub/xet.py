@@ -49,7 +49,11 @@ async def begin_session(request: Request, services: Given, kind: str, name: str,
     end = int(time.time() + services.settings.upload_lifetime_seconds)
     # Clients remember by URL what they have sent: at a new one they send all that a shard needs.
     secret = secret_in(read_fields(request.scope).get(b"authorization", "")) or "none"
-    return JsonAnswer({"casUrl": url, "exp": end, "accessToken": secret}, headers={"cache-control": "no-store"})
+    # huggingface_hub before 1.0 reads headers, later ones and other clients the JSON.
+    headers = {"x-xet-cas-url": url, "x-xet-token-expiration": str(end), "x-xet-access-token": secret}
+    return JsonAnswer(
+        {"casUrl": url, "exp": end, "accessToken": secret}, headers={"cache-control": "no-store", **headers}
+    )
 
 
 @router.post(_SESSION + "/xorbs/default/{hash}")
