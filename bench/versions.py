@@ -13,8 +13,8 @@ from bench.service import running_service
 from bench.timing import Row
 from tests.support.protos.writer import varint
 
-from protoslice.client import Client
 from protoslice.catalog import open_database
+from protoslice.client import Client
 from protoslice.storage import open_storage
 from protoslice.stores.names import DEFAULT_SPACE
 from protoslice.stores.usage import usage_of

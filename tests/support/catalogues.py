@@ -76,7 +76,7 @@ def at_once(work: Coroutine[Any, Any, T]) -> T:
 
 
 def catalogue_of(storage: Storage) -> Database:
-    """Return the catalogue that belongs to a storage, whatever wraps it: in memory, the same for all replicas."""
+    """Return the catalogue that belongs to a storage, the same for all replicas, in memory."""
     while hasattr(storage, "_inner"):
         storage = storage._inner
     if not isinstance(storage, FileStorage):

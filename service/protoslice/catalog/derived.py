@@ -44,7 +44,7 @@ class DerivedRecords:
         )
 
     async def stores(self, after: str, limit: int, *, before: float) -> list[str]:
-        """Return at most `limit` stores, with ids behind `after`, whose facts were made before a time in seconds."""
+        """Return at most `limit` stores behind `after` whose facts were made before a time in seconds."""
         sql = """
             SELECT store FROM derived WHERE space = :space AND store > :after
             GROUP BY store HAVING max(made) < :before ORDER BY store LIMIT :limit"""

@@ -65,17 +65,17 @@ async def _collect(settings: Settings, grace_seconds: float, dry_run: bool) -> G
     from protoslice.catalog import open_database
     from protoslice.storage import open_storage
     from protoslice.stores import Stores
+    from protoslice.stores.layout.version import check_layout
     from protoslice.stores.spaces import Spaces
 
-    async with (
-        open_storage(settings.storage, settings.plain_storage_options()) as storage,
-        open_database(settings.database, settings.storage, shared=storage.abilities.shared) as database,
-    ):
-        stores = await Stores.open(storage, database, create=False)
-        try:
-            return await Spaces(storage, stores).collect_garbage(grace_seconds=grace_seconds, dry_run=dry_run)
-        finally:
-            await stores.close()
+    async with open_storage(settings.storage, settings.plain_storage_options()) as storage:
+        await check_layout(storage, mark=False)  # before a catalogue is made in what is no storage
+        async with open_database(settings.database, settings.storage, shared=storage.abilities.shared) as database:
+            stores = await Stores.open(storage, database, create=False)
+            try:
+                return await Spaces(storage, stores).collect_garbage(grace_seconds=grace_seconds, dry_run=dry_run)
+            finally:
+                await stores.close()
 
 
 def _told(report: GarbageReport, done: str) -> str:
@@ -199,15 +199,13 @@ async def _usage(settings: Settings) -> dict[str, Usage]:
     from protoslice.stores.spaces import space_folders
     from protoslice.stores.usage import usage_of
 
-    async with (
-        open_storage(settings.storage, settings.plain_storage_options()) as storage,
-        open_database(settings.database, settings.storage, shared=storage.abilities.shared) as database,
-    ):
-        await check_layout(storage, mark=False)
-        found = {DEFAULT_SPACE: await usage_of(storage, database, DEFAULT_SPACE)}
-        async for folder in space_folders(storage):
-            space = folder.segments[-1]
-            found[space] = await usage_of(PrefixStorage(storage, folder), database, space)
+    async with open_storage(settings.storage, settings.plain_storage_options()) as storage:
+        await check_layout(storage, mark=False)  # before a catalogue is made in what is no storage
+        async with open_database(settings.database, settings.storage, shared=storage.abilities.shared) as database:
+            found = {DEFAULT_SPACE: await usage_of(storage, database, DEFAULT_SPACE)}
+            async for folder in space_folders(storage):
+                space = folder.segments[-1]
+                found[space] = await usage_of(PrefixStorage(storage, folder), database, space)
         if storage.abilities.write:
             await keep_logical_bytes(storage, sum(each.logical_bytes for each in found.values()))
         return found

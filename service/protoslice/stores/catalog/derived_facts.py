@@ -33,7 +33,7 @@ class DerivedObjects:
         return True
 
     async def load(self, name: str) -> bytes | None:
-        """Return the fact called `name`; None if it is missing or damaged, so that the caller computes it again."""
+        """Return the fact called `name`; None if it is missing or damaged."""
         key = keys.derived(self._store_id, name)
         with suppress(NotFound, IntegrityError, Conflict):
             sealed = (await self._storage.get(key)).data
@@ -57,7 +57,7 @@ class DerivedFacts:
         self._worker = worker
 
     async def load(self, name: str) -> bytes | None:
-        """Return the fact called `name`; None if it is missing or damaged, so that the caller computes it again."""
+        """Return the fact called `name`; None if it is missing or damaged."""
         row = await self._records.get(self._store_id, name)
         if row is None:
             return None
