@@ -77,7 +77,7 @@ fuzz: ## fuzz the engine: FUZZ_SECONDS for each of FUZZ_TARGETS, or of all; want
 			-max_len=6000 -timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=512 || exit 1; \
 	done
 
-check: .venv/ready .venv/core ## formatting, lints, types, layers, prose, generated files
+check: .venv/ready .venv/core ## formatting, lints, types, layers, wording, generated files
 	$(call beside,check-package,check-core)
 
 # Goals about the package beside goals about the core, whose output comes when they end: the first keep one processor busy.
@@ -90,12 +90,12 @@ define beside
 endef
 
 check-package:
-	$(BIN)/ruff format --check service tests bench docker
-	$(BIN)/ruff check service tests bench docker
+	$(BIN)/ruff format --check service tests bench docker tools
+	$(BIN)/ruff check service tests bench docker tools
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest protoslice._core
 	$(BIN)/lint-imports
-	$(BIN)/python -m tests.house.prose
+	$(BIN)/python -m tools.counts
 	$(BIN)/python -m pytest -q --no-header tests/docs/test_generated.py
 
 check-core:
@@ -106,8 +106,8 @@ test-core:
 	cd core && $(CARGO) test --workspace --quiet
 
 fmt: .venv/ready .venv/core ## rewrite everything as the formatters want it
-	$(BIN)/ruff format service tests bench docker
-	$(BIN)/ruff check --fix service tests bench docker
+	$(BIN)/ruff format service tests bench docker tools
+	$(BIN)/ruff check --fix service tests bench docker tools
 	cd core && $(CARGO) fmt
 
 docs: .venv/ready .venv/core ## regenerate the OpenAPI document, the reference pages and the map of modules

@@ -91,7 +91,7 @@ def of_oras(home: Home, oras: Path) -> None:
     """Docker's login as oras has it, kept in the file that docker keeps it in."""
     login: Command = [oras, "login", "--plain-http", "--username", "robot", "--password-stdin", home.host]
     push: Command = [oras, "push", "--plain-http"]
-    home.refused("the token is not valid", *login, given=home.wrong)
+    home.refused("Invalid token", *login, given=home.wrong)
     home.good(*login, given=home.writer)
     home.good(*push, f"{home.host}/team/model:v1", "model.bin")
     home.good(*login, given=home.reader)
@@ -114,7 +114,7 @@ def of_skopeo(home: Home, oras: Path) -> None:
     home.good("skopeo", "login", "--tls-verify=false", "-u", "robot", "--password-stdin", home.host, given=home.writer)
     home.good(*copy, "dir:skopeo", other)
     home.good("skopeo", "logout", home.host)
-    home.refused("the service asks for a token", *copy, image, "dir:nobody")
+    home.refused("the service Token required", *copy, image, "dir:nobody")
     home.good(oras, "login", "--plain-http", "-u", "robot", "--password-stdin", home.host, given=home.reader)
     home.good(*copy, "--src-authfile", home.folder / "docker/config.json", image, "dir:by-docker")
     home.good(oras, "logout", home.host)
@@ -133,7 +133,7 @@ def of_buildah(home: Home) -> None:
     home.good(*storage, "push", "--tls-verify=false", "made", f"docker://{image}")
     home.good(*storage, "pull", "--policy", "always", "--tls-verify=false", image)
     home.good("buildah", "logout", home.host)
-    home.refused("the service asks for a token", *storage, "pull", "--policy", "always", "--tls-verify=false", image)
+    home.refused("the service Token required", *storage, "pull", "--policy", "always", "--tls-verify=false", image)
     tell("buildah: the same")
 
 
@@ -151,7 +151,7 @@ def of_curl(home: Home) -> None:
     for file, token in ((write, home.writer), (read, home.reader), (wrong, home.wrong)):
         file.write_text(f"machine 127.0.0.1 login robot password {token}\n")
     upload: Command = ["--upload-file", "model.bin", f"{home.url}/v1/stores?filename=model.bin&tag=curl"]
-    home.refused("the token is not valid", *ask, wrong, *upload)
+    home.refused("Invalid token", *ask, wrong, *upload)
     home.refused(LACKS, *ask, read, *upload)
     home.good(*ask, write, *upload)
     home.good(*ask, read, "--output", "curl.bin", f"{home.url}/v1/stores/curl/files/model.bin")

@@ -53,7 +53,7 @@ class Home:
         running = self.begin("login", "--device", self.service)
         assert running.stderr is not None
         said = ""
-        while (found := re.search(r"visit (\S+) and enter the code (\S+?),? ", said)) is None:
+        while (found := re.search(r"Open (\S+) and enter the code (\S+?),? ", said)) is None:
             line = running.stderr.readline()
             assert line, said
             said += line
@@ -112,7 +112,7 @@ def device_flow(home: Home) -> None:
     """Sign in by device flow; read, and be refused to write."""
     assert home.run("ls", "--url", home.service)[0] == 6
     said = home.login()
-    assert "; it is renewed before" in said, said
+    assert "; renewed automatically" in said, said
     assert home.run("ls", "--url", home.service)[0] == 0
     code, told = home.run("push", __file__, "--url", home.service)
     assert (code, "the token lacks the scope write" in told) == (6, True), told
@@ -158,7 +158,7 @@ def sessions(dex: Dex, service: ServiceProcess) -> None:
         assert refused.status_code == 403, refused.text
         with httpx.Client(cookies={"protoslice-login": login}) as again:
             replayed = again.get(back)
-            assert (replayed.status_code, "does not take the code" in replayed.text) == (400, True), replayed.text
+            assert (replayed.status_code, "rejected the code" in replayed.text) == (400, True), replayed.text
     tell("code flow: state swapped and code replayed refused, a session reads and is refused to write")
 
 
@@ -169,7 +169,7 @@ def in_a_browser(service: ServiceProcess) -> None:
     assert admin is not None
     with chromium() as browser, window(browser, service.url, may_say=QUIET) as context:
         page = opened(context, "/operations")
-        page.get_by_role("link", name=re.compile("Sign in at 127.0.0.1")).click()
+        page.get_by_role("link", name=re.compile("Sign in with 127.0.0.1")).click()
         page.locator("input[name=login]").fill(EMAIL)
         page.locator("input[name=password]").fill(PASSWORD)
         page.locator("button[type=submit]").click()
@@ -178,7 +178,7 @@ def in_a_browser(service: ServiceProcess) -> None:
         assert EMAIL in page.inner_text("header")
         assert "protoslice-session" not in page.evaluate("document.cookie")
         page.get_by_role("link", name="Library").click()
-        page.get_by_text("Nothing here yet").wait_for()
+        page.get_by_text("No models yet").wait_for()
         page.get_by_role("button", name="Sign out").click()
         page.get_by_role("heading", name="Sign in").wait_for()
         page.get_by_label("token").fill("psl_wrong")
@@ -186,7 +186,7 @@ def in_a_browser(service: ServiceProcess) -> None:
         page.get_by_role("alert").wait_for()
         page.get_by_label("token").fill(admin[0])
         page.get_by_role("button", name="Sign in").click()
-        page.get_by_text("Nothing here yet").wait_for()
+        page.get_by_text("No models yet").wait_for()
         assert "admin" in page.inner_text("header")
     tell("chromium: signed in at Dex, out, and in again with a token")
 
@@ -197,7 +197,7 @@ def away_and_back(home: Home, dex: Dex) -> None:
     assert home.run("ls", "--url", home.service)[0] == 0
     until(home.kept["id_token"], left=-1)
     code, told = home.run("ls", "--url", home.service)
-    assert (code, "was not renewed" in told, "the JWT that was sent ended" in told) == (6, True, True), told
+    assert (code, "Could not renew" in told, "the JWT expired" in told) == (6, True, True), told
     dex.start()
     assert home.run("ls", "--url", home.service)[0] == 0
     tell("issuer away: known until the end of the token, told why then; renewed when it is back")
@@ -215,7 +215,7 @@ def with_a_secret(folder: Path, port: int, dex: Dex) -> None:
         with service_of(folder / f"secret-{status}", port, dex, clients + more) as service:
             with httpx.Client(follow_redirects=False, timeout=30) as person:
                 answer = person.get(way_back(service, dex, person))
-                assert (answer.status_code, "does not take the code" in answer.text) == (status, status == 400)
+                assert (answer.status_code, "rejected the code" in answer.text) == (status, status == 400)
                 named = person.get(f"{service.url}/session", headers=OWN).json()["name"]
                 assert named == (EMAIL if status == 303 else None)
             assert told in httpx.get(f"{service.url}/.well-known/oauth-protected-resource").text
@@ -242,10 +242,10 @@ def disabled(home: Home, dex: Dex) -> None:
     dex.forget_people()
     until(home.kept["id_token"], left=50)
     code, told = home.run("ls", "--url", home.service)
-    assert (code, "was not renewed: the issuer takes its refresh token no more" in told) == (0, True), told
+    assert (code, "Could not renew: the issuer no longer accepts the refresh token" in told) == (0, True), told
     until(home.kept["id_token"], left=-1)
     code, told = home.run("ls", "--url", home.service)
-    assert (code, "the JWT that was sent ended" in told, "run protoslice login" in told) == (6, True, True), told
+    assert (code, "the JWT expired" in told, "run protoslice login" in told) == (6, True, True), told
     tell("account disabled: in until the end of the token, told why it is not renewed")
 
 

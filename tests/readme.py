@@ -1,4 +1,8 @@
-"""Lines of the README for the clients of three registries, run as they stand by `make registries`."""
+"""Run everything in the README: `make registries`.
+
+The commands and the Python example also run with the other tests (`tests/cli/test_tour.py`,
+`tests/docs/test_readme.py`); the lines for clients of registries only here, with these clients installed.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from tests.mlflow import WHOLE
 from tests.support.environments import ROOT, python_of
 from tests.support.live import live_server
@@ -22,7 +27,7 @@ from protoslice.server.settings import Settings
 from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 HUB = ("huggingface_hub==1.33.0", "hf_xet")
-SECTION = "## From the tools that you have"
+SECTION = "## Use it as a model registry"
 PORTS = ("127.0.0.1:8000", "127.0.0.1:5000", "--port 5000")
 
 
@@ -56,9 +61,9 @@ def holds(lines: str, folder: Path, programs: Path, service: str) -> bool:
 
 
 def main(oras: str) -> int:
-    """Run the lines of each client against a service of its own; the number of those that fail."""
+    """Run the README's commands, then the lines of each client against a new service; return the number of failures."""
     programs = {"hf": python_of(*HUB).parent, "mlflow": python_of(WHOLE).parent, "oras": Path(oras).parent.absolute()}
-    failed = 0
+    failed = int(pytest.main(["-q", "tests/cli/test_tour.py", "tests/docs/test_readme.py"]))
     for name, text in lines().items():
         with TemporaryDirectory() as folder:
             sys.argv = ["make_model.py", f"{folder}/model.onnx"]

@@ -63,11 +63,11 @@ def test_a_plug_in_is_found_by_name(group: PluginGroup[str]) -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "told"),
     [
-        ("absent", Unsupported, "package some-package 1.2 does not import: ModuleNotFoundError: No module named 'abs"),
-        ("faulty", Unsupported, "package some-package 1.2 does not import: SyntaxError: invalid syntax"),
+        ("absent", Unsupported, "package some-package 1.2: ModuleNotFoundError: No module named 'abs"),
+        ("faulty", Unsupported, "package some-package 1.2: SyntaxError: invalid syntax"),
         ("wanting", Unsupported, "the thing for 'wanting' of package some-package 1.2 is no text"),
-        ("two", InvalidInput, "several installed packages bring a thing for 'two': package some-package 1.2 and"),
-        ("none", InvalidInput, "no thing for 'none'; there are: absent, faulty, ours, sound, two, wanting"),
+        ("two", InvalidInput, "Several installed packages provide a thing for 'two': package some-package 1.2 and"),
+        ("none", InvalidInput, "No thing for 'none'; available: absent, faulty, ours, sound, two, wanting"),
     ],
 )
 def test_a_fault_is_one_line(group: PluginGroup[str], name: str, kind: type[Exception], told: str) -> None:
@@ -81,7 +81,7 @@ def test_a_name_of_ours_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> No
     points = EntryPoints([Point("ours", "some_module:thing", "a.group")])
     monkeypatch.setattr(plugins, "entry_points", points.select)
     group = PluginGroup("a.group", "thing", {"ours": "ours"})
-    with pytest.warns(PluginWarning, match=r"'ours' is ours: that of package some-package 1.2 is not used"):
+    with pytest.warns(PluginWarning, match=r"'ours' is built in: the one of package some-package 1.2 is ignored"):
         assert group.get("ours") == "ours"
 
 
@@ -89,11 +89,11 @@ def test_registering(group: PluginGroup[str]) -> None:
     group.register("new", "registered")
     assert group.get("new") == "registered"
     for name, owner in (("new", "by module builtins"), ("ours", "by protoslice")):
-        with pytest.raises(InvalidInput, match=f"the thing for '{name}' is taken, {owner}"):
+        with pytest.raises(InvalidInput, match=f"The thing for '{name}' is already registered {owner}"):
             group.register(name, "another")
     group.register("sound", "in its place")
     assert group.get("sound") == "in its place"
-    with pytest.raises(Unsupported, match="is no text"):
+    with pytest.raises(Unsupported, match=r"no .*text|not a string"):
         group.register("faulty", 5)  # type: ignore[arg-type]
     group.unregister("new")
     group.unregister("new")
@@ -130,7 +130,7 @@ def test_a_module_that_does_not_import_is_named(
     for _ in range(2):
         with pytest.raises(Unsupported) as caught:
             group.names()
-        assert f"names the module 'broken_plugin', which does not import: {told}" in str(caught.value)
+        assert f"Cannot import the module 'broken_plugin' listed in PROTOSLICE_PLUGINS: {told}" in str(caught.value)
         assert "\n" not in str(caught.value)
 
 
@@ -141,17 +141,17 @@ def test_the_version_that_is_spoken(given: object) -> None:
 
 @pytest.mark.parametrize(("given", "age"), [((2, 1), "older"), (2, "older"), ((2, 4), "newer")])
 def test_another_minor_version_is_used_with_a_warning(given: object, age: str) -> None:
-    with pytest.warns(PluginWarning, match=f"theirs was written for an? {age} interface, 2.. where 2.3 is spoken"):
+    with pytest.warns(PluginWarning, match=f"theirs was written for an? {age} interface: 2.. instead of 2.3"):
         check_version("theirs", given, (2, 3))
 
 
 @pytest.mark.parametrize("given", [1, (1, 3), (3, 0), 3])
 def test_another_major_version_is_refused(given: object) -> None:
-    with pytest.raises(Unsupported, match=r"theirs speaks interface [13]\.[03], not 2\.3"):
+    with pytest.raises(Unsupported, match=r"theirs uses interface version [13]\.[03], not 2\.3"):
         check_version("theirs", given, (2, 3))
 
 
 @pytest.mark.parametrize("given", [None, "1.0", (1,), (1, "0"), (1, 0, 0)])
 def test_a_version_that_is_none_is_refused(given: Any) -> None:
-    with pytest.raises(Unsupported, match="theirs names no version"):
+    with pytest.raises(Unsupported, match="theirs does not declare its interface version"):
         check_version("theirs", given, (1, 0))

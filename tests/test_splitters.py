@@ -74,11 +74,11 @@ def test_rules_of_a_splitter_are_checked_like_others() -> None:
 @pytest.mark.parametrize(
     ("name", "error", "said"),
     [
-        ("none", InvalidInput, "no splitter 'none'; there are: broken, gone, halves, mute, two"),
-        ("two", InvalidInput, "several installed packages"),
-        ("mute", Unsupported, "'mute' of .*Mute has no method rules"),
-        ("broken", Unsupported, "'broken' of .* does not load: no licence"),
-        ("gone", Unsupported, "'gone' of .* does not load: No module named 'nothing'"),
+        ("none", InvalidInput, "No splitter 'none'; available: broken, gone, halves, mute, two"),
+        ("two", InvalidInput, "Several installed packages"),
+        ("mute", Unsupported, "'mute' of .*Mute has no method `rules`"),
+        ("broken", Unsupported, "Cannot load the splitter 'broken' of .*: no licence"),
+        ("gone", Unsupported, "Cannot load the splitter 'gone' of .*: No module named 'nothing'"),
     ],
 )
 def test_a_splitter_that_cannot_be_had_is_told_in_one_line(installed: None, name: str, error: Any, said: str) -> None:

@@ -127,15 +127,15 @@ def test_what_spoils_nothing_that_can_be_seen_is_well(
         (
             without("proxy_request_buffering off;"),
             {
-                "uploads go through as they come": "proxy_request_buffering off;",
-                "chunked uploads go through as they come": "proxy_request_buffering off;",
+                "uploads are streamed": "proxy_request_buffering off;",
+                "chunked uploads are streamed": "proxy_request_buffering off;",
             },
         ),
         (
             without("proxy_http_version 1.1;", 'proxy_set_header Connection "";'),
-            {"chunked uploads go through as they come": "proxy_http_version 1.1;"},
+            {"chunked uploads are streamed": "proxy_http_version 1.1;"},
         ),
-        (without("client_max_body_size 0;"), {"uploads may be long": "client_max_body_size 0;"}),
+        (without("client_max_body_size 0;"), {"large uploads are accepted": "client_max_body_size 0;"}),
         (
             replaced("gzip off;", "gzip on; gzip_types *; gzip_min_length 1;"),
             {"entity tags stay strong": "gzip off;", "binaries are not compressed": "gzip off;"},
@@ -145,42 +145,42 @@ def test_what_spoils_nothing_that_can_be_seen_is_well(
             {"entity tags stay strong": "gzip off;", "binaries are not compressed": "gzip off;"},
         ),
         (location("client_body_timeout 5s;"), {"uploads may pause": "client_body_timeout 60s;"}),
-        (location("proxy_buffering on;"), {"answers wait for their reader": "proxy_buffering off;"}),
+        (location("proxy_buffering on;"), {"slow readers are not buffered": "proxy_buffering off;"}),
         (
             cached(),
             {
-                "ranges come from the service": "proxy_cache off;",
-                "answers wait for their reader": "proxy_buffering off;",
+                "ranges are served by the service": "proxy_cache off;",
+                "slow readers are not buffered": "proxy_buffering off;",
             },
         ),
         (
             cached("proxy_ignore_headers Cache-Control Expires;", "proxy_cache_valid any 10m;"),
             {
-                "ranges come from the service": "proxy_cache off;",
-                "answers wait for their reader": "proxy_buffering off;",
-                "changes are seen at once": "proxy_ignore_headers",
+                "ranges are served by the service": "proxy_cache off;",
+                "slow readers are not buffered": "proxy_buffering off;",
+                "changes are visible at once": "proxy_ignore_headers",
             },
         ),
-        (location("proxy_force_ranges on;"), {"ranges come from the service": "proxy_force_ranges off;"}),
+        (location("proxy_force_ranges on;"), {"ranges are served by the service": "proxy_force_ranges off;"}),
         (
             location("slice 1k;", "proxy_set_header Range $slice_range;", HOST),
-            {"ranges come from the service": "no slice;"},
+            {"ranges are served by the service": "no slice;"},
         ),
         (
             location('proxy_set_header Range "";', HOST),
             {"ranges are exact": "pass on Range"},
         ),
         (location("proxy_hide_header ETag;"), {"entity tags stay strong": "proxy_hide_header ETag;"}),
-        (location("proxy_hide_header Repr-Digest;"), {"digests come along": "proxy_hide_header Repr-Digest;"}),
+        (location("proxy_hide_header Repr-Digest;"), {"digests are passed on": "proxy_hide_header Repr-Digest;"}),
         (
             below("/models/", "proxy_pass http://protoslice/;", "proxy_redirect / /models/;"),
-            {"paths stay as they are": "$request_uri"},
+            {"paths are passed on unchanged": "$request_uri"},
         ),
         (
             lambda text: replaced("proxy_redirect / /models/;", "")(
                 PREFIXED(replaced("server {\n        listen", MAP)(text))
             ),
-            {"uploads are found again": "proxy_redirect / /models/;"},
+            {"uploads can be resumed": "proxy_redirect / /models/;"},
         ),
     ],
     ids=[

@@ -557,6 +557,6 @@ class ModelReport:
     def problem(self) -> str | None:
         """The missing and the damaged parts in a sentence; None for a sound model."""
         names = ", ".join(map(repr, self.missing))
-        said = [f"the model refers to {names}, not among its files"] if self.missing else []
+        said = [f"the model refers to {names}, which is not among its files"] if self.missing else []
         said += [f"{damage.part}: {damage.error}" for damage in self.damaged]
         return "; ".join(said) or None

@@ -54,7 +54,7 @@ class PluginGroup(Generic[T]):
         not import or lacks something.
         """
         if name not in self.names():
-            raise InvalidInput(f"no {self._kind} for {name!r}; there are: {', '.join(self.names())}")
+            raise InvalidInput(f"No {self._kind} for {name!r}; available: {', '.join(self.names())}")
         for known in (self._built_in, self._registered, self._loaded):
             if name in known:
                 return known[name]
@@ -68,7 +68,7 @@ class PluginGroup(Generic[T]):
         A name that an installed package claims is free: the registered plug-in is used in its place.
         """
         if name in self._built_in or name in self._registered:
-            raise InvalidInput(f"the {self._kind} for {name!r} is taken, by {self.package(name)}")
+            raise InvalidInput(f"The {self._kind} for {name!r} is already registered by {self.package(name)}")
         self._check(name, _module_of(plugin), plugin)
         self._registered[name] = plugin
 
@@ -99,7 +99,7 @@ class PluginGroup(Generic[T]):
         found: dict[str, list[EntryPoint]] = {}
         for point in entry_points(group=self.group):
             if point.name in self._built_in:
-                warn(f"the {self._kind} for {point.name!r} is ours: that of {_package_of(point)} is not used")
+                warn(f"the {self._kind} for {point.name!r} is built in: the one of {_package_of(point)} is ignored")
             else:
                 found.setdefault(point.name, []).append(point)
         return found
@@ -107,12 +107,12 @@ class PluginGroup(Generic[T]):
     def _load(self, name: str) -> T:
         (point, *others) = self._points[name]
         if others:
-            raise InvalidInput(f"several installed packages bring a {self._kind} for {name!r}: {self.package(name)}")
+            raise InvalidInput(f"Several installed packages provide a {self._kind} for {name!r}: {self.package(name)}")
         try:
             plugin: T = point.load()
         except Exception as error:
             raise Unsupported(
-                f"the {self._kind} for {name!r} of {_package_of(point)} does not import: {brief(error)}"
+                f"Cannot import the {self._kind} for {name!r} of {_package_of(point)}: {brief(error)}"
             ) from error
         self._check(name, _package_of(point), plugin)
         return plugin
@@ -132,12 +132,12 @@ def check_version(owner: str, given: object, ours: Version) -> None:
     match version:
         case (int(major), int(minor)):
             if major != ours[0]:
-                raise Unsupported(f"{owner} speaks interface {major}.{minor}, not {ours[0]}.{ours[1]}")
+                raise Unsupported(f"{owner} uses interface version {major}.{minor}, not {ours[0]}.{ours[1]}")
             if minor != ours[1]:
                 age = "an older" if minor < ours[1] else "a newer"
-                warn(f"{owner} was written for {age} interface, {major}.{minor} where {ours[0]}.{ours[1]} is spoken")
+                warn(f"{owner} was written for {age} interface: {major}.{minor} instead of {ours[0]}.{ours[1]}")
         case _:
-            raise Unsupported(f"{owner} names no version of its interface, such as {ours}")
+            raise Unsupported(f"{owner} does not declare its interface version, such as {ours}")
 
 
 def brief(error: BaseException, hidden: Iterable[str] = ()) -> str:
@@ -163,7 +163,7 @@ def _import_listed(names: str) -> None:
         try:
             import_module(name)
         except Exception as error:
-            raise Unsupported(f"{PLUGINS} names the module {name!r}, which does not import: {brief(error)}") from error
+            raise Unsupported(f"Cannot import the module {name!r} listed in {PLUGINS}: {brief(error)}") from error
 
 
 def _package_of(point: EntryPoint) -> str:

@@ -134,10 +134,10 @@ class RecipeReader:
 
     def _take(self, part: bytes, *, ended: bool) -> Iterator[Event]:
         if self._done:
-            raise self._wrong("goes on after its end")
+            raise self._wrong("has data after its end")
         self._line += part
         if len(self._line) > _LONGEST_LINE:
-            raise self._wrong(f"has a line of more than {_LONGEST_LINE} bytes")
+            raise self._wrong(f"has a line longer than {_LONGEST_LINE} bytes")
         if ended:
             line, self._line = bytes(self._line), bytearray()
             yield from self._read(line)
@@ -148,7 +148,7 @@ class RecipeReader:
             ((name, value),) = parse_json(line).items()
             event = self._event(name, value)
         except (ValueError, TypeError, KeyError, AttributeError):
-            raise self._wrong("has a line that is none of its own") from None
+            raise self._wrong("has an unknown line") from None
         if event is not None:
             yield event
 
@@ -174,19 +174,19 @@ class RecipeReader:
 
     def _begin(self, path: str) -> RecipeFile:
         if self._in_file:
-            raise self._wrong("begins a file within another")
+            raise self._wrong("starts a file inside another file")
         self._in_file = True
         return RecipeFile(path)
 
     def _finish(self, digest: str) -> None:
         if self._in_file:
-            raise self._wrong("ends within a file")
+            raise self._wrong("ends inside a file")
         if digest != self._lines.hexdigest():
-            raise self._wrong("has lines that fail their digest")
+            raise self._wrong("does not match its digest")
         self._done = True
 
     def _wrong(self, what: str) -> CorruptModel:
-        return CorruptModel(f"the recipe {what}", self._offset)
+        return CorruptModel(f"The recipe {what}", self._offset)
 
 
 def _copy(value: Mapping[str, Any]) -> Copy:

@@ -19,12 +19,12 @@ def parse_size(text: str) -> int:
     """Number of bytes that `text` denotes; `InvalidInput` for other text and from 2^63 on."""
     match = _FORM.fullmatch(text.strip().lower())
     if match is None or match[3] not in _UNITS:
-        raise InvalidInput(f"{text!r} is not a size: give bytes, or a number with a unit such as 64KiB, 1MiB or 2GB")
+        raise InvalidInput(f"Invalid size {text!r}: use bytes, or a number with a unit such as 64KiB, 1MiB or 2GB")
     unit = _UNITS[match[3]]
     fraction = match[2] or ""
     size = int(match[1]) * unit + int(fraction or 0) * unit // 10 ** len(fraction)
     if size >= _SIZES_END:
-        raise InvalidInput(f"{text!r} is more than 2^63 bytes")
+        raise InvalidInput(f"{text!r} is larger than 2^63 bytes")
     return int(size)
 
 

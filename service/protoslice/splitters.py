@@ -25,10 +25,10 @@ def splitter_named(name: str) -> RuleSplitter:
     points = entry_points(group=GROUP, name=name)
     if not points:
         known = ", ".join(splitters()) or "none is installed"
-        raise InvalidInput(f"there is no splitter {name!r}; there are: {known}")
+        raise InvalidInput(f"No splitter {name!r}; available: {known}")
     (point, *others) = points
     if others:
-        raise InvalidInput(f"several installed packages bring a splitter {name!r}")
+        raise InvalidInput(f"Several installed packages provide a splitter {name!r}")
     return _loaded(point)
 
 
@@ -37,8 +37,8 @@ def _loaded(point: EntryPoint) -> RuleSplitter:
     try:
         splitter = point.load()()
     except Exception as error:  # of another package, which may raise anything
-        raise Unsupported(f"the splitter {point.name!r} of {package} does not load: {error}") from error
+        raise Unsupported(f"Cannot load the splitter {point.name!r} of {package}: {error}") from error
     if not callable(getattr(splitter, "rules", None)):
-        raise Unsupported(f"the splitter {point.name!r} of {package} has no method rules")
+        raise Unsupported(f"The splitter {point.name!r} of {package} has no method `rules`")
     loaded: RuleSplitter = splitter
     return loaded

@@ -55,21 +55,21 @@ def parse_location(uri: str) -> Location:
     scheme = scheme.lower()
     authority, _, path = rest.partition("/")
     if not mark or not scheme.isascii() or not uri.isprintable() or "\\" in uri:
-        raise InvalidInput("a storage URI must be a scheme, :// and a path, without control characters and backslashes")
+        raise InvalidInput("Invalid storage URI: use scheme://path, without control characters or backslashes")
     if scheme in _ENCODED and ("?" in uri or "#" in uri):
         raise InvalidInput(
-            f"a storage URI of scheme {scheme} may have no query and no fragment: write ? as %3F and # as %23"
+            f"Invalid storage URI: the scheme {scheme} allows no query or fragment (write ? as %3F and # as %23)"
         )
     segments = tuple(_decode(part) if scheme in _ENCODED else part for part in path.split("/")) if path else ()
     if any(segment in {"", ".", ".."} for segment in segments):
-        raise InvalidInput("a storage URI may have no segment that is empty, . or ..")
+        raise InvalidInput("Invalid storage URI: the path must not contain empty segments, '.' or '..'")
     return Location(scheme, _authority(scheme, authority), segments)
 
 
 def parse_root(uri: str) -> Location:
     """Parse a URI that names a folder; one slash at the end is ignored."""
     if uri.lower() == "file://":
-        raise InvalidInput("a file URI must be file:// and an absolute path on this machine")
+        raise InvalidInput("Invalid file URI: use file:// and an absolute path on this machine")
     return parse_location(uri.removesuffix("/"))
 
 
@@ -91,17 +91,17 @@ def _authority(scheme: str, authority: str) -> str:
             raise InvalidInput("a file URI must be file:// and an absolute path on this machine")
         return ""
     if not authority or "@" in authority:
-        raise InvalidInput("a storage URI must name a host or a bucket, and no credentials")
+        raise InvalidInput("Invalid storage URI: give a host or bucket, without credentials")
     return web_authority(scheme, authority) if scheme in _WEB_PORTS else authority
 
 
 def web_authority(scheme: str, authority: str) -> str:
     """Host and port of a web URL, in lower case, without a default port; else `InvalidInput`."""
     if scheme not in _WEB_PORTS:
-        raise InvalidInput("a web URI must begin with http:// or https://")
+        raise InvalidInput("Invalid web URI: use http:// or https://")
     authority = authority.lower().removesuffix(_WEB_PORTS[scheme])
     if not _WEB_AUTHORITY.fullmatch(authority):
-        raise InvalidInput("a web URI must have a host, in ASCII, and may have a port")
+        raise InvalidInput("Invalid web URI: give an ASCII host, and optionally a port")
     return authority
 
 
@@ -111,5 +111,5 @@ def _decode(segment: str) -> str:
     except UnicodeDecodeError:
         text = "/"
     if "/" in text or not text.isprintable() or "\\" in text:
-        raise InvalidInput("a segment of a storage URI must decode to UTF-8 without slashes and control characters")
+        raise InvalidInput("Invalid storage URI: segments must decode to UTF-8 without slashes or control characters")
     return text

@@ -41,7 +41,7 @@ EVIL = [
 ]
 FEW = ['x;touch PWNED;$(touch PWNED)`touch PWNED` it\'s  "quoted"', "-rf", "two\nlines\ntouch PWNED\n", "é\N{SNOWMAN}"]
 """Names for tests of whole programs, each of which takes seconds."""
-PRINTED = re.compile(r"(?:with|run|already): (protoslice .*)$", re.MULTILINE)
+PRINTED = re.compile(r"(?:with|run|already|it|store|add): (protoslice .*)$", re.MULTILINE)
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 

@@ -1,4 +1,4 @@
-"""The README is true: its tour and its examples run as they are shown."""
+"""Commands of the README, each of which prints what is shown."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _run(command: str, folder: Path) -> str:
 
 def test_every_command_of_the_tour_answers_as_shown(folder: Path, service: str) -> None:
     steps = _steps()
-    assert len(steps) >= 21
+    assert len(steps) == 9
     settings: list[str] = []
     for command, expected in steps:
         if command.startswith("export "):
@@ -77,9 +77,3 @@ def test_every_command_of_the_tour_answers_as_shown(folder: Path, service: str) 
         told = "; ".join([*settings, command]).replace(ADDRESS, service)
         shown = _run(told, folder).replace(service, ADDRESS)
         assert _timeless(shown) == _timeless(expected), command
-    block = re.findall(r"```python\n(.*?)```", README, re.DOTALL)[0]
-    (folder / "example.py").write_text(block)
-    lines = _run("python example.py", folder).splitlines()
-    assert lines[0] == "onnx.ModelProto 37000421"
-    assert lines[1] == f"1000000 {bytes([3]) * 8!r}"
-    assert len(lines[2].split(",")) == 4

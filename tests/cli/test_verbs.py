@@ -62,7 +62,7 @@ def test_info_tells_type_size_and_biggest_parts(graph: Path) -> None:
     assert "tensorflow.GraphDef" in text
     assert told["why"] == "its fields are those of tensorflow.GraphDef"
     assert f"why     {told['why']}\n" in text
-    assert _json("info", str(graph), "--type", "tensorflow.GraphDef")["why"] == "it was named"
+    assert _json("info", str(graph), "--type", "tensorflow.GraphDef")["why"] == "type given by the caller"
     assert "\x1b" not in text, "no colours where nobody watches"
 
 
@@ -222,7 +222,7 @@ def test_a_terminal_gets_text_but_no_binary(graph: Path) -> None:
     assert (shown, code) == ("Const\r\n", 0)
     shown, code = _on_a_terminal("cat", str(graph), "node[0]")
     assert code == 3
-    assert "nothing for a terminal" in shown
+    assert "to the terminal" in shown
 
 
 BAR = """

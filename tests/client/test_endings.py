@@ -226,7 +226,7 @@ def test_the_program_ends_with_what_the_refusal_says(refusal: Answering, model: 
     with stub(answers_and_stops(line)) as service:
         ended, said = push(model, "--url", service.url)
     assert (ended, said.count("\n")) == (code, 1), said
-    assert "answered" in said
+    assert "responded" in said
 
 
 def test_a_refused_body_is_not_sent_to_its_end(model: Path, client_of: Callable[[str], Client]) -> None:
@@ -264,7 +264,7 @@ def test_a_connection_that_ends_early(
     behaviour: Behaviour, model: Path, large: Path, client_of: Callable[[str], Client]
 ) -> None:
     for what in (model, large, bytes(SIZE), iter([bytes(SIZE)])):
-        with stub(behaviour) as service, pytest.raises(StorageUnavailable, match="broke off") as caught:
+        with stub(behaviour) as service, pytest.raises(StorageUnavailable, match="closed the connection") as caught:
             client_of(service.url).push(what)
         assert caught.value.__traceback__ is not None
         assert threads() == []
@@ -275,7 +275,7 @@ def test_the_program_ends_when_the_connection_does(behaviour: Behaviour, model: 
     with stub(behaviour) as service:
         code, said = push(model, "--url", service.url)
     assert (code, said.count("\n")) == (6, 1), said
-    assert "broke off" in said
+    assert "closed the connection" in said
 
 
 def test_a_refusal_over_tls(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ def test_a_chunk_where_no_record_is_is_an_error_that_names_it(offset: int) -> No
         writer.write_message(M(i32=1))
         metadata.chunks.add(size=2, offset=offset)
         writer.write_message(metadata)
-    with pytest.raises(InconsistentChunks, match="no record begins") as caught:
+    with pytest.raises(InconsistentChunks, match="no record starts") as caught:
         protoslice.open(out.getvalue(), "t.M", types=TYPES)
     assert caught.value.path == "chunk 0"
 

@@ -50,7 +50,7 @@ CASES = {
     "a field that a chunk does not have": metadata({"offset": 64, "size": 4}) + b"\x12\x02\x20\x01",
     "a field that a message does not have": metadata({"offset": 64, "size": 4}, message=b"\x08\x00\x18\x01"),
     "text": b"the quick brown fox",
-    "no message at all": b"\xff\xff\xff\xff",
+    "Invalid depth": b"\xff\xff\xff\xff",
     "a dotted name, like a manifest of no records": b"\x0a\x0bexample.com",
     "a dotted name and a text, like a manifest": b"\x0a\x0bexample.com\x12\x05hello",
     "a dotted name and an empty text": b"\x0a\x0bexample.com\x12\x00",
@@ -108,7 +108,7 @@ def test_metadata_that_gives_neither_sizes_nor_kinds_is_metadata() -> None:
 
 
 def test_metadata_whose_chunks_are_elsewhere_is_broken_rather_than_plain_records() -> None:
-    with pytest.raises(InconsistentChunks, match="no record begins"):
+    with pytest.raises(InconsistentChunks, match="no record starts"):
         protoslice.open(records(b"\x18\x07", metadata({"offset": 99, "size": 2})), "t.M", types=TYPES)
     found: Any = METADATA()
     fill(found.message, 7)

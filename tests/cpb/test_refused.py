@@ -14,25 +14,25 @@ from protoslice.errors import CorruptModel, InconsistentChunks, LimitExceeded
 BROKEN: list[tuple[list[Tag], int | None, str, str]] = [
     (["subs", at(1)], 0, "would leave a gap", "subs[1]"),
     (["subs", at(1 << 63)], 0, "would leave a gap", "subs[9223372036854775808]"),
-    (["subs"], 0, "no index tells which element", "subs"),
-    (["subs", ("s", "k")], 0, "no index tells which element", "subs"),
-    (["strs", at(1)], 0, "0 elements, so this one would leave a gap", "strs[1]"),
-    (["strs", at(0), "str"], 0, "nothing can belong below it", "strs[0]"),
-    (["strs"], None, "no chunk says what its value is", "strs"),
-    (["ints", at(0)], 0, "but no numbers", "ints[0]"),
-    (["ints"], 0, "but no numbers", "ints"),
-    (["by_s"], 0, "no key tells which value", "by_s"),
-    (["by_s", at(0)], 0, "no key tells which value", "by_s"),
+    (["subs"], 0, "no index selects an element", "subs"),
+    (["subs", ("s", "k")], 0, "no index selects an element", "subs"),
+    (["strs", at(1)], 0, "0 elements, so adding this one would leave a gap", "strs[1]"),
+    (["strs", at(0), "str"], 0, "nothing can be below it", "strs[0]"),
+    (["strs"], None, "o chunk has the field's value", "strs"),
+    (["ints", at(0)], 0, "but not numbers", "ints[0]"),
+    (["ints"], 0, "but not numbers", "ints"),
+    (["by_s"], 0, "no key selects a value", "by_s"),
+    (["by_s", at(0)], 0, "no key selects a value", "by_s"),
     (["by_ui32", ("s", "abc")], 0, "does not fit a map of uint32", "by_ui32"),
     (["by_ui32", ("i32", -1)], 0, "does not fit a map of uint32", "by_ui32"),
     (["by_i32", ("i64", 1 << 40)], 0, "does not fit a map of int32", "by_i32"),
     (["sub", at(0)], 0, "neither repeated nor a map", "sub"),
     (["sub", 99], 0, "t.M has no field 99", "sub"),
-    ([at(0)], 0, "where a field is due", "the root message"),
-    ([("s", "k")], 0, "where a field is due", "the root message"),
-    (["bytes", "bytes"], 0, "nothing can belong below it", "bytes"),
+    ([at(0)], 0, "where a field is expected", "the root message"),
+    ([("s", "k")], 0, "where a field is expected", "the root message"),
+    (["bytes", "bytes"], 0, "nothing can be below it", "bytes"),
     (["i32", at(0)], 0, "neither repeated nor a map", "i32"),
-    (["bytes"], None, "no chunk says what its value is", "bytes"),
+    (["bytes"], None, "o chunk has the field's value", "bytes"),
     ([], None, "has no chunk", "the root message"),
     (["sub"], 1, "there are only 1 chunks", "sub"),
     (["sub"], (1 << 64) - 1, "there are only 1 chunks", "sub"),
@@ -93,7 +93,7 @@ def test_a_chunk_that_is_cut_off_never_takes_the_next_ones_bytes(
     chunks: list[Any], root: int | None, fields: list[Any], path: str, options: str
 ) -> None:
     file = chunked(chunks, root, *fields, options=f"{options},chunk_size:1")
-    with pytest.raises(InconsistentChunks, match=r"chunk 0 is no message.* [03] bytes into the chunk") as caught:
+    with pytest.raises(InconsistentChunks, match=r"chunk 0 is not a message.* [03] bytes into the chunk") as caught:
         protoslice.open(file, "t.M", types=TYPES)
     assert caught.value.path == path
     if options == "uncompressed":
@@ -103,7 +103,7 @@ def test_a_chunk_that_is_cut_off_never_takes_the_next_ones_bytes(
 
 def test_a_chunk_that_is_cut_off_is_an_error_wherever_it_stands() -> None:
     """Small as it is, nobody would look into it before it is asked for."""
-    with pytest.raises(InconsistentChunks, match="chunk 1 is no message"):
+    with pytest.raises(InconsistentChunks, match="chunk 1 is not a message"):
         merged([M(), CUT], 0, (["sub"], 1))
 
 
@@ -121,7 +121,7 @@ def nested(levels: int) -> Any:
 def test_nesting_is_limited() -> None:
     limits = _core.Limits(depth=20)
     file = file_of([M()], nested(21))
-    with pytest.raises(LimitExceeded, match="more than 20 deep"):
+    with pytest.raises(LimitExceeded, match="more than 20 levels deep"):
         protoslice.open(file, "t.M", types=TYPES, limits=limits)
     with pytest.raises(LimitExceeded, match="deep"):
         merged([M()], None, (["sub"] * 5000, 0))

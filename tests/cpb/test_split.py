@@ -154,19 +154,21 @@ def _refused(change: Any) -> bytes:
 
 CASES: dict[str, tuple[bytes, type[ProtosliceError], str]] = {
     "few records": (file_of(manifest_of([(4, b""), (3, b"")]), [b"x"]), InconsistentChunks, "fewer records"),
-    "a field below": (_refused(lambda each: each.field_path.add(field_number=1)), Unsupported, "the result's own"),
-    "no field": (_refused(lambda each: each.ClearField("field_path")), Unsupported, "the result's own"),
+    "a field below": (
+        _refused(lambda each: each.field_path.add(field_number=1)), Unsupported, "unknown field of the result"
+    ),
+    "no field": (_refused(lambda each: each.ClearField("field_path")), Unsupported, "unknown field of the result"),
     "an element": (
         _refused(lambda each: setattr(each.field_path[0], "repeated_field_index", 0)),
         Unsupported,
         "element of a repeated field",
     ),
-    "another type": (_refused(lambda each: setattr(each, "field_type", 0)), Unsupported, "not known"),
+    "another type": (_refused(lambda each: setattr(each, "field_type", 0)), Unsupported, "unknown way"),
     "an unknown field": (split_of([(99, b"x")]), InconsistentChunks, "no field 99"),
     "field 0": (split_of([(0, b"x")]), InconsistentChunks, "no field 0"),
     "a message": (split_of([(1, b"x")]), Unsupported, "neither a string nor bytes"),
     "a repeated field": (split_of([(12, b"x")]), Unsupported, "neither a string nor bytes"),
-    "cut off": (split_of([(None, b"\x22\x05ab"), (None, b"")]), InconsistentChunks, "chunk 0 is no message"),
+    "cut off": (split_of([(None, b"\x22\x05ab"), (None, b"")]), InconsistentChunks, "chunk 0 is not a message"),
     "a type nobody knows": (split_of([(None, b"")], "a.b.C"), Unsupported, "a.b.C"),
 }  # fmt: skip
 
@@ -192,5 +194,5 @@ def test_it_cannot_be_opened_as_another_type() -> None:
 @pytest.mark.parametrize("name", ["", "NoPackage", "a b.c", "1.2", "a..b", ".a", "a."])
 def test_a_first_record_that_names_no_type_is_no_manifest(name: str) -> None:
     data = split_of([(None, b"\xff")], name)
-    with pytest.raises(Unsupported, match="no ChunkMetadata"), protoslice.open(data):
+    with pytest.raises(Unsupported, match="not a ChunkMetadata"), protoslice.open(data):
         pass

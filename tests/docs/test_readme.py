@@ -33,7 +33,7 @@ def test_the_example_over_http(
     settings = Settings(storage="memory://", space_watermark_bytes=0)
     with live_server(uvicorn_config(create_app(settings), settings)) as live:
         with Client(live.url) as client:
-            client.push("model.onnx", tags=["tour:1"], resume=False)
+            client.push("model.onnx", tags=["demo:1"], resume=False)
         capsys.readouterr()
         exec(compile(example.replace(ADDRESS, live.url), "README.md", "exec"), {})
     numbers, names = (line for line in capsys.readouterr().out.splitlines() if line.startswith("["))

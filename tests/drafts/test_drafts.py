@@ -203,7 +203,7 @@ def test_a_folder_of_more_files_than_a_store_holds_is_no_store(monkeypatch: pyte
     async def work(drafts: Drafts, _: Stores) -> None:
         for number in range(4):
             await drafts.put(f"7/r/{number}", pieces(b""))
-        with pytest.raises(LimitExceeded, match="name a folder in it"):
+        with pytest.raises(LimitExceeded, match="choose a folder inside it"):
             await drafts.sealed("7")
 
     monkeypatch.setattr(records, "MAX_FILES", 3)

@@ -44,7 +44,7 @@ def test_ranges_come_as_one_rope_in_the_framing_that_is_asked_for() -> None:
 def test_a_stream_that_is_cut_says_where_and_keeps_the_rest() -> None:
     records = _core.Records(_core.index_records(_sources(STREAM[:-1]), "delimited"))
     assert records.count == 2
-    assert records.fault == (5, "the stream ends within a record of 2 bytes")
+    assert records.fault == (5, "the stream ends inside a record of 2 bytes")
 
 
 def test_each_error_is_a_class_of_its_own() -> None:

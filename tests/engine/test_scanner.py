@@ -167,7 +167,7 @@ def taken_by_runtime(case: Case, data: bytes) -> bool:
 @pytest.mark.parametrize(
     ("data", "offset", "word"),
     [
-        (b"\x00", 0, "no field number"),
+        (b"\x00", 0, "not a field number"),
         (b"\x08\x01\x0f", 2, "wire type 7"),
         (b"\x0e\x01", 0, "wire type 6"),
         (b"\x0a\x05ab", 4, "cut off"),
@@ -176,7 +176,7 @@ def taken_by_runtime(case: Case, data: bytes) -> bool:
         (b"\x0c", 0, "end tag"),
         (b"\x08" + b"\xff" * 10 + b"\x01", 0, "more than 64 bits"),
         (b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 0, "parent ends"),
-        (b"\x80\x80\x80\x80\x80\x01\x00", 0, "no field number"),
+        (b"\x80\x80\x80\x80\x80\x01\x00", 0, "not a field number"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(data: bytes, offset: int, word: str) -> None:
@@ -190,7 +190,7 @@ def test_after_an_error_the_scan_does_not_go_on() -> None:
     scan = _core.Scanner()
     with pytest.raises(CorruptModel):
         scan.feed(b"\x00")
-    with pytest.raises(Unsupported, match="begin anew"):
+    with pytest.raises(Unsupported, match="this scan has failed"):
         scan.feed(b"\x08\x01")
 
 

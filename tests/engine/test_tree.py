@@ -105,5 +105,5 @@ def _singular(message: Message, name: str | None) -> object:
 
 def test_a_path_is_as_long_as_its_bytes() -> None:
     proto = protoslice.open(b"\x0a\x01a", type="onnx.ModelProto")
-    with proto, pytest.raises(InvalidInput, match="a path has 6000 bytes in UTF-8 where 4096 are allowed"):
+    with proto, pytest.raises(InvalidInput, match="a path has 6000 bytes in UTF-8, but at most 4096 are allowed"):
         proto.merge("\u00e9" * 3000)

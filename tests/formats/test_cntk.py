@@ -84,17 +84,17 @@ def test_half_floats_are_floats_as_they_are_stored(tmp_path: Path) -> None:
 
 def test_arrays_that_cannot_be_read(tmp_path: Path) -> None:
     dictionary = DICTIONARY(version=1)
-    arrays = {name: variable(dictionary, uid=name) for name in ("sparse", "unknown", "short", "vast", "none", "good")}
+    arrays = {name: variable(dictionary, uid=name) for name in ("Sparse", "unknown", "short", "vast", "none", "good")}
     for array in arrays.values():
         fill(array, np.array([1, 2], "<f4"))
-    arrays["sparse"].storage_format = 1
+    arrays["Sparse"].storage_format = 1
     arrays["unknown"].data_type = 0
     arrays["short"].shape.shape_dim[0] = 3
     arrays["vast"].shape.shape_dim[0] = 2**64 - 1
     arrays["none"].ClearField("float_values")
     model = opened(tmp_path, dictionary)
     says = {
-        "sparse": "sparse",
+        "Sparse": "Sparse",
         "unknown": "type 0",
         "short": "takes 12 bytes",
         "vast": "elements",
@@ -102,6 +102,6 @@ def test_arrays_that_cannot_be_read(tmp_path: Path) -> None:
     }
     for name, text in says.items():
         assert isinstance(model.tensor(name).data, Fault)
-        with pytest.raises(Unsupported if name == "sparse" else CorruptModel, match=text):
+        with pytest.raises(Unsupported if name == "Sparse" else CorruptModel, match=text):
             model.read(name)
     assert model.read("good").size == 8

@@ -79,7 +79,7 @@ def test_a_type_that_cannot_be_told_now_is_not_unknown() -> None:
 
     def work(source: Flaky) -> None:
         with protoslice.open(source) as proto:
-            assert (proto.type, proto.why) == (KIND, f"merged as {KIND}, its fields are those of one")
+            assert (proto.type, proto.why) == (KIND, f"has the fields of {KIND} after merging")
 
     every_read(file, work)
 

@@ -182,9 +182,9 @@ def test_constants_of_executables(tmp_path: Path) -> None:
 def test_literals_that_cannot_be_read(tmp_path: Path) -> None:
     cases: dict[str, tuple[Any, str]] = {}
     for name, kind, shape, layout, says in [
-        ("count", "F32", (3,), None, "takes 12 bytes, and there are 4"),
+        ("count", "F32", (3,), None, "takes 12 bytes, but there are 4"),
         ("negative", "F32", (-1,), None, "dimension of -1"),
-        ("layout", "F32", (1, 1), (0, 0), "fits no tensor of 2"),
+        ("layout", "F32", (1, 1), (0, 0), "does not fit a tensor of rank 2"),
         ("opaque", "OPAQUE_TYPE", (), None, "element type 14"),
     ]:
         literal = shaped(kind, shape, layout)

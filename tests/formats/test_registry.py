@@ -83,7 +83,7 @@ def test_a_format_is_registered_and_taken_back(columns: type[Any], tmp_path: Pat
     registry.register("more", More)
     with open_model(tmp_path, "m.more") as model:
         assert [tensor.name for tensor in model] == ["a"]
-    with pytest.raises(InvalidInput, match="the format for 'onnx' is taken, by protoslice"):
+    with pytest.raises(InvalidInput, match="The format for 'onnx' is already registered by protoslice"):
         registry.register("onnx", More)
     registry.unregister("more")
     with open_model(tmp_path, "m.more") as model, pytest.raises(Unsupported):
@@ -91,7 +91,7 @@ def test_a_format_is_registered_and_taken_back(columns: type[Any], tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("factory", "told"), [(object, "lacks name, tensors, wants"), (dict.fromkeys, "does not open")]
+    ("factory", "told"), [(object, "lacks name, tensors, wants"), (dict.fromkeys, "does not load")]
 )
 def test_what_is_no_format(factory: Any, told: str) -> None:
     with pytest.raises(Unsupported, match=told):
@@ -105,5 +105,5 @@ def test_a_broken_format_of_a_package_is_passed_over_and_told(
     warned = pytest.warns(
         PluginWarning, match="'columns' of package my_package lacks wants; models are read without it"
     )
-    with warned, open_model(_model(tmp_path, 12)) as model, pytest.raises(Unsupported, match="no format knows"):
+    with warned, open_model(_model(tmp_path, 12)) as model, pytest.raises(Unsupported, match="No format reads"):
         len(model.tensors)

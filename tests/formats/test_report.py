@@ -104,7 +104,7 @@ def test_no_more_is_compared_than_files_have(tmp_path: Path, strings: bool) -> N
     for name, data in bundle("v", variables, Layout(overlap=True)).items():
         (tmp_path / name).write_bytes(data)
     (damage,) = report(tmp_path / "v.index", compare=True).damaged
-    assert (damage.part, damage.error.split(":")[0]) == ("b", "tensors overlap")
+    assert (damage.part, damage.error.split(":")[0]) == ("b", "Tensors overlap")
     assert report(tmp_path / "v.index").damaged == ()
 
 

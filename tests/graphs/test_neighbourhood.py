@@ -141,7 +141,7 @@ def test_what_is_not_there_is_said(question: dict[str, Any], error: type[Excepti
 def test_models_without_graphs_say_so() -> None:
     with open_model(folder("caffe_new")) as model, pytest.raises(Unsupported, match="has no graph"):
         Graphs(model.model)
-    with pytest.raises(NotFound, match="no nodes"):
+    with pytest.raises(NotFound, match="no graph nodes"):
         looked(graph_def([]))
 
 

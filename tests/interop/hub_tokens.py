@@ -51,9 +51,9 @@ def main(tokens: str) -> int:
         ("read", "read", 0, "11534336"),
         ("read", "push", 1, "lacks the scope write"),
         ("read", "push much", 1, "lacks the scope write"),
-        ("wrong", "read", 1, "the token is not valid"),
-        ("wrong", "push", 1, "the token is not valid"),
-        (None, "read", 1, "asks for a token"),
+        ("wrong", "read", 1, "Invalid token"),
+        ("wrong", "push", 1, "Invalid token"),
+        (None, "read", 1, "Token required"),
     ]
     failed = 0
     for who, work, status, said in cases:

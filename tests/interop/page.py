@@ -150,9 +150,9 @@ def test_nothing_at_an_address_is_told_with_a_way_back(browser: Browser, service
     with window(browser, service.url, may_say="Failed to load resource") as context:
         for place in ("/m/no:1", "/diff/...no:1"):
             page = opened(context, place)
-            expect(page.get_by_role("heading", level=1)).to_have_text("There is nothing here")
+            expect(page.get_by_role("heading", level=1)).to_have_text("Not found")
             assert violations(context, page) == "[]"
-            page.get_by_role("link", name="To the library").click()
+            page.get_by_role("link", name="Back to the library").click()
             expect(page.locator(".cards li").first).to_be_visible()
 
 
@@ -161,7 +161,7 @@ def test_a_service_that_is_away_is_told_in_words(browser: Browser, service: Serv
         page = opened(context, "/")
         page.route("**/v1/**", lambda route: route.abort())
         page.get_by_role("button", name="Repositories").click()
-        expect(page.get_by_role("alert")).to_contain_text("The service does not answer, or the network is down")
+        expect(page.get_by_role("alert")).to_contain_text("Cannot reach the service")
         page.unroute("**/v1/**")
         page.get_by_role("button", name="Models").click()
         expect(page.locator(".cards li").first).to_be_visible()
@@ -219,7 +219,7 @@ def test_the_tree_is_walked_by_keys(context: BrowserContext) -> None:
     page.keyboard.press("ArrowLeft")
     expect(page.get_by_role("treeitem", name="initializer").first).to_have_attribute("aria-expanded", "false")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("link", name="read it")).to_have_attribute(
+    expect(page.get_by_role("link", name="view message")).to_have_attribute(
         "href", "/m/bert%3A1/message?path=graph.initializer"
     )
 
@@ -249,7 +249,7 @@ def test_tensors_are_found_sorted_and_opened_by_keys(context: BrowserContext) ->
 
 def test_tensors_are_found_by_an_expression_and_gone_through_by_groups(context: BrowserContext) -> None:
     page = opened(context, "/m/bert:1/tensors")
-    page.get_by_role("combobox", name="Way to search").select_option("Regex")
+    page.get_by_role("combobox", name="Search mode").select_option("Regex")
     page.get_by_role("searchbox").fill(r"layer\.(1|3)\..*(key|value)\.weight$")
     expect(page.get_by_role("status").first).to_have_text("4 tensors")
     page.get_by_role("searchbox").fill("")
@@ -306,7 +306,7 @@ def test_a_record_is_found_by_its_number_and_read_by_keys(context: BrowserContex
     expect(drawer).to_contain_text("value: 2998")
     page.keyboard.press("Escape")
     expect(drawer).to_have_count(0)
-    page.get_by_role("button", name="Earlier").click()
+    page.get_by_role("button", name="Previous").click()
     expect(rows.nth(1)).to_contain_text("2,796")
 
 
@@ -336,15 +336,15 @@ def test_a_node_is_searched_for_and_the_same_stands_in_a_table(context: BrowserC
     table = page.get_by_role("region", name="Nodes found")
     expect(table.get_by_role("button")).to_have_text(["layer.2/attention/softmax"])
     table.get_by_role("button").click()
-    page.get_by_text("The same as a table").click()
+    page.get_by_text("Show as a table").click()
     expect(page.get_by_role("region", name="Nodes around").get_by_role("row")).to_have_count(8)
 
 
 def test_changes_are_shown_with_their_distances(context: BrowserContext) -> None:
     page = opened(context, "/m/bert:2")
-    page.get_by_role("link", name="what changed since 1").click()
+    page.get_by_role("link", name="changes since 1").click()
     expect(page).to_have_url(re.compile(r"/diff/bert%3A1\.\.\.bert%3A2$"))
-    counts = page.get_by_role("list", name="Numbers of changes")
+    counts = page.get_by_role("list", name="Number of changes")
     for told in ("6 tensors changed", "6 tensors renamed", "1 part changed"):
         expect(counts).to_contain_text(told)
     rows = page.get_by_role("grid", name="Changes")
@@ -355,7 +355,7 @@ def test_changes_are_shown_with_their_distances(context: BrowserContext) -> None
     expect(drawer).to_contain_text("Exact: all 65,536 elements.")
     expect(drawer).to_contain_text("cosine")
     assert violations(context, page) == "[]"
-    drawer.get_by_role("link", name="as it is now").click()
+    drawer.get_by_role("link", name="After").click()
     expect(page).to_have_url(re.compile("/m/[0-9a-f]{64}/tensors"))
 
 
@@ -373,12 +373,12 @@ def test_what_is_taken_for_equal_by_checksums_is_said_and_compared_on_demand(
         httpx.put(f"{service.url}/v1/stores", content=model.SerializeToString(), params=asked).raise_for_status()
     page = opened(context, "/diff/tuned:1...tuned:2")
     told = page.locator(".changes > p.soft")
-    expect(told).to_contain_text(re.compile(r"2(\.0)? MiB are taken for equal, as checksums of their blocks are"))
+    expect(told).to_contain_text(re.compile(r"2(\.0)? MiB assumed equal, because the checksums of their blocks are"))
     assert violations(context, page) == "[]"
     page.get_by_role("button", name="Compare every byte").click()
-    expect(told).to_contain_text("were read to compare them; digests told the rest")
+    expect(told).to_contain_text("compared; the rest matched by checksum")
     expect(page).to_have_url(re.compile(r"exact=1"))
-    expect(page.get_by_role("list", name="Numbers of changes")).to_contain_text("1 tensor changed")
+    expect(page.get_by_role("list", name="Number of changes")).to_contain_text("1 tensor changed")
 
 
 def test_names_that_are_markup_are_text(context: BrowserContext) -> None:

@@ -48,9 +48,9 @@ def _put(service: ServiceProcess, path: str, data: bytes) -> httpx.Response:
 
 
 def _ways(context: BrowserContext, place: str) -> Iterator[tuple[str, str]]:
-    """Kind and text of each line that the page of a model prints below "Get it"."""
+    """Kind and text of each line that the page of a model prints below "Download"."""
     page = opened(context, place)
-    page.get_by_text("Get it", exact=True).click()
+    page.get_by_text("Download", exact=True).click()
     rows = page.locator("dl.ways")
     yield from zip(rows.locator("dt").all_inner_texts(), rows.locator("dd code").all_text_contents(), strict=True)
     page.close()

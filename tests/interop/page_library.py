@@ -38,18 +38,18 @@ def test_versions_stand_together_and_a_click_tells_what_changed(context: Browser
     page = opened(context, "/")
     card = page.locator(".cards li").first
     expect(card.get_by_role("link").first).to_contain_text("model3onnx.ModelProto")
-    expect(card.get_by_role("link")).to_have_text([re.compile("^model3"), "what changed since 2", "2", "proven", "1"])
-    card.get_by_role("link", name="what changed").click()
+    expect(card.get_by_role("link")).to_have_text([re.compile("^model3"), "changes since 2", "2", "proven", "1"])
+    card.get_by_role("link", name="changes since").click()
     expect(page).to_have_url(re.compile(r"/diff/model%3A2\.\.\.model%3A3$"))
-    expect(page.get_by_role("list", name="Numbers of changes")).to_contain_text("part")
+    expect(page.get_by_role("list", name="Number of changes")).to_contain_text("part")
 
 
 def test_a_version_before_that_the_list_does_not_show_is_found(context: BrowserContext) -> None:
     page = opened(context, "/?tag=model:2")
-    page.get_by_role("link", name="what changed last").click()
+    page.get_by_role("link", name="latest changes").click()
     expect(page).to_have_url(re.compile(r"/diff/model%3A1\.\.\.model%3A2$"))
     page.goto("/diff/...model%3A1")
-    expect(page.locator("main")).to_have_text("model:1 is the first version of its name: there is nothing before it.")
+    expect(page.locator("main")).to_have_text("model:1 is the first version, so there is nothing to compare it with.")
 
 
 def test_stores_are_searched_filtered_and_paged(context: BrowserContext) -> None:
@@ -61,7 +61,7 @@ def test_stores_are_searched_filtered_and_paged(context: BrowserContext) -> None
     expect(page.get_by_role("button", name="More")).to_have_count(0)
     page.get_by_role("combobox", name="Type").select_option("onnx.ModelProto")
     expect(cards).to_have_count(1)
-    expect(cards.first).not_to_contain_text("what changed since 1")
+    expect(cards.first).not_to_contain_text("changes since 1")
     page.get_by_role("combobox", name="Type").select_option("")
     page.get_by_role("searchbox").press_sequentially("notes-5")
     expect(page).to_have_url(re.compile(r"\?tag=notes-5$"))
@@ -69,7 +69,7 @@ def test_stores_are_searched_filtered_and_paged(context: BrowserContext) -> None
     expect(cards.first).to_contain_text("1 file")
     assert violations(context, page) == "[]"
     page.get_by_role("searchbox").fill("nothing")
-    expect(page.locator("main")).to_contain_text("Nothing here with these filters")
+    expect(page.locator("main")).to_contain_text("No matches")
 
 
 def test_repositories_stand_beside_models_and_open_their_heads(
@@ -87,7 +87,7 @@ def test_repositories_stand_beside_models_and_open_their_heads(
     expect(page).to_have_url(re.compile(r"\?of=repositories$"))
     cards = page.locator(".cards li")
     expect(cards).to_have_text(
-        [re.compile("^ann/bertmainHugging Face · onnx.ModelProto"), re.compile("^ann/empty.*nothing pushed yet")]
+        [re.compile("^ann/bertmainHugging Face · onnx.ModelProto"), re.compile("^ann/empty.*empty")]
     )
     page.get_by_role("searchbox").press_sequentially("ann/b")
     expect(cards).to_have_count(1)
@@ -99,9 +99,9 @@ def test_repositories_stand_beside_models_and_open_their_heads(
     versions.select_option("v1")
     expect(page.get_by_role("heading", level=1)).to_have_text("ann/bert@v1")
     page.go_back()
-    page.get_by_role("link", name="what changed last").click()
+    page.get_by_role("link", name="latest changes").click()
     expect(page).to_have_url(re.compile(r"/diff/[0-9a-f]{40}\.\.\.ann%2Fbert%40main$"))
-    expect(page.get_by_role("list", name="Numbers of changes")).to_contain_text("part")
+    expect(page.get_by_role("list", name="Number of changes")).to_contain_text("part")
     page.goto("/diff/...ann%2Fbert@v2")
     expect(page).to_have_url(re.compile(r"/diff/[0-9a-f]{40}\.\.\.ann%2Fbert%40v2$"))
 
@@ -127,9 +127,9 @@ def test_a_repository_whose_name_is_no_reference_has_its_versions_too(
     expect(versions.locator("option:checked")).to_have_text("v1")
     page.go_back()
     assert violations(context, page) == "[]"
-    page.get_by_role("link", name="what changed last").click()
+    page.get_by_role("link", name="latest changes").click()
     expect(page).to_have_url(re.compile(r"/diff/[0-9a-f]{64}\.\.\.[0-9a-f]{64}$"))
-    expect(page.get_by_role("list", name="Numbers of changes")).to_contain_text("part")
+    expect(page.get_by_role("list", name="Number of changes")).to_contain_text("part")
 
 
 def test_names_in_registries_are_shown_with_a_store(service: ServiceProcess, context: BrowserContext) -> None:
@@ -141,5 +141,5 @@ def test_names_in_registries_are_shown_with_a_store(service: ServiceProcess, con
     page = opened(context, "/?tag=shown:")
     expect(page.locator(".cards li")).to_contain_text("ann/shown@main")
     page.locator(".cards li").get_by_role("link").first.click()
-    expect(page.locator("header.model")).to_contain_text("named by ann/shown@main")
+    expect(page.locator("header.model")).to_contain_text("Names: ann/shown@main")
     assert violations(context, page) == "[]"

@@ -34,16 +34,16 @@ def told(page: Page, group: str, what: str) -> str:
 
 def test_totals_are_those_of_the_metrics(context: BrowserContext, service: ServiceProcess) -> None:
     page = opened(context, "/operations")
-    assert told(page, "Uploads", "resumable, begun") == "1"
-    assert told(page, "Uploads", "under way") == "0"
+    assert told(page, "Uploads", "resumable, started") == "1"
+    assert told(page, "Uploads", "in progress") == "0"
     assert told(page, "Uploads", "received") == "3.0 MiB"
     assert told(page, "Storage", "stored") == "3.0 MiB"
     assert told(page, "Storage", "stores") == "1"
-    assert told(page, "Storage", "answers") == "yes"
-    assert told(page, "Requests", "errors of ours (5xx)") == "0"
-    assert int(told(page, "Requests", "refused (4xx)")) >= 1
-    assert re.fullmatch(r"[\d.]+ (ms|s)", told(page, "Storage", "mean time of a call"))
-    assert told(page, "Cache", "files removed for room") == "0"
+    assert told(page, "Storage", "responding") == "yes"
+    assert told(page, "Requests", "server errors (5xx)") == "0"
+    assert int(told(page, "Requests", "client errors (4xx)")) >= 1
+    assert re.fullmatch(r"[\d.]+ (ms|s)", told(page, "Storage", "mean call time"))
+    assert told(page, "Cache", "files evicted") == "0"
     routes = page.get_by_role("region", name="Requests by route")
     expect(routes.get_by_role("row").filter(has_text="PUT /v1/stores")).to_contain_text("1")
 
@@ -57,5 +57,5 @@ def test_rates_come_with_the_second_look_and_follow_what_is_sent(
     for _ in range(10):
         httpx.get(f"{service.url}/v1/stores/a/files/a.bin").raise_for_status()
     expect(sent.locator("dd")).to_contain_text("MiB/s", timeout=15_000)
-    expect(sent.get_by_role("img")).to_have_attribute("aria-label", "sent a second, the last five minutes")
+    expect(sent.get_by_role("img")).to_have_attribute("aria-label", "sent per second, last five minutes")
     assert violations(context, page) == "[]"

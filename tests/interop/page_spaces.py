@@ -55,8 +55,8 @@ def test_a_person_of_another_space_is_shown_the_way_there(
         page = opened(context, "/m/of-all")
         page.get_by_label("token").fill(tokens["red"])
         page.get_by_role("button", name="Sign in").click()
-        page.get_by_role("heading", name="Nothing here for you").wait_for()
-        expect(page.locator("main")).to_contain_text("red has no rights in the space default. Yours:")
+        page.get_by_role("heading", name="You don't have access to").wait_for()
+        expect(page.locator("main")).to_contain_text("red has no access to this space. Your spaces:")
         assert violations(context, page) == "[]"
         page.get_by_role("link", name="red").click()
         page.wait_for_url(f"{running.url}/spaces/red/")

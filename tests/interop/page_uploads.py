@@ -147,7 +147,7 @@ def test_a_file_goes_on_after_the_tab_was_closed_and_the_service_killed(
     page = opened(context, "/")
     row = page.get_by_label("Upload", exact=True)
     expect(row).to_contain_text(path.name)
-    expect(row).to_contain_text("Drop or choose the same file again to go on.")
+    expect(row).to_contain_text("Drop or choose the same file again to resume.")
     expect(row.get_by_role("status")).to_have_text("not finished")
     knows_of(page, had)
     assert violations(context, page) == "[]"
@@ -252,7 +252,7 @@ def test_a_file_that_the_browser_still_has_goes_on_by_a_click(context: BrowserCo
     assert had > 0
     knows_of(page, had)
     begun = beginnings(page)
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Resume").click()
     assert stored(page, services) == {"kept.bin": hashlib.sha256(b"\7" * 5 * MIB).hexdigest()}
     assert begun == [(upload, had)]
 
@@ -274,7 +274,7 @@ def test_another_file_of_the_same_name_is_sent_anew(
     page.get_by_label("Files to upload").set_input_files(path)
     assert stored(page, services) == {"model.bin": hashlib.sha256(path.read_bytes()).hexdigest()}
     page.goto("/")
-    page.get_by_role("button", name="Forget").click()
+    page.get_by_role("button", name="Remove").click()
     page.reload()
     page.wait_for_load_state("networkidle")
     expect(page.get_by_role("progressbar")).to_have_count(0)
@@ -294,7 +294,7 @@ def test_an_upload_is_paused_and_goes_on_by_keys(context: BrowserContext, servic
     ((upload, had),) = services.offsets().items()
     assert had > 0
     begun = beginnings(page)
-    page.get_by_role("button", name="Go on").focus()
+    page.get_by_role("button", name="Resume").focus()
     page.keyboard.press("Enter")
     assert stored(page, services) == {"model.bin": digest}
     assert begun == [(upload, had)]

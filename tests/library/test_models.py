@@ -14,7 +14,7 @@ from protoslice import open_model, schema
 
 def test_the_root_alone_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "model.onnx").write_bytes(onnx(20_000))
-    (tmp_path / "notes.txt").write_text("no model")
+    (tmp_path / "notes.txt").write_text("not a model")
     plainly, seen = schema.detect, Counter[str | None]()
 
     def noting(head: bytes, filename: str | None = None, size: int | None = None) -> Any:

@@ -155,7 +155,7 @@ def test_numbers_are_text(name: str, text: bytes, value: object) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_value_is_an_error_with_chunk_and_place(name: str, text: bytes) -> None:
-    with pytest.raises(InconsistentChunks, match="chunk 0 does not hold its value") as caught:
+    with pytest.raises(InconsistentChunks, match="Chunk 0 does not hold the field's value") as caught:
         one(name, text)
     assert caught.value.path == name
 
@@ -222,26 +222,26 @@ def test_map_values_that_are_no_messages_are_set() -> None:
 BROKEN: list[tuple[list[Tag], int | None, str, str]] = [
     ([SUBS, at(1)], 0, "would leave a gap", "subs[1]"),
     ([SUBS, at(1 << 63)], 0, "would leave a gap", "subs[9223372036854775808]"),
-    ([SUBS], 0, "no index tells which element", "subs"),
-    ([SUBS, ("s", "k")], 0, "no index tells which element", "subs"),
+    ([SUBS], 0, "no index selects an element", "subs"),
+    ([SUBS, ("s", "k")], 0, "no index selects an element", "subs"),
     ([STRS, at(2)], 0, "would leave a gap", "strs[2]"),
-    ([MAP_NUMBERS["s"]], 0, "no key tells which value", "by_s"),
-    ([MAP_NUMBERS["s"], at(0)], 0, "no key tells which value", "by_s"),
-    ([MAP_NUMBERS["ui32"], ("s", "abc")], 0, "no key of this map", "by_ui32"),
+    ([MAP_NUMBERS["s"]], 0, "no key selects a value", "by_s"),
+    ([MAP_NUMBERS["s"], at(0)], 0, "no key selects a value", "by_s"),
+    ([MAP_NUMBERS["ui32"], ("s", "abc")], 0, "not a key of this map", "by_ui32"),
     ([MAP_NUMBERS["ui32"], ("i32", -1)], 0, "out of range", "by_ui32"),
     ([11, at(0)], 0, "neither repeated nor a map", "sub"),
     ([11, 99], 0, "t.M has no field 99", "sub"),
-    ([at(0)], 0, "where a field is due", "the root message"),
-    ([("s", "k")], 0, "where a field is due", "the root message"),
-    ([("nothing", None)], 0, "where a field is due", "the root message"),
-    ([1, 1], 0, "nothing can belong below it", "bytes"),
+    ([at(0)], 0, "where a field is expected", "the root message"),
+    ([("s", "k")], 0, "where a field is expected", "the root message"),
+    ([("nothing", None)], 0, "where a field is expected", "the root message"),
+    ([1, 1], 0, "nothing can be below it", "bytes"),
     ([3, at(0)], 0, "neither repeated nor a map", "i32"),
-    ([1], None, "no chunk says what its value is", "bytes"),
+    ([1], None, "o chunk has the field's value", "bytes"),
     ([], None, "has no chunk", "the root message"),
     ([11], 1, "there are only 1 chunks", "sub"),
     ([11], (1 << 64) - 1, "there are only 1 chunks", "sub"),
-    ([MAP_NUMBERS["s"], ("s", 'a"b'), 11], 0, "chunk 0 is no t.M", 'by_s["a\\"b"].sub'),
-    ([], 0, "chunk 0 is no t.M", "the root message"),
+    ([MAP_NUMBERS["s"], ("s", 'a"b'), 11], 0, "Chunk 0 is not a t.M", 'by_s["a\\"b"].sub'),
+    ([], 0, "Chunk 0 is not a t.M", "the root message"),
 ]
 
 
@@ -269,9 +269,9 @@ def test_after_an_error_the_message_is_as_it_was() -> None:
 
 
 def test_a_chunk_of_another_type_is_an_error() -> None:
-    with pytest.raises(InconsistentChunks, match=r"is a .* in place of a t\.M"):
+    with pytest.raises(InconsistentChunks, match=r"is a .* instead of a t\.M"):
         merged([descriptor_pb2.FileDescriptorProto()], 0)
-    with pytest.raises(InconsistentChunks, match="chunk 0 is a message"):
+    with pytest.raises(InconsistentChunks, match="Chunk 0 is a message"):
         merged([M()], None, ([1], 0))
 
 
@@ -295,11 +295,11 @@ def nested(levels: int) -> Any:
 
 
 def test_nesting_is_limited() -> None:
-    with pytest.raises(LimitExceeded, match="more than 20 deep"):
+    with pytest.raises(LimitExceeded, match="more than 20 levels deep"):
         Merger.merge([M()], nested(21), M(), depth=20)
     deep = chunked_message()
     fill(deep, None, [([11] * 5000, 0)])
-    with pytest.raises(LimitExceeded, match="more than 100 deep"):
+    with pytest.raises(LimitExceeded, match="more than 100 levels deep"):
         Merger.merge([M()], deep, M())
 
 

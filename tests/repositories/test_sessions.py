@@ -51,7 +51,7 @@ def test_a_xorb_is_found_by_its_hash() -> None:
         made = await repositories.create("m")
         session = await made.sessions.open(await made.sessions.begin("ann"), "ann")
         assert not await session.has(NAMES[0])
-        with pytest.raises(InvalidInput, match="has not come"):
+        with pytest.raises(InvalidInput, match="was not sent"):
             await session.xorb(NAMES[0])
         for name in (*NAMES, NAMES[0]):  # the last one comes twice
             await kept(session, name, b"abc")

@@ -207,7 +207,7 @@ def test_positions() -> None:
     assert RecordPosition.from_bytes(position.to_bytes()) == position
     assert RecordPosition(64, 5) < RecordPosition(65) < RecordPosition(65, 1)
     for begin, index in ((-1, 0), (1 << 64, 0), ((1 << 64) - 1, 1), (0, -1)):
-        with pytest.raises(InvalidInput, match="no position"):
+        with pytest.raises(InvalidInput, match="not a record position"):
             RecordPosition(begin, index)
     with pytest.raises(InvalidInput, match="16 bytes"):
         RecordPosition.from_bytes(b"x")

@@ -158,9 +158,9 @@ def test_classes_are_those_of_our_own_pool() -> None:
     [
         ("ModelProto", "did you mean onnx.ModelProto?"),
         ("tensorflow.SaveModel", "tensorflow.SavedModel"),
-        ("qqqqqq", "give a descriptor set"),
+        ("qqqqqq", "pass a descriptor set"),
         ("x" * 10_000, "…"),
-        ("", "give a descriptor set"),
+        ("", "pass a descriptor set"),
     ],
 )
 def test_an_unknown_type_is_unsupported_and_says_what_is_near(name: str, hint: str) -> None:

@@ -185,16 +185,14 @@ def test_an_empty_file_is_what_its_name_says(name: str | None, type_name: str | 
 
 def test_a_name_decides_where_structure_says_little() -> None:
     data = new("onnx.ModelProto", ir_version=9).SerializeToString()
-    assert detect(data, "x.bin") == Detection(
-        "unknown", None, "it looks like none of the known types; name its type", 0.0
-    )
+    assert detect(data, "x.bin") == Detection("unknown", None, "unknown type: pass its type if it is a protobuf", 0.0)
     assert detect(data, "x.onnx").type_name == "onnx.ModelProto"
 
 
 def test_a_name_that_content_contradicts_decides_nothing() -> None:
     found = detect(bytes(range(16, 80)), "model.onnx")
     assert found.kind == "unknown"
-    assert "its name says onnx.ModelProto, but its content does not fit" in found.why
+    assert "the file name suggests onnx.ModelProto, but the content does not fit" in found.why
 
 
 @pytest.mark.parametrize(

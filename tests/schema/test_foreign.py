@@ -22,10 +22,10 @@ from protoslice.library.proto import Proto
 from protoslice.sources.files import BytesSource
 from protoslice.storage import MemoryStorage
 
-PLAIN, BLANK, NONE = "this is plain text", "this is blank text", "it looks like none of the known types; name its type"
-RECORDS, TFRECORDS = "it begins with the riegeli signature", "it begins with a checked TFRecord length"
-LIKE_TEXT = "it may be a message in text format, of a type that is not known"
-IMAGE, SOUND = "image, which is no protobuf", "recording, which is no protobuf"
+PLAIN, BLANK, NONE = "this is plain text", "this is blank text", "unknown type: pass its type if it is a protobuf"
+RECORDS, TFRECORDS = "starts with the riegeli signature", "starts with a valid TFRecord length"
+LIKE_TEXT = "possibly a message in text format, of an unknown type"
+IMAGE, SOUND = "image, not a protobuf", "recording, not a protobuf"
 
 TABLE = {
     # file: kind, and how the reason ends
@@ -51,21 +51,21 @@ TABLE = {
     "passwd": ("text", LIKE_TEXT),
     "csv": ("refused", PLAIN),
     "tsv": ("refused", PLAIN),
-    "json": ("json", "it is JSON"),
-    "json, a list": ("json", "it is JSON"),
-    "json lines": ("json", "it is JSON"),
+    "json": ("json", "this is JSON"),
+    "json, a list": ("json", "this is JSON"),
+    "json lines": ("json", "this is JSON"),
     "yaml": ("text", LIKE_TEXT),
     "toml": ("refused", PLAIN),
     "markdown": ("refused", PLAIN),
     "python": ("refused", PLAIN),
     "c": ("refused", PLAIN),
     "html": ("refused", PLAIN),
-    "xml": ("refused", "XML (such as an OpenVINO IR), which is no protobuf"),
+    "xml": ("refused", "XML (such as an OpenVINO IR), not a protobuf"),
     "proto source": ("refused", PLAIN),
-    "git lfs pointer": ("refused", "fetch it with git lfs pull"),
+    "git lfs pointer": ("refused", "run git lfs pull"),
     "base64": ("refused", PLAIN),
     "merges.txt": ("refused", PLAIN),
-    "empty": ("unknown", "it is empty, and looks like none of the known types; name its type"),
+    "empty": ("unknown", "empty file of unknown type: pass its type"),
     "zeros": ("unknown", NONE),
     "ones": ("unknown", NONE),
     "random, 3 bytes": ("unknown", NONE),
@@ -76,22 +76,22 @@ TABLE = {
     "small integers": ("unknown", NONE),
     "int64 indices": ("unknown", NONE),
     "bytes in order": ("unknown", NONE),
-    "safetensors": ("refused", "can be read by ranges as it is"),
-    "safetensors, padded": ("refused", "can be read by ranges as it is"),
-    "safetensors, metadata first": ("refused", "can be read by ranges as it is"),
-    "gguf": ("refused", "a GGUF file, which is no protobuf"),
+    "safetensors": ("refused", "can be read by range directly"),
+    "safetensors, padded": ("refused", "can be read by range directly"),
+    "safetensors, metadata first": ("refused", "can be read by range directly"),
+    "gguf": ("refused", "a GGUF file, not a protobuf"),
     "pickle": ("refused", "export the model to ONNX or SavedModel"),
-    "npy": ("refused", "a NumPy array, which is no protobuf"),
+    "npy": ("refused", "a NumPy array, not a protobuf"),
     "hdf5": ("refused", "save it as a SavedModel or as ONNX"),
-    "tflite": ("refused", "a TFLite flatbuffer, which is no protobuf"),
-    "elf": ("refused", "a program, which is no model"),
-    "wasm": ("refused", "a WebAssembly module, which is no protobuf"),
-    "pyc": ("refused", "compiled Python, which is no protobuf"),
-    "java class": ("refused", "a class of Java or a program, which is no protobuf"),
+    "tflite": ("refused", "a TFLite flatbuffer, not a protobuf"),
+    "elf": ("refused", "a program, not a model"),
+    "wasm": ("refused", "a WebAssembly module, not a protobuf"),
+    "pyc": ("refused", "compiled Python, not a protobuf"),
+    "java class": ("refused", "a Java class or a program, not a protobuf"),
     "windows program": ("unknown", NONE),
-    "sqlite": ("refused", "an SQLite database, which is no protobuf"),
-    "parquet": ("refused", "a Parquet file, which is no protobuf"),
-    "arrow": ("refused", "an Arrow file, which is no protobuf"),
+    "sqlite": ("refused", "an SQLite database, not a protobuf"),
+    "parquet": ("refused", "a Parquet file, not a protobuf"),
+    "arrow": ("refused", "an Arrow file, not a protobuf"),
     "leveldb table": ("unknown", NONE),
     "zip": ("refused", "unpack it and give the files inside"),
     "tar": ("refused", "or send it as application/x-tar"),
@@ -111,8 +111,8 @@ TABLE = {
     "webp": ("refused", IMAGE),
     "wav": ("refused", SOUND),
     "mp3": ("refused", SOUND),
-    "mp4": ("refused", "(MP4), which is no protobuf"),
-    "pdf": ("refused", "a PDF document, which is no protobuf"),
+    "mp4": ("refused", "MP4 video or recording, not a protobuf"),
+    "pdf": ("refused", "a PDF document, not a protobuf"),
     "font": ("unknown", NONE),
 }
 BY_NAME_ALONE = {"empty", "tfrecord: empty records"}

@@ -30,7 +30,7 @@ def test_a_type_that_the_runtime_refuses_is_invalid() -> None:
     for _ in range(2):
         file.message_type.add(name="ModelProto")
     twice = replace(READ_BY, canonical=FileDescriptorSet(file=[file]).SerializeToString())
-    with pytest.raises(InvalidInput, match="does not take this type"):
+    with pytest.raises(InvalidInput, match="does not accept this type"):
         serialized_apart(b"ir_version: 8", twice)
 
 

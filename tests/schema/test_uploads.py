@@ -72,11 +72,11 @@ A, B = _file("a.proto", "a", "b.proto"), _file("b.proto", "b", "a.proto", field_
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "holds no files"),
-        (b"\x08\x01", "holds no files"),
-        (b"\x0a\xff", "no serialized google.protobuf.FileDescriptorSet"),
-        (b"syntax = 'proto3';", "no serialized google.protobuf.FileDescriptorSet"),
-        (Set(file=[A]), "'a.proto' imports 'b.proto', which is not in the descriptor set; make the set with protoc"),
+        (b"", "contains no files"),
+        (b"\x08\x01", "contains no files"),
+        (b"\x0a\xff", "not a serialized google.protobuf.FileDescriptorSet"),
+        (b"syntax = 'proto3';", "not a serialized google.protobuf.FileDescriptorSet"),
+        (Set(file=[A]), "'a.proto' imports 'b.proto', which is not in the descriptor set; create the set with protoc"),
         (Set(file=[_file("a.proto", "a"), _file("a.proto", "b")]), "two different files named 'a.proto'"),
         (Set(file=[_file("a.proto", "a"), _file("b.proto", "a")]), "the file 'b.proto' is not valid: .*a.M"),
         (Set(file=[_file("a.proto", "a", field_type=".gone.M")]), "the file 'a.proto' is not valid: .*gone.M"),

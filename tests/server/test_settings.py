@@ -103,9 +103,9 @@ def test_a_secret_comes_from_its_file(monkeypatch: pytest.MonkeyPatch, tmp_path:
         (None, "No such file"),
         (b"", "is empty"),
         (b"\n", "is empty"),
-        (b"\xff\xfehush", "is no text"),
-        (b"hush\0hush", "control characters|no JSON"),
-        (b"file:///hush\nhush", "more than one line|no JSON"),
+        (b"\xff\xfehush", "is not a string"),
+        (b"hush\0hush", "control characters|not a JSON"),
+        (b"file:///hush\nhush", "several lines|not a JSON"),
     ],
 )
 def test_a_file_of_a_secret_that_is_wrong_is_named_without_its_content(
@@ -161,8 +161,8 @@ def test_mistakes_are_named_without_their_values(monkeypatch: pytest.MonkeyPatch
         ("protoslice_max_uplaod", "did you mean PROTOSLICE_MAX_UPLOAD or"),
         ("PROTOSLICE_STORAGES", "PROTOSLICE_STORAGE"),
         ("PROTOSLICE_PLUGIN", "did you mean PROTOSLICE_PLUGINS"),
-        ("PROTOSLICE_XYZZY", "docs/configuration.md lists them"),
-        ("PROTOSLICE_", "is not a setting"),
+        ("PROTOSLICE_XYZZY", "see docs/configuration.md"),
+        ("PROTOSLICE_", "Unknown setting"),
     ],
 )
 def test_a_misspelt_name_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, near: str) -> None:
@@ -201,7 +201,7 @@ def test_no_verb_starts_with_a_misspelt_name(arguments: list[str]) -> None:
     command = [sys.executable, "-m", "protoslice.cli", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert done.stderr.startswith("protoslice: PROTOSLICE_MAX_UPLAOD is not a setting: did you mean")
+    assert done.stderr.startswith("protoslice: Unknown setting PROTOSLICE_MAX_UPLAOD: did you mean")
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
 

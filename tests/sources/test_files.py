@@ -123,7 +123,7 @@ def test_long_reads_take_several_calls(path: Path, monkeypatch: pytest.MonkeyPat
 def test_what_the_system_refuses_is_a_storage_error(path: Path) -> None:
     source = FileSource(path)
     os.close(source.fileno())
-    with pytest.raises(StorageError, match=r"data\.bin cannot be read"):
+    with pytest.raises(StorageError, match=r"Cannot read .*data\.bin"):
         source.read(0, 1)
     source._fd = -1
 
@@ -138,7 +138,7 @@ def test_what_cannot_be_opened(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(StorageDenied, match=r"data\.bin cannot be opened: Permission denied"):
+    with pytest.raises(StorageDenied, match=r"Cannot open .*data\.bin: Permission denied"):
         FileSource(path)
 
 

@@ -54,7 +54,7 @@ def test_a_file_changed_while_it_was_not_open_is_told(tmp_path: Path) -> None:
         assert [file.read(0, 6) for file in files.values()] == [b"before"] * (MOST_OPEN + 1)
         (tmp_path / "new").write_bytes(b"after!")
         (tmp_path / "new").rename(tmp_path / "0")  # first in the order of the folder, so that it was closed
-        with pytest.raises(StorageError, match="0 has been changed"):
+        with pytest.raises(StorageError, match="0 changed since"):
             files["0"].read(0, 6)
 
 
@@ -86,7 +86,9 @@ def test_folder_of_too_many_files_is_refused_before_any_is_opened(
     monkeypatch.setattr(os.path, "realpath", lambda path: path)
     folder = Folder(tmp_path)
     monkeypatch.setattr(Folder, "_has", lambda self, path: pytest.fail("looked at a file"))
-    with pytest.raises(LimitExceeded, match="holds more than 5 files: name the folder or the file of a model"):
+    with pytest.raises(
+        LimitExceeded, match="contains more than 5 files: pass the folder or the file of a single model"
+    ):
         list(folder)
 
 

@@ -84,7 +84,7 @@ def test_options_reach_the_storage(bucket: CountedBucket) -> None:
 
 def test_what_is_not_there(bucket: CountedBucket) -> None:
     for opening in (protoslice.open, open_model, RecordReader):
-        with pytest.raises(NotFound, match="there is no object counted"):
+        with pytest.raises(NotFound, match="No object counted"):
             opening(f"{bucket.uri}/d/nothing")
     assert bucket.closed == 3
 
@@ -97,7 +97,7 @@ def test_a_chunked_proto_is_merged_from_a_bucket(bucket: CountedBucket, tmp_path
         into = schema.bundled().message_class("onnx.ModelProto")()
         Merger.read(f"{bucket.uri}/{name}", into, storage_options={})
         assert into.SerializeToString(deterministic=True) == MODEL
-    with pytest.raises(NotFound, match=r"neither .*/none.cpb nor .*/none.pb"):
+    with pytest.raises(NotFound, match=r"No file .*/none.cpb or .*/none.pb"):
         Merger.read(f"{bucket.uri}/none", schema.bundled().message_class("onnx.ModelProto")())
     with RecordReader(f"{bucket.uri}/m.cpb", storage_options={}) as reader:
         assert sum(1 for _ in reader.read_records()) == 10

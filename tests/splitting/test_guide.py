@@ -115,7 +115,7 @@ def test_one_is_told_that_tensorflow_cannot_read_it(tmp_path: Path) -> None:
     with open_chunks(ModelConfigSplitter(model()).write(tmp_path / "m")) as (_, metadata):
         reasons = tensorflow_readable(metadata, ModelConfig.DESCRIPTOR)
     assert len(reasons) == 2
-    assert 'hyperparameters["momentum"]: a map\'s value that is no message stops the process' in reasons
+    assert 'hyperparameters["momentum"]: a map\'s value that is not a message stops the process' in reasons
     assert metadata.chunks[1].type == metadata.chunks[1].BYTES
     assert metadata.version == version_def()
 
@@ -155,7 +155,7 @@ def test_children_are_not_asked_for_chunks() -> None:
     parent = ComposableSplitter(model())
     child = LayerSplitter(Layer(), parent_splitter=parent, fields_in_parent=["hidden_layers", 0])
     for ask in (child.split, lambda: child.write("x")):
-        with pytest.raises(InvalidInput, match="ask that one"):
+        with pytest.raises(InvalidInput, match="split the parent instead"):
             ask()
 
 
@@ -200,7 +200,7 @@ def test_a_block_cannot_move_what_is_not_the_parents() -> None:
     parent = ComposableSplitter(model(), policy=SplitPolicy(1, 1))
     stranger = Layer(name="stranger")
     child = LargeMessageSplitter(stranger, 10, parent_splitter=parent, fields_in_parent=["hidden_layers", 0])
-    with pytest.raises(InvalidInput, match="not the message that stands there"):
+    with pytest.raises(InvalidInput, match="not the message at that path"):
         child.build_chunks()
 
 
@@ -220,10 +220,11 @@ def test_a_child_with_a_message_of_its_own_does_not_touch_it() -> None:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        (["no_such"], "has no field 'no_such'"), ([99], "has no field 99"), ([True], "name or number of a field"),
-        (["hidden_layers", "x"], "no index"), (["hidden_layers", -1], "no index"),
-        (["hidden_layers", 1 << 64], "no index"), (["hyperparameters", 1], "no key"),
-        (["model_name", "x"], "nothing can stand below"), (["hidden_layers", 0, "name", 0], "nothing can stand below"),
+        (["no_such"], "has no field 'no_such'"), ([99], "has no field 99"), ([True], "field name or number"),
+        (["hidden_layers", "x"], "not an element index"), (["hidden_layers", -1], "not an element index"),
+        (["hidden_layers", 1 << 64], "not an element index"), (["hyperparameters", 1], "not a key"),
+        (["model_name", "x"], "its parent has no fields"),
+        (["hidden_layers", 0, "name", 0], "its parent has no fields"),
     ],
 )  # fmt: skip
 def test_places_that_do_not_exist(fields: list[Any], reason: str) -> None:
@@ -232,11 +233,11 @@ def test_places_that_do_not_exist(fields: list[Any], reason: str) -> None:
 
 
 def test_chunks_are_messages_or_bytes() -> None:
-    with pytest.raises(InvalidInput, match="not str"):
+    with pytest.raises(InvalidInput, match="Invalid chunk str"):
         ComposableSplitter(model()).add_chunk("text", ["model_name"])  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="cannot be put at 7"):
+    with pytest.raises(InvalidInput, match="Cannot insert a chunk at 7"):
         ComposableSplitter(model()).add_chunk(b"text", ["model_name"], 7)
-    with pytest.raises(InvalidInput, match="no repeated field"):
+    with pytest.raises(InvalidInput, match="not a repeated field"):
         RepeatedMessageSplitter(model(), "model_name", [])
 
 
@@ -271,7 +272,7 @@ def test_a_splitter_may_look_at_its_chunks_as_the_guide_does() -> None:
 )
 def test_binary_numbers_are_refused_with_what_is_wanted(place: list[Any], binary: bytes, text: bytes) -> None:
     splitter = ComposableSplitter(model())
-    with pytest.raises(InvalidInput, match=r"its text, such as b'0\.5'.*not tobytes\(\)") as caught:
+    with pytest.raises(InvalidInput, match=r"be its text, such as b'0\.5'.*instead of tobytes\(\)") as caught:
         splitter.add_chunk(binary, place)
     assert caught.value.path is not None
     assert caught.value.path.startswith(str(place[0]))
@@ -281,9 +282,9 @@ def test_binary_numbers_are_refused_with_what_is_wanted(place: list[Any], binary
 
 def test_the_guides_two_slips_are_named() -> None:
     """Binary numbers, which its Merger reads as text, and values of maps, at which its Merger stops."""
-    with pytest.raises(InvalidInput, match="the chunk of a number is its text"):
+    with pytest.raises(InvalidInput, match="The chunk of a number must be its text"):
         ComposableSplitter(model()).add_chunk(b"\0\0\0?", ["hyperparameters", "momentum"])
     splitter = ComposableSplitter(model())
     splitter.add_chunk(b"0.5", ["hyperparameters", "momentum"])
     (reason,) = tensorflow_readable(splitter._chunked_message, ModelConfig.DESCRIPTOR)
-    assert "no message stops the process" in reason
+    assert "not a message stops the process" in reason

@@ -43,7 +43,7 @@ CASES: list[tuple[Any, list[Any], str]] = [
     (GRAPH, [*NODE, 5, ("i64", 1)], "node[0].attr[1]: the kind of the key is not that of the map"),
     (GRAPH, [*NODE, 3], "node[0].input: elements that are no messages stop the process"),
     (GRAPH, [3], "version: a number is read as text, which stops the process where it does not fit"),
-    (FUNCTION, [4, ("s", "r")], 'ret["r"]: a map\'s value that is no message stops the process'),
+    (FUNCTION, [4, ("s", "r")], 'ret["r"]: a map\'s value that is not a message stops the process'),
     (OP, [3], "type: a chunk without a required field is not parsed"),
     (OP, [], "the message: a part that may lack required fields is not parsed"),
 ]

@@ -57,5 +57,5 @@ def test_a_bucket_that_is_not_there_is_reported() -> None:
         raw = RawBucket("no-such-bucket-here", "x", options)
         report = asyncio.run(check(raw.uri, options))
     assert report.unsafe is not None
-    assert "not there" in report.unsafe
+    assert "does not exist" in report.unsafe
     assert "://" not in report.unsafe

@@ -97,10 +97,10 @@ def test_the_id_says_which_plan_a_store_has() -> None:
 @pytest.mark.parametrize("plan", ["", "file", "Policy", "policy "])
 def test_other_plans_are_refused(plan: str) -> None:
     async def work(stores: Stores, _: Storage) -> None:
-        with pytest.raises(InvalidInput, match="is no plan"):
+        with pytest.raises(InvalidInput, match="Invalid plan"):
             await upload(stores, onnx(3000), replace(REQUEST, plan=plan))
         store = await stores.view((await upload(stores, onnx(3000), REQUEST)).store.id)
-        with pytest.raises(InvalidInput, match="is no plan"):
+        with pytest.raises(InvalidInput, match="Invalid plan"):
             await store.metadata(plan)
 
     in_memory(work)

@@ -50,8 +50,8 @@ def test_a_tree_without_a_proto_is_a_store(where: Callable[..., None]) -> None:
             True, None, None, 0, None, None
         )  # fmt: skip
         assert info.why is not None
-        assert info.why.startswith("none of the 6 files is taken for a proto")
-        assert "by root and type" in info.why
+        assert info.why.startswith("none of the 6 files looks like a protobuf")
+        assert "its root and type" in info.why
         assert await assert_whole(stores, info) == {f"file {path}": data for path, data in TREE.items()}
         assert (await stores.get("tree")) == info
         assert (info.root, info.type) == (None, None)
@@ -91,16 +91,16 @@ def test_views_of_a_proto_say_that_there_is_none_and_why() -> None:
 @pytest.mark.parametrize(
     ("name", "data", "why"),
     [
-        ("notes.txt", b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n", "type that is not known"),
+        ("notes.txt", b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n", "unknown type"),
         ("readme", b"plain words, and nothing else", "plain text"),
         ("model.zip", b"PK\x03\x04" + bytes(100), "unpack it"),
         ("model.safetensors", SAFETENSORS, "a safetensors file"),
         ("weights.bin", Random(1).randbytes(5000), "does not parse as a message"),
         ("zeros", bytes(5000), "does not parse as a message"),
-        ("x.onnx", Random(2).randbytes(5000), r"its name says onnx\.ModelProto"),
+        ("x.onnx", Random(2).randbytes(5000), r"the file name suggests onnx\.ModelProto"),
         ("x.riegeli", records(50), "a riegeli file of 50 records, not a chunked proto"),
-        ("empty", b"", "it is empty"),
-        ("config.json", b'{"a": 1}', "it is JSON, and no format knows such a file"),
+        ("empty", b"", "file is empty"),
+        ("config.json", b'{"a": 1}', "this is JSON, and no format supports such a file"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_proto_is_kept_and_the_reason_is_said(name: str, data: bytes, why: str) -> None:
@@ -108,7 +108,7 @@ def test_a_file_that_is_no_proto_is_kept_and_the_reason_is_said(name: str, data:
         info = (await upload(stores, {name: data})).store
         assert (info.root, info.type) == (None, None)
         assert info.why is not None
-        assert info.why.startswith(f"{name} is not taken for a proto: ")
+        assert info.why.startswith(f"{name} does not look like a protobuf: ")
         assert why.replace("\\", "") in info.why
         assert await assert_whole(stores, info) == {f"file {name}": data}
 
@@ -120,10 +120,10 @@ def test_the_reason_points_to_the_records_of_a_stream(stream: bytes) -> None:
     async def work(stores: Stores, _: MemoryStorage) -> None:
         alone = (await upload(stores, {"train": stream})).store
         assert alone.why is not None
-        assert alone.why.endswith("name its type. The records of train are read at /records")
+        assert alone.why.endswith("pass its type. The records of train can be read at /records")
         beside = (await upload(stores, {"a/train": stream, "README.md": b"words"})).store
         assert beside.why is not None
-        assert beside.why.endswith(". The records of a/train are read at /records?file=a/train")
+        assert beside.why.endswith(". The records of a/train can be read at /records?file=a/train")
         without = (await upload(stores, {"README.md": b"words"})).store
         assert "records" not in str(without.why)
 

@@ -107,7 +107,7 @@ def test_readiness() -> None:
         await stores.ready()
 
     async def full(stores: Stores, _: FileStorage) -> None:
-        with pytest.raises(StorageFull, match="nearly full"):
+        with pytest.raises(StorageFull, match="almost full"):
             await stores.ready()
 
     in_files(run, StoreOptions(space_watermark_bytes=0))
@@ -145,7 +145,7 @@ def test_a_storage_that_does_not_answer_in_time_is_not_ready(monkeypatch: pytest
             await stores.ready()
             storage.silent = True
             monkeypatch.setattr(service, "READY_SECONDS", 0)
-            with pytest.raises(StorageUnavailable, match="gave no answer within 0 seconds"):
+            with pytest.raises(StorageUnavailable, match="did not respond within 0 seconds"):
                 await stores.ready()
 
     assert service.READY_SECONDS <= 2

@@ -62,5 +62,5 @@ def test_a_footer_that_is_damaged_names_the_framing_that_reads_without_it() -> N
 
 
 def test_records_are_not_given_out_compressed() -> None:
-    with pytest.raises(Unsupported, match="not given out as tfrecord_gzip"):
+    with pytest.raises(Unsupported, match="cannot be written as tfrecord_gzip"):
         protoslice.records(stored("default")).rope("tfrecord_gzip")

@@ -67,7 +67,7 @@ def test_a_stream_that_is_cut_keeps_what_is_whole() -> None:
     assert list(records) == EXAMPLES[:-1]
     assert isinstance(records.fault, CorruptModel)
     assert records.fault.offset == len(data) - len(FRAMED["delimited"](EXAMPLES[-1:]))
-    assert "ends within a record" in records.fault.message
+    assert "ends inside a record" in records.fault.message
 
 
 def test_a_riegeli_file_that_is_cut_keeps_the_records_that_its_reader_gives(tmp_path: Path) -> None:

@@ -399,7 +399,7 @@ def test_a_private_address_is_not_visited(receiver: Receiver) -> None:
             await make(stores, b"model")
             await idle(hooks)
             letters = (await hooks.letters(hook, dead=False, limit=9, cursor=None)).items
-            assert [each.error for each in letters] == ["no answer (StorageDenied)"]
+            assert [each.error for each in letters] == ["no response (StorageDenied)"]
         assert not receiver.posts
 
     asyncio.run(work())

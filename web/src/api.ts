@@ -112,7 +112,7 @@ export const view = (ref: string, steps: readonly string[], query: Query = {}): 
 
 export async function get(place: string, signal?: AbortSignal, accept = "application/json", more: Record<string, string> = {}): Promise<Response> {
   const answer = await fetch(place, { headers: { accept, ...more }, signal: signal ?? null }).catch((error: unknown) => {
-    throw error instanceof TypeError ? new Failure(0, "The service does not answer, or the network is down: try again in a while.") : error;
+    throw error instanceof TypeError ? new Failure(0, "Cannot reach the service: check your connection and try again.") : error;
   });
   if (answer.ok) return answer;
   throw await failure(answer);
@@ -129,5 +129,5 @@ export async function failure(answer: Response): Promise<Failure> {
   const problem = await answer.json().catch(() => ({})) as { detail?: string; title?: string; type?: string };
   const slug = problem.type?.split("/").pop() ?? "";
   if (answer.status === 401) dispatchEvent(new Event(UNKNOWN));
-  return new Failure(answer.status, problem.detail ?? problem.title ?? `the service answered ${answer.status}`, slug);
+  return new Failure(answer.status, problem.detail ?? problem.title ?? `The service responded with status ${answer.status}`, slug);
 }

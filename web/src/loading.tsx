@@ -40,9 +40,9 @@ function Missing({ error }: { error: Error }) {
   const absent = error instanceof Failure && error.status === 404;
   return (
     <>
-      <h1>{absent ? "There is nothing here" : "This cannot be shown now"}</h1>
+      <h1>{absent ? "Not found" : "This cannot be shown right now"}</h1>
       <Trouble error={error} />
-      <p>{!absent && <><button type="button" onClick={() => location.reload()}>Try again</button> </>}<a href={`${SPACE}/`}>To the library</a></p>
+      <p>{!absent && <><button type="button" onClick={() => location.reload()}>Try again</button> </>}<a href={`${SPACE}/`}>Back to the library</a></p>
     </>
   );
 }
@@ -51,7 +51,7 @@ export function Trouble({ error }: { error: Error }) {
   const page = error instanceof Failure && error.slug ? `/problems/${error.slug}` : null;
   return (
     <p class="trouble" role="alert">
-      {error.message}{page && <> · <a href={page}>what this means</a></>}
+      {error.message}{page && <> · <a href={page}>What does this mean?</a></>}
     </p>
   );
 }

@@ -59,8 +59,8 @@ function Spaces({ names }: { names: readonly string[] }) {
 function Lost({ session: { name, spaces } }: { session: Session }) {
   return (
     <section class="sign-in">
-      <h1>Nothing here for you</h1>
-      <p><b dir="auto">{name}</b> has no rights in the space {HERE}. {spaces.length ? "Yours:" : "Ask those who run this service for some."}</p>
+      <h1>You don't have access to {HERE}</h1>
+      <p><b dir="auto">{name}</b> has no access to this space. {spaces.length ? "Your spaces:" : "Ask the operator of this service for access."}</p>
       {spaces.map((each) => <p key={each}><a class="button" href={homeOf(each)}>{each}</a></p>)}
     </section>
   );

@@ -107,7 +107,7 @@ impl Bundle {
 
 impl Bundle {
     fn key(&self, number: usize) -> PyResult<&[u8]> {
-        self.bundle.name(number).ok_or_else(|| PyIndexError::new_err("there is no such tensor"))
+        self.bundle.name(number).ok_or_else(|| PyIndexError::new_err("no such tensor"))
     }
 }
 

@@ -146,7 +146,7 @@ impl ChunkHasher {
     /// The hash, once.
     fn finish(&self, py: Python<'_>) -> PyResult<u64> {
         let hasher = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let spent = || errors::raise(py, WireError::new(Kind::Unsupported, "this hash has been taken already"));
+        let spent = || errors::raise(py, WireError::new(Kind::Unsupported, "this hash has already been taken"));
         hasher.map(|hasher| hasher.finish()).ok_or_else(spent)
     }
 }

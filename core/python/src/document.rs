@@ -216,7 +216,7 @@ impl Plan {
     /// Chunk `number`: "message" or "bytes", message type, path, bytes.
     fn chunk(&self, number: usize) -> PyResult<(&'static str, Option<String>, String, Rope)> {
         let chunk = self.plan.chunks.get(number);
-        let chunk = chunk.ok_or_else(|| pyo3::exceptions::PyIndexError::new_err("there is no such chunk"))?;
+        let chunk = chunk.ok_or_else(|| pyo3::exceptions::PyIndexError::new_err("no such chunk"))?;
         let kind = if chunk.kind == ChunkKind::Bytes { "bytes" } else { "message" };
         Ok((kind, chunk.type_name.clone(), chunk.path.clone(), Rope(chunk.rope.clone())))
     }

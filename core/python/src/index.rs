@@ -107,7 +107,7 @@ impl Scanner {
 }
 
 fn finished() -> WireError {
-    WireError::new(Kind::Unsupported, "this scan is finished; begin anew")
+    WireError::new(Kind::Unsupported, "this scan is finished; create a new one")
 }
 
 fn scanner(

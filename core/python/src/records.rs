@@ -115,7 +115,7 @@ fn begun(saved: &[u8], framing: Framing) -> wire::Result<Index> {
     if index.framing() == framing {
         return Ok(index);
     }
-    Err(WireError::new(Kind::Unsupported, "this index is of a stream in another framing; begin anew"))
+    Err(WireError::new(Kind::Unsupported, "this index is for a stream with another framing; build a new one"))
 }
 
 /// Records of one stream, by number.
@@ -248,12 +248,13 @@ impl Records {
 
 fn framing_of(name: &str) -> wire::Result<Framing> {
     let unknown = || {
-        let message = format!("{name:?} is no framing: there are {}", Framing::names().collect::<Vec<_>>().join(", "));
+        let message =
+            format!("unknown framing {name:?}; use one of {}", Framing::names().collect::<Vec<_>>().join(", "));
         WireError::new(Kind::Syntax, message)
     };
     Framing::named(name).ok_or_else(unknown)
 }
 
 fn finished() -> WireError {
-    WireError::new(Kind::Unsupported, "this stream is finished; begin anew")
+    WireError::new(Kind::Unsupported, "this stream is finished; create a new one")
 }

@@ -118,7 +118,8 @@ impl Rope {
     }
 
     fn __len__(&self) -> PyResult<usize> {
-        usize::try_from(self.0.len()).map_err(|_| PyIndexError::new_err("a rope longer than memory can be: use size"))
+        usize::try_from(self.0.len())
+            .map_err(|_| PyIndexError::new_err("the rope is longer than memory can be: use size"))
     }
 
     fn __repr__(&self) -> String {

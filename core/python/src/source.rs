@@ -57,7 +57,7 @@ impl PySource {
             if bytes.len() == len {
                 return Ok(take(bytes));
             }
-            let message = format!("a source gave {} bytes where {len} were asked for", bytes.len());
+            let message = format!("a source returned {} bytes instead of {len}", bytes.len());
             let class = py.import("protoslice.errors")?.getattr("StorageError")?;
             Err(PyErr::from_value(class.call1((message, offset))?))
         })
@@ -250,8 +250,7 @@ impl Sources {
         f: impl FnOnce(&dyn Source) -> Result<R>,
     ) -> Result<R> {
         let held = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let held =
-            held.ok_or_else(|| WireError::new(Kind::Syntax, "the proto that this is read from has been closed"))?;
+        let held = held.ok_or_else(|| WireError::new(Kind::Syntax, "the proto has been closed"))?;
         let sources: Vec<&dyn Source> = held.iter().map(|source| source as &dyn Source).collect();
         match (image, sources.first()) {
             (None, Some(first)) => f(&Watched::new(*first, progress)),

@@ -142,8 +142,7 @@ impl Descriptors {
     }
 
     fn root(&self, name: &str) -> Result<u32> {
-        self.find(name)
-            .ok_or_else(|| WireError::new(Kind::Unsupported, format!("there is no message type {}", shown(name))))
+        self.find(name).ok_or_else(|| WireError::new(Kind::Unsupported, format!("no message type {}", shown(name))))
     }
 }
 

@@ -62,7 +62,8 @@ impl<'a> Document<'a> {
     /// The proto of `index`, read from `source`.
     pub fn new(index: &'a Index, schema: &'a Schema, source: &'a dyn Source, limits: Limits) -> Result<Self> {
         if index.size() != source.len() {
-            let message = format!("the index is of a proto of {} bytes, the source has {}", index.size(), source.len());
+            let message =
+                format!("the index is for a proto of {} bytes, but the source has {}", index.size(), source.len());
             return Err(WireError::new(Kind::Corrupt, message));
         }
         Ok(Self { index, bytes: OnDemand::new(schema, source, limits) })
@@ -185,7 +186,7 @@ impl<'a> Document<'a> {
             })?;
             let Some((at, entry)) = found else { return Ok(None) };
             let place = (ordinal - before).checked_sub(at);
-            let place = place.ok_or_else(|| WireError::corrupt(entry.start, "the index counts elements wrongly"))?;
+            let place = place.ok_or_else(|| WireError::corrupt(entry.start, "the index has wrong element counts"))?;
             return self.of_run(&entry, place).map(Some);
         }
         Ok(None)

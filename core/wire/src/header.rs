@@ -89,7 +89,7 @@ pub fn read(bytes: &[u8], offset: u64) -> Result<Option<Header>> {
     };
     let number = tag >> 3;
     if number == 0 || number > u64::from(MAX_FIELD_NUMBER) {
-        let message = format!("{number} is no field number: this is not a proto, or not from here on");
+        let message = format!("{number} is not a field number: not a proto, or not from here on");
         return Err(WireError::corrupt(offset, message));
     }
     let Some(wire) = Wire::from_number((tag & 7) as u8) else {
@@ -134,12 +134,11 @@ pub fn read(bytes: &[u8], offset: u64) -> Result<Option<Header>> {
 
 /// The error for an end tag without a group.
 pub(crate) fn stray_end(number: u32, offset: u64) -> WireError {
-    WireError::corrupt(offset, format!("an end tag of field {number} stands where no such group is open"))
+    WireError::corrupt(offset, format!("an end tag of field {number} without a matching open group"))
 }
 
 /// The error for a field that is longer than the rest of its parent.
 pub(crate) fn past_parent(header: &Header, left: u64, offset: u64) -> WireError {
-    let message =
-        format!("field {} claims {} bytes, but its parent ends after {left}", header.number, header.content_len);
+    let message = format!("field {} has {} bytes, but its parent ends after {left}", header.number, header.content_len);
     WireError::corrupt(offset, message)
 }

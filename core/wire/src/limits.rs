@@ -80,7 +80,8 @@ impl Limits {
         if depth <= self.depth {
             return Ok(());
         }
-        let message = format!("messages are nested more than {} deep; raise the depth limit to read it", self.depth);
+        let message =
+            format!("messages are nested more than {} levels deep; raise the depth limit to read it", self.depth);
         Err(WireError::new(Kind::Limit, message).at(offset))
     }
 }

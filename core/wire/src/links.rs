@@ -133,7 +133,7 @@ impl Links {
                 })?;
             }
             if self.makers.len() >= NOBODY as usize {
-                return Err(WireError::new(Kind::Limit, "the graph has more links than are looked at"));
+                return Err(WireError::new(Kind::Limit, "the graph has too many links"));
             }
             self.input_ends.push(self.makers.len() as u32);
             visit(message.skeleton, &ports.outputs, ports.numbers, &mut |value| {

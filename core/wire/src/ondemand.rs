@@ -118,9 +118,8 @@ impl<'a> OnDemand<'a> {
         for _ in 0..at {
             fields.next_field()?;
         }
-        let field = fields
-            .next_field()?
-            .ok_or_else(|| WireError::corrupt(run.start, "a run of scalars is shorter than it was"))?;
+        let field =
+            fields.next_field()?.ok_or_else(|| WireError::corrupt(run.start, "a run of scalars became shorter"))?;
         Ok(Entry::new(&field.header, field.start))
     }
 
@@ -146,7 +145,7 @@ impl<'a> OnDemand<'a> {
                 return Ok(());
             }
             let message =
-                "a message without index has too many fields to scan it here; give its type, or a smaller path";
+                "a message without index has too many fields to scan it here; pass its type, or a smaller path";
             Err(WireError::new(Kind::Limit, message).at(span.start))
         })?;
         for entry in &mut entries {
@@ -229,7 +228,7 @@ impl Shallow {
                 Wire::Group => {
                     self.open.push((header.number, start, start + head));
                     if self.open.len() > self.depth as usize {
-                        let message = format!("groups are nested more than {} deep", self.depth);
+                        let message = format!("groups are nested more than {} levels deep", self.depth);
                         return Err(WireError::new(Kind::Limit, message).at(start));
                     }
                 }

@@ -21,7 +21,10 @@ impl Pattern {
     /// Compiles `text`; a `Syntax` error tells where it fails.
     pub fn new(text: &str) -> Result<Self> {
         if text.chars().count() > LONGEST {
-            return Err(WireError::new(Kind::Syntax, format!("a regular expression has at most {LONGEST} characters")));
+            return Err(WireError::new(
+                Kind::Syntax,
+                format!("the regular expression is too long: at most {LONGEST} characters"),
+            ));
         }
         for size in SIZES {
             let built = RegexBuilder::new(text).size_limit(size).dfa_size_limit(4 * size).nest_limit(DEEPEST).build();
@@ -32,7 +35,7 @@ impl Pattern {
             }
         }
         let message =
-            "this regular expression is too large: take smaller repetitions, or (?-u) before classes such as \\w";
+            "the regular expression is too large: use smaller repetitions, or (?-u) before classes such as \\w";
         Err(WireError::new(Kind::Syntax, message))
     }
 
@@ -51,7 +54,7 @@ impl Pattern {
 fn told(error: &regex::Error) -> String {
     let text = error.to_string();
     let last = text.lines().last().unwrap_or_default();
-    format!("no regular expression: {}", last.trim_start_matches("error: "))
+    format!("invalid regular expression: {}", last.trim_start_matches("error: "))
 }
 
 #[cfg(test)]

@@ -41,14 +41,14 @@ impl Plan {
 
     /// Reads the plan that [`Plan::encode`] wrote.
     pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Self> {
-        let (body, sum) = bytes.split_last_chunk::<4>().ok_or_else(|| WireError::corrupt(0, "this is no plan"))?;
+        let (body, sum) = bytes.split_last_chunk::<4>().ok_or_else(|| WireError::corrupt(0, "not a plan"))?;
         if crc32c::crc32c(body) != u32::from_le_bytes(*sum) {
             return Err(WireError::new(Kind::Checksum, "the plan of a split fails its checksum").at(0));
         }
         let mut reader = Reader::new(body, 0);
         let magic = reader.take(8)?;
         if magic != MAGIC && magic != KEPT_MAGIC {
-            return Err(WireError::new(Kind::Unsupported, "the plan has a version this program does not read"));
+            return Err(WireError::new(Kind::Unsupported, "the plan has an unsupported version"));
         }
         let mut plan = Self::default();
         for _ in 0..reader.varint()? {

@@ -36,7 +36,7 @@ impl<'a> Reader<'a> {
     pub fn take(&mut self, n: u64) -> Result<&'a [u8]> {
         let parts = usize::try_from(n).ok().and_then(|n| self.bytes.split_at_checked(n));
         let Some((taken, rest)) = parts else {
-            let message = format!("{n} bytes are needed where {} are left", self.bytes.len());
+            let message = format!("{n} bytes are needed, but only {} are left", self.bytes.len());
             return Err(WireError::corrupt(self.offset, message));
         };
         self.bytes = rest;

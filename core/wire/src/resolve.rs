@@ -72,7 +72,7 @@ impl<'a> Document<'a> {
                 format!("repeated ({count} elements): pick one, as in {walked}[0]")
             }
         };
-        Err(WireError::new(Kind::NotFound, format!("nothing lies below: it is {what}")).on(walked.to_string()))
+        Err(WireError::new(Kind::NotFound, format!("no fields below this: it is {what}")).on(walked.to_string()))
     }
 
     /// Number of occurrences of field `number` in `message`.
@@ -88,7 +88,8 @@ impl<'a> Document<'a> {
             Name::Text(text) => text,
         };
         let Some(known) = known else {
-            let message = format!("{text:?} can't be looked up: the message here has no known type; use field numbers");
+            let message =
+                format!("{text:?} cannot be looked up: the type of the message is unknown; use field numbers");
             return Err(WireError::new(Kind::NotFound, message));
         };
         known.field_named(text).map(|field| (field.number, Some(field))).ok_or_else(|| {
@@ -112,7 +113,7 @@ impl<'a> Document<'a> {
             (number, field) = (misfit, None);
         }
         if let Some(Select::Slice(..) | Select::All) = segment.select {
-            let error = "a path leads to one place: slices and [*] are for the fields of a mask";
+            let error = "a path must lead to one place: slices and [*] are only for the fields of a mask";
             return Err(WireError::new(Kind::Syntax, error));
         }
         let Some(select) = &segment.select else {
@@ -127,7 +128,7 @@ impl<'a> Document<'a> {
         };
         match field {
             Some(field) if !field.repeated => {
-                let text = format!("{} is not repeated: there is nothing to pick with [{select}]", field.name);
+                let text = format!("{} is not repeated: [{select}] cannot pick an element", field.name);
                 Err(WireError::new(Kind::NotFound, text))
             }
             Some(field) if self.schema.is_map(&field) && !matches!(select, Select::Where(..)) => {

@@ -138,7 +138,7 @@ impl Scanner {
     /// Takes the next piece of the proto; pieces may end anywhere.
     pub fn feed(&mut self, mut piece: &[u8]) -> Result<()> {
         if self.failed {
-            return Err(WireError::new(Kind::Unsupported, "this scan has failed; begin anew"));
+            return Err(WireError::new(Kind::Unsupported, "this scan has failed; start again"));
         }
         while !piece.is_empty() {
             let taken = self.take(piece).map_err(|error| {
@@ -155,8 +155,7 @@ impl Scanner {
         self.close_finished(self.position)?;
         let cut = self.position > size || !self.pending.is_empty() || self.hash_left > 0 || self.frames.len() > 1;
         if self.failed || cut || self.position != size {
-            let message =
-                if cut { "the proto is cut off: it ends inside a field" } else { "the scan has not seen all" };
+            let message = if cut { "the proto is cut off: it ends inside a field" } else { "the scan is not complete" };
             let start = self.frames.last().filter(|_| self.frames.len() > 1).map_or(self.position, |frame| frame.start);
             let path = self.path();
             return Err(WireError::corrupt(start.min(size), format!("{message} (after {size} bytes)")).on(path));

@@ -37,7 +37,7 @@ pub trait Source {
     fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let bytes = self.read(offset, buffer.len())?;
         if bytes.len() != buffer.len() {
-            let message = format!("a source gave {} bytes where {} were asked for", bytes.len(), buffer.len());
+            let message = format!("a source returned {} bytes instead of {}", bytes.len(), buffer.len());
             return Err(WireError::new(Kind::Source, message).at(offset));
         }
         buffer.copy_from_slice(&bytes);
@@ -111,7 +111,7 @@ impl RopeSource<'_> {
         if slice.len() == len as u64 {
             return Ok(slice);
         }
-        let message = format!("{len} bytes are needed, but there are only {}", self.rope.len());
+        let message = format!("{len} bytes are needed, but only {} are available", self.rope.len());
         Err(WireError::corrupt(offset, message))
     }
 }

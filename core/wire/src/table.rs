@@ -63,14 +63,14 @@ pub fn walk(source: &dyn Source, mut visit: impl FnMut(Entry<'_>) -> Result<()>)
 /// The place of the index block.
 fn footer(source: &dyn Source) -> Result<Handle> {
     let Some(start) = source.len().checked_sub(FOOTER) else {
-        let message = format!("{} bytes are no table: its footer alone has {FOOTER}", source.len());
+        let message = format!("{} bytes are too few for a table: its footer has {FOOTER}", source.len());
         return Err(WireError::corrupt(0, message));
     };
     let bytes = source.read(start, FOOTER as usize)?;
     let mut reader = Reader::new(&bytes, start);
     let mut handles = reader.sub(FOOTER - MAGIC.len() as u64)?;
     if reader.rest() != MAGIC {
-        let message = "the file does not end as a table does: cut off, or something else";
+        let message = "the file does not end like a table: it is cut off or something else";
         return Err(WireError::corrupt(source.len() - MAGIC.len() as u64, message));
     }
     Handle::read(&mut handles)?;
@@ -96,7 +96,7 @@ impl<'a> Block<'a> {
         let Handle { offset, size } = place;
         let next = offset.checked_add(size).and_then(|end| end.checked_add(TRAILER)).filter(|next| *next <= end);
         if next.is_none() {
-            let message = format!("the table names a block of {size} bytes, but its blocks end at byte {end}");
+            let message = format!("the table has a block of {size} bytes, but its blocks end at byte {end}");
             return Err(WireError::corrupt(offset, message));
         }
         check_size(size, offset)?;
@@ -106,7 +106,7 @@ impl<'a> Block<'a> {
         let packing = reader.u8()?;
         let stored = reader.u32()?;
         if masked(bytes.get(..size as usize + 1).unwrap_or_default()) != stored {
-            let message = "the checksum of a block of the table does not match: it was damaged";
+            let message = "the checksum of a table block does not match: the file is damaged";
             return Err(WireError::corrupt(offset, message));
         }
         match &mut bytes {
@@ -117,7 +117,7 @@ impl<'a> Block<'a> {
             0 => bytes,
             1 => Cow::Owned(unsnap(&bytes, offset)?),
             other => {
-                let message = format!("a block of the table is packed in a way numbered {other}, which nobody knows");
+                let message = format!("a table block has the unknown compression {other}");
                 return Err(WireError::new(Kind::Unsupported, message).at(offset));
             }
         };
@@ -126,7 +126,7 @@ impl<'a> Block<'a> {
 
     fn entries(&self) -> Result<Entries<'_>> {
         let at = self.place.offset;
-        let broken = || WireError::corrupt(at, "a block of the table has no room for its restart points");
+        let broken = || WireError::corrupt(at, "a table block has no room for its restart points");
         let (rest, count) = self.content.split_last_chunk().ok_or_else(broken)?;
         let restarts = usize::try_from(u32::from_le_bytes(*count)).ok().and_then(|count| count.checked_mul(4));
         let len = restarts.and_then(|restarts| rest.len().checked_sub(restarts)).ok_or_else(broken)?;
@@ -168,7 +168,7 @@ impl<'a> Entries<'a> {
         }
         let packed_at = self.packed_at;
         self.step().map(Some).map_err(|error| match packed_at {
-            Some(at) => WireError::new(error.kind(), format!("in an unpacked block: {}", error.message())).at(at),
+            Some(at) => WireError::new(error.kind(), format!("in a decompressed block: {}", error.message())).at(at),
             None => error,
         })
     }
@@ -178,7 +178,7 @@ impl<'a> Entries<'a> {
         let (shared, fresh, len) = (self.reader.varint()?, self.reader.varint()?, self.reader.varint()?);
         let suffix = self.reader.take(fresh)?;
         let kept = usize::try_from(shared).ok().and_then(|shared| self.key.get(shared..)).ok_or_else(|| {
-            let message = format!("a key is to share {shared} bytes with one of {}", self.key.len());
+            let message = format!("a key shares {shared} bytes with one of {}", self.key.len());
             WireError::corrupt(start, message)
         })?;
         if !self.fresh && suffix.cmp(kept) != Ordering::Greater {
@@ -197,24 +197,24 @@ fn check_size(size: u64, offset: u64) -> Result<()> {
     if size <= MAX_BLOCK {
         return Ok(());
     }
-    let message = format!("a block of the table has {size} bytes; at most {MAX_BLOCK} are read");
+    let message = format!("a table block has {size} bytes; at most {MAX_BLOCK} are read");
     Err(WireError::new(Kind::Limit, message).at(offset))
 }
 
 /// Decompresses the snappy data of a block at `offset`.
 fn unsnap(packed: &[u8], offset: u64) -> Result<Vec<u8>> {
-    let broken = |_| WireError::corrupt(offset, "a packed block of the table does not unpack");
+    let broken = |_| WireError::corrupt(offset, "a compressed table block cannot be decompressed");
     let size = snap::raw::decompress_len(packed).map_err(broken)? as u64;
     check_size(size, offset)?;
     if size > SNAPPY_RATIO.saturating_mul(packed.len() as u64) {
-        let message = format!("{} bytes of snappy data announce {size} bytes, which cannot be", packed.len());
+        let message = format!("{} bytes of snappy data announce {size} bytes, which is impossible", packed.len());
         return Err(WireError::corrupt(offset, message));
     }
     snap::raw::Decoder::new().decompress_vec(packed).map_err(broken)
 }
 
 fn out_of_order(offset: u64) -> WireError {
-    WireError::corrupt(offset, "the keys of the table are not in order")
+    WireError::corrupt(offset, "the keys of the table are out of order")
 }
 
 /// Masked CRC-32C of `bytes`, rotated and offset as LevelDB does, so that a checksum of checksums stays sound.

@@ -73,7 +73,7 @@ impl Xorb {
     /// The hash that names the xorb, in the spelling of URLs; an error unless it ends with a chunk.
     pub fn hash(&self) -> Result<String> {
         if !self.held.is_empty() || self.leaves.is_empty() {
-            return Err(WireError::corrupt(self.offset, "the xorb ends within a chunk"));
+            return Err(WireError::corrupt(self.offset, "the xorb ends inside a chunk"));
         }
         let mut nodes = self.leaves.clone();
         while nodes.len() > 1 {
@@ -87,14 +87,18 @@ impl Xorb {
         let [version, a, b, c, scheme, d, e, f] = head;
         let (stored, size) = (u32::from_le_bytes([a, b, c, 0]) as usize, u32::from_le_bytes([d, e, f, 0]) as usize);
         if version != 0 {
-            return Err(WireError::corrupt(self.offset, format!("a chunk of a xorb has version 0, and not {version}")));
+            return Err(WireError::corrupt(
+                self.offset,
+                format!("a chunk of a xorb must have version 0, not {version}"),
+            ));
         }
         if size == 0 || size > MAX_CHUNK || stored > size {
-            let message = format!("a chunk of a xorb has 1 to {MAX_CHUNK} bytes and is stored in no more of them");
+            let message =
+                format!("a chunk of a xorb must have 1 to {MAX_CHUNK} bytes, and take no more when compressed");
             return Err(WireError::corrupt(self.offset, message));
         }
         if self.size + size > MAX_SIZE || self.leaves.len() == MAX_CHUNKS {
-            let message = format!("a xorb has at most {MAX_CHUNKS} chunks of {MAX_SIZE} bytes together");
+            let message = format!("a xorb has at most {MAX_CHUNKS} chunks of {MAX_SIZE} bytes in total");
             return Err(WireError::new(Kind::Limit, message).at(self.offset));
         }
         Ok((stored, scheme, size))
@@ -112,10 +116,10 @@ fn unpack(packed: &[u8], scheme: u8, size: usize, out: &mut Vec<u8>) -> Result<(
             inflate(packed, size, &mut grouped)?;
             ungroup(&grouped, out);
         }
-        _ => return Err(WireError::new(Kind::Unsupported, format!("no chunk of a xorb is packed by scheme {scheme}"))),
+        _ => return Err(WireError::new(Kind::Unsupported, format!("unknown compression {scheme} of a xorb chunk"))),
     }
     if out.len() - begin != size {
-        return Err(WireError::new(Kind::Corrupt, format!("a chunk of a xorb has other than its {size} bytes")));
+        return Err(WireError::new(Kind::Corrupt, format!("a chunk of a xorb does not have its {size} bytes")));
     }
     Ok(())
 }
@@ -123,7 +127,8 @@ fn unpack(packed: &[u8], scheme: u8, size: usize, out: &mut Vec<u8>) -> Result<(
 /// Adds the content of an LZ4 frame to `out`, and no more than one byte beyond `size`.
 fn inflate(packed: &[u8], size: usize, out: &mut Vec<u8>) -> Result<()> {
     let read = FrameDecoder::new(packed).take(size as u64 + 1).read_to_end(out);
-    read.map(drop).map_err(|error| WireError::new(Kind::Corrupt, format!("a chunk of a xorb is no LZ4 frame: {error}")))
+    read.map(drop)
+        .map_err(|error| WireError::new(Kind::Corrupt, format!("a chunk of a xorb is not an LZ4 frame: {error}")))
 }
 
 /// Adds bytes to `out` that were grouped by their position modulo 4.

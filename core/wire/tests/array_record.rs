@@ -97,10 +97,10 @@ fn a_footer_that_lies_is_refused_where_it_lies() {
     let lies = [
         (File { told: [1, 3, 3], ..SOUND }, "counts other"),
         (File { told: [1, 2, 4], ..SOUND }, "counts other"),
-        (File { second: (0, u64::MAX), ..SOUND }, "fit together"),
+        (File { second: (0, u64::MAX), ..SOUND }, "inconsistent"),
         (File { second: (0, 0), ..SOUND }, "counts other"),
-        (File { second: (-1000, 1), ..SOUND }, "in order"),
-        (File { second: (1 << 20, 1), ..SOUND }, "in order"),
+        (File { second: (-1000, 1), ..SOUND }, "out of order"),
+        (File { second: (1 << 20, 1), ..SOUND }, "out of order"),
         (File { last: (0, MAGIC + 1), ..SOUND }, "last block"),
         (File { last: (1 << 40, MAGIC), ..SOUND }, "last block"),
     ];

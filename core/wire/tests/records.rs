@@ -175,10 +175,10 @@ fn lengths_that_need_not_be_so_long_are_taken() {
 fn lengths_that_lie_end_the_records_with_their_offset() {
     let lies: [(Framing, &[u8], &str); 5] = [
         (Framing::Delimited, &[0xff; 12], "64 bits"),
-        (Framing::Delimited, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01], "within a record of"),
-        (Framing::U64Le, &[0xff; 9], "within a record of 18446744073709551615"),
-        (Framing::U32Be, &[0, 0, 1], "within the length"),
-        (Framing::TfRecord, &[1, 0, 0, 0, 0, 0, 0, 0, 9, 9, 9, 9, b'x', 0, 0, 0, 0], "differs from its checksum"),
+        (Framing::Delimited, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01], "inside a record of"),
+        (Framing::U64Le, &[0xff; 9], "inside a record of 18446744073709551615"),
+        (Framing::U32Be, &[0, 0, 1], "inside the length"),
+        (Framing::TfRecord, &[1, 0, 0, 0, 0, 0, 0, 0, 9, 9, 9, 9, b'x', 0, 0, 0, 0], "does not match its checksum"),
     ];
     for (framing, lie, words) in lies {
         let mut data = stream(framing, &[b"sound".to_vec()]);

@@ -75,7 +75,9 @@ class ExportedRepository:
         files = await self._stores.files(store)
         data = await self._stores.worker.sized(300 * len(files), lambda: _manifest_of(files, commit))
         if len(data) > MAX_MANIFEST_BYTES:
-            raise LimitExceeded(f"a manifest of these files has {len(data)} bytes, {MAX_MANIFEST_BYTES} are allowed")
+            raise LimitExceeded(
+                f"The manifest of these files would have {len(data)} bytes: at most {MAX_MANIFEST_BYTES} are allowed"
+            )
         made = StoredManifest(Digest.of(data), _MEDIA_TYPE, data, store)
         if await self._records.has_manifest(made.digest):
             return made

@@ -84,7 +84,7 @@ class StoredManifest:
         except (ValueError, KeyError, TypeError) as error:
             raise IntegrityError(f"the record of the manifest {digest.text} does not parse") from error
         if Digest.of(data, digest.algorithm) != digest:
-            raise IntegrityError(f"the manifest {digest.text} is damaged: it fails its digest")
+            raise IntegrityError(f"the manifest {digest.text} is damaged: it does not match its digest")
         return found
 
     def described(self, manifest: ManifestContent) -> dict[str, Any]:
@@ -110,18 +110,18 @@ def parse(data: bytes, media_type: str) -> ManifestContent:
     try:
         raw = parse_json(data)
     except ValueError as error:
-        raise ManifestInvalid(f"the manifest is not valid JSON: {error}") from None
+        raise ManifestInvalid(f"The manifest is not valid JSON: {error}") from None
     if not isinstance(raw, dict):
-        raise ManifestInvalid("the manifest is not a JSON object")
+        raise ManifestInvalid("The manifest is not a JSON object")
     media_type = _media_type(raw, media_type)
     config = raw.get("config")
     blobs = [*([_descriptor(config, "config")] if config is not None else []), *_descriptors(raw, "layers")]
     manifests = tuple(_descriptors(raw, "manifests"))
     if len(blobs) + len(manifests) > MAX_FILES:
-        raise LimitExceeded(f"a manifest may name at most {MAX_FILES} blobs and manifests")
+        raise LimitExceeded(f"Too many blobs and manifests in one manifest: at most {MAX_FILES}")
     subject, annotations = raw.get("subject"), _texts(raw.get("annotations"))
     if subject is not None and len(json.dumps(annotations)) > MAX_ANNOTATION_BYTES:
-        raise LimitExceeded(f"the annotations of a manifest with a subject have at most {MAX_ANNOTATION_BYTES} bytes")
+        raise LimitExceeded(f"Too large annotations in a manifest with a subject: at most {MAX_ANNOTATION_BYTES} bytes")
     return ManifestContent(
         media_type,
         tuple(blobs),
@@ -152,12 +152,14 @@ def _media_type(raw: dict[str, Any], sent: str) -> str:
     """Return the media type of a manifest sent as `sent`; `ManifestInvalid` unless both are JSON."""
     said = raw.get("mediaType", sent)
     if not isinstance(said, str):
-        raise ManifestInvalid("the mediaType of the manifest is not a string")
+        raise ManifestInvalid("The mediaType of the manifest is not a string")
     found = (sent or said).lower()
     if not found:
-        raise ManifestInvalid("the manifest has no media type: send Content-Type")
+        raise ManifestInvalid("The manifest has no media type: send Content-Type")
     if said.lower() != found:
-        raise ManifestInvalid(f"the manifest has the mediaType {said[:120]!r} and the Content-Type {sent[:120]!r}")
+        raise ManifestInvalid(
+            f"The mediaType of the manifest is {said[:120]!r}, but the Content-Type is {sent[:120]!r}"
+        )
     if not _MEDIA_TYPE.fullmatch(found):
         raise ManifestInvalid(
             f"Invalid media type {found[:120]!r} of a manifest: use application/vnd.….+json, such as "
@@ -179,14 +181,14 @@ def _descriptors(raw: dict[str, Any], name: str) -> Iterator[Descriptor]:
     if found is None:
         return
     if not isinstance(found, list):
-        raise ManifestInvalid(f"{name} is no list")
+        raise ManifestInvalid(f"{name} is not a list")
     for number, each in enumerate(found):
         yield _descriptor(each, f"{name}[{number}]")
 
 
 def _descriptor(raw: object, place: str) -> Descriptor:
     if not isinstance(raw, dict) or not isinstance(raw.get("digest"), str):
-        raise ManifestInvalid(f"{place} is no descriptor: it has no digest")
+        raise ManifestInvalid(f"{place} is not a descriptor: it has no digest")
     try:
         digest = Digest(raw["digest"])
     except DigestInvalid as error:

@@ -30,8 +30,9 @@ class RepositoryName:
         # The length goes first: the expression must not be tried on a megabyte.
         if len(self.text) > _LONGEST_NAME or not _NAME.fullmatch(self.text) or len(self.quoted) > _LONGEST_NAME:
             raise NameInvalid(
-                f"{self.text[:80]!r} is no name of a repository: lower-case letters and digits are due, with single "
-                f"separators ._- between them and / between parts, {_LONGEST_NAME} at most (a / counts three)"
+                f"Invalid repository name {self.text[:80]!r}: use lower-case letters and digits, single "
+                f"separators ._- between them and / between parts; at most {_LONGEST_NAME} characters (a / "
+                "counts three)"
             )
 
     @property
@@ -48,7 +49,7 @@ class Digest:
 
     def __post_init__(self) -> None:
         if not _DIGEST.fullmatch(self.text):
-            raise DigestInvalid(f"{self.text[:160]!r} is no digest: sha256: or sha512: and the digits in lower case")
+            raise DigestInvalid(f"Invalid digest {self.text[:160]!r}: use sha256: or sha512: and lower-case hex digits")
 
     @classmethod
     def of(cls, data: bytes, algorithm: str = "sha256") -> Digest:
@@ -73,5 +74,7 @@ class Digest:
 def check_tag(text: str) -> str:
     """`text` unchanged; `ManifestUnknown` unless it may be a tag, since no manifest can bear it."""
     if not _TAG.fullmatch(text):
-        raise ManifestUnknown(f"{text[:160]!r} is no tag: letters, digits and ._- are due, 128 at most")
+        raise ManifestUnknown(
+            f"Invalid tag {text[:160]!r}: use letters, digits, '.', '_' or '-', at most 128 characters"
+        )
     return text

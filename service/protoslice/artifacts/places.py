@@ -80,7 +80,7 @@ class BlobPlaces:
             with suppress(Conflict, NotFound):
                 await self._records.change_blob(digest, kept, etag)
                 return kept
-        raise StorageUnavailable(f"the place of the blob {digest.text} keeps changing: send the blob again")
+        raise StorageUnavailable(f"Blob {digest.text} is being moved by other requests: send the blob again")
 
     async def find(self, digest: Digest) -> StoredBlob | None:
         """The place of a blob that a manifest names; None for one that has not come.
@@ -92,7 +92,7 @@ class BlobPlaces:
             return None
         present = await self.found(digest, found)
         if present is None:
-            raise ManifestBlobUnknown(f"the blob {digest.text} is gone, with its store or upload: send it again")
+            raise ManifestBlobUnknown(f"Blob {digest.text} was removed with its store or upload: send it again")
         return present
 
     async def want(self, digest: Digest) -> StoredBlob | None:
@@ -103,7 +103,7 @@ class BlobPlaces:
                 return await self.find(digest)
             with suppress(Conflict):
                 await self._records.change_blob(digest, StoredBlob(0, wanted=True), etag)
-        raise StorageUnavailable(f"the place of the blob {digest.text} keeps changing: send the manifest again")
+        raise StorageUnavailable(f"Blob {digest.text} is being moved by other requests: send the manifest again")
 
     async def _known(self, digest: Digest) -> tuple[StoredBlob | None, str | None]:
         with suppress(BlobUnknown):

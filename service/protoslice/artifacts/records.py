@@ -112,7 +112,7 @@ class ArtifactRecords:
         try:
             found = await self._storage.get(key)
         except NotFound:
-            raise ManifestUnknown(f"the repository has no manifest {digest.text}") from None
+            raise ManifestUnknown(f"The repository has no manifest {digest.text}") from None
         return replace(StoredManifest.decode(digest, found.data), time=found.stat.modified)
 
     async def of_store(self, digits: str) -> StoredManifest | None:
@@ -171,7 +171,7 @@ class ArtifactRecords:
         except NotFound:
             raise _no_tag(tag) from None
         except Conflict:
-            raise ManifestUnknown(f"the tag {tag!r} points elsewhere by now") from None
+            raise ManifestUnknown(f"The tag {tag!r} has been moved by another request") from None
 
     async def tags(self, *, limit: int, after: str | None) -> tuple[list[str], bool]:
         """A page of tags by name, and True when there are more."""
@@ -272,11 +272,11 @@ class ArtifactRecords:
 
 
 def _no_blob(digest: Digest) -> BlobUnknown:
-    return BlobUnknown(f"the repository has no blob {digest.text}")
+    return BlobUnknown(f"The repository has no blob {digest.text}")
 
 
 def _no_tag(tag: str) -> ManifestUnknown:
-    return ManifestUnknown(f"the repository has no tag {tag!r}")
+    return ManifestUnknown(f"The repository has no tag {tag!r}")
 
 
 def _sealed(data: dict[str, Any]) -> bytes:

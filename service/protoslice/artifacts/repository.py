@@ -57,7 +57,7 @@ class ArtifactRepository:
         except NotFound:
             found = None
         if found is None or found.client_metadata != _SESSION + self.name.text:
-            raise UploadUnknown(f"the repository has no upload {upload_id[:80]!r}: it has ended or was never begun")
+            raise UploadUnknown(f"No upload {upload_id[:80]!r} in this repository: it has ended or was never started")
         return found
 
     async def append(self, upload_id: str, body: Body) -> Upload:
@@ -92,7 +92,7 @@ class ArtifactRepository:
                 await self._compare(upload_id, digest)
         except ChecksumMismatch:
             await self._uploads.remove(upload_id)
-            raise DigestInvalid(f"the bytes sent do not have the digest {digest.text}: nothing was kept") from None
+            raise DigestInvalid(f"The bytes sent do not match the digest {digest.text}: nothing was stored") from None
         kept = await self._places.keep(digest, StoredBlob(done.offset, upload=upload_id), fresh=True)
         return await self._settled(digest, kept)
 
@@ -102,7 +102,7 @@ class ArtifactRepository:
             found = await self._records.blob(digest)
             if found.upload in {upload_id, None}:  # bytes of a store have no upload (None)
                 return await self._settled(digest, found)
-        raise UploadUnknown(f"the upload {upload_id} has ended")
+        raise UploadUnknown(f"The upload {upload_id} has ended")
 
     async def mount(self, digest: Digest, other: RepositoryName) -> bool:
         """Take over a blob of another repository; False when it has none."""
@@ -157,7 +157,7 @@ class ArtifactRepository:
             len(data), lambda: (Digest.of(data, algorithm), parse(data, media_type))
         )
         if wanted is not None and wanted != digest:
-            raise DigestInvalid(f"the manifest has the digest {digest.text}, not {wanted.text}")
+            raise DigestInvalid(f"The manifest has the digest {digest.text}, not {wanted.text}")
         store, missing = await self._gather(manifest)
         stored = StoredManifest(digest, manifest.media_type, data, store)
         await self._records.put_manifest(stored)
@@ -221,7 +221,7 @@ class ArtifactRepository:
                 awaited.append(digest)
             if len(awaited) > MOST_AWAITED:  # each costs a write
                 raise ManifestBlobUnknown(
-                    f"more than {MOST_AWAITED} blobs were never sent, {digest.text} for one: send them first"
+                    f"More than {MOST_AWAITED} blobs were never sent, such as {digest.text}: send them first"
                 )
             return blob
 
@@ -270,17 +270,17 @@ class ArtifactRepository:
         async for piece in self._stores.uploads.content(upload_id):
             hasher.update(piece)
         if hasher.hexdigest() != digest.hex:
-            raise ChecksumMismatch("the upload has another digest")
+            raise ChecksumMismatch("The upload has another digest")
 
 
 def _gone(digest: Digest) -> BlobUnknown:
-    return BlobUnknown(f"the bytes of the blob {digest.text} are gone, with their store or upload: send them again")
+    return BlobUnknown(f"The bytes of blob {digest.text} were removed with their store or upload: send them again")
 
 
 def _new_tags(names: Sequence[str]) -> Sequence[str]:
     """`names` unchanged; `NameInvalid` unless each may be a tag, `LimitExceeded` for too many."""
     if len(names) > TAGS_AT_ONCE:
-        raise LimitExceeded(f"{len(names)} tags are asked for; a request sets at most {TAGS_AT_ONCE}")
+        raise LimitExceeded(f"Too many tags: {len(names)} requested, at most {TAGS_AT_ONCE} per request")
     try:
         return [check_tag(name) for name in names]
     except ManifestUnknown as error:

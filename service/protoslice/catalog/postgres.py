@@ -174,13 +174,15 @@ def _error(error: psycopg.Error) -> Exception:
     if isinstance(error, _ROLLED_BACK):
         return Transient("The database is locked by other transactions")
     if isinstance(error, errors.QueryCanceled):
-        return DatabaseUnavailable("The database is too slow: a statement ran out of time")
+        return DatabaseUnavailable("The database is too slow: a statement timed out")
     if isinstance(error, errors.DiskFull):
         return StorageFull("The disk of the database is full: make room on it")
     if isinstance(
         error, errors.InvalidPassword | errors.InvalidAuthorizationSpecification | errors.InsufficientPrivilege
     ):
-        return StorageDenied("The database refuses: check user, password and privileges in PROTOSLICE_DATABASE")
+        return StorageDenied(
+            "Access to the database was denied: check user, password and privileges in PROTOSLICE_DATABASE"
+        )
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return Transient("The database does not answer")
     return error

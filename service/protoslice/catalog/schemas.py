@@ -51,7 +51,7 @@ class SchemaRecords:
         sql = f"SELECT {_COLUMNS}, data FROM schemas WHERE space = :space AND name = :name"
         row = await self._database.read(lambda tx: tx.first(sql, space=self._space, name=name))
         if row is None:
-            raise NotFound(f"There is no schema {name!r}")
+            raise NotFound(f"No schema {name!r}")
         return _row(row[:-1]), bytes(row[-1])
 
     async def put(self, name: str, data: bytes, others: Mapping[str, str]) -> tuple[SchemaRow, bool]:
@@ -92,7 +92,7 @@ class SchemaRecords:
         """Remove a schema; raise `NotFound` if there is none of that name."""
         sql = "DELETE FROM schemas WHERE space = :space AND name = :name"
         if not await self._database.write(lambda tx: tx.run(sql, space=self._space, name=name)):
-            raise NotFound(f"There is no schema {name!r}")
+            raise NotFound(f"No schema {name!r}")
 
 
 def _row(row: Row) -> SchemaRow:

@@ -341,7 +341,9 @@ _PRIMARY_ERRORS: Final[Mapping[int, Callable[[], Exception]]] = {
     sqlite3.SQLITE_FULL: lambda: StorageFull("The disk of the database is full: make room on it"),
     sqlite3.SQLITE_INTERRUPT: lambda: DatabaseUnavailable("The database is too slow: a statement ran out of time"),
     sqlite3.SQLITE_CORRUPT: lambda: IntegrityError("The database file is damaged: restore it from a backup"),
-    sqlite3.SQLITE_NOTADB: lambda: IntegrityError("The database file is no SQLite database: restore it from a backup"),
+    sqlite3.SQLITE_NOTADB: lambda: IntegrityError(
+        "The database file is not an SQLite database: restore it from a backup"
+    ),
     sqlite3.SQLITE_READONLY: lambda: StorageDenied("The database file is read-only: check the owner of its folder"),
     sqlite3.SQLITE_CANTOPEN: lambda: StorageDenied("The database file cannot be opened: check the owner of its folder"),
 }

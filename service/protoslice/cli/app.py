@@ -35,8 +35,8 @@ from protoslice.cli.verbs import (
 
 app = typer.Typer(
     name="protoslice",
-    help="Look into protobufs of any size, take parts out, split them, put them together, and share them.",
-    epilog="Begin with: protoslice info MODEL, then tree and tensor. Every verb shows an example with --help.",
+    help="Inspect, split, merge and share protobuf files of any size.",
+    epilog="Start with `protoslice info MODEL`. Run `protoslice COMMAND --help` for an example of each command.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -101,19 +101,21 @@ def _ending_well(verb: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-storage = typer.Typer(help="Look after the storage of a service.", no_args_is_help=True, rich_markup_mode=None)
-schema = typer.Typer(help="Look after the message types of a service.", no_args_is_help=True, rich_markup_mode=None)
+storage = typer.Typer(help="Manage the storage of a service.", no_args_is_help=True, rich_markup_mode=None)
+schema = typer.Typer(help="Manage the message types of a service.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(schema, name="schema")
 app.add_typer(storage, name="storage")
 for group, verbs in ((app, _VERBS), (schema, _SCHEMA_VERBS), (storage, _STORAGE_VERBS)):
     for verb in verbs:
         group.command()(_ending_well(verb))
 
-token = typer.Typer(help="Say who may do what on a service.", no_args_is_help=True, rich_markup_mode=None)
-space = typer.Typer(help="Keep stores of several teams apart.", no_args_is_help=True, rich_markup_mode=None)
-webhook = typer.Typer(help="Tell others what changes in a space.", no_args_is_help=True, rich_markup_mode=None)
+token = typer.Typer(help="Manage access tokens.", no_args_is_help=True, rich_markup_mode=None)
+space = typer.Typer(help="Manage spaces: isolated tenants of one service.", no_args_is_help=True, rich_markup_mode=None)
+webhook = typer.Typer(
+    help="Send events to other systems when a space changes.", no_args_is_help=True, rich_markup_mode=None
+)
 catalogue = typer.Typer(help="Manage the database of a service.", no_args_is_help=True, rich_markup_mode=None)
-trust = typer.Typer(help="Find out why a request is let in, or is not.", no_args_is_help=True, rich_markup_mode=None)
+trust = typer.Typer(help="Explain why a request is allowed or refused.", no_args_is_help=True, rich_markup_mode=None)
 _AUTH_VERBS: dict[str, Callable[..., None]] = {"explain": auth.explain}
 for group, named, what in (
     (token, _TOKEN_VERBS, "token"),
@@ -136,7 +138,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     show: Annotated[
-        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     pass

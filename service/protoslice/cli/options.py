@@ -10,54 +10,55 @@ FileName = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A file or a directory, by path or URI such as s3://BUCKET/KEY (- is standard input), or a store: "
-        "http://HOST/v1/stores/TAG, @TAG.",
+        help="A model: a path, a URI such as s3://BUCKET/KEY, - for standard input, or a store "
+        "(http://HOST/v1/stores/TAG or @TAG).",
     ),
 ]
 LocalName = Annotated[
-    str, typer.Argument(metavar="FILE", help="A file or a directory, by path or URI (- is standard input).")
+    str, typer.Argument(metavar="FILE", help="A file or a directory: a path, a URI, or - for standard input.")
 ]
 TypeName = Annotated[
     str | None,
-    typer.Option(
-        "--type", metavar="TYPE", help="The message type, such as onnx.ModelProto, where it can't be detected."
-    ),
+    typer.Option("--type", metavar="TYPE", help="Message type, such as onnx.ModelProto, if it isn't detected."),
 ]
 SchemaFile = Annotated[
     str | None,
     typer.Option(
         "--schema",
         metavar="FILE",
-        help="Message types of your own: a descriptor set (.binpb), or a .proto file.",
+        help="Your own message types: a descriptor set (.binpb) or a .proto file.",
     ),
 ]
 MetaGraphTags = Annotated[
     str | None,
-    typer.Option("--tags", metavar="TAGS", help="Only of the meta graph with exactly these tags: serve,gpu."),
+    typer.Option("--tags", metavar="TAGS", help="Only the meta graph with exactly these tags, such as serve,gpu."),
 ]
 ServiceUrl = Annotated[
     str | None,
-    typer.Option("--url", metavar="URL", help="The service, as http://HOST:PORT.", show_default="PROTOSLICE_URL"),
+    typer.Option(
+        "--url", metavar="URL", help="URL of the service, such as http://HOST:PORT.", show_default="PROTOSLICE_URL"
+    ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 MinChunk = Annotated[
     str | None, typer.Option(metavar="SIZE", help="Fields of at least this size become chunks.", show_default="1MiB")
 ]
 MaxChunk = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="Runs of elements are cut at this size.", show_default="1GiB")
+    str | None,
+    typer.Option(metavar="SIZE", help="Repeated fields are cut into chunks of at most this size.", show_default="1GiB"),
 ]
 RulesFile = Annotated[
     str | None,
     typer.Option(
-        "--rules", metavar="FILE", help="Rules that go before the sizes, one a line, such as node: every 1000."
+        "--rules",
+        metavar="FILE",
+        help="File of split rules, one per line, such as node: every 1000; they take precedence over sizes.",
     ),
 ]
 SplitterName = Annotated[
-    str | None, typer.Option("--splitter", metavar="NAME", help="An installed splitter, whose rules come first.")
+    str | None, typer.Option("--splitter", metavar="NAME", help="Installed splitter to use; its rules come first.")
 ]
 StorageUri = Annotated[
     str | None,
-    typer.Option(
-        metavar="URI", help="Where all state is kept, as a URI.", show_default="a folder under your data folder"
-    ),
+    typer.Option(metavar="URI", help="URI of the storage.", show_default="a folder under your data folder"),
 ]

@@ -24,5 +24,5 @@ def service_settings(**given: Any) -> Settings:
     try:
         from protoslice.server.settings import read_settings
     except ImportError as error:
-        raise Unsupported(f"the service needs the extra: pip install 'protoslice[server]' ({error.name})") from error
+        raise Unsupported(f"To run the service: pip install 'protoslice[server]' ({error.name} is missing)") from error
     return read_settings({name: value for name, value in given.items() if value is not None})

@@ -291,7 +291,7 @@ class _CancellingProgress:
 
     def _check(self) -> None:
         if self._gone.is_set():
-            raise _Cancelled("the transfer has been cancelled")
+            raise _Cancelled("The transfer was cancelled")
 
     def __enter__(self) -> Self:
         return self

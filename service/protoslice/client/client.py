@@ -199,7 +199,7 @@ class Client(Administration, ClosedAtEnd):
         """Chunks of a store with their digests; the first request makes the service read the whole store."""
         for chunk in self._each(ChunkEntry, self._view(ref, "chunks"), slow=True):
             if chunk.sha256 is None:
-                raise IntegrityError(f"the service answered with chunk {chunk.index} without its digest")
+                raise IntegrityError(f"The service listed chunk {chunk.index} without its digest")
             yield chunk
 
     def chunk(self, ref: str, chunk: int | ChunkEntry) -> bytes:
@@ -418,7 +418,7 @@ class Client(Administration, ClosedAtEnd):
         if expected is not None:
             current = self._connection.call("GET", path)
             if read_json(Tag, current.json()).store != expected:
-                raise Conflict(f"the tag {name!r} points at another store")
+                raise Conflict(f"The tag {name!r} already points at another store")
             headers["if-match"] = current.headers.get("etag", "")
         answer = self._connection.call("PUT", path, json={"store": ref}, headers=headers, again=not headers)
         return read_json(Tag, answer.json())
@@ -522,5 +522,5 @@ def _headers(options: ClientOptions) -> dict[str, str]:
     if token is None:
         return headers
     if not (token.isascii() and token.isprintable() and token.strip()):
-        raise InvalidInput("a token is one line of printable ASCII characters")
+        raise InvalidInput("Invalid token: use one line of printable ASCII characters")
     return headers | {"authorization": f"Bearer {token.strip()}"}

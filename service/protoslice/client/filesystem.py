@@ -75,7 +75,7 @@ class StoreFileSystem(AbstractFileSystem):
 
     def _open(self, path: str, mode: str = "rb", block_size: Any = None, **more: Any) -> StoreFile:
         if mode != "rb":
-            raise InvalidInput("stores are read-only: push to make one")
+            raise InvalidInput("Stores are read-only: use push to create one")
         path = self._strip_protocol(path)
         return StoreFile(self, path, self._remote(path), block_size or 4 << 20, **more)
 
@@ -104,7 +104,7 @@ class StoreFileSystem(AbstractFileSystem):
     def _look(self, path: str) -> list[Info]:
         host, ref, kind, rest = _split(path)
         if not host:
-            raise InvalidInput("name a host: protoslice://host:port/…")
+            raise InvalidInput("No host in the URL: use protoslice://host:port/…")
         client = self._client(host)
         if not ref:
             names = {tag.name for tag in client.tags()} | {store.id for store in client.stores()}
@@ -149,7 +149,7 @@ class StoreFile(AbstractBufferedFile):
         return self._remote.read(start, end - start) if start < end else b""
 
     def _upload_chunk(self, final: bool = False) -> bool:
-        raise io.UnsupportedOperation("stores are read-only")
+        raise io.UnsupportedOperation("Stores are read-only")
 
 
 def _split(path: str) -> tuple[str, str, str, str]:
@@ -162,7 +162,9 @@ def _split(path: str) -> tuple[str, str, str, str]:
     ref, _, path = path.partition("/")
     kind, _, rest = path.partition("/")
     if kind and kind not in KINDS:
-        raise FileNotFoundError(f"{host}/{ref}/{kind}: there are {', '.join(KINDS)}")
+        raise FileNotFoundError(
+            f"Invalid URL {host}/{ref}/{kind}: the part after the store must be one of {', '.join(KINDS)}"
+        )
     return host, ref, kind, rest
 
 

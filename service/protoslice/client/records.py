@@ -91,7 +91,9 @@ class RemoteRecords(Sequence[bytes]):
         bytes, and shuffled together; `seed` decides the order. A shorter window has shorter runs.
         """
         if size < 1 or window < 1:
-            raise InvalidInput(f"a batch has 1 record at least and a window 1 byte, not {size} and {window}")
+            raise InvalidInput(
+                f"Invalid sizes: a batch needs at least 1 record and a window at least 1 byte, not {size} and {window}"
+            )
         runs = self._windows(Random(seed), window) if shuffle else self.runs()
         return _regrouped(runs, size)
 
@@ -142,7 +144,7 @@ class RemoteRecords(Sequence[bytes]):
     def _number(self, index: int) -> int:
         number = index + len(self) if index < 0 else index
         if not 0 <= number < len(self):
-            raise IndexError(f"there is no record {index}: there are {len(self)}")
+            raise IndexError(f"No record {index}: there are {len(self)} records")
         return number
 
     def _parts(self, numbers: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -165,9 +167,7 @@ class RemoteRecords(Sequence[bytes]):
         asked = ("range", f"{numbers[0]}:{numbers[-1] + 1}") if near else ("n", ",".join(map(str, numbers)))
         records = self._split(self._ask([asked, ("format", self._framing)]), self._framing)
         if len(records) != len(numbers):
-            raise IntegrityError(
-                f"the service answered with {len(records)} records where {len(numbers)} were asked for"
-            )
+            raise IntegrityError(f"The service returned {len(records)} records instead of {len(numbers)}")
         return records
 
     def _records(self, params: Params) -> list[bytes]:

@@ -37,7 +37,7 @@ def require_numpy() -> None:
     try:
         import numpy  # noqa: F401 - only its presence matters
     except ImportError as error:
-        raise Unsupported("Tensors are returned as numpy arrays: pip install numpy") from error
+        raise Unsupported("Tensors are returned as NumPy arrays: pip install numpy") from error
 
 
 def slice_text(wanted: Slice) -> str:
@@ -52,7 +52,9 @@ def as_array(data: bytes, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any,
     """Elements as a writable array; `IntegrityError` when `data` does not fit `shape`."""
     kind = _dtype(dtype)
     if math.prod(shape) * kind.itemsize != len(data):
-        raise IntegrityError(f"{len(data)} bytes came for a tensor of type {dtype} and shape {list(shape)}")
+        raise IntegrityError(
+            f"Received {len(data)} bytes for a tensor of type {dtype} and shape {list(shape)}, which does not fit"
+        )
     import numpy as np
 
     return np.frombuffer(bytearray(data), kind).reshape(shape)
@@ -67,7 +69,7 @@ def as_strings(data: Any) -> np.ndarray[Any, Any]:
         array[:] = [b64decode(value, validate=True) for value in data["values"]]
         return array.reshape([int(size) for size in data["shape"]])
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise IntegrityError("the service answered with a tensor of strings that does not parse") from error
+        raise IntegrityError("The service returned a malformed tensor of strings") from error
 
 
 def shape_of(text: str) -> tuple[int, ...]:
@@ -76,7 +78,7 @@ def shape_of(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(size) for size in plain.split(",")) if plain else ()
     except ValueError:
-        raise IntegrityError(f"{text[:80]!r} is no shape of a tensor") from None
+        raise IntegrityError(f"Invalid tensor shape {text[:80]!r}") from None
 
 
 def _dtype(name: str) -> np.dtype[Any]:
@@ -90,7 +92,7 @@ def _dtype(name: str) -> np.dtype[Any]:
         raise Unsupported(f"Tensors of type {name} need another package: pip install {error.name}") from error
     found = getattr(ml_dtypes, _ML_DTYPES.get(name, ""), None)
     if found is None:
-        raise Unsupported(f"tensors of type {name} are no arrays that numpy knows")
+        raise Unsupported(f"NumPy has no type for tensors of type {name}")
     kind: np.dtype[Any] = np.dtype(found)
     return kind
 

@@ -90,4 +90,4 @@ class DaemonPool(ClosedAtEnd):
             thread.join(max(0.0, end - time.monotonic()))
 
     def _closed(self) -> InvalidInput:
-        return InvalidInput(f"{self._name} has been closed; make another one to go on")
+        return InvalidInput(f"{self._name} is closed; create a new one")

@@ -24,7 +24,7 @@ def steps_of_delta(before: Tensor, after: Tensor, sample: int | None = None) -> 
     one, other = (read(tensor, compare=False) for tensor in (before, after))
     if (one.dtype, one.shape) != (other.dtype, other.shape):
         raise Unsupported(
-            f"tensors of different types or shapes have no distance: {one.dtype.name} {list(one.shape)}, and "
+            f"Cannot compare tensors of different types or shapes: {one.dtype.name} {list(one.shape)} and "
             f"{other.dtype.name} {list(other.shape)}"
         )
     found = _core.Delta(one.dtype.name)

@@ -64,7 +64,7 @@ class _Models:
         """The difference of a file in which nothing else was found."""
         of_root = file.path == self._sides[1].root and file.change == "changed"
         if of_root and self._sides[1].model.proto is not None:
-            return replace(file, detail="the same parts, written in another way")
+            return replace(file, detail="equal content, encoded differently")
         return file
 
     def _files(self) -> Generator[None, None, list[Difference]]:

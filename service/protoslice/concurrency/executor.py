@@ -39,7 +39,7 @@ class Executor:
         try:
             waiting = asyncio.get_running_loop().run_in_executor(self._pool, call)
         except RuntimeError:
-            raise StorageUnavailable("this storage has been closed") from None
+            raise StorageUnavailable("The storage is closed") from None
         return await waiting
 
     async def close(self) -> None:

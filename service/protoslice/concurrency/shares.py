@@ -26,9 +26,9 @@ class Shares:
     def take(self, client: str) -> None:
         """Take a place; `TooMany` or `ClientLimit` when none is left."""
         if self._each and client and self._of[client] >= self._each:
-            raise ClientLimit(f"the limit for one client is {self._each} {self._what}", limit=self._each)
+            raise ClientLimit(f"Limit per client reached: {self._each} {self._what}", limit=self._each)
         if self._most and self._taken >= self._most:
-            raise TooMany(f"{self._most} {self._what} already", limit=self._most)
+            raise TooMany(f"Limit reached: {self._most} {self._what}", limit=self._most)
         self._taken += 1
         self._of[client] += 1
 

@@ -85,12 +85,12 @@ class Drafts:
     async def join(self, path: str, session: str, parts: Sequence[tuple[int, str]]) -> DraftFile:
         """Make the file at `path` of numbered parts; `UnknownPart` for one that the session did not take."""
         if not parts or len(parts) > MOST_PARTS:
-            raise LimitExceeded(f"a file is joined from 1 to {MOST_PARTS} parts, not {len(parts)}")
+            raise LimitExceeded(f"Invalid parts: a file is joined from 1 to {MOST_PARTS} parts, not {len(parts)}")
 
         async def check(part: tuple[int, str]) -> str:
             number, upload = part
             if (await self._uploads.get(upload)).client_metadata != f"{_PART}{session} {number}":
-                raise UnknownPart(f"{upload[:80]!r} is no part {number} of this upload: send the part again")
+                raise UnknownPart(f"{upload[:80]!r} is not part {number} of this upload: send the part again")
             return upload
 
         uploads, name = await in_turns(check, sorted(parts)), path.rpartition("/")[2]

@@ -66,7 +66,7 @@ class QuietFolders:
             try:
                 await self.look()
             except ProtosliceError as error:
-                _log.warning("quiet artifacts were not looked for: %s", type(error).__name__)
+                _log.warning("could not look for finished artifacts: %s", type(error).__name__)
 
     async def look(self) -> None:
         """Make stores of folders that are quiet; those that cannot be made are left to their next change."""
@@ -104,7 +104,9 @@ class QuietFolders:
         except (Conflict, StorageUnavailable):
             return False
         except ProtosliceError as error:
-            _log.warning("no store is made of the artifacts in %s of %s: %s", folder[:200], space, error.message)
+            _log.warning(
+                "could not create a store of the artifacts in %s of %s: %s", folder[:200], space, error.message
+            )
         return True
 
     async def _has(self, key: ObjectKey) -> bool:

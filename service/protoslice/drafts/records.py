@@ -40,7 +40,7 @@ class NoDraft(NotFound):
     """No file or folder at a path."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"there is no artifact {path[:1024]!r}")
+        super().__init__(f"No artifact {path[:1024]!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,7 @@ class DraftRecords:
         async for stat in self._storage.iterate(_folder_key(folder)):
             found[_path_of(stat.key.segments[depth:])] = stat.etag
             if len(found) > MAX_FILES:
-                raise LimitExceeded(f"more than {MAX_FILES} artifacts lie below {folder!r}: name a folder in it")
+                raise LimitExceeded(f"More than {MAX_FILES} artifacts in {folder!r}: choose a folder inside it")
         return dict(sorted(found.items()))
 
     async def _read(self, path: str) -> tuple[DraftFile, str] | None:
@@ -298,7 +298,7 @@ def _file_key(path: str) -> ObjectKey:
 def _segment(kind: str, name: str) -> str:
     segment = kind + quote(name)
     if len(segment) > MAX_SEGMENT_BYTES:
-        raise InvalidInput(f"the name {name[:80]!r}… is too long: {MAX_SEGMENT_BYTES} bytes are kept of one, escaped")
+        raise InvalidInput(f"The name {name[:80]!r}… is too long: at most {MAX_SEGMENT_BYTES} bytes, escaped")
     return segment
 
 

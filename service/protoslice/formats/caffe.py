@@ -52,16 +52,19 @@ def _data(draft: TensorDraft, proto: RootProto, found: _core.Finding) -> Data:
     there = fixed_count(found, field, width)
     if not there and (raw := content(proto, found, _RAW)) is not None:
         if places_of(found, _RAW_TYPE) and not message.HasField("raw_data_type"):
-            raise CorruptModel("a blob has raw data of an unknown number type")
+            raise CorruptModel("A blob has raw data of an unknown number type")
         draft.dtype = DTYPES[_RAW_TYPES[message.raw_data_type]]
         there, rest = divmod(raw.size, draft.dtype.width)
         if rest:
-            raise CorruptModel(f"a blob of {draft.dtype.name} has {raw.size} bytes of raw data")
+            raise CorruptModel(
+                f"A blob of {draft.dtype.name} has {raw.size} bytes of raw data, which is not a whole number "
+                "of elements"
+            )
     shape = _shape(message, found, there)
     due = element_count(shape)
     draft.shape = shape
     if due != there:
-        raise CorruptModel(f"a blob has {due} values by its shape, and {there} are there")
+        raise CorruptModel(f"A blob should have {due} values by its shape, but has {there}")
     if raw is not None:
         return Stored(raw)
     return numbers(proto, found, field, Encoding.PLAIN) or Stored(Bytes(_core.Rope([]), []))
@@ -74,7 +77,7 @@ def _shape(message: Any, found: _core.Finding, there: int) -> tuple[int, ...]:
     if message.HasField("shape"):
         return tuple(message.shape.dim)
     if any(number == _SHAPE for number, *_ in found.places):
-        raise CorruptModel("a blob has more dimensions than Caffe takes")
+        raise CorruptModel("A blob has more dimensions than Caffe allows")
     return (there,)
 
 

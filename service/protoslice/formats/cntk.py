@@ -94,12 +94,12 @@ class _Maker:
         name, member, encoding = _TYPES[message.data_type]
         draft.dtype = DTYPES[name]
         if message.storage_format:
-            raise Unsupported("the array is sparse, and only dense ones are given out")
+            raise Unsupported("Sparse arrays are not supported, only dense ones")
         data = self._values_of(number, member, encoding)
         if data is None and count:
             raise CorruptModel(
-                f"an array of {count} elements has none in {member}: it is damaged, or of a model above 2 GiB, "
-                "whose values CNTK writes behind the proto, where they are not looked for"
+                f"An array of {count} elements has no values in {member}: it is damaged, or belongs to a "
+                "model above 2 GiB, whose values CNTK stores after the proto (not supported)"
             )
         data = data or Stored(Bytes(_core.Rope([]), []))
         return checked(data, draft.dtype, shape) if isinstance(data, Stored) else data

@@ -83,8 +83,8 @@ class _Field:
             return (end - start) // width
         if end - start > _MOST_COUNTED:
             raise LimitExceeded(
-                f"{end - start} bytes of varints are too many to count how many numbers they are: the limit is "
-                f"{_MOST_COUNTED}; ask for the field itself",
+                f"{end - start} bytes of varints are too many to count the numbers in them: the limit is "
+                f"{_MOST_COUNTED}; read the field instead",
                 start,
             )
         rope = Rope(self.proto.document.at(start, end), self.proto.sources)

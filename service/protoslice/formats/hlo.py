@@ -136,7 +136,7 @@ class _Maker:
             draft.dtype = DTYPES[name]
             data = _as_numbers(numbers(self._proto, found, field, encoding), draft.dtype, count)
         else:
-            raise Unsupported(f"literals of element type {kind} are not known")
+            raise Unsupported(f"Literals of element type {kind} are not supported")
         if isinstance(data, Stored):
             checked(data, draft.dtype, draft.shape)
         return _laid_out(data, draft.shape, shape.layout.minor_to_major)
@@ -172,7 +172,7 @@ def _laid_out(data: Stored | Later[Stored], shape: Sequence[int], minor_to_major
     if not minor_to_major:
         return data
     if sorted(minor_to_major) != list(range(rank)):
-        raise CorruptModel(f"a layout of the dimensions {list(minor_to_major)[:16]} fits no tensor of {rank}")
+        raise CorruptModel(f"The layout {list(minor_to_major)[:16]} does not fit a tensor of rank {rank}")
     if [number for number in minor_to_major if shape[number] != 1] == [
         number for number in range(rank - 1, -1, -1) if shape[number] != 1
     ]:

@@ -49,7 +49,7 @@ class Model:
         try:
             return self.files[path]
         except KeyError as error:
-            raise MissingFile(f"the model refers to a file {path!r}, which is not among its files", path) from error
+            raise MissingFile(f"The model refers to the file {path!r}, which is not among its files", path) from error
 
 
 class Encoding(Enum):

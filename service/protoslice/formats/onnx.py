@@ -117,13 +117,13 @@ class _Maker:
         if typed is None and not element_count(dims):
             return Stored(Bytes(_core.Rope([]), []))
         if typed is None:
-            raise CorruptModel("a tensor has elements by its shape, and no data of its type")
+            raise CorruptModel("A tensor has elements by its shape, but no data of its type")
         return checked(typed, kind.dtype, dims) if isinstance(typed, Stored) else typed
 
     def _strings(self, found: _core.Finding, count: int) -> Strings:
         places = list(contents(self._proto, found, _STRINGS))
         if len(places) != count:
-            raise CorruptModel(f"a tensor of {count} strings has {len(places)}")
+            raise CorruptModel(f"A tensor of {count} strings has {len(places)} strings")
         return Strings(lambda: [Rope(place.rope, place.sources).read() for place in places])
 
     def _external(self, message: Any, dtype: Dtype) -> tuple[str, Data]:
@@ -134,10 +134,10 @@ class _Maker:
         length = _number(entries, "length", source.size - offset)
         if length < 0 or offset + length > source.size:
             raise CorruptModel(
-                f"a tensor lies at byte {offset} of {path!r} with {length} bytes, and the file has {source.size}"
+                f"A tensor is stored at byte {offset} of {path!r} with {length} bytes, but the file has {source.size}"
             )
         if dtype.bits == 0:
-            raise Unsupported("strings do not lie in files beside the model")
+            raise Unsupported("Strings cannot be stored in external data files")
         encoding = Encoding.PACKED if dtype.narrow else Encoding.PLAIN
         return path, checked(Stored(Bytes.of(source, offset, offset + length), encoding), dtype, message.dims)
 
@@ -147,7 +147,7 @@ def _number(entries: dict[str, str], key: str, default: int) -> int:
     if text is None:
         return default
     if not text.isascii() or not text.isdigit() or len(text) > 19:
-        raise CorruptModel(f"external data has the {key} {text[:40]!r}, which is no number")
+        raise CorruptModel(f"External data has an invalid {key} {text[:40]!r}: it must be a number")
     return int(text)
 
 

@@ -49,7 +49,7 @@ def tensors_of(model: Model) -> Tensors:
     formats = formats_of(model)
     if not formats:
         known = ", ".join(each.name for each in _all())
-        raise Unsupported(f"no format knows the tensors of {model.type or 'such a file'}; there are: {known}")
+        raise Unsupported(f"No format reads tensors of {model.type or 'such a file'}; supported: {known}")
     found = [each.tensors(model) for each in formats]
     return found[0] if len(found) == 1 else ConcatenatedTensors(found)
 
@@ -96,7 +96,7 @@ def _lacks(factory: Callable[[], Format]) -> str | None:
     try:
         made = factory()
     except Exception as error:
-        return f"does not open: {brief(error)}"
+        return f"does not load: {brief(error)}"
     missing = [name for name in ("name", "tensors", "wants") if not hasattr(made, name)]
     if missing:
         return f"lacks {', '.join(missing)}"

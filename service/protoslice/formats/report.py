@@ -92,7 +92,9 @@ def _claimed(tensor: Tensor) -> int:
 
 
 def _overlapping() -> None:
-    raise CorruptModel("tensors overlap: up to this one they have more bytes than the model's files; no more are read")
+    raise CorruptModel(
+        "Tensors overlap: the tensors so far have more bytes than the model's files, so the rest is not read"
+    )
 
 
 def _all_of(steps: Iterable[Check]) -> None:

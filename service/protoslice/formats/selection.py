@@ -36,7 +36,7 @@ def wanted(name: str | None, dtype: str | None) -> Wanted:
     `InvalidInput` for an unknown dtype.
     """
     if dtype is not None and dtype not in DTYPES:
-        raise InvalidInput(f"there is no dtype {dtype[:40]!r}; there are: {', '.join(DTYPES)}")
+        raise InvalidInput(f"Unknown dtype {dtype[:40]!r}; use one of {', '.join(DTYPES)}")
     fits = _fitting(name) if name is not None else None
 
     def is_wanted(tensor: Tensor) -> bool:
@@ -66,13 +66,13 @@ def chosen(found: Tensors, names: Sequence[str]) -> Iterator[Sequence[int]]:
     """
     patterns = {name: pattern(name) for name in names if "*" in name}
     if len(patterns) > _MOST_PATTERNS:
-        raise InvalidInput(f"at most {_MOST_PATTERNS} names may have a *: ask for fewer at a time")
+        raise InvalidInput(f"At most {_MOST_PATTERNS} names may contain *: ask for fewer at a time")
     yield [number for name in names if "*" not in name for number in _exactly(found, name)]
     met: set[str] = set()
     for first in range(0, len(found), _SLICE) if patterns else ():
         yield _fitting_any(patterns, found, range(first, min(first + _SLICE, len(found))), met)
     for name in patterns.keys() - met:
-        raise NotFound(f"there is no tensor {name[:_LONGEST]!r}")
+        raise NotFound(f"No tensor {name[:_LONGEST]!r}")
 
 
 def _fitting_any(
@@ -94,7 +94,7 @@ def _exactly(found: Tensors, name: str) -> Sequence[int]:
     called = naming(found)
     numbers = [number for number in found.numbers(name) if name in called(number)]
     if not numbers:
-        raise NotFound(f"there is no tensor {name[:_LONGEST]!r}")
+        raise NotFound(f"No tensor {name[:_LONGEST]!r}")
     return numbers
 
 
@@ -102,12 +102,13 @@ def single(found: Tensors, name: str) -> Tensor:
     """The one tensor of this name or address; `NotFound` if there is none, `Conflict` for several."""
     numbers = found.numbers(name)
     if not numbers:
-        raise NotFound(f"there is no tensor {name[:_LONGEST]!r}")
+        raise NotFound(f"No tensor {name[:_LONGEST]!r}")
     if len(numbers) > 1:
         addresses = [repr(found[number].address[:_LONGEST]) for number in numbers[:_SHOWN]]
         more = f" and {len(numbers) - _SHOWN} more" if len(numbers) > _SHOWN else ""
         raise Conflict(
-            f"{len(numbers)} tensors are called {name[:_LONGEST]!r}: ask by address, {', '.join(addresses)}{more}"
+            f"{len(numbers)} tensors are named {name[:_LONGEST]!r}: use an address instead, such as "
+            f"{', '.join(addresses)}{more}"
         )
     return found[numbers[0]]
 

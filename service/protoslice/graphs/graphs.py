@@ -32,7 +32,7 @@ class Graphs:
         dialect = dialect_of(model.type) if model.proto is not None else None
         if model.proto is None or dialect is None:
             raise Unsupported(
-                f"{model.type or 'such a file'} has no graph: those of TensorFlow, ONNX, Paddle and XLA are read"
+                f"{model.type or 'such a file'} has no graph: supported are TensorFlow, ONNX, Paddle and XLA"
             )
         self.dialect: Dialect = dialect
         self._proto: RootProto = model.proto
@@ -62,10 +62,10 @@ class Graphs:
         if path is not None:
             number = self.links.graph(path)
             if number is None:
-                raise NotFound("no node of a graph lies directly below this path", path=path)
+                raise NotFound("No graph nodes directly below this path", path=path)
             return number
         if not self.entries:
-            raise NotFound("the model has no nodes of a graph")
+            raise NotFound("The model has no graph nodes")
         return min(
             range(len(self.entries)),
             key=lambda number: (self.entries[number].path.count("."), -self.entries[number].nodes),
@@ -87,7 +87,7 @@ class Graphs:
         number = self.links.node(graph, called)
         if number is None:
             place = self.path(graph) or "the root"
-            raise NotFound(f"the graph at {place} has no node {called[:200]!r}, and none that takes such a value")
+            raise NotFound(f"The graph {place} has no node {called[:200]!r}, and no node with that input")
         return number
 
     def node_path(self, node: int) -> str:

@@ -43,9 +43,9 @@ class Question:
     def check(self) -> None:
         """Raises `InvalidInput` for a number out of bounds."""
         if not 0 <= self.hops <= MOST_HOPS:
-            raise InvalidInput(f"hops must be from 0 to {MOST_HOPS}")
+            raise InvalidInput(f"Invalid hops: use 0 to {MOST_HOPS}")
         if not 1 <= self.limit <= MOST_NODES:
-            raise InvalidInput(f"limit must be from 1 to {MOST_NODES}")
+            raise InvalidInput(f"Invalid limit: use 1 to {MOST_NODES}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,7 @@ class StreamDocument:
         """See `Document.view`; `InvalidInput` for a path that leads to no single record."""
         number, rest = (None, "") if not path else _parsed(path)
         if number is None:
-            raise InvalidInput("a path into a stream begins with one of its records, as records[1000].name does")
+            raise InvalidInput("Start the path with a record of the stream, such as records[1000].name")
         return self._record(number).view(rest, fields, omit)
 
     def children(self, path: str = "", start: int = 0, limit: int = 1000) -> tuple[Sequence[Row], int]:
@@ -131,7 +131,7 @@ class StreamDocument:
 
     def _record(self, number: int) -> _core.Document:
         if number >= self.records.count:
-            raise NotFound(f"there is no record {number}: there are {self.records.count}")
+            raise NotFound(f"No record {number}: there are {self.records.count} records")
         return _indexed(self.sources, self._rope(number), self.flat, self.type, self.limits)
 
 
@@ -139,7 +139,7 @@ def _parsed(path: str) -> tuple[int | None, str]:
     """Number of the record, and the path in it; None for `records` itself."""
     found = _PATH.fullmatch(path)
     if found is None:
-        raise NotFound(f"{path[:80]!r} leads nowhere: a stream has records alone, as records[1000].name")
+        raise NotFound(f"Invalid path {path[:80]!r}: a stream only has records, such as records[1000].name")
     return (None if found["number"] is None else int(found["number"])), found["rest"] or ""
 
 

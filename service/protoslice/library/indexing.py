@@ -149,13 +149,13 @@ def index(decoded: Decoded, terms: IndexingTerms) -> Indexed:
 def _check_floor(floor: int, size: int) -> None:
     least = SMALLEST_FLOOR if size > _SMALL_PROTO else 1
     if not least <= floor < 1 << 63:
-        raise InvalidInput(f"the floor is {floor}: for a proto of {size} bytes it is at least {least}")
+        raise InvalidInput(f"The floor {floor} is too low: a proto of {size} bytes needs at least {least}")
 
 
 def _told(chunked: _core.Chunked, sources: Sequence[RangeSource], filename: str | None) -> tuple[str | None, str]:
     """Type of a chunked proto's root, or None, with the reason: its manifest, root chunk or a trial merge."""
     if chunked.declared is not None:
-        return chunked.declared, "the manifest of the split proto names it"
+        return chunked.declared, "named by the manifest of the split proto"
     found = _look(chunked.root(), sources, filename)
     if found.type_name is not None:
         return found.type_name, found.why
@@ -168,7 +168,7 @@ def _told(chunked: _core.Chunked, sources: Sequence[RangeSource], filename: str 
         except OF_MODELS:
             continue
         if _look(image, sources, filename).type_name == name:
-            return name, f"merged as {name}, its fields are those of one"
+            return name, f"has the fields of {name} after merging"
     return None, found.why
 
 

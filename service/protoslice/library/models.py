@@ -171,7 +171,7 @@ def model_over(
 
 def _looked_at(files: Mapping[str, RangeSource], root: str) -> schema.Detection:
     if root not in files:
-        raise NotFound(f"there is no file {root!r}")
+        raise NotFound(f"No file {root!r}")
     return look_at(files[root], root.rpartition("/")[2])
 
 
@@ -195,14 +195,14 @@ def _likeliest(
     ranked = one_by_one(paths, look, _manifests(files, paths))
     first = next(ranked, None)
     if first is None:
-        raise InvalidInput("the directory holds no file")
+        raise InvalidInput("The directory contains no files")
     if named:
         return first.path, found[first.path]
     for candidate in tried(chain([first], ranked)):
         path = candidate.path
         if _is_root(files[path], path, found[path]):
             return path, found[path]
-    raise NoRoot(f"none of the {len(found)} files is taken for a proto; {first.path}: {found[first.path].why}")
+    raise NoRoot(f"none of the {len(found)} files looks like a protobuf; {first.path}: {found[first.path].why}")
 
 
 def _manifests(files: Mapping[str, RangeSource], paths: Iterable[str]) -> dict[str, bytes]:

@@ -16,7 +16,7 @@ from protoslice.sources.files import BytesSource, FileObjectSource
 from protoslice.sources.opening import SourceLike, as_source, filename_of, opened_by
 from protoslice.sources.source import RangeSource
 
-NAMED: Final = "it was named"
+NAMED: Final = "type given by the caller"
 _DECODED_IN_MEMORY: Final = 8 << 20
 """Bytes of decoded records held in memory; more of them go to a temporary file."""
 
@@ -99,7 +99,7 @@ def _open(
 def _type_of_message(detection: schema.Detection, type: str | None) -> str | None:
     """The type of a serialized message; `Unsupported` for other kinds of files, unless `type` names one."""
     if type is None and detection.kind not in {"proto", "unknown"}:
-        raise Unsupported(f"{detection.why}, not a serialized proto; name its type if it is one after all")
+        raise Unsupported(f"{detection.why}, not a serialized proto; if it is a protobuf, pass its type")
     return type or (detection.type_name if detection.kind == "proto" else None)
 
 

@@ -177,7 +177,7 @@ class Proto(SourceOwner):
         size. All others keep their order and encoding.
         """
         if isinstance(fields, str):
-            raise InvalidInput("fields must be a list of paths, not one path")
+            raise InvalidInput("Invalid fields: pass a list of paths, not a single path")
         if omit_larger_than is not None:
             _check_size("omit_larger_than", omit_larger_than)
         kind, type_name, core = self.document.view(path, fields, omit_larger_than)
@@ -215,10 +215,10 @@ class Proto(SourceOwner):
         `Unsupported` for a rule that cannot apply.
         """
         if isinstance(rules, str):
-            raise InvalidInput("rules is a list of rules, not one rule")
+            raise InvalidInput("Invalid rules: pass a list of rules, not a single rule")
         given = [*(splitter.rules(self) if splitter is not None else ()), *rules]
         if min_chunk < 1 or max_chunk < min_chunk:
-            raise InvalidInput("min_chunk must be at least 1, and max_chunk no smaller than min_chunk")
+            raise InvalidInput("Invalid chunk sizes: min_chunk must be at least 1, and max_chunk at least min_chunk")
         _check_size("max_chunk", max_chunk)
         return Split(self.document.plan(min_chunk, max_chunk, given), self.sources)
 
@@ -254,7 +254,7 @@ class Proto(SourceOwner):
 
 def _check_size(name: str, value: int) -> None:
     if not 0 <= value < 1 << 63:
-        raise InvalidInput(f"{name} is {value}: a size must be from 0 to 2^63 - 1")
+        raise InvalidInput(f"Invalid {name} {value}: use a size from 0 to 2^63 - 1")
 
 
 def node_at(above: str, row: tuple[Any, ...]) -> Node:

@@ -81,7 +81,7 @@ def _opened(paths: Sequence[str], storage_options: Options) -> Iterator[tuple[Ra
                 held.callback(opened.close)
             yield source, path
             return
-    raise NotFound(f"there is {'neither ' if len(paths) > 1 else 'no '}{' nor '.join(paths)}")
+    raise NotFound(f"No file {' or '.join(map(str, paths))}")
 
 
 def _read_chunked(source: RangeSource, metadata: Any, into: Message, depth: int) -> None:
@@ -94,7 +94,7 @@ def _read_whole(source: RangeSource, path: str, into: Message) -> None:
         try:
             into.MergeFromString(source.read(0, source.size))
         except DecodeError as error:
-            raise CorruptModel(f"{path} is no {descriptor_of(into).full_name}: {error}") from error
+            raise CorruptModel(f"{path} is not a {descriptor_of(into).full_name}: {error}") from error
 
 
 @contextmanager
@@ -121,7 +121,7 @@ class _Merge:
     def apply(self, target: Message, message: Any, path: Path, depth: int) -> None:
         """Merge `message` into `target`, which stands at `path`."""
         if depth > self._depth:
-            raise LimitExceeded(f"chunks are nested more than {self._depth} deep", path=_where(path))
+            raise LimitExceeded(f"Chunks are nested more than {self._depth} levels deep", path=_where(path))
         if message.HasField("chunk_index"):
             self._merge_chunk(target, message.chunk_index, path)
         try:
@@ -134,13 +134,13 @@ class _Merge:
     def _chunk(self, number: int, path: Path) -> Chunk:
         if number >= len(self._chunks):
             count = len(self._chunks)
-            raise _inconsistent(path, f"chunk {number} belongs here, but there are only {count} chunks")
+            raise _inconsistent(path, f"Chunk {number} belongs here, but there are only {count} chunks")
         try:
             chunk = self._chunks[number]
         except InconsistentChunks as error:
             raise _inconsistent(path, error.message) from error
         if not isinstance(chunk, Message) and len(chunk) > LARGEST_MESSAGE:
-            raise _inconsistent(path, f"chunk {number} has {len(chunk)} bytes, over {LARGEST_MESSAGE}")
+            raise _inconsistent(path, f"Chunk {number} has {len(chunk)} bytes, over the limit of {LARGEST_MESSAGE}")
         return chunk
 
     def _merge_chunk(self, target: Message, number: int, path: Path) -> None:
@@ -149,7 +149,7 @@ class _Merge:
         if isinstance(chunk, Message):
             if descriptor_of(chunk).full_name != descriptor.full_name:
                 name = descriptor_of(chunk).full_name
-                raise _inconsistent(path, f"chunk {number} is a {name} in place of a {descriptor.full_name}")
+                raise _inconsistent(path, f"Chunk {number} is a {name} instead of a {descriptor.full_name}")
             if type(chunk) is type(target):
                 target.MergeFrom(chunk)
                 return
@@ -157,17 +157,17 @@ class _Merge:
         try:
             target.MergeFromString(bytes(chunk))
         except DecodeError as error:
-            raise _inconsistent(path, f"chunk {number} is no {descriptor.full_name}: {error}") from error
+            raise _inconsistent(path, f"Chunk {number} is not a {descriptor.full_name}: {error}") from error
 
     def _place(self, target: Message, tags: list[Any], message: Any, path: Path, depth: int) -> None:
         """Merge `message` at the place `tags` below `target`."""
         if not tags:
             if not (message.HasField("chunk_index") or message.chunked_fields):
-                raise _inconsistent(path, "a part of the message itself has no chunk")
+                raise _inconsistent(path, "A part of the message itself has no chunk")
             self.apply(target, message, path, depth)
             return
         if depth > self._depth:
-            raise LimitExceeded(f"the message nests more than {self._depth} deep", path=_where(path))
+            raise LimitExceeded(f"The message nests more than {self._depth} levels deep", path=_where(path))
         each = self._field(target, tags.pop(0), path)
         if each.key is not None:
             self._map_value(target, each, tags, message, path, depth)
@@ -178,7 +178,7 @@ class _Merge:
 
     def _field(self, target: Message, tag: Any, path: Path) -> Shape:
         if tag.WhichOneof("kind") != "field":
-            raise _inconsistent(path, "an index or a map key stands where a field is due")
+            raise _inconsistent(path, "An index or map key appears where a field is expected")
         field = field_by_number(descriptor_of(target), tag.field)
         if field is None:
             raise _inconsistent(path, f"{descriptor_of(target).full_name} has no field {tag.field}")
@@ -187,7 +187,7 @@ class _Merge:
     def _singular(self, target: Message, each: Shape, tags: list[Any], message: Any, path: Path, depth: int) -> None:
         path = (*path, Step(each))
         if tags and tags[0].WhichOneof("kind") in ("index", "map_key"):
-            raise _inconsistent(path, "it is neither repeated nor a map, but an index or key follows")
+            raise _inconsistent(path, "The field is neither repeated nor a map, but an index or key follows")
         if each.message:
             inside = each.of(target)
             inside.SetInParent()
@@ -199,11 +199,11 @@ class _Merge:
         values = each.of(target)
         given = bool(tags) and tags[0].WhichOneof("kind") == "index"
         if not given and (each.message or tags):
-            raise _inconsistent((*path, Step(each)), "it is repeated, and no index tells which element")
+            raise _inconsistent((*path, Step(each)), "The field is repeated, but no index selects an element")
         index = tags.pop(0).index if given else len(values)
         path = (*path, Step(each, index))
         if index > len(values):
-            raise _inconsistent(path, f"the list has {len(values)} elements, so this one would leave a gap")
+            raise _inconsistent(path, f"The list has {len(values)} elements, so adding this one would leave a gap")
         if each.message:
             inside = values[index] if index < len(values) else values.add()
             self._below(inside, tags, message, path, depth)
@@ -213,7 +213,7 @@ class _Merge:
 
     def _map_value(self, target: Message, each: Shape, tags: list[Any], message: Any, path: Path, depth: int) -> None:
         if not tags or tags[0].WhichOneof("kind") != "map_key":
-            raise _inconsistent((*path, Step(each)), "it is a map, and no key tells which value")
+            raise _inconsistent((*path, Step(each)), "The field is a map, but no key selects a value")
         try:
             key = key_of(each.map_key, tags.pop(0).map_key)
         except ValueError as error:
@@ -233,17 +233,17 @@ class _Merge:
 
     def _value(self, each: Shape, tags: list[Any], message: Any, path: Path, *, lenient: bool = False) -> Any:
         if tags or message.chunked_fields:
-            raise _inconsistent(path, "it is no message: nothing can belong below it")
+            raise _inconsistent(path, "The field is not a message, so nothing can be below it")
         if not message.HasField("chunk_index"):
-            raise _inconsistent(path, "no chunk says what its value is")
+            raise _inconsistent(path, "No chunk has the field's value")
         number = message.chunk_index
         chunk = self._chunk(number, path)
         if isinstance(chunk, Message):
-            raise _inconsistent(path, f"chunk {number} is a message, which cannot be its value")
+            raise _inconsistent(path, f"Chunk {number} is a message, but the field is not")
         try:
             return value_of(each, bytes(chunk), lenient=lenient)
         except ValueError as error:
-            raise _inconsistent(path, f"chunk {number} does not hold its value: {error}") from error
+            raise _inconsistent(path, f"Chunk {number} does not hold the field's value: {error}") from error
 
 
 def _inconsistent(path: Path, message: str) -> InconsistentChunks:

@@ -36,7 +36,7 @@ class ChunkRecords(Sequence[bytes]):
         info = self._chunks[number]
         record = self._at(number, info.offset)
         if info.size and info.size != len(record):
-            raise InconsistentChunks(f"chunk {number} should have {info.size} bytes, but its record has {len(record)}")
+            raise InconsistentChunks(f"Chunk {number} should have {info.size} bytes, but its record has {len(record)}")
         return record
 
     def _at(self, number: int, offset: int) -> bytes:
@@ -46,7 +46,7 @@ class ChunkRecords(Sequence[bytes]):
         except NotFound:
             record = None
         if record is None or self._reader.last_pos.numeric != offset:
-            raise InconsistentChunks(f"chunk {number} should be the record at {offset}, but no record begins there")
+            raise InconsistentChunks(f"Chunk {number} should be the record at {offset}, but no record starts there")
         return record
 
 
@@ -66,7 +66,7 @@ def _metadata(reader: RecordReader, path: str) -> Any:
     reader.seek_numeric(reader.size())
     record = reader.read_record() if reader.seek_back() else None
     if record is None:
-        raise Unsupported(f"{path} is a riegeli file of 0 records, not a chunked proto")
+        raise Unsupported(f"{path} is a riegeli file without records, not a chunked proto")
     try:
         _core.Chunked.check_metadata(record)
     except Unsupported as error:

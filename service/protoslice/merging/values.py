@@ -48,7 +48,7 @@ def _decoded(chunk: bytes) -> str:
     try:
         return chunk.decode()
     except UnicodeDecodeError as error:
-        raise ValueError(f"it is no UTF-8 text: {error.reason} at byte {error.start}") from error
+        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from error
 
 
 def _word(text: str, lenient: bool) -> bool:
@@ -64,16 +64,16 @@ def _enum(field: Shape, text: str, lenient: bool) -> int:
     if found is not None:
         return int(found.number)
     if not lenient or not re.fullmatch(r"-?[0-9]{1,10}", text, re.ASCII):
-        raise ValueError(f"{text[:40]!r} is no value of {kind.full_name}")
+        raise ValueError(f"{text[:40]!r} is not a value of {kind.full_name}")
     number = int(text)
     if number not in INT_32 or (kind.is_closed and number not in kind.values_by_number):
-        raise ValueError(f"{number} is no value of {kind.full_name}")
+        raise ValueError(f"{number} is not a value of {kind.full_name}")
     return number
 
 
 def _integer(field: Shape, text: str) -> int:
     if (match := _INTEGER.match(text)) is None:
-        raise ValueError(f"{text[:40]!r} is no whole number")
+        raise ValueError(f"{text[:40]!r} is not a whole number")
     value = int(match[1])
     if value not in WHOLE[field.type]:
         raise ValueError(f"{match[1][:40]} is out of range")
@@ -82,7 +82,7 @@ def _integer(field: Shape, text: str) -> int:
 
 def _float(field: Shape, text: str) -> float:
     if (match := _FLOAT.match(text)) is None:
-        raise ValueError(f"{text[:40]!r} is no number")
+        raise ValueError(f"{text[:40]!r} is not a number")
     digits = match[1]
     try:
         value = float.fromhex(digits) if "x" in digits.lower() else float(digits)
@@ -114,7 +114,7 @@ def key_of(field: Shape, tag: Any) -> Any:
     if field.type == _Field.TYPE_STRING:
         return key if isinstance(key, str) else str(int(key))
     if isinstance(key, str) and not re.fullmatch(r"[+-]?[0-9]{1,20}", key, re.ASCII):
-        raise ValueError(f"{key[:40]!r} is no key of this map, whose keys are numbers")
+        raise ValueError(f"{key[:40]!r} is not a key of this map, whose keys are numbers")
     value = int(key)
     if field.type == _Field.TYPE_BOOL:
         return value != 0

@@ -111,7 +111,7 @@ class Change:
                 await self._follow(store)
                 continue
             return commit
-        raise StorageUnavailable(f"the branch {self._ref.name!r} keeps changing: try again")
+        raise StorageUnavailable(f"The branch {self._ref.name!r} is being changed by other requests: try again")
 
     async def _store(self) -> str | None:
         """Id of a store of the changed files; None when no file is left."""
@@ -140,4 +140,4 @@ class Change:
 
     def _begin(self, path: str) -> None:
         if path in self._new or path in self._gone:
-            raise InvalidInput(f"the change names {path!r} twice")
+            raise InvalidInput(f"The change contains {path!r} twice")

@@ -9,39 +9,39 @@ class NoRepository(NotFound):
     """Name of no repository."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"there is no repository {name!r}")
+        super().__init__(f"No repository {name!r}")
 
 
 class NoCommit(NotFound):
     """Name of no branch, tag or commit of a repository."""
 
     def __init__(self, revision: str) -> None:
-        super().__init__(f"the repository has no branch, tag or commit {revision!r}")
+        super().__init__(f"The repository has no branch, tag or commit {revision!r}")
 
 
 class NoFile(NotFound):
     """Path of no file or folder of a commit."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"the commit has no file or folder {path!r}")
+        super().__init__(f"The commit has no file or folder {path!r}")
 
 
 class RepositoryExists(Conflict):
     """Name of a new repository that another one has."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"there is a repository {name!r} already")
+        super().__init__(f"The repository {name!r} already exists")
 
 
 class RefExists(Conflict):
     """Name of a new branch or tag that another one has."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"the repository has a branch or tag {name!r} already")
+        super().__init__(f"The repository already has a branch or tag {name!r}")
 
 
 class Outrun(Conflict):
     """Change of a branch that another change has moved on."""
 
     def __init__(self, branch: str) -> None:
-        super().__init__(f"the branch {branch!r} has been moved meanwhile: look at it again")
+        super().__init__(f"The branch {branch!r} has changed meanwhile: read it again")

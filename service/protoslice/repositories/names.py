@@ -21,8 +21,8 @@ def check_repository(name: str) -> str:
     segments = name.split("/")
     if len(name) > _LONGEST_NAME or ".." in name or not all(map(_SEGMENT.fullmatch, segments)):
         raise InvalidInput(
-            f"{name[:_LONGEST_NAME]!r} is no name for a repository: letters, digits and ._- are due, {_LONGEST_NAME} "
-            "at most, with slashes between its parts"
+            f"Invalid repository name {name[:_LONGEST_NAME]!r}: use letters, digits and ._- with slashes "
+            f"between parts; at most {_LONGEST_NAME} characters"
         )
     return name
 
@@ -31,11 +31,14 @@ def check_ref(name: str) -> str:
     """`name` unchanged; `InvalidInput` unless it may name a branch or tag."""
     if len(name) > _LONGEST_REF or ".." in name or not _REF.fullmatch(name) or is_commit(name):
         raise InvalidInput(
-            f"{name[:_LONGEST_REF]!r} is no name for a branch or tag: letters, digits and ._+- are due, "
-            f"{_LONGEST_REF} at most, with slashes between its parts, and none that could be the id of a commit"
+            f"Invalid branch or tag name {name[:_LONGEST_REF]!r}: use letters, digits and ._+- with "
+            f"slashes between parts, at most {_LONGEST_REF} characters, and nothing that looks like a "
+            "commit id"
         )
     if name.startswith(VIEWS):
-        raise InvalidInput(f"{name!r} names a view, which changes with its revision alone: begin a name otherwise")
+        raise InvalidInput(
+            f"{name!r} names a view, which only changes with its revision: choose a name with another beginning"
+        )
     return name
 
 

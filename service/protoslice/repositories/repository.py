@@ -120,7 +120,7 @@ class Repository:
     async def remove(self, kind: Kind, name: str) -> None:
         """Remove a branch or tag; its commits stay. `Conflict` for the branch `main`."""
         if (kind, name) == ("heads", MAIN):
-            raise Conflict(f"the branch {MAIN!r} stays as long as its repository")
+            raise Conflict(f"The branch {MAIN!r} cannot be removed, only the whole repository")
         await self.records.remove(kind, check_ref(name))
 
 

@@ -41,10 +41,14 @@ class StagedXorb:
     def extent(self, first: int, end: int, size: int) -> ObjectExtent:
         """Extent of chunks; `InvalidInput` unless they are there and have `size` bytes."""
         if not 0 <= first < end <= len(self.ends):
-            raise InvalidInput(f"the shard names the chunks {first} to {end} of a xorb, which has {len(self.ends)}")
+            raise InvalidInput(
+                f"The shard refers to chunks {first} to {end} of a xorb that has {len(self.ends)} chunks"
+            )
         start, stop = (self.ends[first - 1] if first else 0), self.ends[end - 1]
         if stop - start != size:
-            raise InvalidInput(f"the shard gives the chunks {first} to {end} of a xorb {size} bytes: {stop - start}")
+            raise InvalidInput(
+                f"The shard says that chunks {first} to {end} of a xorb have {size} bytes, but they have {stop - start}"
+            )
         return ObjectExtent(self.location, start, stop)
 
 
@@ -66,7 +70,7 @@ class XorbSession:
         if name in sizes:
             return True
         if len(sizes) >= _MOST:
-            raise LimitExceeded(f"a session has at most {_MOST} xorbs: ask for another token")
+            raise LimitExceeded(f"A session allows at most {_MOST} xorbs: ask for another token")
         self._stores.uploads.options.check_size(sum(sizes.values()) + 1)
         return False
 
@@ -77,8 +81,8 @@ class XorbSession:
         most = _NAMED_FREE + _NAMED_TIMES * sum((await self._sizes()).values())
         if size > most:
             raise LimitExceeded(
-                f"the files of the shard have more than {most} bytes, the most for the xorbs of its session: "
-                "send the other files by another shard"
+                f"The files of the shard have more than {most} bytes, the limit for the xorbs of one session: "
+                "send the other files in another shard"
             )
 
     async def begin(self) -> SummedObject:
@@ -107,7 +111,7 @@ class XorbSession:
     async def _read_xorb(self, name: str) -> StagedXorb:
         page = await self._storage.list(keys.OBJECTS / self._upload.id, after=self._key(name, None), limit=1)
         if not page.items or not page.items[0].key.segments[-1].startswith(f"xorb-{name}-"):
-            raise InvalidInput(f"the shard names the xorb {name}, which has not come: send it before")
+            raise InvalidInput(f"The shard refers to xorb {name}, which was not sent: send it first")
         data = (await self._storage.get(page.items[0].key)).data
         try:
             raw = json.loads(unseal(data, "the record of a xorb"))
@@ -149,4 +153,4 @@ class XorbSessions:
             upload = await self._stores.uploads.get(session)
             if (upload.client_metadata, upload.client, upload.state) == (self._mark, client, "complete"):
                 return XorbSession(self._storage, self._stores, upload)
-        raise NotFound("there is no such session: ask for another token")
+        raise NotFound("No such session: ask for another token")

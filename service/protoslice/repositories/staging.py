@@ -46,7 +46,7 @@ class StagedFiles:
             mark, upload_id = part
             found = await self._stores.uploads.renew(upload_id)
             if found.client_metadata != self._marked(mark):
-                raise InvalidInput(f"{upload_id[:80]!r} is no such part of the file: send the part again")
+                raise InvalidInput(f"{upload_id[:80]!r} is not a part of this file: send the part again")
             return found
 
         upload = await self.begin(sha256, size, client)

@@ -18,7 +18,7 @@ class RecordPosition:
 
     def __post_init__(self) -> None:
         if self.chunk_begin < 0 or self.record_index < 0 or self.numeric >= 1 << 64:
-            raise InvalidInput(f"{self.chunk_begin}/{self.record_index} is no position of a record")
+            raise InvalidInput(f"{self.chunk_begin}/{self.record_index} is not a record position")
 
     @property
     def numeric(self) -> int:
@@ -33,7 +33,7 @@ class RecordPosition:
     def from_bytes(cls, serialized: bytes) -> Self:
         """Position from the 16 bytes of `to_bytes`; `InvalidInput` for another length."""
         if len(serialized) != 16:
-            raise InvalidInput(f"a serialized position has 16 bytes, not {len(serialized)}")
+            raise InvalidInput(f"A serialized position has 16 bytes, not {len(serialized)}")
         return cls(*struct.unpack(">QQ", serialized))
 
     def __str__(self) -> str:

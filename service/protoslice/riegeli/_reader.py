@@ -102,7 +102,7 @@ class RecordReader(SourceOwner):
         """Position of the record read last; `NotFound` before the first."""
         position = self._open().last_position
         if position is None:
-            raise NotFound("no record was read yet, so there is no last position")
+            raise NotFound("No position yet: read a record first")
         return RecordPosition(*position)
 
     def size(self) -> int:
@@ -118,7 +118,7 @@ class RecordReader(SourceOwner):
     def seek_numeric(self, pos: int) -> None:
         """Seek to the record at the numeric position `pos`, or to the next record behind."""
         if pos < 0:
-            raise InvalidInput(f"{pos} is no position in a file")
+            raise InvalidInput(f"{pos} is not a position in a file")
         core = self._open()
         self._recovering(lambda: core.seek_numeric(pos))
 
@@ -139,7 +139,7 @@ class RecordReader(SourceOwner):
         try:
             return RecordsMetadata.FromString(self.read_serialized_metadata())
         except DecodeError as error:
-            raise CorruptModel(f"the metadata of the file cannot be parsed: {error}", 64) from error
+            raise CorruptModel(f"The metadata of the file cannot be parsed: {error}", 64) from error
 
     def search_for_record(self, test: Callable[[bytes], int | None]) -> None:
         """Seek to the first record for which `test` is not negative; records have to be sorted that way.
@@ -164,7 +164,7 @@ class RecordReader(SourceOwner):
 
     def _open(self) -> _core.RiegeliReader:
         if self._core is None:
-            raise InvalidInput("the reader is closed; make a new one to read on")
+            raise InvalidInput("The reader is closed; create a new one")
         return self._core
 
     def _release(self) -> None:
@@ -189,7 +189,7 @@ class RecordReader(SourceOwner):
 
     def _unparsable(self, message_type: type[Message], error: DecodeError) -> bool:
         position = self.last_pos
-        message = f"the record at {position} is no {message_type.DESCRIPTOR.full_name}: {error}"
+        message = f"the record at {position} is not a {message_type.DESCRIPTOR.full_name}: {error}"
         if self._recovery is None:
             raise CorruptModel(message) from error
         return self._tell(SkippedRegion(position.numeric, position.numeric + 1, message))

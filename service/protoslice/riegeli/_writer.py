@@ -97,12 +97,12 @@ class RecordWriter(ClosedAtEnd):
         """Position of the record written last; `NotFound` before the first."""
         position = self._open().last_position
         if position is None:
-            raise NotFound("no record was written yet, so there is no last position")
+            raise NotFound("No position yet: write a record first")
         return RecordPosition(*position)
 
     def _open(self) -> _core.RiegeliWriter:
         if self._core is None:
-            raise InvalidInput("the writer is closed; make a new one with append=True to write on")
+            raise InvalidInput("The writer is closed; create a new one with append=True to continue")
         return self._core
 
     def _tell(self, error: OSError) -> None:
@@ -112,7 +112,7 @@ class RecordWriter(ClosedAtEnd):
 
 
 def _storage_error(name: str, error: OSError) -> StorageError:
-    return StorageError(f"{name} cannot be written: {error.strerror or error}")
+    return StorageError(f"Cannot write {name}: {error.strerror or error}")
 
 
 def _position(file: BinaryIO) -> int:

@@ -30,7 +30,7 @@ _FORMER: Final = re.compile(r"\"(?:\\.|[^\"\\\n])*+\"?|'(?:\\.|[^'\\\n])*+'?|#[^
 def check_text_size(size: int) -> None:
     """Raise `LimitExceeded` if a text of `size` bytes is above `MAX_TEXT`."""
     if size > MAX_TEXT:
-        raise LimitExceeded(f"the text has {size} bytes; at most {MAX_TEXT} are parsed: give it in its binary form")
+        raise LimitExceeded(f"The text has {size} bytes; at most {MAX_TEXT} are parsed: use the binary format instead")
 
 
 def serialized(text: bytes, read_by: TypeSchema) -> bytes:
@@ -50,9 +50,9 @@ def serialized_as(text: bytes, message: Message) -> bytes:
         _parse(_present(text.decode(), message), message)
         return message.SerializePartialToString(deterministic=True)
     except UnicodeDecodeError as error:
-        raise CorruptModel("the text is not UTF-8", error.start) from error
+        raise CorruptModel("The text is not UTF-8", error.start) from error
     except RecursionError as error:
-        raise CorruptModel("the text is nested too deep") from error
+        raise CorruptModel("The text is nested too deeply") from error
 
 
 def _present(text: str, message: Message) -> str:
@@ -70,7 +70,7 @@ def _parse(text: str, message: Message) -> None:
         what = str(error).removeprefix(f"{error.GetLine()}:{error.GetColumn()} : ")[:300]
         name = message.DESCRIPTOR.full_name
         where = "" if error.GetLine() is None else f" in line {error.GetLine()}, column {error.GetColumn()}"
-        raise CorruptModel(f"the text is no {name}{where}: {what}", _offset(text, error)) from error
+        raise CorruptModel(f"The text is not a {name}{where}: {what}", _offset(text, error)) from error
 
 
 def _offset(text: str, error: text_format.ParseError) -> int | None:

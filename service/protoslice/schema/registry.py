@@ -163,7 +163,7 @@ def pool_of(descriptor_set: bytes) -> DescriptorPool:
             if any(each in str(error) for each in _NO_MEMORY):
                 raise MemoryError from error
             reason = str(error).rpartition("pool: ")[2].strip() or type(error).__name__
-            raise InvalidInput(f"the protobuf runtime does not take this type: {reason[:300]}") from error
+            raise InvalidInput(f"The protobuf runtime does not accept this type: {reason[:300]}") from error
     return pool
 
 
@@ -199,5 +199,5 @@ def unknown_type(full_name: str, names: Iterable[str]) -> str:
     last = shown.rpartition(".")[2]
     same = [name for name in names if name.rpartition(".")[2] == last][:3]
     near = same or difflib.get_close_matches(shown, names, 3)
-    hint = f"did you mean {' or '.join(near)}?" if near else "give a descriptor set that declares it"
-    return f"there is no message type {shown!r}; {hint}"
+    hint = f"did you mean {' or '.join(near)}?" if near else "upload or pass a descriptor set that declares it"
+    return f"Unknown message type {shown!r}; {hint}"

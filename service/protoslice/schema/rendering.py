@@ -61,7 +61,9 @@ def _parsed(parse: Callable[[type[Message], bytes], Message], kind: type[Message
     except DecodeError as error:
         if _NO_MEMORY in str(error):
             raise MemoryError from None
-        raise ValueError(f"these bytes are no {kind.DESCRIPTOR.full_name}: {str(error).rpartition(': ')[2]}") from None
+        raise ValueError(
+            f"These bytes are not a {kind.DESCRIPTOR.full_name}: {str(error).rpartition(': ')[2]}"
+        ) from None
 
 
 def _text(message: Message, pool: DescriptorPool) -> str:
@@ -81,7 +83,7 @@ def _json(message: Message, pool: DescriptorPool, *, indent: int | None) -> str:
         )
     except (json_format.Error, TypeError) as error:
         name = message.DESCRIPTOR.full_name
-        raise ValueError(f"this {name} has no JSON form: {str(error)[:200]}") from None
+        raise ValueError(f"This {name} has no JSON form: {str(error)[:200]}") from None
 
 
 def _records(data: bytes, form: str) -> Iterator[bytes]:

@@ -55,7 +55,7 @@ def _messages(field: FieldDescriptor, kind: Descriptor, value: Any) -> list[Mess
     try:
         items = list(value.items())
     except UnicodeDecodeError as error:
-        raise DecodeError(f"a key of the map {field.name} is not UTF-8") from error
+        raise DecodeError(f"A key of the map {field.name} is not UTF-8") from error
     for key, each in items:
         if isinstance(each, bytes) and kind.fields_by_name["value"].type == FieldDescriptor.TYPE_STRING:
             value[key] = text_of(each)

@@ -54,7 +54,7 @@ def serialized_apart(text: bytes, read_by: TypeSchema) -> bytes:
 
 
 def _too_much() -> LimitExceeded:
-    return LimitExceeded("parsing the text takes more time or memory than a text may: send the message serialized")
+    return LimitExceeded("Parsing the text takes too much time or memory: use the binary format instead")
 
 
 def main() -> None:

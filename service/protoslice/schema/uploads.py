@@ -21,6 +21,6 @@ def from_descriptor_set(data: bytes | Message, *, max_bytes: int = MAX_BYTES, on
     """
     serialized = data if isinstance(data, bytes) else data.SerializeToString()
     if len(serialized) > max_bytes:
-        raise LimitExceeded(f"the descriptor set has {len(serialized)} bytes; at most {max_bytes} are taken")
+        raise LimitExceeded(f"The descriptor set has {len(serialized)} bytes; at most {max_bytes} are allowed")
     types = Descriptors(serialized, bundled_bytes(), max_files=MAX_FILES, max_parts=MAX_PARTS)
     return MessageTypes(types, (lambda: serialized) if one_pool else None)

@@ -138,7 +138,7 @@ class Application(FastAPI):
             matched, found = route.matches(scope)
             if matched is Match.FULL and row.startswith(f"{scope['method']} "):
                 return Asked(row, place.space, tags_of(RULES[row].tags, scope, {}, found["path_params"]))
-        raise NotFound(f"no route takes {method} {path}")
+        raise NotFound(f"No route for {method} {path}")
 
     @cached_property
     def api_page(self) -> ApiPage:

@@ -43,7 +43,5 @@ def _is_foreign(name: str, value: str) -> bool:
 
 def _told(name: str, known: Iterable[str]) -> str:
     near = get_close_matches(name[len(PREFIX) :].upper(), sorted(each[len(PREFIX) :] for each in known), n=3)
-    hint = (
-        f"did you mean {' or '.join(PREFIX + each for each in near)}?" if near else "docs/configuration.md lists them"
-    )
-    return f"{name} is not a setting: {hint}"
+    hint = f"did you mean {' or '.join(PREFIX + each for each in near)}?" if near else "see docs/configuration.md"
+    return f"Unknown setting {name}: {hint}"

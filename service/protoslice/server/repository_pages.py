@@ -99,7 +99,7 @@ class RepositoryPages:
         except NotFound:
             return None
         except IntegrityError:
-            _log.exception("the repository %r is left out of a list", named)
+            _log.exception("repository %r omitted from a list, its records are damaged", named)
             return None
 
     async def _of_hub(self, name: str) -> RepositorySummary:

@@ -15,7 +15,7 @@ def secret_in(file: Path, told: str) -> str:
     except OSError as error:
         raise InvalidInput(f"{told}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise InvalidInput(f"{told} is no text") from None
+        raise InvalidInput(f"{told} is not a string") from None
     if not text.strip():
         raise InvalidInput(f"{told} is empty")
     return text

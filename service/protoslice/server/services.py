@@ -104,7 +104,7 @@ class Services:
         async with AsyncExitStack() as stack:
             storage = await stack.enter_async_context(open_storage(settings.storage, settings.plain_storage_options()))
             if settings.workers > 1 and not storage.abilities.shared:
-                raise InvalidInput("this storage is of one process alone: serve it with PROTOSLICE_WORKERS=1")
+                raise InvalidInput("This storage works with one process only: set PROTOSLICE_WORKERS=1")
             if not storage.abilities.open_file:
                 storage, budget = CircuitBreaker(storage), storage.retry_budget
                 stack.push_async_callback(storage.close)
@@ -254,7 +254,7 @@ class Services:
     def webhooks(self) -> Webhooks:
         """Webhooks of all spaces; `Unsupported` where the operator allows no URLs for them."""
         if self.hooks is None:
-            raise Unsupported("this service sends no webhooks: its operator allows URLs in PROTOSLICE_WEBHOOK_ALLOW")
+            raise Unsupported("Webhooks are disabled: the operator allows their URLs in PROTOSLICE_WEBHOOK_ALLOW")
         return self.hooks
 
     @property
@@ -339,7 +339,7 @@ async def _sharing_usage(spaces: Spaces) -> None:
         try:
             await spaces.share_usage()
         except ProtosliceError as error:
-            _log.warning("the usage of spaces was not told: %s", type(error).__name__)
+            _log.warning("could not determine the usage of spaces: %s", type(error).__name__)
 
 
 async def _stop(task: asyncio.Task[None]) -> None:

@@ -45,7 +45,7 @@ def _size(value: object) -> object:
     try:
         return parse_size(value)
     except InvalidInput:
-        raise ValueError("not a size: give bytes, or a number with a unit such as 64KiB, 1MiB or 2GB") from None
+        raise ValueError("Invalid size: use bytes, or a number with a unit such as 64KiB, 1MiB or 2GB") from None
 
 
 def _words(value: object) -> object:
@@ -56,7 +56,7 @@ def _networks(texts: tuple[str, ...]) -> tuple[str, ...]:
     try:
         Networks(*texts)
     except InvalidInput:
-        raise ValueError("not a list of networks such as 10.1.0.0/16, or of addresses") from None
+        raise ValueError("Invalid networks: use networks such as 10.1.0.0/16, or addresses") from None
     return texts
 
 
@@ -81,7 +81,7 @@ def default_storage() -> str:
     try:
         base = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser()
     except RuntimeError:
-        raise InvalidInput("there is no home folder to keep stores in: say where with PROTOSLICE_STORAGE") from None
+        raise InvalidInput("No home folder to keep stores in: set PROTOSLICE_STORAGE") from None
     return (base.absolute() / "protoslice").as_uri()
 
 
@@ -92,276 +92,291 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, frozen=True, extra="forbid", populate_by_name=True, env_ignore_empty=True
     )
 
-    storage: str = Field(default_factory=default_storage, description="Where all state is kept, as a URI.")
+    storage: str = Field(default_factory=default_storage, description="URI of the storage for all data.")
     storage_options: dict[str, SecretStr] = Field(
         default_factory=dict,
-        description="Options of the storage backend (keys, region, endpoint), as a JSON object; registered objects of "
-        "its scheme are read with them too.",
+        description="Options of the storage backend (keys, region, endpoint), as a JSON object; also used to "
+        "read registered objects with the same scheme.",
     )
     storage_options_file: Path | None = Field(
         default=None,
-        description="A file with the JSON object of `PROTOSLICE_STORAGE_OPTIONS`, such as a secret of Docker or "
-        "Kubernetes; only one of the two may be set.",
+        description="File with the JSON object of `PROTOSLICE_STORAGE_OPTIONS`, such as a Docker or Kubernetes "
+        "secret; set only one of the two.",
     )
     storage_file: Path | None = Field(
         default=None,
-        description="A file that holds `PROTOSLICE_STORAGE`, where the URI has a secret in it; only one of the two.",
+        description="File with the value of `PROTOSLICE_STORAGE`, if its URI contains a secret; set only one of "
+        "the two.",
     )
     database: str | None = Field(
         default=None,
-        description="The SQL catalogue: `postgresql://user@host/name`, or `sqlite:////path/catalog.sqlite` on a local "
-        "disk. When empty: `catalog.sqlite` in the directory of the storage; a bucket needs one of the two.",
+        description="SQL database of the catalogue: `postgresql://user@host/name`, or "
+        "`sqlite:////path/catalog.sqlite` on a local disk. Default: `catalog.sqlite` in the storage's "
+        "directory; a bucket needs this setting.",
     )
     database_file: Path | None = Field(
         default=None,
-        description="A file that holds `PROTOSLICE_DATABASE`, such as a secret of Docker or Kubernetes; only one of "
-        "the two.",
+        description="File with the value of `PROTOSLICE_DATABASE`, such as a Docker or Kubernetes secret; set only "
+        "one of the two.",
     )
-    host: str = Field(default="127.0.0.1", description="The address to listen on.")
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
     auth: Literal["open", "tokens"] | None = Field(
         default=None,
-        description="Who may do what: `tokens` asks every request for one, `open` lets everybody do everything. When "
-        "empty: open where the service listens on a loopback address, tokens on every other.",
+        description="Access control: `tokens` requires a token with every request, `open` allows everything to "
+        "everyone. Default: `open` when listening on a loopback address, otherwise `tokens`.",
     )
     issuers: Path | None = Field(
         default=None,
-        description="A file (TOML) of OpenID Connect issuers whose JWTs name callers, and of rules for their claims.",
+        description="File (TOML) of OpenID Connect issuers whose JWTs are accepted, with rules for their claims.",
     )
     tls_cert: Path | None = Field(
         default=None,
-        description="A file (PEM) of a certificate and those it follows from, to speak TLS; taken anew on a change.",
+        description="File (PEM) with the TLS certificate and its chain; reloaded when it changes.",
     )
-    tls_key: Path | None = Field(default=None, description="The file (PEM) of its key, without a passphrase.")
-    port: int = Field(default=8000, ge=0, le=65535, description="The port to listen on; 0 picks a free one.")
+    tls_key: Path | None = Field(
+        default=None, description="File (PEM) with the certificate's key, without a passphrase."
+    )
+    port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
     verify_reads: bool = Field(
-        default=True, description="Check every block read against its CRC-32C before it is sent."
+        default=True, description="Check every block that is read against its CRC-32C before sending it."
     )
     register_allow: Words = Field(
         default=(),
-        description="URI prefixes below which objects may be registered in place; empty forbids registering.",
+        description="URI prefixes under which objects may be registered in place; empty disables registering.",
     )
     register_networks: NetworkNames = Field(
         default=(),
-        description="Networks or addresses (`10.1.0.0/16`, `fd00::7`) that sources over http(s) may be in although "
-        "they are not public.",
+        description="Private networks or addresses (`10.1.0.0/16`, `fd00::7`) that http(s) sources may use.",
     )
     webhook_allow: Words = Field(
         default=(),
-        description="URI prefixes below which spaces may have webhooks (`https://ci.example/hooks`); empty: nowhere.",
+        description="URI prefixes that webhooks may use (`https://ci.example/hooks`); empty disables webhooks.",
     )
     webhook_networks: NetworkNames = Field(
         default=(),
-        description="Networks or addresses that receivers of webhooks may be in although they are not public.",
+        description="Private networks or addresses that webhooks may use.",
     )
     split_rules: dict[str, tuple[str, ...]] = Field(
         default_factory=dict,
-        description="Rules of splits by message type, for uploads that give none, as a JSON object: "
-        '`{"tensorflow.GraphDef": ["node: every 1000"]}`.',
+        description='Default split rules by message type, as a JSON object: `{"tensorflow.GraphDef": ["node: '
+        'every 1000"]}`. Used for uploads without rules.',
     )
     cors_origins: Origins = Field(
         default=(),
-        description="Origins whose web pages may use the service, as `https://viewer.example`; `*` is any.",
+        description="Origins whose web pages may use the service, such as `https://viewer.example`; `*` allows any.",
     )
     allowed_hosts: HostNames = Field(
         default=(),
-        description="Names that `Host` may have beside addresses and `localhost`; `*` is any. When empty: any, and "
-        "none where the service listens on a loopback address.",
+        description="Allowed `Host` names besides addresses and `localhost`; `*` allows any. Default: none when "
+        "listening on a loopback address, otherwise any.",
     )
 
     trusted_proxies: ProxyNames = Field(
         default=(),
-        description="Networks or addresses of proxies (`10.0.0.0/8`, `unix`) whose `Forwarded` or `X-Forwarded-For` "
-        "is believed; without them, limits for each client count the addresses that connections come from.",
+        description="Networks or addresses of trusted proxies (`10.0.0.0/8`, `unix`), whose `Forwarded` or "
+        "`X-Forwarded-For` header gives the client's address for per-client limits.",
     )
 
     max_upload_bytes: Size = Field(
         default=defaults.MAX_UPLOAD_BYTES,
         validation_alias=AliasChoices("PROTOSLICE_MAX_UPLOAD", "PROTOSLICE_MAX_UPLOAD_BYTES"),
-        description="The largest upload taken, all its files together.",
+        description="Maximum size of an upload, all files together.",
     )
-    max_uploads: int = Field(default=16, ge=1, description="Uploads at the same time; more are answered 503.")
+    max_uploads: int = Field(default=16, ge=1, description="Maximum concurrent uploads; further ones get a 503.")
     max_uploads_per_client: int | None = Field(
         default=None,
         ge=0,
-        description="Uploads of one client at the same time; more are answered 429, and 0 is no limit. When empty: "
+        description="Maximum concurrent uploads per client; further ones get a 429; 0 for no limit. Default: "
         "half of `PROTOSLICE_MAX_UPLOADS`, at least 4.",
     )
     max_open_uploads: int = Field(
         default=defaults.MAX_OPEN_UPLOADS,
         ge=1,
-        description="Resumable uploads kept until they are whole; more are answered 503.",
+        description="Maximum number of unfinished resumable uploads; further ones get a 503.",
     )
     max_open_uploads_per_client: int | None = Field(
         default=None,
         ge=0,
-        description="Resumable uploads of one client that are kept; more are answered 429, and 0 is no limit. When "
-        "empty: half of `PROTOSLICE_MAX_OPEN_UPLOADS`, at least 64.",
+        description="Maximum number of unfinished resumable uploads per client; further ones get a 429; 0 for no "
+        "limit. Default: half of `PROTOSLICE_MAX_OPEN_UPLOADS`, at least 64.",
     )
     max_waiting_readers: int = Field(
         default=1024,
         ge=0,
-        description="Readers that wait for records of open uploads at the same time; more are answered 503, and 0 is "
-        "no limit.",
+        description="Maximum concurrent readers that wait for records of open uploads; further ones get a 503; 0 "
+        "for no limit.",
     )
     max_waiting_readers_per_client: int | None = Field(
         default=None,
         ge=0,
-        description="Waiting readers of one client; more are answered 429, and 0 is no limit. When empty: a quarter of "
-        "`PROTOSLICE_MAX_WAITING_READERS`, at least 64.",
+        description="Maximum waiting readers per client; further ones get a 429; 0 for no limit. Default: a "
+        "quarter of `PROTOSLICE_MAX_WAITING_READERS`, at least 64.",
     )
     upload_begin_seconds: float = Field(
         default=defaults.UPLOAD_BEGIN_SECONDS,
         ge=1,
         le=31_536_000,
-        description="How long a resumable upload is kept of which no byte has come.",
+        description="How long a resumable upload is kept that has not received any bytes.",
     )
     upload_lifetime_seconds: float = Field(
         default=defaults.UPLOAD_LIFETIME_SECONDS,
         ge=1,
         le=31_536_000,
-        description="How long a resumable upload that does not get on is kept, and what became of one that ended.",
+        description="How long an inactive resumable upload, or the result of a finished one, is kept.",
     )
     draft_quiet_seconds: float = Field(
         default=900,
         ge=0,
         le=31_536_000,
-        description="How long nobody has written to a folder of MLflow's artifacts when it becomes a store by itself, "
-        "at least, and twice that at most; 0: never. Clocks of replicas must differ by less.",
+        description="A folder of MLflow artifacts becomes a store after this time without writes (at most twice "
+        "this time); 0 disables this. Must exceed the clock differences of replicas.",
     )
     upload_checkpoint_bytes: Annotated[Size, Field(ge=1 << 16)] = Field(
         default=defaults.UPLOAD_PART_BYTES,
-        description="After so many bytes a resumable upload is made durable within a request: what a crash costs.",
+        description="A resumable upload is made durable after this many bytes of a request; a crash can lose at "
+        "most this much.",
     )
-    max_json_bytes: Size = Field(default=1 << 20, description="The largest JSON request body.")
-    max_schema_bytes: Size = Field(default=16 << 20, description="The largest uploaded descriptor set.")
+    max_json_bytes: Size = Field(default=1 << 20, description="Maximum size of a JSON request body.")
+    max_schema_bytes: Size = Field(default=16 << 20, description="Maximum size of an uploaded descriptor set.")
     max_header_bytes: Size = Field(
-        default=64 << 10, description="The longest request line and headers; more is answered 431."
+        default=64 << 10, description="Maximum size of the request line and headers; larger ones get a 431."
     )
-    max_connections: int = Field(default=4096, ge=1, description="Connections at the same time; more are answered 503.")
+    max_connections: int = Field(
+        default=4096, ge=1, description="Maximum concurrent connections; further ones get a 503."
+    )
     max_connections_per_client: int | None = Field(
         default=None,
         ge=0,
-        description="Connections of one address that is no trusted proxy's; more are answered 429, and 0 is no limit. "
-        "When empty: a quarter of `PROTOSLICE_MAX_CONNECTIONS`, at least 64.",
+        description="Maximum concurrent connections per address, except for trusted proxies; further ones get a "
+        "429; 0 for no limit. Default: a quarter of `PROTOSLICE_MAX_CONNECTIONS`, at least 64.",
     )
     max_requests_per_client: int | None = Field(
         default=None,
         ge=0,
-        description="Requests of one client that are under way; more are answered 429, and 0 is no limit. When empty: "
-        "an eighth of `PROTOSLICE_MAX_CONNECTIONS`, at least 64.",
+        description="Maximum concurrent requests per client; further ones get a 429; 0 for no limit. Default: an "
+        "eighth of `PROTOSLICE_MAX_CONNECTIONS`, at least 64.",
     )
     max_requests_per_principal: int | None = Field(
         default=None,
         ge=0,
-        description="Requests under way that come with one token or of one name, from any address; more are answered "
-        "429, and 0 is no limit. When empty: as many as of one client.",
+        description="Maximum concurrent requests per token or user, from all addresses; further ones get a 429; "
+        "0 for no limit. Default: the limit per client.",
     )
     space_quota_bytes: Size = Field(
         default=0,
-        description="Stored bytes of a space that has no quota of its own; more are answered 507, and 0 is no limit.",
+        description="Default quota of stored bytes per space; uploads beyond it get a 507; 0 for no limit.",
     )
     space_quota_stores: int = Field(
         default=0,
         ge=0,
         lt=1 << 63,
-        description="Stores of a space that has no quota of its own; more are answered 507, and 0 is no limit.",
+        description="Default quota of stores per space; uploads beyond it get a 507; 0 for no limit.",
     )
     space_quota_open_uploads: int = Field(
         default=0,
         ge=0,
         lt=1 << 63,
-        description="Resumable uploads kept in a space that has no quota of its own; more are answered 429, and 0 is "
-        "no limit.",
+        description="Default quota of unfinished resumable uploads per space; further ones get a 429; 0 for no limit.",
     )
     space_quota_requests: int = Field(
         default=0,
         ge=0,
         lt=1 << 63,
-        description="Requests under way in a space that has no quota of its own, at each replica; more are answered "
-        "429, and 0 is no limit.",
+        description="Default quota of concurrent requests per space and replica; further ones get a 429; 0 for "
+        "no limit.",
     )
     max_ranges: int = Field(
-        default=64, ge=1, le=64, description="Ranges in one request; a Range header with more is ignored."
+        default=64,
+        ge=1,
+        le=64,
+        description="Maximum number of ranges in a request; a Range header with more is ignored.",
     )
-    max_page_items: int = Field(default=1000, ge=1, le=10000, description="The most items of one page.")
-    max_rendered_bytes: Size = Field(default=64 << 20, description="The largest message rendered as JSON or text.")
+    max_page_items: int = Field(default=1000, ge=1, le=10000, description="Maximum number of items per page.")
+    max_rendered_bytes: Size = Field(
+        default=64 << 20, description="Maximum size of a message rendered as JSON or text."
+    )
 
-    header_timeout_seconds: Seconds = Field(default=15, description="Time for a request's line and headers to arrive.")
-    body_timeout_seconds: Seconds = Field(default=60, description="The longest silence while a request body arrives.")
+    header_timeout_seconds: Seconds = Field(
+        default=15, description="Maximum time for the request line and headers to arrive."
+    )
+    body_timeout_seconds: Seconds = Field(default=60, description="Maximum pause within a request body.")
     body_min_bytes_per_second: Size = Field(
         default=4096,
-        description="The slowest upload, over each half minute waited for it, after a first minute; 0 allows any.",
+        description="Minimum speed of an upload after its first minute, averaged over half a minute; 0 for no minimum.",
     )
-    send_timeout_seconds: Seconds = Field(default=30, description="How often a client that reads slowly is looked at.")
+    send_timeout_seconds: Seconds = Field(default=30, description="How often slow readers are checked.")
     send_min_bytes_per_second: Size = Field(
-        default=1024, description="A client that takes less than this between two looks is dropped."
+        default=1024, description="A client that reads slower than this between two checks is disconnected."
     )
     keep_alive_seconds: int = Field(default=20, ge=1, description="How long an idle connection is kept open.")
-    render_timeout_seconds: Seconds = Field(default=60, description="The longest time to render one message.")
+    render_timeout_seconds: Seconds = Field(default=60, description="Maximum time to render a message.")
     drain_notice_seconds: float = Field(
-        default=0, ge=0, le=600, description="At shutdown, how long to go on serving with `/readyz` refusing."
+        default=0, ge=0, le=600, description="At shutdown, how long to continue serving while `/readyz` returns 503."
     )
-    drain_seconds: int = Field(default=30, ge=0, description="At shutdown, how long answers under way may take to end.")
+    drain_seconds: int = Field(default=30, ge=0, description="At shutdown, how long to wait for requests in progress.")
 
     workers: int = Field(
-        default=1, ge=1, le=64, description="Processes that serve the same port; limits for each client are of one."
+        default=1,
+        ge=1,
+        le=64,
+        description="Number of processes that serve the port; per-client limits apply to each process.",
     )
     worker_threads: int = Field(
-        default=defaults.WORKER_THREADS, ge=1, le=256, description="Threads for work that computes."
+        default=defaults.WORKER_THREADS, ge=1, le=256, description="Number of threads for computations."
     )
-    render_processes: int = Field(default=1, ge=1, le=64, description="Processes that render messages.")
-    open_stores: int = Field(default=defaults.OPEN_STORES, ge=1, description="Opened stores kept in memory.")
+    render_processes: int = Field(default=1, ge=1, le=64, description="Number of processes for rendering messages.")
+    open_stores: int = Field(default=defaults.OPEN_STORES, ge=1, description="Number of opened stores kept in memory.")
     open_stores_bytes: Size = Field(
         default=defaults.OPEN_STORES_BYTES,
-        description="Memory that opened stores may take, about: their indexes, checksums, and lists of files and "
-        "tensors. The one that is used stays, however large.",
+        description="Approximate memory for opened stores: indexes, checksums, and lists of files and tensors. A "
+        "store in use is always kept.",
     )
     trust_seconds: float = Field(
         default=0.5,
         ge=0,
         le=60,
-        description="How long bytes are read by a tag or of an opened store without looking whether another replica "
-        "has moved the tag or removed the store.",
+        description="How long a tag or an opened store is trusted before checking whether another replica moved "
+        "the tag or removed the store.",
     )
     space_watermark_bytes: Size = Field(
         default=defaults.SPACE_WATERMARK_BYTES,
-        description="Free room below which the service is not ready; 0 does not look.",
+        description="The service is not ready when the storage has less free space than this; 0 disables the check.",
     )
 
     cache_directory: Path | None = Field(
         default=None,
-        description="A directory for a cache of what is read from a bucket, which services of this machine may share; "
-        "when empty, memory is used.",
+        description="Directory for a cache of bucket reads, which services on this machine may share; empty "
+        "caches in memory.",
     )
     cache_bytes: Annotated[Size, Field(ge=64 << 20)] = Field(
-        default=defaults.CACHE_BYTES, description="The most bytes of the cache in its directory, at least 64 MiB."
+        default=defaults.CACHE_BYTES, description="Maximum size of the cache directory, at least 64 MiB."
     )
     cache_memory_bytes: Size = Field(
         default=defaults.CACHE_MEMORY_BYTES,
-        description="The most bytes of the cache in memory, where there is no directory; 0 is no such cache.",
+        description="Maximum size of the cache in memory, without a cache directory; 0 disables it.",
     )
 
-    log_format: Literal["json", "text"] = Field(default="json", description="How log lines look.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="From which level on to log."
-    )
+    log_format: Literal["json", "text"] = Field(default="json", description="Format of log lines.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Lowest level to log.")
     otel_endpoint: Annotated[str, StringConstraints(pattern="^https?://[^/]")] | None = Field(
-        default=None, description="Where to send OpenTelemetry spans over OTLP/HTTP; needs the extra `otel`."
+        default=None, description="OTLP/HTTP endpoint for OpenTelemetry traces; needs the extra `otel`."
     )
 
     otel_endpoint_file: Path | None = Field(
         default=None,
-        description="A file that holds `PROTOSLICE_OTEL_ENDPOINT`, where its URL has a secret; only one of the two.",
+        description="File with the value of `PROTOSLICE_OTEL_ENDPOINT`, if its URL contains a secret; set only "
+        "one of the two.",
     )
 
     signing_secret: Annotated[SecretStr, Field(min_length=32)] | None = Field(
         default=None,
-        description="Text of at least 32 characters, the same for all replicas, from which keys of sessions and signed "
-        "URLs are made too: a reader of the whole database, or of a backup, cannot forge any. Another one ends them.",
+        description="Secret of at least 32 characters, the same for all replicas. It is mixed into the keys of "
+        "sessions and signed URLs, so that read access to the database or a backup is not enough to "
+        "forge them. Changing it invalidates both.",
     )
     signing_secret_file: Path | None = Field(
         default=None,
-        description="A file that holds `PROTOSLICE_SIGNING_SECRET`; only one of the two may be set.",
+        description="File with the value of `PROTOSLICE_SIGNING_SECRET`; set only one of the two.",
     )
 
     def asks_for_tokens(self) -> bool:
@@ -450,17 +465,17 @@ def _secret_of(settings: Settings, name: str) -> object:
     variable = environment_name(name)
     file: Path = getattr(settings, f"{name}_file")
     if name in settings.model_fields_set:
-        raise InvalidInput(f"{variable} and {variable}_FILE are both set: keep one")
+        raise InvalidInput(f"{variable} and {variable}_FILE are both set: remove one")
     told = f"{variable}_FILE: {file}"
     text = secret_in(file, told)
     if name != "storage_options":
         if any(letter.isspace() or not letter.isprintable() for letter in text):
-            raise InvalidInput(f"{told} holds more than one line, blanks or control characters")
+            raise InvalidInput(f"{told} contains several lines, spaces or control characters")
         return text
     try:
         return _OPTIONS.validate_json(text)
     except ValidationError:
-        raise InvalidInput(f"{told} is no JSON object of strings") from None
+        raise InvalidInput(f"{told} is not a JSON object of strings") from None
 
 
 def check_environment() -> None:

@@ -60,7 +60,7 @@ class StoreReferences:
         except NotFound:
             return
         except IntegrityError:
-            _log.exception("the store %s is damaged: folders that hold its files are not looked for", store_id)
+            _log.exception("store %s is damaged: not searching for folders that hold its files", store_id)
         names = [*(StoreName("tag", tag) for tag in sorted(tags))]
         names += (await self._scan([store_id], known, bounded=False)).get(store_id, ())
         left = [each for each in names if each.name not in forced]
@@ -122,7 +122,7 @@ def _unless_damaged(look: Callable[[str], Awaitable[None]]) -> Callable[[str], A
         try:
             await look(name)
         except IntegrityError:
-            _log.exception("the names in the repository %r are passed over", name)
+            _log.exception("names in repository %r skipped, its records are damaged", name)
 
     return looking
 

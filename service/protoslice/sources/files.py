@@ -134,21 +134,21 @@ class FileObjectSource:
 
 def _check(offset: int, length: int, size: int, name: str) -> None:
     if offset < 0 or length < 0:
-        raise InvalidInput(f"a range of {name} must not begin at {offset} with length {length}")
+        raise InvalidInput(f"Invalid range of {name}: offset {offset}, length {length}")
     if offset + length > size:
-        raise CorruptModel(f"{name} has {size} bytes where {offset + length} are needed", offset)
+        raise CorruptModel(f"{name} has only {size} bytes, but {offset + length} are needed", offset)
 
 
 def _short(name: str, offset: int) -> StorageError:
-    return StorageError(f"{name} has become shorter while it was read", offset)
+    return StorageError(f"{name} became shorter while it was read", offset)
 
 
 def _cannot_read(name: str, error: OSError) -> StorageError:
-    return StorageError(f"{name} cannot be read: {error.strerror}")
+    return StorageError(f"Cannot read {name}: {error.strerror}")
 
 
 def _cannot_open(name: str, error: OSError) -> ProtosliceError:
-    message = f"{name} cannot be opened: {error.strerror}"
+    message = f"Cannot open {name}: {error.strerror}"
     match error:
         case FileNotFoundError():
             return NotFound(message)

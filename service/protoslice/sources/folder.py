@@ -56,7 +56,9 @@ class Folder(FileSet):
             found += (Path(folder, name).relative_to(self._place).as_posix() for name in sorted(names)[: MAX_FILES + 1])
             if len(found) > MAX_FILES or number > _MOST_FOLDERS:
                 most = f"{MAX_FILES} files" if len(found) > MAX_FILES else f"{_MOST_FOLDERS} folders"
-                raise LimitExceeded(f"{self._place} holds more than {most}: name the folder or the file of a model")
+                raise LimitExceeded(
+                    f"{self._place} contains more than {most}: pass the folder or the file of a single model"
+                )
         return found
 
     def __len__(self) -> int:
@@ -121,7 +123,7 @@ class _OpenFiles:
         found = FileSource(path)
         if identity not in {None, _identity(found)}:
             found.close()
-            raise StorageError(f"{path} has been changed since it was opened; open it again to read from it")
+            raise StorageError(f"{path} changed since it was opened; open it again")
         with self._lock:
             # Evicted files are not closed, as another thread may read from them: the last reference closes them.
             self._of_open(path).put(path, found, 1)

@@ -39,8 +39,8 @@ def as_source(x: SourceLike, storage_options: Mapping[str, str] | None = None) -
     if hasattr(x, "size") and hasattr(x, "read"):
         return cast(RangeSource, x)
     raise InvalidInput(
-        f"{type(x).__name__} is not a source: give a path, a URI, bytes, a seekable binary file, "
-        "or an object with `size` and `read(offset, length)`"
+        f"Cannot open {type(x).__name__}: pass a path, a URI, bytes, a seekable binary file, or an "
+        "object with `size` and `read(offset, length)`"
     )
 
 
@@ -76,6 +76,6 @@ def files_at(
 
 def _as_file(x: object) -> BinaryIO | None:
     if isinstance(x, io.TextIOBase):
-        raise InvalidInput("a file object has to be open in binary mode to be a source")
+        raise InvalidInput("Open the file object in binary mode")
     seekable = getattr(x, "seekable", None)
     return cast(BinaryIO, x) if seekable is not None and seekable() else None

@@ -137,7 +137,7 @@ class ComposableSplitter(Splitter):
 
     def _pieces(self) -> tuple[list[LazyChunk], Any]:
         if self._parent is not None:
-            raise InvalidInput("a splitter with a parent adds to the chunks of its parent: ask that one")
+            raise InvalidInput("A splitter with a parent adds its chunks to the parent: split the parent instead")
         if not self._built:
             self.build_chunks()
             self._built = True
@@ -156,7 +156,7 @@ class ComposableSplitter(Splitter):
         chunk of a number is its text.
         """
         if not isinstance(chunk, Message | bytes | bytearray | memoryview):
-            raise InvalidInput(f"a chunk is a message or bytes, not {type(chunk).__name__}")
+            raise InvalidInput(f"Invalid chunk {type(chunk).__name__}: use a message or bytes")
         if not isinstance(chunk, Message):
             check_text(path_of(descriptor_of(self._given), listed(field_tags)), bytes(chunk))
         self._add(existing_chunk(chunk if isinstance(chunk, Message) else bytes(chunk)), listed(field_tags), index)
@@ -171,8 +171,7 @@ class ComposableSplitter(Splitter):
         if (located := self._located()) is None:
             place = show(path_of(descriptor_of(self._from_root([])[0]._given), self._from_root([])[1]))
             raise InvalidInput(
-                "this is not the message that stands there, so nothing can be moved out of it: "
-                "give a part of self.source or self._proto",
+                "This is not the message at that path: pass a part of self.source or self._proto",
                 path=place or None,
             )
         return located

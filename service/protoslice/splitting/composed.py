@@ -75,7 +75,7 @@ class RepeatedMessageSplitter(ComposableSplitter):
         self.message_splitters = message_splitters
         path = path_of(descriptor_of(proto), self.repeated_field)
         if not path or not path[-1].field.repeated or path[-1].field.key is not None or path[-1].at is not None:
-            raise InvalidInput(f"{repeated_field!r} of {descriptor_of(proto).full_name} is no repeated field")
+            raise InvalidInput(f"{repeated_field!r} of {descriptor_of(proto).full_name} is not a repeated field")
         self._path = path
 
     def build_chunks(self) -> int:

@@ -25,9 +25,11 @@ class SplitPolicy:
     def __post_init__(self) -> None:
         if not 1 <= self.min_chunk <= self.max_chunk <= LARGEST_MESSAGE:
             sizes = f"min_chunk {self.min_chunk} and max_chunk {self.max_chunk}"
-            raise InvalidInput(f"{sizes} do not fit: 1 <= min_chunk <= max_chunk <= {LARGEST_MESSAGE}")
+            raise InvalidInput(
+                f"Invalid chunk sizes {sizes}: they must satisfy 1 <= min_chunk <= max_chunk <= {LARGEST_MESSAGE}"
+            )
         if self.depth < 1:
-            raise InvalidInput(f"depth {self.depth} allows no message at all")
+            raise InvalidInput(f"Invalid depth {self.depth}: use at least 1")
 
     @classmethod
     def greedy(cls, max_chunk: int = MAX_CHUNK, depth: int = 100) -> SplitPolicy:

@@ -81,7 +81,7 @@ def _field(message: Any, steps: Path, path: Path, chunks: int | None) -> Iterato
     if not message.HasField("chunk_index"):
         yield f"{show(whole)}: a value without a chunk is read from chunk 0"
     if last.key is not None:
-        yield f"{show(whole)}: a map's value that is no message stops the process"
+        yield f"{show(whole)}: a map's value that is not a message stops the process"
     elif last.repeated:
         yield f"{show(whole)}: elements that are no messages stop the process"
     elif not last.text:

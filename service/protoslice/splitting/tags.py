@@ -67,7 +67,7 @@ def path_of(descriptor: Descriptor, fields: Fields) -> Path:
     parent: Descriptor | None = descriptor
     for part in parts:
         if parent is None:
-            raise InvalidInput(f"nothing can stand below it, so {part!r} has no place", path=show(path) or None)
+            raise InvalidInput(f"{part!r} cannot be found: its parent has no fields", path=show(path) or None)
         field = _named(parent, part, path)
         step = Step(field, _position(field, parts, path))
         path.append(step)
@@ -77,7 +77,7 @@ def path_of(descriptor: Descriptor, fields: Fields) -> Path:
 
 def _named(parent: Descriptor, part: Key, path: Sequence[Step]) -> Shape:
     if isinstance(part, bool) or not isinstance(part, str | int):
-        raise InvalidInput(f"{part!r} stands where the name or number of a field is due", path=show(path) or None)
+        raise InvalidInput(f"Expected a field name or number, not {part!r}", path=show(path) or None)
     by_name = parent.fields_by_name.get(part) if isinstance(part, str) else None
     found = by_name or (field_by_number(parent, part) if isinstance(part, int) else None)
     if found is None:
@@ -93,7 +93,7 @@ def _position(field: Shape, parts: Iterator[Key], path: Sequence[Step]) -> Key |
 
 def _index(field: Shape, at: Key, path: Sequence[Step]) -> int:
     if isinstance(at, bool) or not isinstance(at, int) or at not in UINT_64:
-        raise InvalidInput(f"{at!r} is no index of an element", path=show([*path, Step(field)]))
+        raise InvalidInput(f"{at!r} is not an element index", path=show([*path, Step(field)]))
     return at
 
 
@@ -106,7 +106,7 @@ def _key(field: Shape, at: Key, path: Sequence[Step]) -> Key:
     else:
         fits = isinstance(at, int) and not isinstance(at, bool) and at in WHOLE[kind]
     if not fits:
-        raise InvalidInput(f"{at!r} is no key of this map", path=show([*path, Step(field)]))
+        raise InvalidInput(f"{at!r} is not a key of this map", path=show([*path, Step(field)]))
     return at
 
 

@@ -26,8 +26,8 @@ def write_whole(prefix: str, piece: LazyChunk) -> str:
     """Write the unsplit message to `<prefix>.pb` and return the path; `Conflict` if `<prefix>.cpb` exists."""
     path = f"{prefix}.pb"
     if os.path.exists(f"{prefix}.cpb"):
-        raise Conflict(f"{prefix}.cpb exists and would be read in place of {path}; remove it or take another prefix")
-    data = _serialized(piece, "the message, of which nothing was split out,")
+        raise Conflict(f"{prefix}.cpb exists and would be read instead of {path}; remove it or use another prefix")
+    data = _serialized(piece, "the message that remains after splitting")
     with _replacing(path) as temporary, open(temporary, "wb") as file:
         file.write(data)
     return path
@@ -56,11 +56,11 @@ def _serialized(piece: LazyChunk, what: str) -> bytes:
         return bytes(chunk)
     size = message_size(chunk) if piece.size is None else piece.size
     if size > LARGEST_MESSAGE:
-        raise LimitExceeded(f"{what} has {size} bytes; protobuf takes up to {LARGEST_MESSAGE}, so split it further")
+        raise LimitExceeded(f"{what} has {size} bytes; protobuf allows up to {LARGEST_MESSAGE}, so split it further")
     try:
         return chunk.SerializePartialToString(deterministic=True)
     except (EncodeError, ValueError) as error:
-        raise InvalidInput(f"{what} cannot be serialized: {error}") from error
+        raise InvalidInput(f"Cannot serialize {what}: {error}") from error
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def _replacing(path: str) -> Iterator[str]:
         yield temporary
         os.replace(temporary, path)
     except OSError as error:
-        raise StorageError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise StorageError(f"Cannot write {path}: {error.strerror or error}") from error
     finally:
         with suppress(FileNotFoundError):
             os.unlink(temporary)

@@ -276,11 +276,11 @@ class Storage(ABC):
 
     async def open_file(self, key: ObjectKey) -> OpenFile:
         """The object held open for pread and mmap (where `abilities.open_file`)."""
-        raise Unsupported(f"this storage does not open {str(key)!r} as a file")
+        raise Unsupported(f"this storage cannot open {str(key)!r} as a file")
 
     async def free_bytes(self) -> int:
         """The bytes that may still be written (where `abilities.free_space`)."""
-        raise Unsupported("this storage does not know how much room is left")
+        raise Unsupported("this storage does not report its free space")
 
     async def collect_garbage(self, older_than_seconds: float = 86400) -> int:
         """Remove what broken writers left behind at least that long ago; the number of things removed.

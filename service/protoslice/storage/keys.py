@@ -77,12 +77,12 @@ def unquote(segment: str) -> str:
 
 def _check_segment(segment: str) -> None:
     if segment in {"", ".", ".."}:
-        raise InvalidInput(f"an object key may not have the segment {segment!r}")
+        raise InvalidInput(f"an object key must not have the segment {segment!r}")
     if len(_encode(segment)) > MAX_SEGMENT_BYTES:
         raise InvalidInput(f"a segment of an object key may have at most {MAX_SEGMENT_BYTES} bytes")
     # isprintable() refuses controls, lone surrogates and separators other than the space.
     if "\\" in segment or not segment.isprintable():
-        raise InvalidInput(f"an object key may have no control characters and no backslash: {segment!r}")
+        raise InvalidInput(f"an object key must not contain control characters or backslashes: {segment!r}")
 
 
 def _encode(text: str) -> bytes:

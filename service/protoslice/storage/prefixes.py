@@ -29,8 +29,8 @@ def check_apart(storage: str, prefixes: Sequence[str]) -> None:
         same = (own.scheme, own.authority) == (place.scheme, place.authority)
         if same and own.segments[:shared] == place.segments[:shared]:
             raise InvalidInput(
-                f"the registration prefix {prefix!r} covers the storage of the service or a part of it: whoever may "
-                "register could read every space. Name folders beside the storage in PROTOSLICE_REGISTER_ALLOW"
+                f"The registration prefix {prefix!r} covers the service's own storage, so registering could "
+                "expose every space: list folders outside of the storage in PROTOSLICE_REGISTER_ALLOW"
             )
 
 
@@ -47,4 +47,4 @@ def allowed(uri: str, prefixes: Sequence[str]) -> ExternalObject:
         root = roots.get(Location(place.scheme, place.authority, place.segments[:length]))
         if root is not None:
             return ExternalObject(root, ObjectKey("/".join(place.segments[length:])))
-    raise StorageDenied("this source is not under any of the prefixes the operator allows")
+    raise StorageDenied("The operator does not allow this source: it is not under any allowed prefix")

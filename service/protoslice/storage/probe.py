@@ -23,7 +23,7 @@ async def probe(storage: Storage) -> None:
     claimed = storage.abilities
     if not (claimed.write and claimed.create_if_absent and claimed.compare_and_set):
         raise Unsupported(
-            "this storage is read-only or has no conditional writes: it can serve, but not take anything in"
+            "This storage is read-only or has no conditional writes: it can serve stores, but not accept uploads"
         )
     key = FOLDER / token_hex(16)
     try:
@@ -43,10 +43,10 @@ async def _probe(storage: Storage, key: ObjectKey) -> None:
     await _must_conflict("compare-and-set", storage.put(key, b"other", if_etag=etag))
     await _must_conflict("pinned reads", storage.get_range(key, 0, 1, if_etag=etag))
     if await storage.get_range(key, 0, 6, if_etag=renewed) != b"second":
-        raise Unsupported("this storage does not give back what was written: it must not be used")
+        raise Unsupported("This storage does not return what was written: do not use it")
     page = await storage.list(FOLDER, limit=1000)
     if page.after is None and key not in {item.key for item in page.items}:
-        raise Unsupported("this storage does not list what was just written: it must not be used")
+        raise Unsupported("This storage does not list what was just written: do not use it")
     if not storage.abilities.conditional_delete:
         await storage.try_conditional_delete(key, renewed, etag)
 
@@ -55,5 +55,5 @@ async def _must_conflict(what: str, call: Coroutine[object, object, object]) -> 
     with suppress(Conflict):
         await call
         raise Unsupported(
-            f"this storage ignores {what}, so replicas would overwrite each other's work: it is refused for writing"
+            f"This storage ignores {what}, so replicas would overwrite each other: it cannot be used for writing"
         )

@@ -52,9 +52,9 @@ def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
     except ProtosliceError:
         raise
     except Exception as error:
-        raise Unsupported(f"{owner} does not open: {brief(error, hidden=(options or {}).values())}") from error
+        raise Unsupported(f"Cannot open {owner}: {brief(error, hidden=(options or {}).values())}") from error
     if not isinstance(storage, Storage):
-        raise Unsupported(f"{owner} gives a {type(storage).__name__}, which is no protoslice.storage.Storage")
+        raise Unsupported(f"{owner} returned a {type(storage).__name__} instead of a protoslice.storage.Storage")
     check_version(owner, storage.interface, INTERFACE)
     return storage
 
@@ -75,7 +75,9 @@ def register(scheme: str, factory: Factory) -> None:
     `InvalidInput` for a scheme that is taken or none, `Unsupported` for what is no factory.
     """
     if not _SCHEME.fullmatch(scheme):
-        raise InvalidInput(f"{scheme!r} is no scheme: two or more of a-z, 0-9, '+', '.' and '-', a letter first")
+        raise InvalidInput(
+            f"Invalid scheme {scheme!r}: use at least two of a-z, 0-9, '+', '.' and '-', starting with a letter"
+        )
     BACKENDS.register(scheme, factory)
 
 
@@ -96,7 +98,7 @@ def backend_module(scheme: str) -> Any:
         return import_module(f"protoslice.storage.{name}")
     except ImportError:
         extra = "client" if scheme == _FSSPEC else "cloud"
-        raise Unsupported(f"{who} need the extra: pip install 'protoslice[{extra}]'") from None
+        raise Unsupported(f"{who} need an extra: pip install 'protoslice[{extra}]'") from None
 
 
 def _described(scheme: str) -> Scheme:
@@ -111,14 +113,14 @@ def _described(scheme: str) -> Scheme:
 def _lacks(factory: object) -> str | None:
     """Fault of a factory; None for a sound one."""
     if not callable(factory):
-        return "is no factory: a call (uri, options) -> Storage is due"
+        return "is not a factory: a callable (uri, options) -> Storage is needed"
     left: Iterable[str] = getattr(factory, "__abstractmethods__", ())
     if left:
         return f"lacks {', '.join(sorted(left))}"
     try:
         inspect.signature(factory).bind("", {})
     except TypeError:
-        return "is no factory: it does not take (uri, options)"
+        return "is not a factory: it does not accept (uri, options)"
     except ValueError:  # a callable without a signature, such as one of C
         return None
     return None

@@ -28,7 +28,7 @@ class Group:
 def check_span(start: int, end: int) -> None:
     """Raise `InvalidInput` unless 0 <= start <= end and both fit a signed 64-bit offset."""
     if not 0 <= start <= end <= MAX_OFFSET:
-        raise InvalidInput(f"a range must have 0 <= start <= end, and not run from {start} to {end}")
+        raise InvalidInput(f"invalid range: 0 <= start <= end is needed, not {start} to {end}")
 
 
 def check_inside(key: ObjectKey, end: int, size: int) -> None:
@@ -40,7 +40,7 @@ def check_inside(key: ObjectKey, end: int, size: int) -> None:
 def check_limit(limit: int) -> None:
     """Raise `InvalidInput` unless a page may hold at least one object."""
     if limit < 1:
-        raise InvalidInput("the limit of a page must be 1 or more")
+        raise InvalidInput("the page limit must be at least 1")
 
 
 def coalesce(spans: Sequence[Span], *, gap: int, largest: int) -> list[Group]:

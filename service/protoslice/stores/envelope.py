@@ -18,5 +18,5 @@ def unseal(sealed: bytes, what: str) -> bytes:
     """The data of an envelope; `IntegrityError`, naming `what`, when the digest does not match."""
     data = sealed[:-_DIGEST]
     if len(sealed) < _DIGEST or seal(data) != sealed:
-        raise IntegrityError(f"{what} is damaged: it fails its digest")
+        raise IntegrityError(f"{what} is damaged: it does not match its digest")
     return data

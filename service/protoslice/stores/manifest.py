@@ -188,10 +188,10 @@ class Manifest:
         try:
             raw = json.loads(unseal(data, "a store's manifest"))
             if raw.pop("version") != _VERSION:
-                raise IntegrityError("a store's manifest has a version this program does not read")
+                raise IntegrityError("the manifest of a store has an unsupported version")
             return cls(**_from_dict(raw))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise IntegrityError("a store's manifest does not parse") from error
+            raise IntegrityError("the manifest of a store does not parse") from error
 
     def named(self) -> Manifest:
         """A copy whose `id` is the digest of files and policy."""
@@ -332,7 +332,7 @@ def stored_from_dict(raw: dict[str, Any], sums: Mapping[str, bytes] = MappingPro
     own = b64decode(beside, validate=True) if isinstance(beside, str) else sums.get(raw.get("key", ""))
     held = b64decode(raw["held"], validate=True) if "held" in raw else None
     if held is not None and len(held) != raw["size"]:
-        raise ValueError("a file that a manifest holds has another size")
+        raise ValueError("a file in the manifest has a wrong size")
     return ObjectLocation(**(raw | {"parts": parts, "sums": own, "held": held}))
 
 

@@ -28,7 +28,7 @@ def check_file_path(path: str) -> str:
         segment not in {"", ".", ".."} and segment.isprintable() and "\\" not in segment for segment in segments
     )
     if not plain or len(path.encode("utf-8", "surrogatepass")) > _LONGEST:
-        raise InvalidInput(f"{path!r} is not a path for a file: it must be relative, without . and ..")
+        raise InvalidInput(f"Invalid file path {path!r}: it must be relative, without '.' or '..'")
     return path
 
 
@@ -46,11 +46,13 @@ class FilePaths:
         name = check_file_path(path).replace("/", "\0")
         place = bisect_left(self._sorted, name)
         if self._sorted[place : place + 1] == [name]:
-            raise InvalidInput(f"the upload holds {path!r} twice")
+            raise InvalidInput(f"The upload contains {path!r} twice")
         for file, inside in ((self._sorted[place - 1 : place], [name]), ([name], self._sorted[place : place + 1])):
             if file and inside and inside[0].startswith(file[0] + "\0"):
                 one, other = file[0].replace("\0", "/"), inside[0].replace("\0", "/")
-                raise InvalidInput(f"the upload holds the file {one!r} and also {other!r}, for which it is a folder")
+                raise InvalidInput(
+                    f"The upload contains the file {one!r} and also {other!r}, which needs a folder of that name"
+                )
         self._sorted.insert(place, name)
 
 
@@ -59,7 +61,7 @@ def check_request(request: IngestRequest) -> None:
     if request.min_chunk < 1 or request.max_chunk < request.min_chunk:
         raise InvalidInput("min_chunk must be at least 1, and max_chunk no smaller than min_chunk")
     if len(request.tags) > TAGS_AT_ONCE:
-        raise InvalidInput(f"{len(request.tags)} tags are asked for; a request sets at most {TAGS_AT_ONCE}")
+        raise InvalidInput(f"Too many tags: {len(request.tags)} requested, at most {TAGS_AT_ONCE} per request")
     check_plan(request.plan)
     _core.Plan.rules(request.rules or ())
     for name in request.tags:
@@ -71,17 +73,20 @@ def check_request(request: IngestRequest) -> None:
 def check_plan(plan: str | None) -> None:
     """Raise `InvalidInput` unless `plan` is None or `policy`."""
     if plan not in {None, "policy"}:
-        raise InvalidInput(f"{plan!r} is no plan: policy plans by the chunk sizes, and none keeps the plan that came")
+        raise InvalidInput(
+            f"Invalid plan {plan!r}: use `policy` to plan by chunk sizes, or leave it out to keep the upload's plan"
+        )
 
 
 def check_tag(name: str) -> str:
     """`name` unchanged; `InvalidInput` unless it may be a tag."""
     if not _TAG.fullmatch(name):
         raise InvalidInput(
-            f"{name!r} is no tag: letters, digits and ._:@~+- are due, 128 at most, a letter or digit first"
+            f"Invalid tag {name!r}: use letters, digits or ._:@~+-, at most 128 characters, starting with "
+            "a letter or digit"
         )
     if is_id_prefix(name):
-        raise InvalidInput(f"{name!r} could be taken for the id of a store: a tag needs something else in it")
+        raise InvalidInput(f"Invalid tag {name!r}: it looks like the id of a store; add another character")
     return name
 
 
@@ -93,7 +98,7 @@ def is_tag_prefix(text: str) -> bool:
 def check_schema_name(name: str) -> str:
     """`name` unchanged; `InvalidInput` unless it may name a schema."""
     if not _TAG.fullmatch(name):
-        raise InvalidInput(f"{name!r} is no name for a schema: letters, digits and ._:@~+- are due, 128 at most")
+        raise InvalidInput(f"Invalid schema name {name!r}: use letters, digits or ._:@~+-, at most 128 characters")
     return name
 
 

@@ -167,7 +167,7 @@ class Stores:
             await probe(storage)
         except Unsupported as error:
             refused = error.message
-            _log.warning("opened for reading alone: %s", refused)
+            _log.warning("opened read-only: %s", refused)
         bears_tags = await check_layout(storage, mark=create and refused is None)
         return cls(storage, database, options or StoreOptions(), refused=refused, names=names, bears_tags=bears_tags)
 
@@ -222,11 +222,11 @@ class Stores:
                 with suppress(NotFound):
                     await self._marked()
         except TimeoutError:
-            raise StorageUnavailable(f"the storage gave no answer within {READY_SECONDS} seconds") from None
+            raise StorageUnavailable(f"the storage did not respond within {READY_SECONDS} seconds") from None
         if self._storage.abilities.free_space:
             free = await self._storage.free_bytes()
             if free < self._options.space_watermark_bytes:
-                raise StorageFull("the storage is nearly full")
+                raise StorageFull("the storage is almost full")
 
     async def _marked(self) -> None:
         try:
@@ -314,7 +314,7 @@ class Stores:
         self._check_writable()
         if not is_id_prefix(ref):
             await self.resolve(ref)
-            raise Conflict(f"{ref!r} is a tag or another name: remove the tag, or name the store by its id")
+            raise Conflict(f"{ref!r} is a tag or another name: remove the tag, or give the store's id")
         store_id = await self.resolve(ref)
         tags = [tag async for tag in self._tags.all_of(store_id, await self._borne(store_id))]
         if check is not None:
@@ -354,16 +354,14 @@ class Stores:
         """
         self._check_writable()
         if not is_id_prefix(store_id):
-            raise InvalidInput(
-                f"Invalid id {store_id!r}: name the store to restore by its id, or 12 or more digits of it"
-            )
+            raise InvalidInput(f"Invalid id {store_id!r}: give the id of the store, or its first 12 or more digits")
         if not is_id(store_id):
             store_id = await removed_id(self._storage, store_id)
         tombstone = await find_tombstone(self._storage, self._worker, store_id)
         try:
             there = await self._manifests.restore(tombstone.manifest)
         except Collected:
-            raise Conflict(f"objects of store {store_id} have been collected since: send it again") from None
+            raise Conflict(f"objects of store {store_id} have been collected: send it again") from None
         free = await map_concurrently(lambda name: self._set_if_free(name, there), tombstone.tags)
         await self._storage.delete(tombstone.key)
         taken = tuple(name for name, was_free in zip(tombstone.tags, free, strict=True) if not was_free)
@@ -397,7 +395,7 @@ class Stores:
         refs = dict(zip(stores, await in_turns(self.files, stores), strict=True))
         for store, path in files.values():
             if path not in refs[store]:
-                raise Conflict(f"the file {path!r} of store {store} lies elsewhere: send it")
+                raise Conflict(f"file {path!r} of store {store} is registered in place and cannot be reused: send it")
         return {path: refs[store][old] for path, (store, old) in files.items()}
 
     def view_if_open(self, store_id: str) -> OpenStore | None:

@@ -77,7 +77,9 @@ class Spaces:
     async def create(self, name: str) -> bool:
         """Create a space; True when it is new. `InvalidInput` for a name that no space may have."""
         if not is_space(name):
-            raise InvalidInput(f"{name!r} is no name of a space: a-z, 0-9 and - are due, 63 at most, no - first")
+            raise InvalidInput(
+                f"Invalid space name {name!r}: use a-z, 0-9 and '-', at most 63 characters, not starting with '-'"
+            )
         try:
             await self.get(name)
         except NotFound:
@@ -147,11 +149,11 @@ class Spaces:
 
     async def _open(self, name: str) -> Stores:
         if not is_space(name):
-            raise NotFound(f"there is no space {name!r}")
+            raise NotFound(f"No space {name!r}")
         try:
             stores = await self._default.below(keys.space(name))
         except NotFound:
-            raise NotFound(f"there is no space {name!r}") from None
+            raise NotFound(f"No space {name!r}") from None
         await stores.room.share()  # from the first upload on its quota is known
         self._opened[name] = stores
         while len(self._opened) > _OPENED:

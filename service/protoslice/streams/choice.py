@@ -49,9 +49,9 @@ class RecordChoice:
     def check(self) -> None:
         """Raise `InvalidInput` for a key without a value, a value without a key, and for too large a sample."""
         if (self.key is None) != (not self.values):
-            raise InvalidInput("records are looked up by key= with the path of a field, and value=")
+            raise InvalidInput("Pass key= with the path of a field and value= together")
         if self.sample is not None and not 0 <= self.sample <= MOST_SAMPLED:
-            raise InvalidInput(f"a sample has at most {MOST_SAMPLED} records")
+            raise InvalidInput(f"Invalid sample: at most {MOST_SAMPLED} records")
 
     def params(self) -> list[tuple[str, str]]:
         """The choice as parameters of a query."""
@@ -71,7 +71,7 @@ class RecordChoice:
         of_values = [] if index is None else index.numbers(self.values)
         for value, found in zip(self.values, of_values, strict=True):
             if not found:
-                raise NotFound(f"no record has {value[:80]!r} at {self.key}")
+                raise NotFound(f"No record has {value[:80]!r} at {self.key}")
             numbers += found
         if self.sample is not None:
             numbers += sorted(Random(self.seed).sample(range(count), min(self.sample, count)))
@@ -87,6 +87,6 @@ def _range(text: str, count: int) -> tuple[int, int]:
     if not colon or not all(
         part == "" or (part.isascii() and part.isdigit() and len(part) < 19) for part in (start, stop)
     ):
-        raise InvalidInput(f"{text[:40]!r} is no range of records: give it as 10:20, 10: or :20")
+        raise InvalidInput(f"Invalid range {text[:40]!r}: use 10:20, 10: or :20")
     last = min(int(stop or count), count)
     return min(int(start or 0), last), last

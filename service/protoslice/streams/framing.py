@@ -61,7 +61,7 @@ def checked_framing(name: str) -> Framing:
     for framing in FRAMINGS:
         if framing == name:
             return framing
-    raise InvalidInput(f"{name[:40]!r} is no framing: there are {', '.join(FRAMINGS)}")
+    raise InvalidInput(f"Unknown framing {name[:40]!r}; use one of {', '.join(FRAMINGS)}")
 
 
 def framing_of(source: RangeSource) -> Framing:
@@ -76,7 +76,7 @@ def framing_of(source: RangeSource) -> Framing:
     for framing in _GUESSED:
         if _fits(head, framing, source.size):
             return framing
-    raise Unsupported(f"these bytes are no stream of records that is known; name its framing: {', '.join(FRAMINGS)}")
+    raise Unsupported(f"Unknown framing of this record stream: pass one of {', '.join(FRAMINGS)}")
 
 
 def _ends_as_array_record(source: RangeSource) -> bool:

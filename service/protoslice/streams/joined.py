@@ -69,7 +69,7 @@ class JoinedRecords:
             rope = shard.records.rope(_core.Sources([shard.source]), within, _framed(form))
             pieces, held = pieces + rope.piece_count, held + _literal(rope)
             if pieces > self._pieces or held > self._held:
-                raise LimitExceeded("so many records are more than one answer holds: ask for fewer at a time")
+                raise LimitExceeded("Too many records for one response: ask for fewer at a time")
             parts.append(self._moved(rope, number))
         return self._in_chunks(_core.Rope(parts), sources, form)
 
@@ -88,7 +88,7 @@ class JoinedRecords:
         split = list(self._split(ranges))
         if len({number for number, _ in split}) > _READ_AT_ONCE:
             raise LimitExceeded(
-                f"records of more than {_READ_AT_ONCE} shards have to be read for the answer: ask for fewer at a time"
+                f"The response needs records of more than {_READ_AT_ONCE} shards: ask for fewer at a time"
             )
         parts = []
         for number, within in split:

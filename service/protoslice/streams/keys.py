@@ -85,7 +85,7 @@ class KeyIndex:
                 found[value] = self._numbers(value.encode("utf-8", "surrogateescape"), left)
             left -= len(found[value])
             if left < 0:
-                raise LimitExceeded(f"more than {self.most} records have these keys: ask for fewer keys at a time")
+                raise LimitExceeded(f"More than {self.most} records have these keys: ask for fewer keys at a time")
         return [found[value] for value in values]
 
     def _numbers(self, wanted: bytes, most: int) -> Sequence[int]:

@@ -113,7 +113,7 @@ class Records(SourceOwner, Sequence[bytes]):
         try:
             return self._numbers[index]
         except IndexError:
-            raise IndexError(f"there is no record {index}: there are {len(self)}") from None
+            raise IndexError(f"No record {index}: there are {len(self)} records") from None
 
     def _sliced(self, numbers: range) -> Records:
         """A view of only `numbers`; closing it closes nothing."""

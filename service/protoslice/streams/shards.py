@@ -45,7 +45,7 @@ def shards_among(paths: Iterable[str], wanted: str | None = None) -> Sequence[st
     if wanted is not None and named is None:
         found = sorted(path for path in paths if fnmatchcase(path, wanted))
         if not found:
-            raise NotFound(f"no file is named as {wanted}")
+            raise NotFound(f"No file matches {wanted}")
         return _complete(found)
     sets = _sets(paths)
     fitting = [each for each in sorted(sets, key=str) if named is None or _fits(each, named)]
@@ -53,7 +53,7 @@ def shards_among(paths: Iterable[str], wanted: str | None = None) -> Sequence[st
         fitting, sets = [ShardSet(named["stem"], int(named["count"]), named["ending"])], {}
     if len(fitting) != 1:
         what = "no shards, such as train-00000-of-00008" if not fitting else "several sets of shards"
-        raise InvalidInput(f"there are {what}{': name one of ' if fitting else ''}{_some(map(str, fitting))}")
+        raise InvalidInput(f"There are {what}{': name one of ' if fitting else ''}{_some(map(str, fitting))}")
     return _whole(fitting[0], sets.get(fitting[0], {}))
 
 
@@ -93,7 +93,7 @@ def _whole(shards: ShardSet, found: Mapping[int, str]) -> Sequence[str]:
         missing = islice((number for number in count() if number not in found), _SAID)
         names = (f"{shards.stem}-{number:05}-of-{shards.count:05}{shards.ending}" for number in missing)
         raise NotFound(
-            f"{shards} lacks {shards.count - len(found)} of its shards: "
+            f"{shards} is missing {shards.count - len(found)} of its shards: "
             f"{_some(name for name, _ in zip(names, range(shards.count - len(found)), strict=False))}"
         )
     if max(found) >= shards.count:
@@ -103,7 +103,7 @@ def _whole(shards: ShardSet, found: Mapping[int, str]) -> Sequence[str]:
 
 def _bounded(paths: Sequence[str]) -> Sequence[str]:
     if len(paths) > MOST_SHARDS:
-        raise LimitExceeded(f"there are {len(paths)} shards, and a sequence has at most {MOST_SHARDS}")
+        raise LimitExceeded(f"{len(paths)} shards are too many: a sequence has at most {MOST_SHARDS}")
     return paths
 
 

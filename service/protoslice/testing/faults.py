@@ -42,5 +42,5 @@ class FaultyStorage(InterceptedStorage):
         due = number == self._fail_at or (self._stays_down and number > self._fail_at)
         result = await call() if self._after or not due else None
         if due:
-            raise InjectedFault(f"call {number} ({name}) was told to fail")
+            raise InjectedFault(f"call {number} ({name}) fails on purpose")
         return result  # type: ignore[return-value]  # not due: the call was made

@@ -64,7 +64,7 @@ class Delivery:
                 ) as answer:
                     status = answer.status
         except _FAILURES as error:
-            raise Refused(f"no answer ({type(error).__name__})") from None
+            raise Refused(f"no response ({type(error).__name__})") from None
         if not 200 <= status < 300:
             raise Refused(f"status {status}", final=status == _GONE)
 

@@ -112,7 +112,7 @@ class Dispatcher:
             try:
                 await self.look()
             except ProtosliceError:
-                _log.exception("letters of webhooks wait for the storage")
+                _log.exception("webhook deliveries wait for the storage")
 
     async def _look_after(self, hook: Webhook) -> None:
         page = await self.waiting.page(hook.id, limit=_PAGE)
@@ -120,7 +120,7 @@ class Dispatcher:
         await map_concurrently(self._take_over, due)
         if page.next is not None:
             for name in await self.waiting.beyond(hook.id, MOST_WAITING):
-                _log.warning("webhook %s of %s: too many letters wait, %s is dropped", hook.name, hook.space, name)
+                _log.warning("webhook %s of %s: too many pending events, %s dropped", hook.name, hook.space, name)
                 await self.waiting.drop(hook.id, name)
 
     async def _take_over(self, addressed: _Addressed) -> None:
@@ -145,7 +145,7 @@ class Dispatcher:
             async with self._window:
                 await self._deliver(addressed)
         except ProtosliceError:
-            _log.exception("a letter of the webhook %s waits for the storage", addressed.hook.name)
+            _log.exception("a delivery of webhook %s waits for the storage", addressed.hook.name)
 
     async def _deliver(self, addressed: _Addressed) -> None:
         hook, letter = addressed.hook, addressed.letter
@@ -161,7 +161,9 @@ class Dispatcher:
         await self.waiting.drop(hook.id, letter.id)
 
     async def _give_up(self, hook: Webhook, letter: Letter) -> None:
-        _log.warning("webhook %s of %s: event %s is given up, %s", hook.name, hook.space, letter.id, letter.error)
+        _log.warning(
+            "webhook %s of %s: event %s failed permanently, %s", hook.name, hook.space, letter.id, letter.error
+        )
         with suppress(Conflict):  # another replica gave it up at the same time
             await self.dead.add(hook.id, letter)
         for name in await self.dead.beyond(hook.id, MOST_DEAD):

@@ -38,11 +38,11 @@ class NewWebhook:
     def check(self) -> None:
         """Raise `InvalidInput` for a name, URL or events that no webhook may have."""
         if not is_webhook_name(self.name):
-            raise InvalidInput(f"{self.name[:80]!r} is no name of a webhook: a-z, 0-9 and - are due, 63 at most")
+            raise InvalidInput(f"Invalid webhook name {self.name[:80]!r}: use a-z, 0-9 and '-', at most 63 characters")
         if len(self.url) > _LONGEST_URL or not self.url.startswith(("https://", "http://")):
-            raise InvalidInput(f"a webhook needs a URL of http or https, of at most {_LONGEST_URL} characters")
+            raise InvalidInput(f"Invalid webhook URL: use http or https, at most {_LONGEST_URL} characters")
         if unknown := sorted(set(self.events) - set(EVENTS)):
-            raise InvalidInput(f"{', '.join(unknown)[:200]}: there are the events {', '.join(EVENTS)}")
+            raise InvalidInput(f"Unknown events {', '.join(unknown)[:200]}: use {', '.join(EVENTS)}")
 
 
 def is_webhook_name(name: str) -> bool:

@@ -68,7 +68,7 @@ class Letters:
         try:
             return [(Letter.decode(data), found.etag) for data, found in await self._records.listed([stat])]
         except IntegrityError:
-            _log.exception("the letter %s is passed over", stat.key)
+            _log.exception("delivery %s is unreadable and was skipped", stat.key)
             return []
 
     async def beyond(self, hook: str, most: int) -> list[str]:

@@ -47,8 +47,8 @@ class Webhooks:
             self._delivery.check(wanted.url)
         except StorageDenied:
             raise InvalidInput(
-                "`url` is below none of the prefixes that the operator allows for webhooks (PROTOSLICE_WEBHOOK_ALLOW): "
-                "take one that is, or ask the operator for yours"
+                "The operator does not allow this webhook `url` (PROTOSLICE_WEBHOOK_ALLOW): use an allowed "
+                "prefix, or ask the operator"
             ) from None
         events, secret = tuple(sorted(set(wanted.events))), secrets.token_bytes(32)
         proposed = Webhook(secrets.token_hex(16), space, wanted.name, wanted.url, events, time.time(), secret)

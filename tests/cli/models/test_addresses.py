@@ -90,8 +90,8 @@ def test_who_we_are_is_told_by_the_environment(
         monkeypatch.setattr(waiting, "PAUSE_SECONDS", 0.2)
         told = json.loads(CliRunner().invoke(program.app, ["doctor", "--json", "--store", store[1:]]).stdout)
         assert {check["check"] for check in told["checks"] if check["found"]} <= {
-            "uploads go through as they come",  # here they do not
-            "chunked uploads go through as they come",
+            "uploads are streamed",  # here they do not
+            "chunked uploads are streamed",
         }
 
 
@@ -110,7 +110,7 @@ def test_a_token_goes_to_no_other_service_than_its_own(
         ):
             refused = CliRunner().invoke(program.app, verb)
             assert refused.exit_code == 6, (verb, refused.stderr)
-            assert "PROTOSLICE_URL of this service" in refused.stderr
+            assert "PROTOSLICE_URL to this service" in refused.stderr
         for known in (url, f"{url.upper().replace('HTTP', 'http')}/spaces/team", ""):
             monkeypatch.setenv("PROTOSLICE_URL", known)
             assert CliRunner().invoke(program.app, ["info", name]).exit_code == 0, known
@@ -155,7 +155,7 @@ def test_a_push_is_told_what_is_there(call: Any, store: str, tmp_path: Path) -> 
         (tmp_path / name).write_bytes(b"\x0a" + varint(len(large)) + content)
     call("push", tmp_path / "one.pb", "--tag", "base:1")
     told = call("push", tmp_path / "two.pb", "--base", "@base:1").stderr
-    assert re.search(r"taken from what was there", told)
+    assert re.search(r"reused", told)
 
 
 def test_a_pull_that_is_interrupted_says_what_is_kept(service: str, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_pull_that_is_interrupted_says_what_is_kept(service: str, tmp_path: Pa
         _, told = process.communicate(timeout=30)
     assert process.returncode == 130
     assert told.count("\n") == 1
-    assert "partial download kept; run the same command again" in told
+    assert "Partial download kept; run the same command again" in told
 
 
 def test_nobody_waits_for_a_silent_line_who_wants_to_leave(call: Any, service: str, tmp_path: Path) -> None:
@@ -201,6 +201,6 @@ def test_what_a_push_leaves_behind_is_told(call: Any, tmp_path: Path) -> None:
     for name, data in bundle("v", [Variable("weight", 1, (100,), bytes(400))]).items():
         (tmp_path / name).write_bytes(data)
     told = call("push", tmp_path / "v.index").stderr
-    assert "missing: the model refers to v.data-00000-of-00001, which was not sent\n" in told
+    assert "missing: the model refers to v.data-00000-of-00001, not sent\n" in told
     assert f"run: protoslice push {tmp_path}\n" in told
     assert "not sent" not in call("push", tmp_path).stderr

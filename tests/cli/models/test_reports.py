@@ -21,7 +21,7 @@ def test_a_model_without_its_files(call: Any, service: str, onnx_beside: WriteOn
     path = onnx_beside(tmp_path, (4000, 8004))
     done = call("push", path, "--tag", "lacking:1")
     assert "model.onnx: onnx.ModelProto, 2 tensors\n" in done.stderr
-    assert "missing: the model refers to weights.bin, which was not sent\n" in done.stderr
+    assert "missing: the model refers to weights.bin, not sent\n" in done.stderr
     assert "run: protoslice push" in done.stderr
     told = json.loads(call("push", path, "--json").stdout)["report"]
     assert (told["tensors"], told["missing"], told["complete"]) == (2, ["weights.bin"], True)
@@ -51,14 +51,14 @@ def test_a_file_that_is_no_model(call: Any, tmp_path: Path) -> None:
     path = tmp_path / "passwd"
     path.write_text("root:x:0:0:root:/root:/bin/bash\n" * 10)
     done = call("push", path)
-    assert "kept as files: " in done.stderr
-    assert "no tensors that a format knows of" in done.stderr
+    assert "stored as plain files: " in done.stderr
+    assert "no tensors in a known format" in done.stderr
 
 
 def test_names_that_several_tensors_bear(call: Any, graph_of: Callable[..., bytes], tmp_path: Path) -> None:
     path = tmp_path / "graph.pb"
     path.write_bytes(graph_of(b"\x01" * 400) + graph_of(b"\x02" * 400))
-    assert "several tensors bear each of these names: constant_0\n" in call("push", path, "--strict").stderr
+    assert "Duplicate tensor names: constant_0\n" in call("push", path, "--strict").stderr
 
 
 def test_the_clients_say_it_too(service: str, onnx_beside: WriteOnnx, tmp_path: Path) -> None:

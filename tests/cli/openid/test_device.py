@@ -86,7 +86,7 @@ def test_an_issuer_that_is_away_meanwhile_is_asked_again_and_later(
 def test_a_code_that_never_ends_ends_here(issuer: FakeIssuer) -> None:
     issuer.answers = [(200, {**BEGUN, "expires_in": 10**12, "interval": 0}), *[PENDING] * 2000]
     clock = Hurried()
-    with pytest.raises(StorageDenied, match="before the code ended"):
+    with pytest.raises(StorageDenied, match="code expired"):
         signed_in(issuer, clock)
     assert clock.now() < 1800
     assert min(clock.waits) == 1
@@ -95,7 +95,7 @@ def test_a_code_that_never_ends_ends_here(issuer: FakeIssuer) -> None:
 @pytest.mark.parametrize("interval", [10**9, 1e308])
 def test_an_interval_beyond_the_end_waits_for_nothing(issuer: FakeIssuer, interval: float) -> None:
     issuer.answers = [(200, {**BEGUN, "interval": interval})]
-    with pytest.raises(StorageDenied, match="before the code ended"):
+    with pytest.raises(StorageDenied, match="code expired"):
         signed_in(issuer)
 
 
@@ -153,7 +153,7 @@ def test_no_token_comes_of_an_answer_that_is_not_sound(issuer: FakeIssuer, name:
 
 CONFIGURATIONS: dict[str, tuple[Callable[[str], Any], type[ProtosliceError]]] = {
     "another issuer": (lambda url: {"issuer": "https://other.example"}, StorageDenied),
-    "no device flow": (lambda url: {"issuer": url, "token_endpoint": url}, Unsupported),
+    "does not support sign-in": (lambda url: {"issuer": url, "token_endpoint": url}, Unsupported),
     "no token endpoint": (lambda url: {"issuer": url, "device_authorization_endpoint": url}, Unsupported),
     "an address without TLS": (
         lambda url: {"issuer": url, "device_authorization_endpoint": "http://192.0.2.1/", "token_endpoint": url},
@@ -180,7 +180,7 @@ def test_an_issuer_is_asked_where_it_says_so_safely(issuer: FakeIssuer, name: st
             "https://x\\@y", "https://" + "a" * 3000, "http://localhost.evil.example", "http://[::1", 1, None],
 )  # fmt: skip
 def test_no_issuer_without_tls_is_asked_but_those_of_this_machine(url: Any) -> None:
-    with pytest.raises(StorageDenied, match="neither https nor of this machine"):
+    with pytest.raises(StorageDenied, match="must use https"):
         issuers.checked_url(url)
     for good in ("https://i.example/x", "http://127.0.0.1:5556/dex", "http://[::1]:1/", "http://localhost/"):
         assert issuers.checked_url(good) == good
@@ -189,7 +189,7 @@ def test_no_issuer_without_tls_is_asked_but_those_of_this_machine(url: Any) -> N
 def test_an_issuer_that_hangs_is_left(issuer: FakeIssuer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(issuers, "_SECONDS", 0.2)
     issuer.hangs.clear()
-    with pytest.raises(StorageUnavailable, match="does not answer"):
+    with pytest.raises(StorageUnavailable, match="does not respond"):
         signed_in(issuer)
 
 

@@ -91,7 +91,7 @@ def test_what_is_kept_stays_when_the_issuer_gives_nothing(
     token = kept_ending_in(issuer, 30)
     issuer.answers = [answer]
     assert sent() == token
-    assert "was not renewed" in capsys.readouterr().err
+    assert "Could not renew" in capsys.readouterr().err
     assert kept_for(ORIGIN) == Kept(token, Renewal(issuer.url, "cli", "r0"))
 
 
@@ -107,4 +107,4 @@ def test_an_issuer_that_is_away_costs_a_line(issuer: FakeIssuer, capsys: pytest.
     token = kept_ending_in(issuer, 30)
     issuer.away = True
     assert sent() == token
-    assert "was not renewed" in capsys.readouterr().err
+    assert "Could not renew" in capsys.readouterr().err

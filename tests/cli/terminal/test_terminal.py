@@ -127,7 +127,7 @@ def test_what_takes_long_shows_a_bar_and_leaves_its_answer(service: str, large: 
         pulled = on_a_terminal("pull", f"{url}/v1/stores/large:1", tmp_path / "back.pb")
     assert_bar(pushed, "pushing", moves=True)
     assert pushed.lines[0].startswith(f"{url}/m/")
-    assert pushed.lines[1].startswith("protoslice: large.pb: a proto of unknown type")
+    assert pushed.lines[1].startswith("protoslice: large.pb: protobuf of unknown type")
     assert pushed.lines[2] == "protoslice: 20.0 MiB sent"
     assert_bar(pulled, "pulling", moves=False)  # progress comes in parts, which arrive together
     assert pulled.lines[0] == f"{tmp_path / 'back.pb'}: 20.0 MiB"

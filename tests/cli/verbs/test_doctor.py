@@ -25,22 +25,22 @@ PAUSE_SECONDS = 1.0
 UNREAD_SECONDS = 0.5
 PROMISES = {
     "": "",
-    "buffer": "uploads go through as they come",
-    "gather": "chunked uploads go through as they come",
-    "stale": "changes are seen at once",
-    "lost": "uploads are found again",
-    "cut out": "ranges come from the service",
-    "limit": "uploads may be long",
+    "buffer": "uploads are streamed",
+    "gather": "chunked uploads are streamed",
+    "stale": "changes are visible at once",
+    "lost": "uploads can be resumed",
+    "cut out": "ranges are served by the service",
+    "limit": "large uploads are accepted",
     "impatient": "uploads may pause",
     "no patch": "uploads may pause",
-    "hoard": "answers wait for their reader",
+    "hoard": "slow readers are not buffered",
     "no ranges": "ranges are exact",
     "strip": "entity tags stay strong",
     "weaken": "entity tags stay strong",
-    "digest": "digests come along",
+    "digest": "digests are passed on",
     "gzip": "binaries are not compressed",
-    "slashes": "paths stay as they are",
-    "decode": "paths stay as they are",
+    "slashes": "paths are passed on unchanged",
+    "decode": "paths are passed on unchanged",
 }
 
 
@@ -192,15 +192,18 @@ def test_people_get_lines(call: Any, service: str, store: str, monkeypatch: pyte
     monkeypatch.setattr(waiting, "PAUSE_SECONDS", PAUSE_SECONDS)
     *shown, blank, last = call("doctor").stdout.splitlines()
     assert len(shown) == len(probes.PROBES)
-    assert all(line.startswith("well  ") for line in shown)
-    assert (blank, last) == ("", f"all is well between here and {service}")
+    assert all(line.startswith("OK    ") for line in shown)
+    assert (blank, last) == ("", f"All checks passed for {service}")
     with meddling_proxy(service, "gzip") as url:
         shown = call("doctor", url, "--store", "model:1", code=3).stdout.splitlines()
     at = shown.index("BAD   binaries are not compressed")
     assert "(gzip)" in shown[at + 1]
     assert shown[at + 2] == "      nginx: gzip off; and no sub_filter"
-    assert shown[shown.index("?     changes are seen at once") + 1] == "      the store is not ours to tag"
-    assert shown[-1] == f"1 of {len(probes.PROBES)} are not as they should be between here and {url}"
+    assert (
+        shown[shown.index("?     changes are visible at once") + 1]
+        == "      the store belongs to someone else, so it cannot be tagged"
+    )
+    assert shown[-1] == f"1 of {len(probes.PROBES)} checks failed for {url}"
 
 
 class _Quiet(_Proxy):
@@ -218,13 +221,11 @@ def test_what_cannot_be_told_accuses_nobody(call: Any, service: str, monkeypatch
     with meddling_proxy(service, "", _Quiet) as url:
         told = json.loads(call("doctor", url, "--json").stdout)
     untold = {check["check"]: check["untold"] for check in told["checks"] if check["untold"]}
-    assert untold == {
-        "answers wait for their reader": "only the counts of /metrics tell, which do not come through here"
-    }
+    assert untold == {"slow readers are not buffered": "only /metrics can show this, and it is not reachable here"}
 
 
 def test_a_service_that_is_away(call: Any) -> None:
-    assert "cannot be reached" in call("doctor", "http://127.0.0.1:1", "--store", "any", code=6).stderr
+    assert "Cannot connect" in call("doctor", "http://127.0.0.1:1", "--store", "any", code=6).stderr
 
 
 class _Elsewhere(BaseHTTPRequestHandler):

@@ -16,7 +16,7 @@ def test_a_saved_model_that_is_split_is_said_not_to_load(call: Any, tmp_path: Pa
     path = tmp_path / "saved_model.pb"
     path.write_bytes(message.SerializeToString())
     done = call("split", path, tmp_path / "saved_model", "--min-chunk", "64KiB")
-    assert f"TensorFlow loads no {tmp_path / 'saved_model.cpb'}: keep saved_model.pb" in done.stderr
+    assert f"TensorFlow cannot load {tmp_path / 'saved_model.cpb'}: keep saved_model.pb" in done.stderr
     assert path.read_bytes() == message.SerializeToString()
     assert "TensorFlow" not in call("split", path, tmp_path / "whole").stderr
 

@@ -30,7 +30,7 @@ def test_a_file_and_a_store_show_the_same(call: Any, file: Path) -> None:
 def test_nodes_stand_in_a_table(call: Any, file: Path) -> None:
     lines = call("graph", file, "n5", "--hops", "1", "--type", "tensorflow.GraphDef").stdout.splitlines()
     assert [line.split() for line in lines[:3]] == [
-        ["hops", "node", "op", "takes", "from", "weights", "path"],
+        ["hops", "node", "op", "inputs", "weights", "path"],
         ["0", "n5", "Op", "n4", "node[5]"],
         ["1", "n4", "(+1)", "Op", "node[4]"],
     ]

@@ -29,13 +29,13 @@ def test_chunks_are_those_that_came(call: Any, service: str) -> None:
     assert _chunks(call, at) == _chunks(call, FILE)
     at = call("push", FILE, "--url", service, "--plan", "policy", "--min-chunk", 500).stdout.strip()
     assert _chunks(call, at) == _chunks(call, FILE, "--min-chunk", 500)
-    assert "sound: 1 × file, " in call("verify", at).stdout
+    assert "OK: 1 file, " in call("verify", at).stdout
 
 
 def test_info_says_so(call: Any, service: str) -> None:
     at = call("push", FILE, "--url", service).stdout.strip()
     for name in (FILE, at):
-        assert re.search(r"^chunks +7 \(those that it came with\)$", call("info", name).stdout, re.MULTILINE)
+        assert re.search(r"^chunks +7 \(as in the chunked file\)$", call("info", name).stdout, re.MULTILINE)
     assert json.loads(call("info", FILE, "--json").stdout)["own_chunks"] is True
 
 
@@ -50,5 +50,5 @@ def test_split_keeps_the_file(call: Any, tmp_path: Path) -> None:
 
 def test_verify_reads_the_chunks_as_the_root_passes_by(call: Any, service: str) -> None:
     at = call("push", FILE, "--url", service).stdout.strip()
-    assert "sound: 1 × file, 7 × chunk" in call("verify", at).stdout
+    assert "OK: 1 file, 7 chunks" in call("verify", at).stdout
     assert call("diff", FILE, at).stdout == ""

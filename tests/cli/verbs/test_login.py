@@ -61,7 +61,7 @@ def test_a_token_that_was_kept_goes_to_its_service_alone(at_home: Callable[..., 
     at_home("ls", "--url", one.url.replace("127.0.0.1", "localhost"), code=6)
     at_home("logout", one.url)
     at_home("ls", "--url", one.url, code=6)
-    assert "no token is kept" in at_home("logout", one.url, code=4).stderr
+    assert "No token is saved" in at_home("logout", one.url, code=4).stderr
 
 
 def test_the_environment_goes_before_the_file(at_home: Callable[..., Result], sites: list[Site]) -> None:
@@ -122,7 +122,7 @@ def _jwt(claims: str) -> str:
 
 def test_the_end_of_a_jwt_is_told_when_it_is_kept(at_home: Callable[..., Result], service: str) -> None:
     told = at_home("login", service, given=_jwt('{"exp": 32503680000}')).stderr
-    assert told.endswith(", and ends at 3000-01-01T00:00:00Z\n")
+    assert told.endswith(", expires 3000-01-01T00:00:00Z\n")
     assert "ends at" not in at_home("login", service, given="psl_opaque").stderr
 
 
@@ -132,7 +132,7 @@ def test_a_kept_jwt_that_ended_is_named_as_the_reason(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     credentials.keep(sites[0].url, Kept(_jwt('{"exp": 1000000000.5}')))
     told = at_home("ls", "--url", sites[0].url, code=6).stderr
-    assert "; the JWT that was sent ended at 2001-09-09T01:46:40" in told
+    assert "; the JWT expired at 2001-09-09T01:46:40" in told
     assert "; run protoslice login, or set PROTOSLICE_TOKEN" in told
     credentials.keep(sites[0].url, Kept(_jwt('{"exp": 32503680000}')))
     told = at_home("ls", "--url", sites[0].url, code=6).stderr

@@ -52,11 +52,11 @@ def test_pull_refuses_names_with_a_special_meaning(call: Any, push: Push, home: 
 def test_pull_keeps_existing_files_with_other_content(call: Any, push: Push, home: Path) -> None:
     tag = push({"model.pb": DATA}, "existing:1")
     (home / "model.pb").write_text("mine")
-    assert "model.pb exists and has other content" in call("pull", f"@{tag}", code=7).stderr
+    assert "model.pb already exists with different content" in call("pull", f"@{tag}", code=7).stderr
     assert (home / "model.pb").read_text() == "mine"
     call("pull", f"@{tag}", "--force")
     assert (home / "model.pb").read_bytes() == DATA
-    assert "there already" in call("pull", f"@{tag}").stdout
+    assert "unchanged" in call("pull", f"@{tag}").stdout
     (home / "model.pb").write_text("mine")
     call("pull", f"@{tag}", "model.pb")
     assert (home / "model.pb").read_bytes() == DATA
@@ -84,7 +84,7 @@ def test_pull_of_several_files_keeps_a_folder_of_something_else(call: Any, push:
     tag = push({"model.pb": DATA, "ls": b"evil", ".hidden/x": b"x"}, "bin")
     (home / "bin").mkdir()
     (home / "bin" / "mine").write_text("mine")
-    assert "bin exists and holds something else" in call("pull", f"@{tag}", code=7).stderr
+    assert "bin already exists and is not part of this store" in call("pull", f"@{tag}", code=7).stderr
     assert [each.name for each in (home / "bin").iterdir()] == ["mine"]
     call("pull", f"@{tag}", "--force")
     assert (home / "bin" / "ls").read_bytes() == b"evil"

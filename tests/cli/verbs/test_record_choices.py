@@ -53,7 +53,7 @@ def test_summaries_ranges_and_single_records(ask: Call) -> None:
     assert json.loads(ask("7", "--json").stdout)["features"]["feature"]["label"]["int64_list"]["value"] == ["7"]
     assert framed(ask("--range", "5:9")) == EXAMPLES[5:9]
     assert labels(ask("--range", "-2:", "--json")) == [COUNT - 2, COUNT - 1]
-    assert f"no record {COUNT}" in ask(str(COUNT), code=4).stderr
+    assert f"No record {COUNT}" in ask(str(COUNT), code=4).stderr
 
 
 def test_records_by_key(ask: Call) -> None:
@@ -89,4 +89,4 @@ def test_all_records_are_rendered_in_runs(ask: Call, monkeypatch: pytest.MonkeyP
 
 def test_one_record_or_several(ask: Call) -> None:
     for more in (["--range", "1:2"], ["--sample", "2"], ["--key", VALUE, "--value", "3"]):
-        assert "either one record" in ask("1", *more, code=2).stderr
+        assert "Pass either N" in ask("1", *more, code=2).stderr

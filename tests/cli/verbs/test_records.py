@@ -97,9 +97,9 @@ def test_a_record_that_is_no_such_message_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("30",), "no record 30"),
-        (("1", "--range", "1:2"), "either one record"),
-        (("--range", "7"), "no range"),
+        (("30",), "No record 30"),
+        (("1", "--range", "1:2"), "Pass either N"),
+        (("--range", "7"), "Invalid range"),
         (("--framing", "csv"), "no framing"),
         (("1", "--json", "--type", "my.Own"), "my.Own"),
     ],

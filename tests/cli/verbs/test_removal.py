@@ -47,14 +47,14 @@ def test_a_tag_goes_and_its_store_stays(call: Any, service: str, push: Push, for
     store = push("tour:1", "tour:2", "tour:3")
     done = call("rm", form.format("tour:3", service=service))
     assert tags_of(service, store) == {"tour:1", "tour:2"}
-    assert done.stdout == "removed tag tour:3\n"
-    assert f"its store {store[:12]} stays, named by tour:1 tour:2" in done.stderr
+    assert done.stdout == "Removed tag tour:3.\n"
+    assert f"store {store[:12]} is kept, still named by tour:1 tour:2" in done.stderr
 
 
 def test_the_last_tag_says_how_its_store_is_removed(call: Any, service: str, push: Push) -> None:
     store = push("last:1")
     done = call("rm", "last:1")
-    command = done.stderr.partition("remove it with: protoslice ")[2].split()
+    command = done.stderr.partition("to remove it: protoslice ")[2].split()
     call(*command, url="")
     call("info", f"@{store}", code=4)
 
@@ -62,7 +62,7 @@ def test_the_last_tag_says_how_its_store_is_removed(call: Any, service: str, pus
 def test_a_store_says_which_tags_went_along_and_how_it_comes_back(call: Any, service: str, push: Push) -> None:
     store = push("pair:1", "pair:2")
     done = call("rm", "--yes", store)
-    assert done.stdout == f"removed store {store} with its tags pair:1 pair:2\n"
+    assert done.stdout == f"Removed store {store} and its tags pair:1 pair:2.\n"
     command = done.stderr.partition("with: protoslice ")[2].split()
     with Client(service) as client:
         with pytest.raises(NotFound):
@@ -70,7 +70,7 @@ def test_a_store_says_which_tags_went_along_and_how_it_comes_back(call: Any, ser
         assert not {tag.name for tag in client.tags()} & {"pair:1", "pair:2"}
     restored = call(*command)
     assert restored.stdout == f"{service}/m/{store}\n"
-    assert "named by pair:1 pair:2" in restored.stderr
+    assert "with the tags pair:1 pair:2" in restored.stderr
     assert tags_of(service, store) == {"pair:1", "pair:2"}
 
 
@@ -127,7 +127,7 @@ def test_a_terminal_is_asked(service: str, push: Push, answer: str) -> None:
     with suppress(OSError):
         os.close(near)
     assert running.returncode == 0
-    assert "asked:1, asked:2 as well: remove it with its tags? [y/N]" in said
+    assert "asked:1, asked:2: remove it with its tags? [y/N]" in said
     with Client(service) as client:
         assert (store in {each.id for each in client.stores()}) == (answer != "y")
         if answer != "y":

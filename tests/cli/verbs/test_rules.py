@@ -73,7 +73,7 @@ def test_a_push_takes_rules_and_their_store_prints_them(call: Any, service: str,
     there, here = (json.loads(call("chunks", *args, "--json").stdout) for args in ([at], [FILE, "--rules", rules]))
     assert [chunk["path"] for chunk in there] == [chunk["path"] for chunk in here]
     assert "by rules" in call("info", at).stdout
-    assert f"sound: 1 × file, {len(here)} × chunk" in call("verify", at).stdout
+    assert f"OK: 1 file, {len(here)} chunks" in call("verify", at).stdout
     assert call("diff", FILE, at).stdout == ""
     call("pull", at, tmp_path / "back.pb")
     assert (tmp_path / "back.pb").read_bytes() == FILE.read_bytes()

@@ -67,7 +67,7 @@ def test_every_verb_reads_types_of_a_schema_file(call: Any, folder: Path, binpb:
     call("split", thing, tmp_path / "split", "--min-chunk", "1", "--json", *schema)
     assert call("cat", tmp_path / "split.cpb", "title", *schema).stdout_bytes == b"hello"
     assert json.loads(call("tensor", thing, "--json", *schema).stdout) == []
-    assert call("verify", thing, *schema).stdout.startswith("well formed")
+    assert call("verify", thing, *schema).stdout.startswith("well-formed")
     records = call("records", folder / "things", "--framing", "delimited", "--range", ":", "--json", *schema).stdout
     assert [json.loads(line)["title"] for line in records.splitlines()] == ["hello", "hello"]
     (folder / "other.pb").write_bytes(THING.replace(b"hello", b"HELLO"))
@@ -97,7 +97,7 @@ def test_a_schema_file_that_is_of_no_use_is_named(call: Any, folder: Path, binpb
     assert str(thing) in call("tree", thing, "--schema", thing, code=2).stderr
     missing = folder / "none.binpb"
     assert str(missing) in call("tree", thing, "--schema", missing, code=4).stderr
-    assert "--schema are for files" in call("tree", store, "--schema", binpb, code=3).stderr
+    assert "--schema are only for files" in call("tree", store, "--schema", binpb, code=3).stderr
 
 
 def test_types_are_kept_on_a_service(call: Any, folder: Path, binpb: Path, tmp_path: Path) -> None:

@@ -114,22 +114,22 @@ def test_stores_are_listed_named_and_removed(call: Any, service: str) -> None:
         (["cat", "@model:1", "node[["], 2, "character 6"),
         (["tensor", "@model:1", "nobody"], 4, "nobody"),
         (["tensor", "@model:1", "constant_1", "--slice", "x"], 2, "slice"),
-        (["tensor", "@model:1", "--slice", "1:2"], 2, "name the tensor"),
-        (["chunks", "@model:1", "--min-chunk", "1KiB"], 2, "are for files"),
-        (["tree", "@model:1", "--type", "onnx.ModelProto"], 3, "--type and --schema are for files"),
+        (["tensor", "@model:1", "--slice", "1:2"], 2, "name the one to write"),
+        (["chunks", "@model:1", "--min-chunk", "1KiB"], 2, "are only for files"),
+        (["tree", "@model:1", "--type", "onnx.ModelProto"], 3, "--type and --schema are only for files"),
         (["tag", "model:1", "@model:1", "--new"], 7, "http://127"),
         (["tag", "model:1"], 2, "--remove"),
         (["tag", "a b", "@model:1"], 2, "tag"),
         (["rm", "absent:1"], 4, "absent:1"),
         (["rm", "--store", "absent:1"], 4, "absent:1"),
         (["rm", "ffffffffffff"], 4, "ffffffffffff"),
-        (["rm", "@"], 2, "followed by"),
-        (["rm", "a b"], 2, "names no store"),
+        (["rm", "@"], 2, "Name a store after"),
+        (["rm", "a b"], 2, "does not name a store"),
         (["restore", "f" * 64], 4, "http://127"),
         (["restore", "model:1"], 2, "12 or more digits"),
-        (["info", "@"], 2, "followed by"),
-        (["info", "http://127.0.0.1/"], 2, "names no store"),
-        (["ls", "--url", "127.0.0.1"], 2, "no address"),
+        (["info", "@"], 2, "Name a store after"),
+        (["info", "http://127.0.0.1/"], 2, "does not name a store"),
+        (["ls", "--url", "127.0.0.1"], 2, "Invalid service address"),
         (["push", "/nowhere/model.pb"], 4, "does not exist"),
         (["pull", "@model:1", "{model}", "--view", "nothing"], 4, "http://127"),
     ],
@@ -158,12 +158,12 @@ def test_a_folder_without_a_proto_is_kept_as_files(call: Any, tmp_path: Path) ->
         (tmp_path / folder / "notes.txt").write_text(words)
         (tmp_path / folder / "weights.bin").write_bytes(bytes(5000))
     pushed = call("push", tmp_path / "one", "--tag", "files:1")
-    assert "kept as files: none of the 2 files is taken for a proto" in pushed.stderr
+    assert "stored as plain files: none of the 2 files looks like a protobuf" in pushed.stderr
     (listed,) = json.loads(call("ls", "--tag", "files", "--json").stdout)
     assert (listed["root"], listed["type"]) == (None, None)
-    assert "no proto" in call("ls", "--tag", "files").stdout
+    assert "files only" in call("ls", "--tag", "files").stdout
     assert "none: none of the 2 files" in call("info", "@files:1").stdout
-    assert "sound: 2 × file" in call("verify", "@files:1").stdout + call("verify", "@files:1").stderr
+    assert "OK: 2 files" in call("verify", "@files:1").stdout + call("verify", "@files:1").stderr
     assert "no root proto" in call("chunks", "@files:1", code=4).stderr
     call("pull", "@files:1", tmp_path / "back")
     assert (tmp_path / "back" / "notes.txt").read_text() == "words"
@@ -171,7 +171,7 @@ def test_a_folder_without_a_proto_is_kept_as_files(call: Any, tmp_path: Path) ->
         assert call("diff", same, "@files:1").stdout == ""
         found = json.loads(call("diff", same, tmp_path / "other", "--json", code=8).stdout)["differences"]
         assert [(each["what"], each["path"], each["change"]) for each in found] == [("file", "notes.txt", "changed")]
-    assert "none of the 2 files is taken for a proto" in call("info", tmp_path / "one", code=4).stderr
+    assert "none of the 2 files looks like a protobuf" in call("info", tmp_path / "one", code=4).stderr
 
 
 def test_sign_on_an_open_service_prints_the_plain_url(call: Any, service: str, store: str, model: Path) -> None:

@@ -51,7 +51,7 @@ def test_parameters_without_their_program_are_told_by_their_heads(call: Any) -> 
     rows = json.loads(call("tensor", path, "--json").stdout)
     assert [(row["dtype"], row["shape"]) for row in rows] == [(each["dtype"], each["shape"]) for each in expected]
     told = json.loads(call("info", path, "--json").stdout)
-    assert told["why"] == f"no proto, but it tells of {len(expected)} tensors"
+    assert told["why"] == f"not a proto, but it has {len(expected)} tensors"
     assert told["biggest"][0]["path"].startswith("tensor[")
 
 

@@ -86,7 +86,7 @@ def test_a_damaged_manifest_keeps_what_it_may_need(storage: Path) -> None:
     before = keys(storage)
     done = call("gc", "--storage", storage.as_uri(), "--grace-seconds", "0", code=3)
     assert done.stdout.startswith("removed: 1 object (")
-    assert done.stderr == f"protoslice: {manifest} is damaged: the objects that it may need were left alone\n"
+    assert done.stderr == f"protoslice: {manifest} is damaged: objects that it may need were kept\n"
     told = json.loads(call("gc", "--storage", storage.as_uri(), "--grace-seconds", "0", "--json", code=3).stdout)
     assert (told["unreadable"], told["objects"]) == (manifest, 0)
     left = keys(storage)
@@ -193,7 +193,7 @@ def test_usage_counts_shared_bytes_once(storage: Path) -> None:
 def test_usage_tells_of_manifests_that_it_cannot_read(storage: Path) -> None:
     (path,) = (storage / "stores").iterdir()
     path.write_bytes(b"{}")
-    assert "1 manifest cannot be read" in call("storage", "usage", storage.as_uri(), code=3).stderr
+    assert "1 manifest could not be read" in call("storage", "usage", storage.as_uri(), code=3).stderr
 
 
 def test_schemes_are_listed_with_plug_ins_and_what_is_wrong(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_schemes_are_listed_with_plug_ins_and_what_is_wrong(tmp_path: Path) -> N
     assert "https protoslice durable, shared" in table
     missing = call("storage", "schemes", PROTOSLICE_PLUGINS="no_such_plugin", code=3).stderr
     assert missing == (
-        "protoslice: PROTOSLICE_PLUGINS names the module 'no_such_plugin', which does not import: "
+        "protoslice: Cannot import the module 'no_such_plugin' listed in PROTOSLICE_PLUGINS: "
         "ModuleNotFoundError: No module named 'no_such_plugin'\n"
     )
 
@@ -240,4 +240,4 @@ def test_a_warning_about_a_plug_in_is_a_line(tmp_path: Path) -> None:
     done = call("info", "mine://host/x", PYTHONPATH=str(tmp_path), PROTOSLICE_PLUGINS="my_plugin", code=4)
     warned, failed = done.stderr.splitlines()
     assert "note: the storage backend for 'mine' of module my_plugin was written for a newer interface" in warned
-    assert failed == "protoslice: there is no object mine://host/x"
+    assert failed == "protoslice: No object mine://host/x"

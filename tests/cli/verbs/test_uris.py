@@ -90,7 +90,7 @@ def test_what_a_verb_writes_is_the_same(call: Call, bucket: CountedBucket, graph
 
 def test_output_to_a_uri_is_refused(call: Call, bucket: CountedBucket, graph: bytes) -> None:
     bucket.fill({"g.pb": graph})
-    assert "output goes to a file" in call("merge", f"{bucket.uri}/g.pb", f"{bucket.uri}/out.pb", code=3).stderr
+    assert "write to a local file" in call("merge", f"{bucket.uri}/g.pb", f"{bucket.uri}/out.pb", code=3).stderr
 
 
 def test_a_push_takes_a_uri(
@@ -119,14 +119,14 @@ def test_a_url_is_a_file_unless_it_names_a_store(call: Call, web: RawWeb, graph:
     web.objects["g.pb"] = graph
     same_on(call, f"http://127.0.0.1:{web.port}/files/g.pb", tmp_path / "g.pb", "info")
     missing = call("info", f"http://127.0.0.1:{web.port}/files/m:1", code=4).stderr
-    assert "a store is named http://HOST/v1/stores/TAG" in missing
+    assert "to name a store, use http://HOST/v1/stores/TAG" in missing
 
 
 @pytest.mark.parametrize(
     ("name", "code", "told"),
     [
         ("nosuch://host/x", 2, "there are: az, counted"),
-        ("memory://none/x", 4, "there is no object memory://none/x"),
+        ("memory://none/x", 4, "No object memory://none/x"),
         ("file:///none/x", 4, "No such file"),
         ("C:\\model.onnx", 4, "No such file"),
         ("s3://a//b", 2, "a storage URI"),

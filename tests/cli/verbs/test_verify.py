@@ -19,7 +19,7 @@ from protoslice.sizes import format_size
 
 
 def test_a_sound_store_is_told_to_be(call: Any, store: str) -> None:
-    assert call("verify", store).stdout == "sound: 1 × file, 5 × chunk (2.29 MiB)\n"
+    assert call("verify", store).stdout == "OK: 1 file, 5 chunks verified (2.29 MiB)\n"
     told = json.loads(call("verify", store, "--json").stdout)
     assert told["sound"]
     assert [check["what"] for check in told["checks"]] == ["file", *["chunk"] * 5]
@@ -50,7 +50,7 @@ def test_a_damaged_store_is_found_and_the_place_named(
 def test_the_records_of_a_chunked_file_are_compared(call: Any, model: Path, tmp_path: Path) -> None:
     call("split", model, tmp_path / "parts", "--min-chunk", "64KiB")
     path = tmp_path / "parts.cpb"
-    assert call("verify", path).stdout.startswith("sound: 1 × records (1.1")
+    assert call("verify", path).stdout.startswith("OK: 1 chunked file verified (1.1")
     data = bytearray(path.read_bytes())
     data[data.index(b"\x02" * 1000) + 500] ^= 1
     path.write_bytes(data)
@@ -62,7 +62,7 @@ def test_the_checksums_of_a_bundle_are_compared(call: Any, tmp_path: Path) -> No
     for name, data in bundle("variables", variables).items():
         (tmp_path / name).write_bytes(data)
     index = tmp_path / "variables.index"
-    assert call("verify", index).stdout == "sound: 2 × tensor (800 B)\n"
+    assert call("verify", index).stdout == "OK: 2 tensors verified (800 B)\n"
     (shard,) = tmp_path.glob("*.data-*")
     damaged = bytearray(shard.read_bytes())
     damaged[600] ^= 1
@@ -72,7 +72,7 @@ def test_the_checksums_of_a_bundle_are_compared(call: Any, tmp_path: Path) -> No
 
 
 def test_what_has_no_digest_is_said_to_have_none(call: Any, model: Path) -> None:
-    assert call("verify", model).stdout.startswith("well formed; it holds no digests")
+    assert call("verify", model).stdout.startswith("well-formed, but contains no checksums")
     told = json.loads(call("verify", model, "--json").stdout)
     assert [check["digest"] for check in told["checks"]] == [False]
 
@@ -85,7 +85,9 @@ def test_the_root_is_read_once(call: Any, service: str, graph_of: Any, tmp_path:
         call("push", model, "--tag", tag)
         with faulty_proxy(service) as proxy:
             told = call("verify", f"{proxy.url}/v1/stores/{tag}").stdout
-            assert told == f"sound: 1 × file, 5 × chunk ({format_size(model.stat().st_size + path.stat().st_size)})\n"
+            assert (
+                told == f"OK: 1 file, 5 chunks verified ({format_size(model.stat().st_size + path.stat().st_size)})\n"
+            )
             assert path.stat().st_size < proxy.sent_down < 1.1 * path.stat().st_size
 
 
@@ -140,7 +142,7 @@ def test_large_tensors_of_a_bundle_are_compared(call: Any, tmp_path: Path, monke
     size = (64 << 20) + 4096
     for name, data in bundle("variables", [Variable("large", 1, (size // 4,), bytes(size))]).items():
         (tmp_path / name).write_bytes(data)
-    assert call("verify", tmp_path).stdout == "sound: 1 × tensor (64.0 MiB)\n"
+    assert call("verify", tmp_path).stdout == "OK: 1 tensor verified (64.0 MiB)\n"
     with (tmp_path / "variables.data-00000-of-00001").open("r+b") as shard:
         shard.seek(size - 5000)
         shard.write(b"x")

@@ -55,5 +55,5 @@ def test_a_pull_is_refused_before_anything_is_fetched(
 
 def test_a_disk_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match="file cannot be written"):
+    with pytest.raises(StorageError, match="Cannot write "):
         places_below(tmp_path / "file", ["A", "a"])

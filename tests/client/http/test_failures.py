@@ -97,7 +97,7 @@ def test_patience_honours_the_service_and_ends() -> None:
 
 def test_a_service_that_is_not_there() -> None:
     with Client("http://127.0.0.1:9", attempts=2, backoff_seconds=0.001) as client:
-        with pytest.raises(errors.StorageUnavailable, match="cannot be reached"):
+        with pytest.raises(errors.StorageUnavailable, match="Cannot connect"):
             client.store("x")
         with pytest.raises(errors.StorageUnavailable):
             client.download("x", "never")

@@ -122,7 +122,7 @@ def test_a_push_is_not_sent_elsewhere(sites: tuple[Site, Site]) -> None:
     one.place = lambda: f"{other.url}/v1/stores?token=1"
     with Client(one.url, headers=SECRETS) as client, pytest.raises(StorageDenied) as caught:
         client.push(b"\x0a\x01a", type="tensorflow.GraphDef")
-    assert caught.value.message == f"the service redirects what is sent to it: send it to {other.url}/v1/stores"
+    assert caught.value.message == f"The service redirects uploads: use the URL {other.url}/v1/stores"
     assert other.seen == []
 
 

@@ -129,11 +129,14 @@ def test_a_refusal_while_the_body_is_sent_is_heard() -> None:
 def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    with Client(f"http://127.0.0.1:{port}", attempts=1) as client, pytest.raises(StorageUnavailable, match="reached"):
+    with (
+        Client(f"http://127.0.0.1:{port}", attempts=1) as client,
+        pytest.raises(StorageUnavailable, match="Cannot connect"),
+    ):
         list(client.tags())
 
 
 @pytest.mark.parametrize("url", ["http://", "http://[::1", "ftp://host", "host:8000", "", "https:///v1"])
 def test_addresses_that_are_none(url: str) -> None:
-    with pytest.raises(InvalidInput, match="not the address of a service"):
+    with pytest.raises(InvalidInput, match="Invalid service URL"):
         Client(url)

@@ -130,7 +130,7 @@ def test_what_cannot_be_pushed(client: Client, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(NotFound):
         client.push(tmp_path / "none")
-    with pytest.raises(InvalidInput, match="holds no file"):
+    with pytest.raises(InvalidInput, match="contains no files"):
         client.push(tmp_path / "folder")
     with pytest.raises(InvalidInput, match="pipe"):
         client.push(tmp_path / "pipe")
@@ -138,7 +138,7 @@ def test_what_cannot_be_pushed(client: Client, tmp_path: Path) -> None:
         client.push(tmp_path, filename="x")
     with pytest.raises(InvalidInput, match="int"):
         client.push(3)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="must yield bytes, and not str"):
+    with pytest.raises(InvalidInput, match="must yield bytes, not str"):
         client.push(iter(["text"]))  # type: ignore[arg-type]
     with pytest.raises(InvalidInput):
         client.push(b"", tags=["no tag"])
@@ -166,7 +166,7 @@ def test_folders_that_cannot_be_pushed(client: Client, tmp_path: Path) -> None:
     (lost / "nowhere").symlink_to(tmp_path / "nothing")
     with open(os.fsencode(bytes_) + b"/\xff.pb", "wb"):
         pass
-    for folder, says in ((loop, "lies in"), (bytes_, "UTF-8"), (lost, "link to nothing")):
+    for folder, says in ((loop, "parent folders"), (bytes_, "UTF-8"), (lost, "broken link")):
         with pytest.raises(InvalidInput, match=says):
             client.push(folder)
 
@@ -398,7 +398,7 @@ def test_a_folder_without_a_proto(client: Client, tmp_path: Path) -> None:
     store = client.push(tmp_path / "tree", tags=["tree:1"]).store
     assert (store.root, store.type) == (None, None)
     assert store.why is not None
-    assert "none of the 3 files is taken for a proto" in store.why
+    assert "none of the 3 files looks like a protobuf" in store.why
     assert files_of(client, store.id, tmp_path) == given
     with pytest.raises(NoRoot, match="none of the 3 files"):
         list(client.chunks(store.id))

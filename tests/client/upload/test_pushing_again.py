@@ -1,4 +1,4 @@
-"""Pushes resumed after one broke off, in another process too; anything that changed is sent anew."""
+"""Pushes resumed after one closed the connection, in another process too; anything that changed is sent anew."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_it_goes_on_where_it_was(
     ours: Client, proxy: FaultyProxy, service: LiveServer, model: Path, state: Path
 ) -> None:
     error = broken_off(ours, model)
-    assert error.__notes__ == ["push again to go on at 66 %"]
+    assert error.__notes__ == ["push again to continue at 66 %"]
     seen: Seen = []
     pushed, moved = proxy.bytes_sent_by(
         lambda: ours.push(model, base=[], tags=["on:1"], progress=lambda *at: seen.append(at))
@@ -112,7 +112,7 @@ def test_a_service_that_is_away_for_long(
     with pytest.raises(StorageUnavailable) as caught:
         ours.push(model, base=[])
     proxy.script.clear()
-    assert caught.value.__notes__ == ["push again to go on at 33 %"]
+    assert caught.value.__notes__ == ["push again to continue at 33 %"]
     (tmp_path / "link.pb").symlink_to(model)
     pushed, moved = proxy.bytes_sent_by(lambda: ours.push(tmp_path / "link.pb", base=[], filename=model.name))
     assert is_there(service, pushed.store.id, model)
@@ -392,6 +392,6 @@ def test_a_program_that_is_interrupted_says_how_to_go_on(
         _, complaints = running.communicate(timeout=60)
     assert running.returncode == code
     assert complaints.startswith("protoslice: ")
-    assert complaints.endswith("push again to go on at 16 %\n")
+    assert complaints.endswith("push again to continue at 16 %\n")
     assert complaints.count("\n") == 1
     assert entry_of(service, state)[1] == 16 * MIB

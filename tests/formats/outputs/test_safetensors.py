@@ -130,7 +130,7 @@ def test_what_cannot_be_shown_is_left_out_and_named() -> None:
     tensors = [
         tensor(Strings(lambda: [b"a"]), "STRING", [1], name="s"),
         tensor(bytes(16), "C128", [1], name="c"),
-        tensor(Fault(NotFound("no such file")), "F32", [1], name="gone"),
+        tensor(Fault(NotFound("No file")), "F32", [1], name="gone"),
         tensor(bytes(3), "F32", [1], name="short"),
         tensor(bytes(4), "F32", [1], name="good"),
     ]
@@ -142,7 +142,7 @@ def test_what_cannot_be_shown_is_left_out_and_named() -> None:
     assert parsed(data).keys() == {"good"}
     said = json.loads(head(data)["__metadata__"]["protoslice.left_out"])
     assert said.keys() == {"s", "c", "gone", "short"}
-    assert said["gone"] == "no such file"
+    assert said["gone"] == "No file"
 
 
 def test_names_that_repeat_become_addresses() -> None:

@@ -155,7 +155,7 @@ def test_rows_of_a_sparse_gradient(tmp_path: Path) -> None:
     held = tensors({"__model__": program([parameter]), "g": blob(parameter)}, tmp_path)
     assert held[0].shape == (2, 3)
     assert content(read(held[0]).bytes) == parameter.data
-    with pytest.raises(CorruptModel, match="cannot lie in a file with others"):
+    with pytest.raises(CorruptModel, match="cannot be stored in a combined file"):
         tensors({"__model__": program([parameter]), "__params__": blob(parameter)}, tmp_path)
 
 
@@ -177,10 +177,10 @@ def with_number(offset: int, width: str, value: int) -> Callable[[bytes], bytes]
     ("damage", "words", "offset"),
     [
         (lambda data: data + b"\0", "1 bytes follow the last tensor", len(combined(GOOD))),
-        (lambda data: data[:-1], "5 bytes are due where 4 are left", len(combined(GOOD)) - 5),
-        (lambda data: data[: AT_B + 3], "4 bytes are due where 3 are left", AT_B),
-        (lambda data: data[:AT_B], "the file ends before 'b': 3 tensors are due", AT_B),
-        (lambda data: b"", "the file ends before 'a'", 0),
+        (lambda data: data[:-1], "5 bytes expected, but only 4 remain", len(combined(GOOD)) - 5),
+        (lambda data: data[: AT_B + 3], "4 bytes expected, but only 3 remain", AT_B),
+        (lambda data: data[:AT_B], "The file ends before 'b': 3 tensors expected", AT_B),
+        (lambda data: b"", "The file ends before 'a'", 0),
         (with_number(0, "I", 1), "the blob has version 1", 0),
         (with_number(4, "Q", 1 << 60), "levels of detail", 4),
         (with_number(12, "I", 7), "the tensor has version 7", 12),
@@ -189,9 +189,9 @@ def with_number(offset: int, width: str, value: int) -> Callable[[bytes], bytes]
         (with_number(16, "i", (1 << 31) - 1), "takes 2147483647 bytes", 16),
         (with_number(20, "B", 0xFF), "does not parse", 20),
         (with_number(21, "B", 25), "data type 25", 20),
-        (with_number(23, "B", 3), "I64|F32 .3, 3. stands where 'a' is due, F32 .2, 3.", 0),
-        (with_number(AT_B + 12, "Q", 12), "takes 12 bytes, which are no whole numbers", AT_B + 12),
-        (with_number(AT_B + 12, "Q", 1 << 63), "are due where", AT_B + 20),
+        (with_number(23, "B", 3), "I64|F32 .3, 3. instead of 'a', F32 .2, 3.", 0),
+        (with_number(AT_B + 12, "Q", 12), "takes 12 bytes, which is not a whole number", AT_B + 12),
+        (with_number(AT_B + 12, "Q", 1 << 63), "bytes expected, but only", AT_B + 20),
     ],
 )  # fmt: skip
 def test_a_file_that_does_not_fit_is_refused_with_the_place(
@@ -206,7 +206,7 @@ def test_a_file_that_does_not_fit_is_refused_with_the_place(
 
 def test_names_in_another_order_are_noticed(tmp_path: Path) -> None:
     other = [GOOD[0], filled("bb", "I64", (4,)), GOOD[2], filled("aa", "F32", (1,))]
-    with pytest.raises(CorruptModel, match=r"'aa' is due, F32 .1.: the names of the program are not those"):
+    with pytest.raises(CorruptModel, match=r"instead of 'aa', F32 .1.: the names in the program are not those"):
         tensors({"m.pdmodel": program(other), "m.pdiparams": combined(GOOD)}, tmp_path)
 
 
@@ -253,7 +253,7 @@ def test_pickles_are_not_opened(layout: str, tmp_path: Path) -> None:
     files = saved(GOOD, layout)
     root, *others = files
     model = {root: files[root]} | dict.fromkeys(others, PICKLE)
-    with pytest.raises(Unsupported, match="a Python pickle, which is never opened"):
+    with pytest.raises(Unsupported, match="a Python pickle, which is never loaded"):
         read(tensors(model, tmp_path)[0])
 
 
@@ -276,13 +276,13 @@ PICKLE = b"\x80\x04\x95\x05\x00\x00\x00\x00\x00\x00\x00\x8c\x01x\x94."
     ],
 )
 def test_json_that_is_no_program(text: bytes) -> None:
-    with pytest.raises(CorruptModel, match="no program in the JSON of Paddle 3"):
+    with pytest.raises(CorruptModel, match="Not a program in Paddle 3's JSON"):
         Paddle().tensors(in_memory({"m.json": text}))
 
 
 def test_json_without_bounds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "_MOST_JSON", 100)
-    with pytest.raises(LimitExceeded, match="more than 100"):
+    with pytest.raises(LimitExceeded, match="at most 100"):
         Paddle().tensors(in_memory(saved(GOOD, "json")))
 
 

@@ -140,7 +140,7 @@ def test_no_more_tensors_than_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(LimitExceeded, match="more than 3 tensors"):
         tensors({"m.pdiparams": combined([*THREE, filled("d")])})
     monkeypatch.setattr(parameters_module, "_MOST_NAMES", 3)
-    with pytest.raises(LimitExceeded, match="at most 3 bytes, and this one 5"):
+    with pytest.raises(LimitExceeded, match="at most 3 bytes, but this one has 5"):
         tensors({"m.pdiparams": combined(THREE), "m.pdiparams.names": b"a\nb\nc"})
 
 
@@ -166,7 +166,7 @@ def test_damage_behind_the_first_head_is_told_with_its_place() -> None:
     with pytest.raises(CorruptModel, match="version 7") as caught:
         tensors({"m.pdiparams": data[:at] + b"\7" + data[at + 1 :]})
     assert (caught.value.offset, caught.value.path) == (at, "m.pdiparams")
-    with pytest.raises(CorruptModel, match="5 bytes are due where 4 are left"):
+    with pytest.raises(CorruptModel, match="5 bytes expected, but only 4 remain"):
         tensors({"m.pdiparams": data[:-1]})
 
 
@@ -228,7 +228,7 @@ def test_levels_without_bounds_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(blobs, "_MOST_NUMBERS", 4)
     assert told(found[0], "lod") == {"levels": [[0, 1], [0, 2]]}
     monkeypatch.setattr(blobs, "_MOST_NUMBERS", 3)
-    with pytest.raises(LimitExceeded, match="more than 3 numbers: read them from the file at byte 44"):
+    with pytest.raises(LimitExceeded, match="More than 3 numbers: read them from the file at byte 44"):
         read(found[0], None, "lod")
 
 

@@ -130,8 +130,8 @@ def test_flipped_bits_of_strings_and_numbers_are_told_with_their_place() -> None
 @pytest.mark.parametrize(
     ("case", "kind", "offset", "match"),
     [
-        ("corrupt_bundle_footer", CorruptModel, 183, "does not end as a table"),
-        ("corrupt_bundle_index_flip", CorruptModel, 0, "checksum of a block"),
+        ("corrupt_bundle_footer", CorruptModel, 183, "does not end like a table"),
+        ("corrupt_bundle_index_flip", CorruptModel, 0, "checksum of a table block"),
     ],
 )
 def test_a_damaged_index_is_told_with_its_place(
@@ -303,14 +303,14 @@ def files_header(_: Mapping[str, bytes]) -> bytes:
 GRID: list[tuple[Box, list[int], bytes, int]] = [(((0, 2), (0, None)), [2, 3], bytes(6), 0)]
 FAULTS: list[tuple[Variable, type[ProtosliceError], str]] = [
     (Variable("a", 1, [3], bytes(11)), CorruptModel, "takes 12 bytes"),
-    (Variable("a", 1, [-1], b""), CorruptModel, "makes no sense"),
-    (Variable("a", 1, [1 << 40, 1 << 40], b""), CorruptModel, "makes no sense"),
+    (Variable("a", 1, [-1], b""), CorruptModel, "is invalid or unknown"),
+    (Variable("a", 1, [1 << 40, 1 << 40], b""), CorruptModel, "is invalid or unknown"),
     (Variable("a", 999, [1], bytes(4)), CorruptModel, "no data type 999"),
     (Variable("a", 20, [], bytes(4)), Unsupported, "resource"),
     (Variable("a", 21, [], bytes(4)), Unsupported, "variant"),
     (Variable("a", 4, [2], slices=GRID), CorruptModel, "2 dimensions|slice of 2"),
-    (Variable("a", 7, [4, 3], slices=GRID), CorruptModel, "strings cannot be"),
-    (Variable("a", 4, [4, 4], slices=GRID), CorruptModel, "another type or shape"),
+    (Variable("a", 7, [4, 3], slices=GRID), CorruptModel, "not possible for strings"),
+    (Variable("a", 4, [4, 4], slices=GRID), CorruptModel, "a different type or shape"),
 ]
 
 
@@ -358,8 +358,8 @@ def whole_entry() -> bytes:
 
 Damage = Callable[[bytes], bytes]
 DAMAGES: list[tuple[str, Layout, type[ProtosliceError]]] = [
-    ("not for programs", Layout(version={"min_consumer": 2}), Unsupported),
-    ("not for programs", Layout(version={"producer": 2, "bad_consumers": [300, 1]}), Unsupported),
+    ("other than", Layout(version={"min_consumer": 2}), Unsupported),
+    ("other than", Layout(version={"producer": 2, "bad_consumers": [300, 1]}), Unsupported),
 ]
 
 
@@ -374,9 +374,9 @@ def test_bundles_for_other_programs_are_refused(match: str, layout: Layout, kind
     [
         ([], "empty"),
         ([(b"", b"")], "no shards"),
-        ([(b"a", b"")], "does not begin with its header"),
-        ([(b"", b"\x08\x01"), (b"b", b""), (b"a", b"")], "not in order"),
-        ([(b"", b"\x08\x01"), (b"a", b""), (b"a", b"")], "not in order"),
+        ([(b"a", b"")], "does not start with its header"),
+        ([(b"", b"\x08\x01"), (b"b", b""), (b"a", b"")], "out of order"),
+        ([(b"", b"\x08\x01"), (b"a", b""), (b"a", b"")], "out of order"),
     ],
 )
 @pytest.mark.parametrize("block", [1, 4096])
@@ -390,7 +390,7 @@ def test_names_that_repeat_each_other_without_end_are_refused() -> None:
     entries = [(b"", b"\x08\x01"), *((long + bytes([a, b]), b"") for a in range(16) for b in range(256))]
     packed = table(entries, Layout(block=1 << 30, restart=1 << 30))
     assert len(packed) < 1 << 18
-    with pytest.raises(LimitExceeded, match="more names"):
+    with pytest.raises(LimitExceeded, match="too many names"):
         opened({"ck.index": packed})
 
 

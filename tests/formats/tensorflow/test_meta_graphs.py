@@ -35,7 +35,7 @@ def test_a_model_has_the_tensors_of_its_meta_graph_and_the_variables(folder: Pat
 def test_tags_that_no_meta_graph_has_are_told_with_those_that_are_there(folder: Path) -> None:
     with (
         protoslice.open_model(folder) as model,
-        pytest.raises(NotFound, match=r"tags tpu; there are: serve, serve,gpu, \(none\)"),
+        pytest.raises(NotFound, match=r"tags tpu; available: serve, serve,gpu, \(none\)"),
     ):
         list(model.tagged(["tpu"]))
     alone = protoslice.open_model(folder / "variables" / "variables.index")

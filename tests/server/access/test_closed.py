@@ -145,7 +145,7 @@ def test_the_page_for_people_lists_nothing_without_a_token(closed: Closed, http:
     http.put("/v1/stores?filename=m.onnx&tag=secret-name", content=MODEL, headers=bearer(closed.admin))
     page = http.get("/").text
     assert "secret-name" not in page
-    assert "asks for a token" in page
+    assert "needs a token" in page
 
 
 def test_a_client_brings_a_token(closed: Closed, http: httpx.Client, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_new_storage_gets_an_admin_token_that_is_told_once(tmp_path: Path) -> 
     with service_process(settings=settings) as first:
         assert first.running.stdout is not None
         told, _, token = first.running.stdout.readline().strip().partition(": ")
-        assert told == "admin token, told this once"
+        assert told == "Admin token (shown only once)"
         assert httpx.get(f"{first.url}/v1/stores").status_code == 401
         assert httpx.get(f"{first.url}/v1/stores", auth=("any", token)).status_code == 200
         assert token not in first.log.read_text()

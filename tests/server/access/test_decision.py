@@ -66,12 +66,12 @@ def test_grants_do_not_add_up() -> None:
         (
             OWN,
             Need(Scope.WRITE, ("ci-1", "prod")),
-            "the token lacks the scope write for the tags ci-1, prod: it has it for the tags ci-* alone",
+            "the token lacks the scope write for the tags ci-1, prod: it is limited to the tags ci-*",
         ),
         (
             OWN,
             Need(Scope.SCHEMAS),
-            "the token lacks the scope schemas for what has no tag: it has it for the tags ci-* alone",
+            "the token lacks the scope schemas for requests without a tag: it is limited to the tags ci-*",
         ),
     ],
 )

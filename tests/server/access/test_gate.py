@@ -24,7 +24,7 @@ from protoslice.server.middleware.guarded_route import rows_of
 READ, WRITE, DELETE, ADMIN = Scope.READ, Scope.WRITE, Scope.DELETE, Scope.ADMIN
 SPACES = ["own", "other", "missing", "default"]
 LIMITED = "limited"
-HIDDEN = "there is no space"
+HIDDEN = "No space"
 
 
 async def principals(app: Application) -> dict[str, str | None]:
@@ -72,7 +72,7 @@ def test_every_route_for_every_caller_in_every_space() -> None:
                     root = "" if space == "default" else f"/spaces/{space}"
                     got = await ask(app, method, root + path, headers=bearer(token))
                     refused = got.status if got.status in {401, 403} or HIDDEN in got.text else 0
-                    refused = 404 if "nothing here for this token" in got.text else refused
+                    refused = 404 if "No access to this space" in got.text else refused
                     if refused != expected(who, rule, row, space):
                         wrong.append(f"{who}: {row} in {space}: {got.status} {got.text[:200]}")
                     if got.status == 401:
@@ -290,7 +290,7 @@ def test_a_handler_that_forgets_the_tags_of_its_body_gets_no_stores() -> None:
 
 def test_an_empty_login_is_none() -> None:
     async def work(app: Application) -> None:
-        for sent, words in ((None, "asks for a token"), (":", "asks for a token"), ("robot:x", "is not valid")):
+        for sent, words in ((None, "Token required"), (":", "Token required"), ("robot:x", "Invalid token")):
             basic = {} if sent is None else {"authorization": "Basic " + b64encode(sent.encode()).decode()}
             got = await ask(app, "GET", "/v2/", headers=basic)
             assert (got.status, words in got.text) == (401, True), got

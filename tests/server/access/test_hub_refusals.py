@@ -15,8 +15,8 @@ def test_a_refusal_says_why_in_the_header_that_clients_show() -> None:
     async def work(app: Application) -> None:
         reader = bearer(await token_for(app, Scope.READ))
         body = json.dumps({"name": "model", "organization": "team"}).encode()
-        asked = [("lacks the scope write", 403, reader), ("the token is not valid", 401, bearer("wrong"))]
-        for words, status, headers in [*asked, ("asks for a token", 401, {})]:
+        asked = [("lacks the scope write", 403, reader), ("Invalid token", 401, bearer("wrong"))]
+        for words, status, headers in [*asked, ("Token required", 401, {})]:
             told = await ask(app, "POST", "/spaces/own/api/repos/create", body, headers)
             assert (told.status, words in told.headers.get("x-error-message", "")) == (status, True), told
 

@@ -106,7 +106,7 @@ def test_a_missing_space_is_404_for_every_method(client: httpx.Client) -> None:
         for path in ("/v1/stores/m:1", "/v1/tags/m:1"):
             assert client.request(method, f"/spaces/none{path}").status_code == 404
     assert client.put("/spaces/none/v1/stores?filename=m.onnx", content=MODEL).status_code == 404
-    assert client.get("/spaces/none/v1/stores").json()["detail"] == "there is no space 'none'"
+    assert client.get("/spaces/none/v1/stores").json()["detail"] == "No space 'none'"
 
 
 def test_spaces_are_created_and_listed(client: httpx.Client) -> None:

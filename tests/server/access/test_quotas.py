@@ -76,7 +76,7 @@ def test_a_declared_body_is_refused_unread(way: str) -> None:
         method, target, headers = WAYS[way]
         refused = await unread(app, method, f"/spaces/own{target}", headers | inside)
         assert refused.status == 507, refused.text
-        assert "the space holds 0 B of the 9.77 KiB (10000 B) of its quota of stored bytes" in refused.text
+        assert "the space stores 0 B of 9.77 KiB (10000 B)" in refused.text
 
     closed_service(work)
 
@@ -140,7 +140,7 @@ def test_stores_have_a_limit_by_every_way_that_makes_one() -> None:
         ):
             refused = await ask(app, method, base + path, body, inside | {"content-type": kind})
             assert refused.status == 507, (path, refused.text)
-            assert "1 stores, of the 1 of its quota" in refused.text
+            assert "the space has 1 of 1 stores" in refused.text
         assert (await ask(app, "DELETE", f"{base}/v1/stores/{id}", b"", inside)).status == 200
         assert (await ask(app, "PUT", f"{base}/v1/stores?filename=n.onnx", b"other", inside)).status == 201
 
@@ -162,7 +162,7 @@ def test_open_uploads_of_a_space_are_refused_for_now() -> None:
         assert (await ask(app, "POST", "/spaces/own/v1/uploads", b"", inside)).status == 201
         refused = await ask(app, "POST", "/spaces/own/v1/uploads", b"", inside)
         assert (refused.status, refused.headers["retry-after"]) == (429, "5")
-        assert "1 uploads are open in this space, whose quota is 1" in refused.text
+        assert "1 open uploads in this space, the limit is 1" in refused.text
 
     closed_service(work)
 

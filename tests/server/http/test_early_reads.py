@@ -84,7 +84,7 @@ def test_bytes_are_read_beside_the_manifest() -> None:
 @pytest.mark.parametrize(
     ("method", "headers"),
     [("GET", {}), ("HEAD", {}), ("GET", {"range": "bytes=99999999-"}), ("GET", {"if-none-match": "*"})],
-    ids=["whole", "head", "no such range", "unchanged"],
+    ids=["whole", "head", "Range out of bounds", "unchanged"],
 )
 def test_a_store_that_another_replica_removed_is_not_there(method: str, headers: dict[str, str]) -> None:
     async def work() -> None:

@@ -296,7 +296,7 @@ def test_an_empty_body_has_to_be_meant(client: httpx.Client) -> None:
     for body in (b"", iter(())):  # with a length, and in chunks
         answer = client.put("/v1/stores", content=body)
         problem = assert_problem(answer.status_code, answer.headers, answer.content, expected=400, slug="invalid-input")
-        assert "the body is empty" in problem["detail"]
+        assert "The body is empty" in problem["detail"]
     assert client.get("/v1/stores?limit=1000").json() == before
     made = client.put("/v1/stores?type=onnx.ModelProto")
     assert made.status_code == 201

@@ -69,7 +69,7 @@ def test_connections_of_one_client(serving: Any) -> None:
                 assert read_answer(connection).status == 200
             for _ in range(20):
                 answer = asked(live, GREEDY, PING)
-                assert_over(answer, "3 connections")
+                assert_over(answer, "the limit is 3")
                 assert answer.headers["connection"] == "close"
             assert asked(live, HONEST, PING).status == 200
         until(lambda: asked(live, GREEDY, PING).status == 200)
@@ -84,7 +84,7 @@ def test_uploads_under_way_of_one_client(serving: Any) -> None:
         for _ in range(8):
             connection = held.enter_context(connected(live, GREEDY))
             connection.sendall(HANGING + b"\r\n\x0a")
-            assert_over(read_answer(connection), "8 uploads under way")
+            assert_over(read_answer(connection), "8 concurrent uploads")
         body = b"PUT /v1/stores HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\n\r\n\x0a\x01a"
         assert asked(live, HONEST, body).status == 201
 
@@ -98,7 +98,7 @@ def test_open_uploads_of_one_client(serving: Any) -> None:
                 connection.sendall(BEGIN + b"\r\n")
                 statuses.append(read_answer(connection).status)
         assert statuses == [201] * 500 + [429] * 50
-        assert_over(asked(live, GREEDY, BEGIN + b"\r\n"), "500 uploads of this client")
+        assert_over(asked(live, GREEDY, BEGIN + b"\r\n"), "Too many open uploads of this client (500)")
         assert asked(live, HONEST, BEGIN + b"\r\n").status == 201
 
 
@@ -139,7 +139,7 @@ def test_requests_under_way_of_one_client(serving: Any) -> None:
         for _ in range(2):
             held.enter_context(connected(live, GREEDY)).sendall(HANGING + b"\r\n\x0a")
         until(lambda: asked(live, GREEDY, PING).status == 429)
-        assert_over(asked(live, GREEDY, PING), "2 requests under way")
+        assert_over(asked(live, GREEDY, PING), "2 concurrent requests")
         assert asked(live, HONEST, PING).status == 200
         health = PING.replace(b"/v1/tags", b"/livez")
         assert asked(live, GREEDY, health).status == 200, "whoever watches over the service may come by the same proxy"
@@ -184,11 +184,11 @@ def test_clients_behind_a_proxy_that_is_trusted(serving: Any, header: bytes) -> 
         for request in said[:2]:
             held.enter_context(connected(live, "127.0.0.9")).sendall(request)
         until(lambda: under_way(live) == 2)
-        assert_over(asked(live, "127.0.0.9", said[2]), "1 uploads under way")
+        assert_over(asked(live, "127.0.0.9", said[2]), "1 concurrent uploads")
         # Of anybody else it is not believed.
         held.enter_context(connected(live, GREEDY)).sendall(said[0])
         until(lambda: under_way(live) == 3)
-        assert_over(asked(live, GREEDY, HANGING + header % b"192.0.2.3" + b"\r\n\x0a"), "1 uploads under way")
+        assert_over(asked(live, GREEDY, HANGING + header % b"192.0.2.3" + b"\r\n\x0a"), "1 concurrent uploads")
 
 
 def test_a_proxy_that_is_trusted_has_any_number_of_connections(serving: Any) -> None:

@@ -146,7 +146,7 @@ def test_a_blob_is_of_its_repository_until_it_is_mounted(client: httpx.Client) -
     assert code_of(client.get(f"{other}/blobs/{digest}")) == "BLOB_UNKNOWN"
     put = put_manifest(client, "v1", other, layers=[descriptor(b"to be mounted")])
     assert (put.status_code, "protoslice-store" in put.headers) == (201, False)
-    assert put.headers["warning"] == f'299 - "1 contents were never sent, {digest} for one"'
+    assert put.headers["warning"] == f'299 - "1 blobs were never uploaded, such as {digest}"'
     assert code_of(client.get(f"{other}/blobs/{digest}")) == "BLOB_UNKNOWN"
     mounted = client.post(f"{other}/blobs/uploads/", params={"mount": digest, "from": "team/resnet"})
     assert mounted.status_code == 201

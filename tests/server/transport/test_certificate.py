@@ -75,9 +75,9 @@ def use(change: Callable[[Path, Path], tuple[Path | None, Path | None]], folder:
 
 def test_a_pair_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     for change, said in (
-        (lambda first, second: (first, None), "go together"),
-        (lambda first, second: (None, second), "go together"),
-        (lambda first, second: (second, first), "not a certificate and its key"),
+        (lambda first, second: (first, None), "or neither"),
+        (lambda first, second: (None, second), "or neither"),
+        (lambda first, second: (second, first), "not a PEM certificate and key"),
         (lambda first, second: (first, tmp_path / "none"), "No such file"),
     ):
         with pytest.raises(InvalidInput, match=said):

@@ -115,7 +115,7 @@ def _lives(pid: int) -> bool:
 def test_a_storage_of_one_process_has_one_worker() -> None:
     with pytest.raises(RuntimeError) as told, service_process("--storage", "memory://", "--workers", "2"):
         pass
-    assert str(told.value).count("this storage is of one process alone") == 1
+    assert str(told.value).count("This storage works with one process only") == 1
 
 
 def test_workers_give_requests_ids_of_their_own() -> None:

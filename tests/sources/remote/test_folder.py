@@ -48,7 +48,7 @@ def test_a_whole_bucket_is_a_folder(bucket: CountedBucket) -> None:
 
 
 def test_neither_file_nor_folder(bucket: CountedBucket) -> None:
-    with pytest.raises(NotFound, match=f"there is no object {bucket.uri}/oth"):
+    with pytest.raises(NotFound, match=f"No object {bucket.uri}/oth"):
         open_folder(f"{bucket.uri}/oth")
     assert bucket.closed == 1
 

@@ -42,7 +42,7 @@ def test_reads_are_exact(source: ObjectSource, offset: int, length: int) -> None
 
 
 def test_a_range_beyond_the_end_is_refused(source: ObjectSource) -> None:
-    with pytest.raises(CorruptModel, match=r"folder/a has \d+ bytes"):
+    with pytest.raises(CorruptModel, match=r"folder/a has only \d+ bytes"):
         source.read(len(DATA), 1)
     with pytest.raises(InvalidInput):
         source.read(-1, 1)
@@ -111,7 +111,7 @@ def test_a_closed_source_says_so(bucket: CountedBucket) -> None:
 
 
 def test_nothing_there(bucket: CountedBucket) -> None:
-    with pytest.raises(NotFound, match=f"there is no object {bucket.uri}/folder/b"):
+    with pytest.raises(NotFound, match=f"No object {bucket.uri}/folder/b"):
         open_object(f"{bucket.uri}/folder/b")
     assert bucket.closed == 1
 

@@ -266,10 +266,10 @@ def test_the_code_of_the_storage_is_told(status: str, code: str) -> None:
     body = f": <?xml?><Error><Code>{code}</Code><Resource>/bucket?X-Signature=abcdef</Resource></Error>"
     with pytest.raises(StorageUnavailable) as caught, explained("read", KEY):
         raise GenericError(SECRET + status + body)
-    assert str(caught.value) == f"cannot read 'a/b.pb': the storage failed, it answered {status[:3]} ({code})"
+    assert str(caught.value) == f"cannot read 'a/b.pb': the storage failed, it responded with {status[:3]} ({code})"
     with pytest.raises(StorageDenied, match=r"\(AccessDenied\)$"), explained("read", KEY):
         raise PermissionDeniedError(SECRET + "403: <Error><Code>AccessDenied</Code></Error>")
-    no_bucket = pytest.raises(StorageUnavailable, match=r"not there \(NoSuchBucket\)$")
+    no_bucket = pytest.raises(StorageUnavailable, match=r"does not exist \(NoSuchBucket\)$")
     with no_bucket, explained("list", KEY, missing=StorageUnavailable):
         raise FileNotFoundError(SECRET + "404: <Error><Code>NoSuchBucket</Code></Error>")
 
@@ -287,7 +287,7 @@ def test_a_storage_that_takes_a_request_and_never_answers_is_given_up() -> None:
                 lambda: storage.get_if_changed(KEY, "tag"),
                 lambda: anext(storage.stream(KEY, 0, 10)),
             ):
-                with pytest.raises(StorageUnavailable, match="it gave no answer in time"):
+                with pytest.raises(StorageUnavailable, match="it did not respond in time"):
                     await call()
 
     with socket.create_server(("127.0.0.1", 0)) as silent:

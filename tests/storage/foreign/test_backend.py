@@ -144,8 +144,8 @@ def test_a_file_is_registered_in_place_and_a_replaced_one_is_told(dav: WebDav, m
 @pytest.mark.parametrize(
     ("uri", "options", "said"),
     [
-        ("fsspec+nothing://host/x", {}, "knows no file system 'nothing'"),
-        ("fsspec+file://host/x", {}, "named by file://"),
+        ("fsspec+nothing://host/x", {}, "has no file system 'nothing'"),
+        ("fsspec+file://host/x", {}, "Use file://"),
         ("fsspec+sftp://host/x", {"port": "many"}, "option port must be a number"),
         ("fsspec://host/x", {}, "fsspec"),
     ],

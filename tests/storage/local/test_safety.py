@@ -395,7 +395,7 @@ def test_a_root_that_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         FileStorage(str(tmp_path / "missing"), create=False)
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(InvalidInput, match="it is no folder"):
+    with pytest.raises(InvalidInput, match="not a folder"):
         FileStorage(str(tmp_path / "file"))
 
 

@@ -72,7 +72,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> None:
     async def resolve(host: str, port: int, networks: Networks) -> Sequence[str]:
         claimed = {"cdn.example": PUBLIC, "inside.example": PRIVATE}.get(host, host)
         if not networks.permit(ip_address(claimed)):
-            raise StorageDenied(f"host {host!r} has an address that is not public")
+            raise StorageDenied(f"host {host!r} has a private address")
         return ["127.0.0.1"]
 
     monkeypatch.setattr(connections, "resolve", resolve)
@@ -126,20 +126,20 @@ def test_the_last_entity_tag_is_the_pin() -> None:
 @pytest.mark.parametrize(
     ("location", "why"),
     [
-        ("http://inside.example:{port}/b", "an address that is not public"),
-        ("http://127.0.0.1:{port}/b", "an address that is not public"),
-        ("http://127.0.0.2:{port}/files/b", "an address that is not public"),
-        ("/b", "an address that is not public"),
-        ("/files/../b", "an address that is not public"),
-        ("http://169.254.169.254/latest", "an address that is not public"),
-        ("http://[::1]:{port}/b", "an address that is not public"),
-        ("http://user:word@cdn.example:{port}/b", "no web URL"),
-        ("ftp://cdn.example/b", "no web URL"),
-        ("file:///etc/passwd", "no web URL"),
-        ("http://cdn.example:{port}/a b", "no web URL"),
-        ("http://cdn.example:99999999/b", "no web URL"),
-        ("http://[/b", "no web URL"),
-        ("", "no web URL"),
+        ("http://inside.example:{port}/b", "a private address"),
+        ("http://127.0.0.1:{port}/b", "a private address"),
+        ("http://127.0.0.2:{port}/files/b", "a private address"),
+        ("/b", "a private address"),
+        ("/files/../b", "a private address"),
+        ("http://169.254.169.254/latest", "a private address"),
+        ("http://[::1]:{port}/b", "a private address"),
+        ("http://user:word@cdn.example:{port}/b", "other than a web URL"),
+        ("ftp://cdn.example/b", "other than a web URL"),
+        ("file:///etc/passwd", "other than a web URL"),
+        ("http://cdn.example:{port}/a b", "other than a web URL"),
+        ("http://cdn.example:99999999/b", "other than a web URL"),
+        ("http://[/b", "other than a web URL"),
+        ("", "other than a web URL"),
         ("/files/a.pb", "more than 5 times"),
     ],
 )
@@ -185,7 +185,7 @@ def test_https_does_not_lead_to_http() -> None:
     assert next_url(url, 304, "/b") is None
     with pytest.raises(StorageDenied, match="from https to http"):
         next_url(url, 302, "http://other.example/b")
-    with pytest.raises(StorageDenied, match="no web URL"):
+    with pytest.raises(StorageDenied, match="other than a web URL"):
         next_url(url, 302, "/" + "a" * 9000)
 
 

@@ -61,5 +61,5 @@ def test_a_forgotten_method_is_noticed() -> None:
         async def free_bytes(self) -> int:
             return await Storage.free_bytes(self)
 
-    with pytest.raises(Exception, match="how much room"):
+    with pytest.raises(Exception, match="free space"):
         assert_forwards(lambda inner: Forgetful(inner, lambda call: None))

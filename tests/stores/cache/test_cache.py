@@ -307,15 +307,15 @@ def test_a_disk_that_takes_nothing_is_told_once_and_served_without(
 
     cached(on_disk(tmp_path), work)
     assert [record.message for record in caplog.records] == [
-        f"the cache cannot write, and nothing more is kept meanwhile: {os.strerror(number)}"
+        f"cannot write to the cache, continuing without: {os.strerror(number)}"
     ]
 
 
-@pytest.mark.parametrize("wrong", ["others may enter", "a file", "below a file"])
+@pytest.mark.parametrize("wrong", ["accessible to others", "a file", "below a file"])
 def test_a_directory_that_cannot_be_ours_is_told_once_and_memory_used(
     wrong: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    if wrong == "others may enter":
+    if wrong == "accessible to others":
         (tmp_path / "protoslice").mkdir()
         (tmp_path / "protoslice").chmod(0o777)
     elif wrong == "a file":
@@ -331,7 +331,7 @@ def test_a_directory_that_cannot_be_ours_is_told_once_and_memory_used(
 
     cached(on_disk(directory), work)
     (line,) = caplog.records
-    assert "PROTOSLICE_CACHE_DIRECTORY is not used" in line.message
+    assert "cannot use PROTOSLICE_CACHE_DIRECTORY" in line.message
 
 
 def test_files_of_others_in_the_directory_stay(tmp_path: Path) -> None:

@@ -294,7 +294,7 @@ class Dooming(InterceptedStorage):
     def __init__(self, inner: Storage, name: str) -> None:
         super().__init__(inner)
         self.spared = ""
-        """Claim of the attempt that stays; nothing is doomed while it is empty."""
+        """Claim of the attempt that stays; nothing is doomed while empty file."""
         self._name = name
 
     async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:

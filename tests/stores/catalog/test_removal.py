@@ -59,7 +59,7 @@ class Forgetful(MemoryStorage):
         etag = await super().put_if_absent(key, data)
         if key.segments[0] == "stores" and not self.lost:
             self.lost = True
-            raise Conflict("it exists")
+            raise Conflict("it already exists")
         return etag
 
 

@@ -91,7 +91,9 @@ def test_a_type_is_declared_in_one_way() -> None:
         await stores.put_schema("b", one_type("mine.A", "x", "y"))
         await stores.put_schema("c", one_type("mine.A", "x", "y", file_name="other.proto"))
         for name in ("a", "d"):
-            with pytest.raises(Conflict, match=rf"mine\.A is declared by the schema '{name}' .* by the schema 'b'"):
+            with pytest.raises(
+                Conflict, match=rf"mine\.A is declared differently by the schema '{name}' and the schema 'b'"
+            ):
                 await stores.put_schema(name, one_type("mine.A", "y", "x"))
             with pytest.raises(NotFound):
                 await stores.schema(name)
@@ -105,7 +107,9 @@ def test_a_type_is_declared_in_one_way() -> None:
 def test_what_is_bundled_means_what_it_means() -> None:
     async def work(stores: Stores, _: Storage) -> None:
         await stores.put_schema("all", bundled_bytes())
-        with pytest.raises(Conflict, match=r"onnx\.ModelProto is declared by the schema 'mine' .* what is bundled"):
+        with pytest.raises(
+            Conflict, match=r"onnx\.ModelProto is declared differently by the schema 'mine' and what is bundled"
+        ):
             await stores.put_schema("mine", one_type("onnx.ModelProto", "x"))
         # Sets bring those of the compiler that made them, which change with its version.
         await stores.put_schema("mine", one_type("google.protobuf.FieldOptions", "x"))
@@ -134,7 +138,7 @@ def test_of_two_who_declare_a_type_at_the_same_time_one_is_refused(tmp_path: Pat
             )
             refused = [each for each in found if isinstance(each, Conflict)]
             assert len(refused) == 1, found
-            assert "mine.A is declared by the schema" in str(refused[0])
+            assert "mine.A is declared differently by the schema" in str(refused[0])
             assert len((await replicas[0].schemas()).items) == 1
             await taken(replicas[1], "mine.A")
 
@@ -154,7 +158,7 @@ def test_an_extension_that_one_schema_knows_is_no_matter_of_names() -> None:
     async def work(stores: Stores, _: Storage) -> None:
         await stores.put_schema("b", extended("note"))
         await stores.put_schema("a", extended())
-        with pytest.raises(Conflict, match=r"mine\.A is declared by the schema 'a' .* the schema 'b'"):
+        with pytest.raises(Conflict, match=r"mine\.A is declared differently by the schema 'a' .* the schema 'b'"):
             await taken(stores, "mine.A")
 
     in_memory(work)

@@ -67,7 +67,7 @@ def test_what_a_file_decodes_to_counts_against_the_upload(codec: str, written: l
 def test_what_a_byte_may_stand_for(codec: str, written: list[int]) -> None:
     """A short file does not fill a disk, whatever the limit of uploads is."""
     message = refuses(doc(onnx(1000), 200 * MIB, codec))
-    assert re.search(r"decodes? to 2097\d{5} ", message), message
+    assert re.search(r"decodes? to 2097\d{5}\b", message), message
     assert re.search("send it without compression|raise the limit", message), message
     assert sum(written) <= 64 * MIB
 
@@ -111,7 +111,7 @@ def test_a_chunk_named_again_and_again() -> None:
         return METADATA(chunks=chunks, message={"chunk_index": 0, "chunked_fields": [field] * 40})
 
     for metadata in (in_chunks, in_fields):
-        assert "again and again" in refuses(written_by_hand([onnx(1000), bytes(MIB)], metadata, "uncompressed"))
+        assert "too often" in refuses(written_by_hand([onnx(1000), bytes(MIB)], metadata, "uncompressed"))
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -135,7 +135,7 @@ def test_records_that_nothing_names(codec: str) -> None:
         return metadata
 
     file = written_by_hand(records, placed, f"{codec},chunk_size:10000000")
-    assert "more than the metadata name" in refuses(file)
+    assert "more than the metadata lists" in refuses(file)
 
 
 def test_a_text_that_stands_for_more_than_the_upload_may_have() -> None:

@@ -359,7 +359,7 @@ def test_a_digest_that_does_not_match() -> None:
 def test_an_upload_has_a_limit_over_all_its_files() -> None:
     async def work(stores: Stores, _: MemoryStorage) -> None:
         assert (await upload(stores, {"model.onnx": MODEL, "more": bytes(100)})).created
-        with pytest.raises(LimitExceeded, match="larger than is taken: 'more' goes on beyond the 100 bytes"):
+        with pytest.raises(LimitExceeded, match="The upload is too large: 'more' exceeds the 100 bytes"):
             await upload(stores, {"model.onnx": MODEL, "more": bytes(101)})
         assert len(await visible(stores)) == 1
 

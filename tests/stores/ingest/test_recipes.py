@@ -91,7 +91,7 @@ def test_an_end_that_cannot_be(copies: list[dict[str, int]], end: tuple[int, str
         return [file(writer, "a", [whole(store, **copy) for copy in copies], end), writer.done()]
 
     message, calls = refused(InvalidInput, recipe)
-    assert "does not have the size and the digest" in message
+    assert "does not match the size and digest" in message
     assert calls == []
 
 

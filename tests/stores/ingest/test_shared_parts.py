@@ -166,7 +166,7 @@ def test_a_damaged_part_is_not_shared() -> None:
         first = (await upload(stores, {FILE: old})).store.id
         (key,) = [key for key in await keys_in(storage, "objects") if key.endswith("/file-0")]
         await storage.put(ObjectKey(key), old[:-1] + b"?")
-        with pytest.raises(Conflict, match="gone or damaged"):
+        with pytest.raises(Conflict, match="missing or damaged"):
             await pushed(stores, {FILE: [b"new", Copy(first, FILE, 0, len(old))]}, {FILE: b"new" + old})
 
     in_memory(work)

@@ -183,7 +183,7 @@ def test_of_many_readers_who_come_at_once_few_get_streams() -> None:
         async with opened(storage) as stores:
             view = (await stores.view((await upload(stores, DATA)).store.id)).file("model.onnx")
             storage.seen.clear()
-            readers = [view.pieces(0, view.size, windows.open(view.size, "one client")) for _ in range(64)]
+            readers = [view.pieces(0, view.size, windows.open(view.size, "per client")) for _ in range(64)]
             await asyncio.gather(*(anext(reader) for reader in readers))
             assert sum(name == "get_ranges" for name, _ in storage.seen) >= 40
             for reader in readers:

@@ -65,7 +65,7 @@ def test_a_full_space_takes_no_byte_more_and_says_how_full_it_is() -> None:
         (stores,) = replicas
         await upload(stores, {"a": b"a" * 60_000})
         before = await keys_in(storage)
-        with pytest.raises(QuotaExceeded, match=r"of the .*\(100000 B\).*no room for"):
+        with pytest.raises(QuotaExceeded, match=r"of .*\(100000 B\).*no room for"):
             await upload(stores, {"b": b"b" * 60_000})
         assert [key for key in await keys_in(storage) if key not in before and "/file-" in key] == []
         assert stores.room.used.stored_bytes == await content(storage) <= 100_000
@@ -92,7 +92,7 @@ def test_stores_are_counted_and_one_that_is_there_takes_no_room() -> None:
         made = await upload(stores, {"a": b"a"})
         waiting = await stores.ingest(IngestRequest())
         await upload(stores, {"b": b"b"})
-        with pytest.raises(QuotaExceeded, match="has 2 stores, of the 2"):
+        with pytest.raises(QuotaExceeded, match="has 2 of 2 stores"):
             await upload(stores, {"c": b"c"})
         async with waiting as late:  # let in while there was room
             sink = await late.file("a")
@@ -258,7 +258,7 @@ def test_open_uploads_of_a_space_have_a_limit_and_their_length_finds_room_or_is_
             await stores.uploads.create(NewUpload(length=100_001, path="m"))
         for _ in range(2):
             await stores.uploads.create(NewUpload(length=10, path="m"))
-        with pytest.raises(SpaceLimit, match="2 uploads are open in this space, whose quota is 2"):
+        with pytest.raises(SpaceLimit, match="2 open uploads in this space, the limit is 2"):
             await stores.uploads.create(NewUpload(length=10, path="m"))
 
     with_replicas(1, work, stored_bytes=100_000, open_uploads=2)
@@ -290,7 +290,7 @@ DAMAGED = {
     "a true quota": ledger(quota={"stores": True}),
     "a quota of half a byte": ledger(quota={"stored_bytes": 0.5}),
     "bytes of text": ledger(stored_bytes="5"),
-    "no number": ledger(stored_bytes=float("nan")),
+    "use a number": ledger(stored_bytes=float("nan")),
     "an endless number": ledger(stores=float("inf")),
     "a time of text": ledger(counted="today"),
 }

@@ -151,7 +151,7 @@ def test_shards_are_one_stream() -> None:
             assert len(await kept(storage)) == 7 + 12
             with pytest.raises(InvalidInput, match="several sets of shards: name one of eval@12, test@3, train@7"):
                 await store.records.one(0, ANY)
-            with pytest.raises(NotFound, match="train@9 lacks 9 of its shards"):
+            with pytest.raises(NotFound, match="train@9 is missing 9 of its shards"):
                 await store.records.one(0, RecordsRequest("train@9"))
 
     in_memory(work)
@@ -164,7 +164,7 @@ def test_a_store_of_shards_alone_is_their_stream() -> None:
         assert await read(await store.records.one(1999, ANY)) == EXAMPLES[1999]
         del files["train-00003-of-00005"]
         store = await stores.view((await upload(stores, files)).store.id)
-        with pytest.raises(NotFound, match="lacks 1 of its shards: train-00003-of-00005"):
+        with pytest.raises(NotFound, match="is missing 1 of its shards: train-00003-of-00005"):
             await store.records.one(0, ANY)
 
     in_memory(work)

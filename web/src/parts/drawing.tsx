@@ -32,7 +32,7 @@ export function Drawing({ found, chosen, onChoose, onCentre }: Props) {
   };
   return (
     <div class="drawing" ref={box}>
-      <svg role="group" aria-label="The graph; arrow keys go from node to node" width={width} height={height} viewBox={`0 0 ${width} ${height}`}>
+      <svg role="group" aria-label="Graph; use the arrow keys to move between nodes" width={width} height={height} viewBox={`0 0 ${width} ${height}`}>
         <defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0 8 4 0 8Z" /></marker></defs>
         {lines.map((line, number) => <path key={number} class="wire" d={line} marker-end="url(#tip)" />)}
         {found.nodes.map((node) => {

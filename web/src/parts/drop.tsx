@@ -44,7 +44,7 @@ export function Drop() {
         <strong>Drop a model here</strong>, a file or a folder, or{" "}
         <Choose title="choose files" label="Files to upload" onChosen={start} />{" "}
         <Choose title="choose a folder" label="Folder to upload" folder onChosen={start} />
-        <span class="soft hint">Any size, any format. An upload that breaks off goes on where it was, also after the page was closed.</span>
+        <span class="soft hint">Any size, any format. Uploads resume, even after you close the tab.</span>
       </p>
       {trouble && <Trouble error={trouble} />}
       {(sendings ?? []).map((sending) => <Progress key={sending.batch.id} sending={sending} onGo={() => start(again(sending.batch.handles))} />)}
@@ -101,8 +101,8 @@ function leaves(sending: Sending): void {
 const busy = ({ state }: Sending): boolean => state === "sending" || state === "waiting" || state === "making";
 
 const SAYS: Record<State, string> = {
-  left: "not finished", elsewhere: "being sent by another window", sending: "", waiting: "waiting for the service",
-  paused: "paused", making: "being indexed", failed: "not finished",
+  left: "not finished", elsewhere: "uploading in another window", sending: "", waiting: "waiting for the service",
+  paused: "paused", making: "indexing", failed: "not finished",
 };
 
 function Progress({ sending, onGo }: { sending: Sending; onGo: () => void }) {
@@ -115,10 +115,10 @@ function Progress({ sending, onGo }: { sending: Sending; onGo: () => void }) {
       <span class="soft">{count > 1 && `${many(count, "file")} · `}{bytes(sent)} of {bytes(size)}{state === "sending" && rateOf(sending)}</span>
       <span role="status">{SAYS[state]}</span>
       {(state === "sending" || state === "waiting") && <button type="button" onClick={() => sending.pause()}>Pause</button>}
-      {(state === "paused" || state === "failed") && <button type="button" onClick={() => void follow(sending)}>Go on</button>}
-      {state === "left" && handles.length > 0 && <button type="button" onClick={onGo}>Go on</button>}
-      {!busy(sending) && state !== "elsewhere" && <button type="button" class="plain" onClick={remove}>Forget</button>}
-      {state === "left" && <span class="soft">{handles.length ? "" : `Drop or choose the same ${count > 1 ? "files" : "file"} again to go on.`}</span>}
+      {(state === "paused" || state === "failed") && <button type="button" onClick={() => void follow(sending)}>Resume</button>}
+      {state === "left" && handles.length > 0 && <button type="button" onClick={onGo}>Resume</button>}
+      {!busy(sending) && state !== "elsewhere" && <button type="button" class="plain" onClick={remove}>Remove</button>}
+      {state === "left" && <span class="soft">{handles.length ? "" : `Drop or choose the same ${count > 1 ? "files" : "file"} again to resume.`}</span>}
       {error && <Trouble error={error} />}
     </div>
   );

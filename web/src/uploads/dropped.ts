@@ -28,7 +28,7 @@ export const picked = (list: FileList | null): Chosen =>
 /** The files behind handles, which asks the person where it has to. */
 export async function again(handles: readonly Handle[]): Promise<Chosen> {
   for (const handle of handles) {
-    if ((await handle.queryPermission?.()) !== "granted" && (await handle.requestPermission?.()) !== "granted") throw new Error("the browser may not read the file any more: drop it here again");
+    if ((await handle.queryPermission?.()) !== "granted" && (await handle.requestPermission?.()) !== "granted") throw new Error("The browser can no longer read the file: drop it here again");
   }
   return together((await Promise.all(handles.map((handle) => behind(handle, "")))).flat(), [...handles]);
 }

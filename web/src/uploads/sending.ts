@@ -129,7 +129,7 @@ export class Sending {
         onProgress: (sent) => this.progress(path, sent),
         onShouldRetry: (error) => this.retried(error.originalResponse?.getStatus() ?? 0, file, stop),
         // An upload that cannot be asked about now is not begun anew, as one that is gone is.
-        onAfterResponse: (request, answer) => { if (request.getMethod() === "HEAD" && PASSING.has(answer.getStatus())) throw new Error(`the service answered ${answer.getStatus()}`); },
+        onAfterResponse: (request, answer) => { if (request.getMethod() === "HEAD" && PASSING.has(answer.getStatus())) throw new Error(`The service responded with status ${answer.getStatus()}`); },
         onError: (error) => stop(problemOf(error)),
         onSuccess: () => { this.stops.delete(stop); this.progress(path, file.size); void noted(upload.url, true).then(() => take(pathOf(upload.url))); },
       });
@@ -142,7 +142,7 @@ export class Sending {
   /** True when a request is to be made again; a file that changed on the disk is told instead. */
   private retried(status: number, file: File, stop: (reason: Error) => void): boolean {
     if (status && !PASSING.has(status)) return false;
-    file.slice(0, 1).arrayBuffer().catch(() => stop(new Error(`${file.name} was changed or moved on the disk: drop it here again`)));
+    file.slice(0, 1).arrayBuffer().catch(() => stop(new Error(`${file.name} was changed or moved: drop it here again`)));
     this.show("waiting", null);
     return true;
   }
@@ -161,7 +161,7 @@ export async function sendingOf(chosen: Chosen, before: readonly Sending[], chan
 function alone<T>(id: string, work: () => Promise<T>): Promise<T> {
   if (!navigator.locks) return work();
   return navigator.locks.request(`upload ${id}`, { ifAvailable: true }, (lock) => {
-    if (lock === null) throw new Error("another window is sending this");
+    if (lock === null) throw new Error("another window is uploading this");
     return work();
   }) as Promise<T>;
 }
@@ -173,10 +173,10 @@ async function made(body: string): Promise<string> {
     const answer = await fetch(`${SPACE}/v1/stores/assemble`, asked).catch(() => null);
     const told = await answer?.json().catch(() => null) as Partial<Store> & { detail?: string } | null | undefined;
     if (answer?.ok && told?.id) return told.id;
-    if (wait < 0 || (answer && !PASSING.has(answer.status))) throw new Failure(answer?.status ?? 0, told?.detail ?? "the service does not answer");
+    if (wait < 0 || (answer && !PASSING.has(answer.status))) throw new Failure(answer?.status ?? 0, told?.detail ?? "The service does not respond");
     await new Promise((done) => setTimeout(done, wait));
   }
-  throw new Failure(0, "the service does not answer");
+  throw new Failure(0, "The service does not respond");
 }
 
 const pathOf = (url: string | null): string => new URL(url ?? "", location.href).pathname;
@@ -188,6 +188,6 @@ function problemOf(error: Error & { originalResponse?: { getBody(): string; getS
   try {
     return new Failure(answer.getStatus(), (JSON.parse(answer.getBody()) as { detail: string }).detail);
   } catch {
-    return new Failure(answer.getStatus(), `the service answered ${answer.getStatus()}`);
+    return new Failure(answer.getStatus(), `The service responded with status ${answer.getStatus()}`);
   }
 }

@@ -25,7 +25,7 @@ export function Bytes({ store, onPictured }: { store: Store; onPictured: () => v
         <div>
           <Await of={{ ...found, error: null }}>
             {() => cell && (
-              <Treemap root={cell} height={innerWidth < 700 ? 320 : 520} label={`Treemap of ${path || "the whole"}; the tree beside it has the same`}
+              <Treemap root={cell} height={innerWidth < 700 ? 320 : 520} label={`Treemap of ${path || "the whole"}; the tree next to it shows the same`}
                 chosen={hovered ?? chosen} onHover={setHovered}
                 onChoose={(at) => { if (at.key.includes("\u0000")) return; setChosen(at.key); if (at.deeper && at.key !== path) setPath(at.key, true); }} />
             )}
@@ -49,7 +49,7 @@ function Path({ path, onGo }: { path: string; onGo: (path: string) => void }) {
         <button type="button" class="plain" onClick={() => onGo("")}>all</button>
         {steps.map((each) => <button key={each} type="button" class="plain" onClick={() => onGo(each)} dir="auto">{step({ path: each })}</button>)}
       </nav>
-      <input aria-label="Field path" placeholder="a field path, such as graph.node[3]" value={typed} spellcheck={false}
+      <input aria-label="Field path" placeholder="field path, such as graph.node[3]" value={typed} spellcheck={false}
         onInput={(event) => setTyped(event.currentTarget.value)} />
       <button type="submit">Go</button>
     </form>
@@ -58,12 +58,12 @@ function Path({ path, onGo }: { path: string; onGo: (path: string) => void }) {
 
 /** What can be had of the chosen part. */
 function Places({ store, path }: { store: Store; path: string }) {
-  if (!path) return <p class="soft hint">Choose a part to see what can be had of it. The largest parts come first; hatched areas sum up the small ones.</p>;
+  if (!path) return <p class="soft hint">Click a part to inspect or download it. Hatched: small items, grouped.</p>;
   const name = encodeURIComponent(path);
   return (
     <p class="chosen-part">
       <code dir="auto">{path}</code>
-      <a href={`${modelPlace(store.tags[0] ?? store.id, "message")}?path=${name}`}>read it</a>
+      <a href={`${modelPlace(store.tags[0] ?? store.id, "message")}?path=${name}`}>view message</a>
       <a href={`${modelPlace(store.tags[0] ?? store.id, "bytes")}?path=${name}`}>zoom in</a>
       <a href={view(store.id, ["merge"], { path })} download>download</a>
     </p>

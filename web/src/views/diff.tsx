@@ -32,7 +32,7 @@ function SinceBefore({ after }: { after: string }) {
     return older?.tags.find((tag) => tag.startsWith(name)) ?? older?.id ?? "";
   });
   useEffect(() => { if (found.value) go(diffPlace(found.value, after), true); }, [found.value]);
-  return <Await of={found} whole>{(older) => older ? null : <p class="empty"><Named name={after} /> is the first version of its name: there is nothing before it.</p>}</Await>;
+  return <Await of={found} whole>{(older) => older ? null : <p class="empty"><Named name={after} /> is the first version, so there is nothing to compare it with.</p>}</Await>;
 }
 
 function Between({ names, before, after }: { names: string; before: string; after: string }) {
@@ -44,7 +44,7 @@ function Between({ names, before, after }: { names: string; before: string; afte
         <h1>What changed</h1>
         <p>
           from <Named name={before} /> to <Named name={after} /> ·{" "}
-          <a href={diffPlace(after, before)}>the other way round</a>
+          <a href={diffPlace(after, before)}>Swap</a>
         </p>
       </header>
       <Await of={found}>{(diff) => <Shown diff={diff} onExact={() => setExact("1")} />}</Await>
@@ -76,10 +76,10 @@ function Shown({ diff, onExact }: { diff: Diff; onExact: () => void }) {
   const row = rows.find((each) => keyOf(each) === chosen);
   const close = () => { setChosen(""); focusRows(); };
   const told = <Evidence diff={diff} onExact={onExact} />;
-  if (diff.equal) return <><p class="empty">Nothing: both are the same{diff.assumed ? "" : ", byte for byte"}.</p>{told}</>;
+  if (diff.equal) return <><p class="empty">No changes: both are equal{diff.assumed ? "" : ", byte for byte"}.</p>{told}</>;
   return (
     <div class="changes">
-      <ul class="counts" aria-label="Numbers of changes">
+      <ul class="counts" aria-label="Number of changes">
         {diff.counts.map(({ what, change, count }) => (
           <li key={what + change} class={`is-${change}`}><b aria-hidden="true">{SIGNS[change]}</b> {many(count, what)} {change}</li>
         ))}
@@ -100,9 +100,9 @@ function Shown({ diff, onExact }: { diff: Diff; onExact: () => void }) {
 function Evidence({ diff, onExact }: { diff: Diff; onExact: () => void }) {
   return (
     <p class="soft">
-      {diff.read ? `${bytes(diff.read)} were read to compare them` : "Nothing was read to compare them"}
-      {diff.assumed ? <>; {bytes(diff.assumed)} are taken for equal, as checksums of their blocks are.{" "}
-        <button type="button" class="plain" onClick={onExact}>Compare every byte</button></> : "; digests told the rest."}
+      {diff.read ? `${bytes(diff.read)} compared` : "No data had to be read"}
+      {diff.assumed ? <>; {bytes(diff.assumed)} assumed equal, because the checksums of their blocks are.{" "}
+        <button type="button" class="plain" onClick={onExact}>Compare every byte</button></> : "; the rest matched by checksum."}
     </p>
   );
 }
@@ -159,8 +159,8 @@ function Drawer({ diff, row, onClose }: { diff: Diff; row: Difference; onClose: 
       <p class="soft">{SIGNS[row.change]} {row.change}{row.detail && ` · ${row.detail}`}</p>
       {comparable(row) && <Figures diff={diff} row={row} />}
       <ul>
-        {row.was && <li><a href={tensorPlace(diff.before, row.was)}>as it was</a></li>}
-        {row.address && <li><a href={tensorPlace(diff.after, row.address)}>as it is now</a></li>}
+        {row.was && <li><a href={tensorPlace(diff.before, row.was)}>Before</a></li>}
+        {row.address && <li><a href={tensorPlace(diff.after, row.address)}>After</a></li>}
       </ul>
     </aside>
   );
@@ -182,7 +182,7 @@ function Figures({ diff, row }: { diff: Diff; row: Difference }) {
             }).map(([what, value]) => <div key={what}><dt>{what}</dt><dd>{value}</dd></div>)}
           </dl>
           <p class="soft">
-            {delta.looked_at === delta.elements ? `Exact: all ${whole(delta.elements)} elements.` : `A sample of ${whole(delta.looked_at)} of ${whole(delta.elements)} elements, spread evenly.`}
+            {delta.looked_at === delta.elements ? `Exact: all ${whole(delta.elements)} elements.` : `Sample of ${whole(delta.looked_at)} of ${whole(delta.elements)} elements, evenly spread.`}
           </p>
         </>
       )}
@@ -198,7 +198,7 @@ function Where({ diff, chosen, onChoose }: { diff: Diff; chosen: Difference | nu
   if (found.error) return <Trouble error={found.error} />;
   if (!cell) return null;
   return (
-    <Treemap root={cell} height={innerWidth < 700 ? 240 : 340} label="Treemap of the second version; the table below has its changes"
+    <Treemap root={cell} height={innerWidth < 700 ? 240 : 340} label="Treemap of the second version; the table below lists the changes"
       chosen={chosen && placeOf(chosen)} onHover={() => undefined}
       onChoose={(at) => { const row = places.find((each) => within(at.key, placeOf(each)) || within(placeOf(each), at.key)); if (row) onChoose(keyOf(row)); }} />
   );

@@ -27,7 +27,7 @@ export function Graph({ store, name }: { store: Store; name: string }) {
   return (
     <>
       <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
-        <input type="search" placeholder="Words of a node's name" aria-label="Words in the name of a node" value={typed}
+        <input type="search" placeholder="Search nodes" aria-label="Words in the name of a node" value={typed}
           onInput={(event) => setTyped(event.currentTarget.value)} />
         {shown && shown.graphs.length > 1 && (
           <select aria-label="Graph" value={shown.graph} onChange={(event) => { setAround(""); setChosen(""); setGraph(event.currentTarget.value, true); }}>
@@ -49,7 +49,7 @@ export function Graph({ store, name }: { store: Store; name: string }) {
               <div>
                 <Drawing found={found} chosen={chosen} onChoose={(path) => setChosen(path)} onCentre={centre} />
                 <details class="equal">
-                  <summary>The same as a table</summary>
+                  <summary>Show as a table</summary>
                   <Nodes label="Nodes around" nodes={found.nodes} found={found} onChoose={centre} />
                 </details>
               </div>
@@ -73,7 +73,7 @@ function Nodes({ label, nodes, found, onChoose }: { label: string; nodes: readon
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label={label}>
       <table>
-        <thead><tr><th class="n">Hops</th><th>Node</th><th>Operation</th><th>Takes from</th></tr></thead>
+        <thead><tr><th class="n">Hops</th><th>Node</th><th>Operation</th><th>Inputs</th></tr></thead>
         <tbody>
           {nodes.map((node) => (
             <tr key={node.path}>
@@ -95,8 +95,8 @@ function Drawer({ node, found, model, onCentre, onClose }: Shown) {
   const called = (path: string) => found.nodes.find((each) => each.path === path)?.name || path;
   const place = (tab: string, query: string) => `${modelPlace(model, tab)}?${query}`;
   const sides: [string, { path: string; value: string }[]][] = [
-    ["Takes", found.edges.filter((edge) => edge.target === node.path).map((edge) => ({ path: edge.source, value: edge.value || called(edge.source) }))],
-    ["Gives", found.edges.filter((edge) => edge.source === node.path).map((edge) => ({ path: edge.target, value: called(edge.target) }))],
+    ["Inputs", found.edges.filter((edge) => edge.target === node.path).map((edge) => ({ path: edge.source, value: edge.value || called(edge.source) }))],
+    ["Outputs", found.edges.filter((edge) => edge.source === node.path).map((edge) => ({ path: edge.target, value: called(edge.target) }))],
   ];
   return (
     <aside class="drawer" ref={box} tabIndex={-1} aria-label="Node" onKeyDown={(event) => { if (event.key === "Escape") onClose(); }}>
@@ -104,7 +104,7 @@ function Drawer({ node, found, model, onCentre, onClose }: Shown) {
       <h2 dir="auto">{node.name || node.path}</h2>
       <p class="path">
         <b>{node.op}</b>
-        {node.path !== found.around && <button type="button" onClick={() => onCentre(node.path)}>Show around it</button>}
+        {node.path !== found.around && <button type="button" onClick={() => onCentre(node.path)}>Center on this node</button>}
         <a class="tag" href={place("message", `path=${encodeURIComponent(node.path)}`)}>message</a>
       </p>
       {node.weights.length > 0 && (
@@ -116,7 +116,7 @@ function Drawer({ node, found, model, onCentre, onClose }: Shown) {
       {sides.map(([title, links]) => links.length > 0 && (
         <p key={title}>{title}: {links.map(({ path, value }) => <button type="button" class="plain" dir="auto" key={`${path} ${value}`} onClick={() => onCentre(path)}>{value || path}</button>)}</p>
       ))}
-      {node.more > 0 && <p class="soft">{many(node.more, "more link")} to nodes that are not shown.</p>}
+      {node.more > 0 && <p class="soft">{many(node.more, "more link")} to nodes not shown.</p>}
       <p class="soft"><code>{node.path}</code></p>
     </aside>
   );

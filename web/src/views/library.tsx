@@ -31,11 +31,11 @@ export function Library() {
       <h1 class="unseen">Library</h1>
       <Drop />
       <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
-        <span class="either" role="group" aria-label="What to list">
+        <span class="either" role="group" aria-label="List">
           <button type="button" aria-pressed={stores} onClick={() => setOf("", true)}>Models</button>
           <button type="button" aria-pressed={!stores} onClick={() => setOf("repositories", true)}>Repositories</button>
         </span>
-        <input type="search" placeholder={stores ? "Find by tag …" : "Find by name …"} aria-label={`Find by the beginning of a ${stores ? "tag" : "name"}`} value={typed}
+        <input type="search" placeholder={stores ? "Search tags …" : "Search names …"} aria-label={`Search by the beginning of a ${stores ? "tag" : "name"}`} value={typed}
           onInput={(event) => setTyped(event.currentTarget.value)} />
         <select aria-label="Type" value={type} onChange={(event) => setType(event.currentTarget.value)}>
           <option value="">All types</option>
@@ -67,11 +67,11 @@ function useList<T>(place: string) {
 }
 
 function Nothing({ filtered, stores }: { filtered: boolean; stores: boolean }) {
-  if (filtered) return <p class="soft empty">Nothing here with these filters.</p>;
-  if (stores) return <p class="soft empty">Nothing here yet: drop a model above.</p>;
+  if (filtered) return <p class="soft empty">No matches.</p>;
+  if (stores) return <p class="soft empty">No models yet: drop one above.</p>;
   return (
     <p class="soft empty">
-      Nothing here yet. What <code>huggingface_hub</code>, OCI clients such as <code>oras</code>, and MLflow push to {location.origin} is listed here.
+      No repositories yet. Push to {location.origin} with <code>huggingface_hub</code>, an OCI client such as <code>oras</code>, or MLflow.
     </p>
   );
 }
@@ -86,7 +86,7 @@ function RepositoryCard({ repository: { name, protocol, ref, type, size, files, 
   const about = (
     <>
       <Title name={shown} version={version} />
-      <span class="soft" dir="auto">{CLIENTS[protocol]} · {type ?? (files !== null ? "files" : protocol === "mlflow" ? "not opened yet" : "nothing pushed yet")}</span>
+      <span class="soft" dir="auto">{CLIENTS[protocol]} · {type ?? (files !== null ? "files" : protocol === "mlflow" ? "not opened yet" : "empty")}</span>
       <span class="facts">{size !== null && <b>{bytes(size)}</b>}{files !== null && <span>{many(files, "file")}</span>}<span>{ago(updated)}</span></span>
     </>
   );
@@ -94,7 +94,7 @@ function RepositoryCard({ repository: { name, protocol, ref, type, size, files, 
   return (
     <>
       <a class="card" href={modelPlace(ref) + place}>{about}</a>
-      {(version || place) && <p class="soft under"><a href={diffPlace("", ref) + place}>what changed last</a></p>}
+      {(version || place) && <p class="soft under"><a href={diffPlace("", ref) + place}>latest changes</a></p>}
     </>
   );
 }
@@ -139,7 +139,7 @@ function Card({ name, stores }: Family) {
       {(version || newest!.tags.length > 1 || names.length > 0) && (
         <p class="soft under">
           {/* Without a first name, the page of differences looks for the version before. */}
-          {version && <a href={diffPlace(before ? nameOf(before) : "", ref)}>what changed{before ? ` since ${versionOf(nameOf(before)) || "before"}` : " last"}</a>}
+          {version && <a href={diffPlace(before ? nameOf(before) : "", ref)}>{before ? `changes since ${versionOf(nameOf(before)) || "the previous version"}` : "latest changes"}</a>}
           <Others family={{ name, stores }} but={ref} />
           {names.slice(0, SHOWN).map((each) => <span key={each} class="tag" dir="auto">{each}</span>)}
         </p>

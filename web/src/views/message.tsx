@@ -19,7 +19,7 @@ export function Message({ store }: { store: Store }) {
   return (
     <>
       <form class="path" onSubmit={(event) => { event.preventDefault(); setPath(typed.trim(), true); }}>
-        <input aria-label="Field path" placeholder="the whole; or a field path, such as graph.node[3]" value={typed} spellcheck={false}
+        <input aria-label="Field path" placeholder="field path, such as graph.node[3]" value={typed} spellcheck={false}
           onInput={(event) => setTyped(event.currentTarget.value)} />
         <button type="submit">Go</button>
         <select aria-label="Form" value={form} onChange={(event) => setForm(event.currentTarget.value as keyof typeof FORMS)}>
@@ -30,11 +30,11 @@ export function Message({ store }: { store: Store }) {
         {(shown) => (
           <>
             <pre class="message" tabIndex={0} dir="auto" aria-label="The message">{shown.text}</pre>
-            {!shown.whole && <p class="soft">This is the beginning; <a href={place} download>download</a> for all.</p>}
+            {!shown.whole && <p class="soft">Only the beginning is shown; <a href={place} download>download</a> all of it.</p>}
           </>
         )}
       </Await>
-      <p class="soft">Fields of more than 1 KiB are left out.</p>
+      <p class="soft">Fields larger than 1 KiB are left out.</p>
     </>
   );
 }

@@ -46,7 +46,7 @@ function Shown({ store, name, tab }: { store: Store; name: string; tab: string }
   return (
     <>
       <Head store={store} name={name} repository={repository} isNext={pictured || (chosen !== "bytes" && chosen !== "tensors")} />
-      <div class="tabs" role="tablist" aria-label="Ways to look" onKeyDown={key}>
+      <div class="tabs" role="tablist" aria-label="Views" onKeyDown={key}>
         {tabs.map((each) => (
           <a key={each} id={`tab-${each}`} role="tab" href={place(each)} aria-selected={each === chosen}
             aria-controls="panel" tabIndex={each === chosen ? 0 : -1}>{TABS[each]}</a>
@@ -76,10 +76,10 @@ function Head({ store, name, repository, isNext }: { store: Store; name: string;
         {store.type ?? store.why} · <b>{bytes(store.size)}</b> in {many(store.files.length, "file")} · {ago(store.created)} ·{" "}
         <code title={store.id}>{store.id.slice(0, 12)}</code>
       </p>
-      {registryNames(store).length > 0 && <p class="soft" dir="auto">named by {registryNames(store).slice(0, 10).join(", ")}</p>}
+      {registryNames(store).length > 0 && <p class="soft" dir="auto">Names: {registryNames(store).slice(0, 10).join(", ")}</p>}
       {summary.value?.tensors ? <Totals summary={summary.value} /> : null}
       <details class="get">
-        <summary>Get it</summary>
+        <summary>Download</summary>
         <Ways store={store} name={name} />
       </details>
     </header>
@@ -118,7 +118,7 @@ function Versions({ store, name, named }: { store: Store; name: string; named: s
           </select>
         </>
       )}
-      {at >= 0 && before && <a class="tag" href={diffPlace(before.ref, name) + ofRepository(named)}>what changed {before.ref ? `since ${before.short}` : "last"}</a>}
+      {at >= 0 && before && <a class="tag" href={diffPlace(before.ref, name) + ofRepository(named)}>{before.ref ? `changes since ${before.short}` : "latest changes"}</a>}
     </span>
   );
 }
@@ -137,7 +137,7 @@ function Totals({ summary }: { summary: Summary }) {
         ))}
       </ul>
       {summary.missing.length > 0 && <span class="warn">missing: {summary.missing.join(", ")}</span>}
-      {summary.duplicates.length > 0 && <span class="warn">{many(summary.duplicates.length, "name")} twice</span>}
+      {summary.duplicates.length > 0 && <span class="warn">{many(summary.duplicates.length, "duplicate tensor name")}</span>}
     </div>
   );
 }
@@ -164,5 +164,5 @@ function Ways({ store, name }: { store: Store; name: string }) {
 }
 
 function Copy({ text, what }: { text: string; what: string }) {
-  return <button type="button" class="plain" aria-label={`Copy the ${what} line`} onClick={() => void navigator.clipboard?.writeText(text)}>copy</button>;
+  return <button type="button" class="plain" aria-label={`Copy the ${what} command`} onClick={() => void navigator.clipboard?.writeText(text)}>copy</button>;
 }

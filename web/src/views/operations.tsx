@@ -63,14 +63,14 @@ function Traffic({ told }: { told: readonly Told[] }) {
   const rates = (name: string, keep?: Keep) => told.map((each, n) => rate(told[n - 1], each, name, keep)).slice(1);
   const tiles: [string, (number | null)[], (value: number) => string][] = [
     ["requests", rates("requests_total"), rough],
-    ["errors of ours", rates("requests_total", isError), rough],
+    ["server errors", rates("requests_total", isError), rough],
     ["sent", rates("sent_bytes_total"), bytes],
     ["received", rates("received_bytes_total"), bytes],
   ];
   return (
     <dl class="figures tiles">
       {tiles.map(([what, values, show]) => (
-        <div key={what}><dt>{what}</dt><dd>{perSecond(values.at(-1) ?? null, show)}<Line values={values} label={`${what} a second, the last five minutes`} /></dd></div>
+        <div key={what}><dt>{what}</dt><dd>{perSecond(values.at(-1) ?? null, show)}<Line values={values} label={`${what} per second, last five minutes`} /></dd></div>
       ))}
     </dl>
   );
@@ -85,22 +85,22 @@ function groupsOf(now: Told, before: Told | undefined): [string, Row[]][] {
   const tallied = sum(now, "tally_timestamp_seconds");
   return [
     ["Requests", [
-      ["answered", total("requests_total")], ["refused (4xx)", total("requests_total", isRefused)], ["errors of ours (5xx)", total("requests_total", isError)],
-      ["under way", total("open_requests")], ["mean time", orNone(mean(now, "request_seconds"), seconds)], ["cut after their head", total("broken_answers_total")],
+      ["answered", total("requests_total")], ["client errors (4xx)", total("requests_total", isRefused)], ["server errors (5xx)", total("requests_total", isError)],
+      ["in progress", total("open_requests")], ["mean time", orNone(mean(now, "request_seconds"), seconds)], ["truncated responses", total("broken_answers_total")],
     ]],
     ["Uploads", [
-      ["under way", total("open_uploads")], ["resumable, begun", resumable("begun")], ["of them stored", resumable("stored")],
-      ["of them failed", resumable("failed")], ["received", bytes(sum(now, "received_bytes_total") ?? 0)],
+      ["in progress", total("open_uploads")], ["resumable, started", resumable("begun")], ["resumable, stored", resumable("stored")],
+      ["resumable, failed", resumable("failed")], ["received", bytes(sum(now, "received_bytes_total") ?? 0)],
     ]],
     ["Cache", [
-      ["reads from it", orNone(share(now, "cache_reads_total", ({ result }) => result === "hit"), percent)], ["bytes from it", orNone(sum(now, "cache_read_bytes_total", ({ result }) => result === "hit"), bytes)],
-      ["files removed for room", total("cache_evictions_total")], ["writes that failed", total("cache_write_failures_total")],
+      ["hit rate", orNone(share(now, "cache_reads_total", ({ result }) => result === "hit"), percent)], ["bytes served", orNone(sum(now, "cache_read_bytes_total", ({ result }) => result === "hit"), bytes)],
+      ["files evicted", total("cache_evictions_total")], ["failed writes", total("cache_write_failures_total")],
     ]],
     ["Storage", [
       ["stored", orNone(sum(now, "space_stored_bytes") ?? sum(now, "stored_bytes"), bytes)], ["stores", orNone(sum(now, "space_stores") ?? sum(now, "stores"), count)],
-      ["calls", perSecond(rate(before, now, "storage_call_seconds_count"), rough)], ["mean time of a call", orNone(mean(now, "storage_call_seconds"), seconds)],
-      ["calls that failed", total("storage_errors_total")], ["answers", sum(now, "storage_circuit_open") ? "no: its calls are refused" : "yes"],
-      ["reads that failed their checksum", total("damaged_reads_total")], ["collected last", tallied ? ago(new Date(1000 * tallied).toISOString()) : "–"],
+      ["calls", perSecond(rate(before, now, "storage_call_seconds_count"), rough)], ["mean call time", orNone(mean(now, "storage_call_seconds"), seconds)],
+      ["failed calls", total("storage_errors_total")], ["responding", sum(now, "storage_circuit_open") ? "no, calls are refused" : "yes"],
+      ["checksum failures", total("damaged_reads_total")], ["last collection", tallied ? ago(new Date(1000 * tallied).toISOString()) : "–"],
     ]],
   ];
 }

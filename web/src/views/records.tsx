@@ -54,13 +54,13 @@ function Shown({ store, stream }: { store: Store; stream: Summary }) {
         <input type="number" inputMode="numeric" min={0} max={last} placeholder={`Number, 0 to ${whole(last)}`} aria-label="Number of a record"
           value={typed} onInput={(event) => setTyped(event.currentTarget.value)} />
         <button type="submit">Go</button>
-        <button type="button" disabled={first === 0} onClick={() => at(first - PAGE)}>Earlier</button>
-        <button type="button" disabled={first + PAGE >= stream.count} onClick={() => at(first + PAGE)}>Later</button>
+        <button type="button" disabled={first === 0} onClick={() => at(first - PAGE)}>Previous</button>
+        <button type="button" disabled={first + PAGE >= stream.count} onClick={() => at(first + PAGE)}>Next</button>
         <span class="soft" role="status">
-          {whole(stream.count)} records · {bytes(stream.size)} · {stream.framing} · {stream.type ?? "of an unknown type"}
+          {whole(stream.count)} records · {bytes(stream.size)} · {stream.framing} · {stream.type ?? "unknown type"}
         </span>
       </form>
-      {stream.fault && <p class="warn">The stream ends in damage: {stream.fault}</p>}
+      {stream.fault && <p class="warn">The stream is damaged at its end: {stream.fault}</p>}
       <div class={chosen ? "both drawn" : ""}>
         <Await of={page}>
           {({ items }) => (
@@ -80,7 +80,7 @@ function columnsOf(items: readonly Node[]): Column<Node>[] {
   const largest = Math.max(...items.map((row) => row.size), 1);
   return [
     { name: "number", title: "Number", right: true, show: (row) => whole(Number(numberOf(row))) },
-    { name: "length", title: "Beside the largest here", show: (row) => <meter class="share" min={0} max={largest} value={row.size} aria-hidden="true" /> },
+    { name: "length", title: "Relative size", show: (row) => <meter class="share" min={0} max={largest} value={row.size} aria-hidden="true" /> },
     { name: "size", title: "Size", right: true, show: (row) => bytes(row.size) },
   ];
 }
@@ -105,17 +105,17 @@ function Drawer({ store, stream, number, size, onClose }: { store: Store; stream
             {Object.entries(FORMS).map(([type, name]) => <option key={type} value={type}>{name}</option>)}
           </select>
         )}
-        <a class="tag" href={raw} download>as it is</a>
+        <a class="tag" href={raw} download>raw</a>
       </p>
       <Await of={shown}>
         {({ text, whole }) => (
           <>
             <pre class="message" tabIndex={0} dir="auto" aria-label="The record">{text}</pre>
-            {!whole && <p class="warn">This is the beginning: the rest is not shown, "as it is" has all.</p>}
+            {!whole && <p class="warn">Only the beginning is shown; "raw" downloads all of it.</p>}
           </>
         )}
       </Await>
-      {stream.type !== null && <p class="soft">Fields of more than 1 KiB are left out.</p>}
+      {stream.type !== null && <p class="soft">Fields larger than 1 KiB are left out.</p>}
     </aside>
   );
 }

@@ -18,8 +18,8 @@ export function SignIn({ session }: { session: Session | null }) {
   return (
     <section class="sign-in">
       <h1>Sign in</h1>
-      <p class="soft">This service asks who you are.</p>
-      {session?.issuer && <p><a class="button" href={`/session/login?next=${next}`}>Sign in at {new URL(session.issuer).host}</a></p>}
+      <p class="soft">Sign in to continue.</p>
+      {session?.issuer && <p><a class="button" href={`/session/login?next=${next}`}>Sign in with {new URL(session.issuer).host}</a></p>}
       <form onSubmit={(event) => { event.preventDefault(); enter().catch(setError); }}>
         <label>{session?.issuer ? "Or with a token" : "Token"}
           <input type="password" autocomplete="off" required value={token} onInput={(event) => setToken(event.currentTarget.value)} />
@@ -27,7 +27,7 @@ export function SignIn({ session }: { session: Session | null }) {
         <button>Sign in</button>
       </form>
       {error && <Trouble error={error} />}
-      <p class="soft hint">Tokens are made by an administrator: <code>protoslice token create</code>.</p>
+      <p class="soft hint">Ask an administrator for a token: <code>protoslice token create</code>.</p>
     </section>
   );
 }

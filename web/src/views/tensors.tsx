@@ -42,10 +42,10 @@ export function Tensors({ store, onPictured }: { store: Store; onPictured: () =>
   return (
     <>
       <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
-        <input type="search" placeholder={way === "regex" ? "An expression, such as layer\\.(3|11)\\..*bias$" : "Words of a name, such as layer.3 bias"}
+        <input type="search" placeholder={way === "regex" ? "Regular expression, such as layer\\.(3|11)\\..*bias$" : "Search tensors, such as layer.3 bias"}
           aria-label={way === "regex" ? "Regular expression in the name" : "Words in the name"} value={typed} spellcheck={false}
           onInput={(event) => setTyped(event.currentTarget.value)} />
-        <select aria-label="Way to search" value={way} onChange={(event) => setWay(event.currentTarget.value as Way)}>
+        <select aria-label="Search mode" value={way} onChange={(event) => setWay(event.currentTarget.value as Way)}>
           {Object.entries(WAYS).map(([name, title]) => <option key={name} value={name}>{title}</option>)}
         </select>
         <label class="check"><input type="checkbox" checked={grouped !== ""} onChange={(event) => setGrouped(event.currentTarget.checked ? "1" : "")} /> Group by name</label>
@@ -189,7 +189,7 @@ function Drawer({ store, address, onClose }: { store: Store; address: string; on
             {value.problem && <p class="trouble">{value.problem}</p>}
             {numeric && (
               <form class="slice" onSubmit={(event) => { event.preventDefault(); setSlice(typed.trim()); }}>
-                <label>Slice <input value={typed} placeholder="all, or as 0:128,:" spellcheck={false} onInput={(event) => setTyped(event.currentTarget.value)} /></label>
+                <label>Slice <input value={typed} placeholder="all, or a slice such as 0:128,:" spellcheck={false} onInput={(event) => setTyped(event.currentTarget.value)} /></label>
                 <button type="submit">Show</button>
                 <a href={view(store.id, ["tensors", address], { format: "npy", slice })} download>.npy</a>
               </form>
@@ -207,7 +207,7 @@ function Drawer({ store, address, onClose }: { store: Store; address: string; on
 function Figures({ found, onAll }: { found: Statistics; onAll: () => void }) {
   const share = (part: number) => (part ? `${whole(part)} (${percent(part / Math.max(found.looked_at, 1))})` : "0");
   const rows: [string, string][] = [
-    ["min", figure(found.min)], ["max", figure(found.max)], ["mean", figure(found.mean)], ["deviation", figure(found.deviation)],
+    ["min", figure(found.min)], ["max", figure(found.max)], ["mean", figure(found.mean)], ["std", figure(found.deviation)],
     ["zeros", share(found.zeros)], ["NaN", share(found.nans)], ["infinite", share(found.infinities)],
   ];
   return (
@@ -215,7 +215,7 @@ function Figures({ found, onAll }: { found: Statistics; onAll: () => void }) {
       {found.histogram && <Bars histogram={found.histogram} />}
       <dl class="figures">{rows.map(([what, value]) => <div key={what}><dt>{what}</dt><dd>{value}</dd></div>)}</dl>
       <p class="soft">
-        {found.looked_at === found.elements ? `Exact: all ${whole(found.elements)} elements.` : `A sample of ${whole(found.looked_at)} of ${whole(found.elements)} elements, spread evenly. `}
+        {found.looked_at === found.elements ? `Exact: all ${whole(found.elements)} elements.` : `Sample of ${whole(found.looked_at)} of ${whole(found.elements)} elements, evenly spread. `}
         {found.looked_at < found.elements && <button type="button" class="plain" onClick={onAll}>Read all</button>}
       </p>
     </>

@@ -62,14 +62,14 @@ impl Bundle {
                 return bundle.header(&entry);
             }
             let left = most_keys.checked_sub(entry.key.len() as u64);
-            most_keys = left.filter(|_| (bundle.ends.len() as u64) < limits.nodes).ok_or_else(|| {
-                WireError::new(Kind::Limit, "the bundle holds more names than are read").at(entry.offset)
-            })?;
+            most_keys = left
+                .filter(|_| (bundle.ends.len() as u64) < limits.nodes)
+                .ok_or_else(|| WireError::new(Kind::Limit, "the bundle has too many names").at(entry.offset))?;
             bundle.push(&entry);
             Ok(())
         })?;
         if bundle.shards == 0 {
-            return Err(WireError::corrupt(0, "the index of the bundle is empty: not even its header is there"));
+            return Err(WireError::corrupt(0, "the index of the bundle is empty: its header is missing"));
         }
         bundle.first = (0..bundle.ends.len()).take_while(|at| bundle.key(*at).first() == Some(&0)).count();
         Ok(bundle)
@@ -158,7 +158,7 @@ impl Bundle {
 
     fn header(&mut self, entry: &Entry<'_>) -> Result<()> {
         if !entry.key.is_empty() {
-            return Err(WireError::corrupt(entry.offset, "the index of the bundle does not begin with its header"));
+            return Err(WireError::corrupt(entry.offset, "the index of the bundle does not start with its header"));
         }
         self.header = entry.value.to_vec();
         let mut fields = Fields::new(entry.value, entry.offset, self.depth);
@@ -171,7 +171,7 @@ impl Bundle {
             }
         }
         if self.shards == 0 {
-            return Err(WireError::corrupt(entry.offset, "the header of the bundle tells of no shards"));
+            return Err(WireError::corrupt(entry.offset, "the header of the bundle lists no shards"));
         }
         Ok(())
     }
@@ -196,8 +196,7 @@ fn check_version(versions: &InMemory<'_>, depth: u32) -> Result<()> {
         }
     }
     if newer || refused {
-        let message =
-            format!("the bundle is not for programs that read version {VERSION} of bundles, as this one does");
+        let message = format!("the bundle needs a program that reads a version other than {VERSION}");
         return Err(WireError::new(Kind::Unsupported, message).at(start));
     }
     Ok(())

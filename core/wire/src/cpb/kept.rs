@@ -23,7 +23,7 @@ impl Chunked {
         }
         let most = limits.chunks_of(self.size);
         if self.len() as u64 > most {
-            return Err(too_much(&format!("has {} chunks, where {most} are allowed", self.len())));
+            return Err(too_much(&format!("has {} chunks, but at most {most} are allowed", self.len())));
         }
         let mut places = Places {
             schema,
@@ -47,7 +47,7 @@ impl Chunked {
 }
 
 fn too_much(what: &str) -> WireError {
-    let message = format!("the chunked proto {what}: ask for the plan by sizes (plan=policy) instead of its own");
+    let message = format!("the chunked proto {what}: ask for the plan by sizes (plan=policy) instead of its chunks");
     WireError::new(Kind::Limit, message)
 }
 

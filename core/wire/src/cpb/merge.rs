@@ -74,7 +74,7 @@ impl Merger<'_> {
     /// Merges `message` into `tree`, which stands at `path`.
     fn apply(&self, tree: &mut Tree, message: &ChunkedMessage, path: &str, depth: u32) -> Result<()> {
         if depth > self.bytes.limits.depth {
-            let text = format!("chunks are nested more than {} deep", self.bytes.limits.depth);
+            let text = format!("chunks are nested more than {} levels deep", self.bytes.limits.depth);
             return Err(WireError::new(Kind::Limit, text).on(path));
         }
         if let Some(chunk) = message.chunk {
@@ -93,7 +93,10 @@ impl Merger<'_> {
     fn in_order(&self, tree: &mut Tree, declared: &str) -> Result<()> {
         let known = tree.type_id.and_then(|id| self.bytes.schema.message(id)).map(|message| message.name.as_str());
         if known.is_some_and(|known| known != declared) {
-            return Err(inconsistent("", format!("the file holds a {declared}: it cannot be opened as another type")));
+            return Err(inconsistent(
+                "",
+                format!("the file contains a {declared}: it cannot be opened as another type"),
+            ));
         }
         for field in &self.chunked.metadata.message.fields {
             let set = match field.tags.as_slice() {
@@ -125,16 +128,12 @@ impl Merger<'_> {
             return self.apply(tree, added.message, path, added.depth);
         };
         let Tag::Field(number) = first else {
-            return Err(inconsistent(path, "an index or a map key stands where a field is due".to_owned()));
+            return Err(inconsistent(path, "an index or map key appears where a field is expected".to_owned()));
         };
         let Some(field) = self.bytes.schema.field(tree.type_id, *number) else {
             let known = tree.type_id.and_then(|id| self.bytes.schema.message(id));
             let text = known.map_or_else(
-                || {
-                    format!(
-                        "a chunk belongs into field {number} of a message whose type is not known; name the root's type"
-                    )
-                },
+                || format!("a chunk belongs to field {number} of a message of unknown type; pass the root's type"),
                 |known| format!("{} has no field {number}", known.name),
             );
             return Err(inconsistent(path, text));
@@ -146,7 +145,7 @@ impl Merger<'_> {
                 let (entry, value, path) = self.map_entry(tree, field, key, &path)?;
                 self.singular(entry, value, added.from(rest).below(), &path)
             }
-            _ if map => Err(inconsistent(&path, "it is a map, and no key tells which value".to_owned())),
+            _ if map => Err(inconsistent(&path, "the field is a map, but no key selects a value".to_owned())),
             Some((Tag::Index(index), rest)) if field.repeated && !field.kind.is_message() => {
                 self.listed(tree, field, Some(*index), added.from(rest), &path)
             }
@@ -159,11 +158,12 @@ impl Merger<'_> {
                 self.place(child, added.from(rest).below(), &path)
             }
             _ if field.repeated => {
-                Err(inconsistent(&path, "it is repeated, and no index tells which element".to_owned()))
+                Err(inconsistent(&path, "the field is repeated, but no index selects an element".to_owned()))
             }
-            Some((Tag::Index(_) | Tag::Key(_), _)) => {
-                Err(inconsistent(&path, "it is neither repeated nor a map, but an index or key follows".to_owned()))
-            }
+            Some((Tag::Index(_) | Tag::Key(_), _)) => Err(inconsistent(
+                &path,
+                "the field is neither repeated nor a map, but an index or key follows".to_owned(),
+            )),
             _ => self.singular(tree, field, added.from(rest), &path),
         }
     }
@@ -174,14 +174,14 @@ impl Merger<'_> {
             return self.set(tree, field, added, path);
         }
         let child = self.child(tree, field).map_err(|error| error.on(path))?;
-        let child = child.ok_or_else(|| inconsistent(path, "it cannot be merged into".to_owned()))?;
+        let child = child.ok_or_else(|| inconsistent(path, "the field cannot be merged into".to_owned()))?;
         self.place(child, added.below(), path)
     }
 }
 
 /// The error for an index that skips past the next element of a list of `count`.
 fn gap(path: &str, count: usize) -> WireError {
-    inconsistent(path, format!("the list has {count} elements, so this one would leave a gap"))
+    inconsistent(path, format!("the list has {count} elements, so adding this one would leave a gap"))
 }
 
 fn inconsistent(path: &str, message: String) -> WireError {
@@ -201,7 +201,7 @@ fn in_chunk(error: WireError, chunked: &Chunked) -> WireError {
     };
     let said = error.message();
     let inside = at - chunk.start;
-    let text = format!("chunk {number} is no message that could stand here: {said}, {inside} bytes into the chunk");
+    let text = format!("chunk {number} is not a message that fits here: {said}, {inside} bytes into the chunk");
     let error = inconsistent(error.path().unwrap_or_default(), text);
     match chunked.records.slice(at..at.saturating_add(1)).pieces().next() {
         Some(Piece::Extent { source: FILE, offset, .. }) => error.at(offset),

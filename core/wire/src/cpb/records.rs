@@ -101,7 +101,7 @@ pub fn read_metadata(source: &dyn Source, limits: &Limits) -> Result<Metadata> {
 /// The metadata, and its record.
 fn metadata_record(source: &dyn Source, limits: &Limits) -> Result<(Metadata, Vec<u8>)> {
     let Some((chunk, index)) = riegeli::last_record(source)? else {
-        return Err(plain_records(source, "it has none"));
+        return Err(plain_records(source, "the file has no records"));
     };
     let size = chunk.header.decoded_size;
     if size > description(source) {
@@ -128,7 +128,7 @@ pub(super) fn description(source: &dyn Source) -> u64 {
 /// The error for a riegeli file that is no chunked proto because of `reason`.
 fn plain_records(source: &dyn Source, reason: &str) -> WireError {
     let message = format!(
-        "a riegeli file of {}, not a chunked proto: {reason}; protoslice.riegeli reads its records",
+        "a riegeli file of {}, not a chunked proto: {reason}; use protoslice.riegeli to read its records",
         counted(source)
     );
     WireError::new(Kind::Unsupported, message)
@@ -179,7 +179,7 @@ pub(super) fn check_repeats(len: u64, there: u64) -> Result<()> {
     if len <= most {
         return Ok(());
     }
-    let message = format!("the same chunks are named again and again: {len} bytes or more come of {there}");
+    let message = format!("the same chunks are used too often: {len} bytes or more from {there}");
     Err(WireError::new(Kind::Limit, message))
 }
 
@@ -281,7 +281,7 @@ impl Finder<'_> {
             return Err(WireError::new(Kind::Limit, message).at(chunk.begin));
         }
         self.records = self.records.checked_sub(header.records).ok_or_else(|| {
-            let message = format!("the {} records of a chunk are more than the metadata name", header.records);
+            let message = format!("the {} records of a chunk are more than the metadata lists", header.records);
             WireError::new(Kind::Limit, message).at(chunk.begin)
         })?;
         Ok(())
@@ -289,6 +289,6 @@ impl Finder<'_> {
 }
 
 fn no_record(offset: u64) -> WireError {
-    let message = format!("the metadata places a chunk at record position {offset}, where no record begins");
+    let message = format!("the metadata places a chunk at record position {offset}, where no record starts");
     WireError::new(Kind::Inconsistent, message).at(offset)
 }

@@ -168,9 +168,9 @@ fn overridden(message: &InMemory<'_>) -> Result<u32> {
         }
     }
     let refused = |what: &str| WireError::new(Kind::Unsupported, format!("the split proto's manifest {what}"));
-    let [part] = path.as_slice() else { return Err(refused("sets a field that is not one of the result's own")) };
+    let [part] = path.as_slice() else { return Err(refused("sets an unknown field of the result")) };
     if kind != TYPE_STRING {
-        return Err(refused("sets a field in a way that is not known"));
+        return Err(refused("sets a field in an unknown way"));
     }
     let mut number = 0;
     let mut fields = below(part);
@@ -181,7 +181,7 @@ fn overridden(message: &InMemory<'_>) -> Result<u32> {
             _ => {}
         }
     }
-    u32::try_from(number).map_err(|_| refused("sets a field whose number no field can have"))
+    u32::try_from(number).map_err(|_| refused("sets a field with an impossible number"))
 }
 
 fn below<'a>(field: &InMemory<'a>) -> Fields<'a> {

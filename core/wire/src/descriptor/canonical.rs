@@ -84,7 +84,7 @@ impl Descriptors {
             if out.len() > MAX_CANONICAL {
                 return Err(WireError::new(
                     Kind::Limit,
-                    format!("a type and all it reaches take more than {MAX_CANONICAL} bytes"),
+                    format!("a type and its dependencies take more than {MAX_CANONICAL} bytes"),
                 ));
             }
         }

@@ -24,7 +24,7 @@ const GROUPS: u32 = 32;
 pub(super) fn complete<'a>(data: &'a [u8], library: &'a [u8], bounds: &Bounds) -> Result<Vec<File<'a>>> {
     let own = named(data, true, bounds)?;
     if own.is_empty() {
-        return Err(invalid("the descriptor set holds no files; make it with protoc --descriptor_set_out"));
+        return Err(invalid("the descriptor set contains no files; create it with protoc --descriptor_set_out"));
     }
     let mut known: HashMap<&str, &[u8]> = HashMap::new();
     let mut files = Vec::new();
@@ -34,7 +34,7 @@ pub(super) fn complete<'a>(data: &'a [u8], library: &'a [u8], bounds: &Bounds) -
             Some(same) if same == file.bytes => {}
             Some(_) => {
                 return Err(invalid(format!(
-                    "the descriptor set holds two different files named {}",
+                    "the descriptor set contains two different files named {}",
                     shown(file.name)
                 )));
             }
@@ -61,7 +61,7 @@ fn import<'a>(mut files: Vec<File<'a>>, shelf: &mut HashMap<&str, File<'a>>, bou
                 continue;
             }
             let Some(file) = shelf.remove(name) else {
-                let hint = "make the set with protoc --include_imports";
+                let hint = "create the set with protoc --include_imports";
                 let (who, what) = (shown(importer), shown(name));
                 return Err(invalid(format!("{who} imports {what}, which is not in the descriptor set; {hint}")));
             };
@@ -108,11 +108,11 @@ fn named<'a>(data: &'a [u8], own: bool, bounds: &Bounds) -> Result<Vec<File<'a>>
         Ok(())
     });
     taken.map_err(|error| {
-        let text = format!("this is no serialized google.protobuf.FileDescriptorSet: {}", error.message());
+        let text = format!("not a serialized google.protobuf.FileDescriptorSet: {}", error.message());
         WireError::new(Kind::Syntax, text).at(error.offset().unwrap_or_default())
     })?;
     if count > bounds.files {
-        let text = format!("the descriptor set has {count} files; at most {} are taken", bounds.files);
+        let text = format!("the descriptor set has {count} files; at most {} are allowed", bounds.files);
         return Err(WireError::new(Kind::Limit, text));
     }
     Ok(files)
@@ -142,6 +142,6 @@ pub(super) fn in_file(name: &str, error: WireError) -> WireError {
 }
 
 pub(super) fn too_many(bounds: &Bounds) -> WireError {
-    let text = format!("the descriptor set declares more than {} messages, fields, imports and the like", bounds.parts);
+    let text = format!("the descriptor set declares more than {} messages, fields, imports and so on", bounds.parts);
     WireError::new(Kind::Limit, text)
 }

@@ -56,7 +56,7 @@ fn link(unlinked: Unlinked<'_>, scopes: &Scopes<'_>, messages: &mut [Message]) -
 fn typed(unlinked: &Unlinked<'_>, scopes: &Scopes<'_>) -> Result<(FieldKind, u32)> {
     let declared = u8::try_from(unlinked.kind).ok().and_then(FieldKind::from_number);
     if declared.is_none() && unlinked.kind != 0 {
-        return Err(invalid(format!("the type of {} is not known (number {})", unlinked.name, unlinked.kind)));
+        return Err(invalid(format!("the type of {} is unknown (number {})", unlinked.name, unlinked.kind)));
     }
     let found = match (declared, unlinked.type_name) {
         (None | Some(FieldKind::Message | FieldKind::Group | FieldKind::Enum), name) if !name.is_empty() => {
@@ -74,7 +74,7 @@ fn typed(unlinked: &Unlinked<'_>, scopes: &Scopes<'_>) -> Result<(FieldKind, u32
 }
 
 fn unknown(unlinked: &Unlinked<'_>, name: &str) -> crate::WireError {
-    invalid(format!("{} refers to {}, which is no such type", shown(unlinked.name), shown(name)))
+    invalid(format!("{} refers to {}, which is not such a type", shown(unlinked.name), shown(name)))
 }
 
 impl Unlinked<'_> {
@@ -82,8 +82,8 @@ impl Unlinked<'_> {
     fn linked(self, kind: FieldKind, target: u32, plain: bool) -> Result<Field> {
         let extension = self.message.is_none();
         let number = u32::try_from(self.number).ok().filter(|number| (1..=MAX_FIELD_NUMBER).contains(number));
-        let number =
-            number.ok_or_else(|| invalid(format!("{} is no field number ({})", self.number, shown(self.name))))?;
+        let number = number
+            .ok_or_else(|| invalid(format!("{} has an invalid field number ({})", self.number, shown(self.name))))?;
         let delimited = kind == FieldKind::Message && self.features.encoding == DELIMITED && !plain;
         let kind = if delimited { FieldKind::Group } else { kind };
         let repeated = self.label == REPEATED;
@@ -132,7 +132,7 @@ fn finish(message: &mut Message) -> Result<()> {
     }
     let numbers = || message.fields.iter().map(|field| (field.number, field.repeated));
     if message.map_entry && !numbers().eq([(1, false), (2, false)]) {
-        return Err(invalid(format!("the map entry {} is not made of a key and a value", shown(&message.name))));
+        return Err(invalid(format!("the map entry {} does not consist of a key and a value", shown(&message.name))));
     }
     Ok(())
 }

@@ -52,7 +52,7 @@ impl<'a> Scopes<'a> {
     /// Enters `name` into `scope`; an error when the name is taken or no identifier, or when there are too many names.
     pub(super) fn define(&mut self, scope: u32, name: &'a str, symbol: Symbol) -> Result<u32> {
         if !is_name(name) {
-            return Err(invalid(format!("{} is no name", shown(name))));
+            return Err(invalid(format!("{} is not a valid name", shown(name))));
         }
         let id = u32::try_from(self.nodes.len()).map_err(|_| files::too_many(&self.bounds))?;
         if self.nodes.len() > self.bounds.parts {

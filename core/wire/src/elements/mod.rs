@@ -103,7 +103,7 @@ impl Computed {
         if offset.checked_add(len as u64).is_some_and(|end| end <= size) {
             return Ok(());
         }
-        Err(WireError::corrupt(offset, format!("{len} bytes are needed, but there are only {size}")))
+        Err(WireError::corrupt(offset, format!("{len} bytes are needed, but only {size} are available")))
     }
 }
 
@@ -156,7 +156,7 @@ fn in_whole(
 fn zeros(len: usize) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     out.try_reserve_exact(len).map_err(|_| {
-        WireError::new(Kind::Limit, format!("there is no memory to read {len} bytes at once: read them in pieces"))
+        WireError::new(Kind::Limit, format!("not enough memory to read {len} bytes at once: read them in pieces"))
     })?;
     out.resize(len, 0);
     Ok(out)
@@ -166,7 +166,7 @@ fn check_width(width: usize) -> Result<()> {
     if [1, 2, 4, 8, 16].contains(&width) {
         return Ok(());
     }
-    Err(WireError::new(Kind::Syntax, format!("an element takes 1, 2, 4, 8 or 16 bytes, not {width}")))
+    Err(WireError::new(Kind::Syntax, format!("invalid element width: use 1, 2, 4, 8 or 16 bytes, not {width}")))
 }
 
 /// Bytes of `count` elements of `width`; a `Limit` error from 2^63 bytes on.
@@ -182,7 +182,7 @@ fn check_len(source: &Shared, need: u64) -> Result<()> {
     if found == need {
         return Ok(());
     }
-    Err(WireError::new(Kind::Corrupt, format!("a tensor has {found} bytes where its elements take {need}")))
+    Err(WireError::new(Kind::Corrupt, format!("a tensor has {found} bytes, but its elements take {need}")))
 }
 
 #[cfg(test)]

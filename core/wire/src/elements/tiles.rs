@@ -87,14 +87,15 @@ impl Work for Gathered {
 impl Cut {
     fn check(&self, shape: &[u64]) -> Result<()> {
         if [self.starts.len(), self.steps.len(), self.counts.len()] != [shape.len(); 3] {
-            return Err(WireError::new(Kind::Syntax, format!("a slice has to say {} dimensions", shape.len())));
+            return Err(WireError::new(Kind::Syntax, format!("invalid slice: give {} dimensions", shape.len())));
         }
         let all = self.starts.iter().zip(&self.steps).zip(&self.counts).zip(shape);
         for (((start, step), count), length) in all {
             let last =
                 count.checked_sub(1).map(|count| count.checked_mul(*step).and_then(|way| way.checked_add(*start)));
             if *step == 0 || last.is_some_and(|last| last.is_none_or(|last| last >= *length)) {
-                let message = format!("{count} indices from {start} in steps of {step} are not among {length}");
+                let message =
+                    format!("{count} indices from {start} in steps of {step} are out of range for length {length}");
                 return Err(WireError::new(Kind::Syntax, message));
             }
         }
@@ -106,15 +107,15 @@ impl Tile {
     /// Fails unless the tile lies in a tensor of `shape`, and its elements in its source.
     fn check(&self, shape: &[u64], width: usize) -> Result<()> {
         if [self.start.len(), self.shape.len(), self.strides.len()] != [shape.len(); 3] {
-            return Err(bad(format!("a part of a tensor has to say {} dimensions", shape.len())));
+            return Err(bad(format!("invalid part of a tensor: give {} dimensions", shape.len())));
         }
         let mut last = Some(0u64);
         for (((start, length), stride), whole) in self.start.iter().zip(&self.shape).zip(&self.strides).zip(shape) {
             if start.checked_add(*length).is_none_or(|end| end > *whole) {
-                return Err(bad(format!("a part of a tensor, {length} from {start} on, is not within {whole}")));
+                return Err(bad(format!("a part of a tensor, {length} from {start}, exceeds {whole}")));
             }
             if *length > 1 && *stride == 0 {
-                return Err(bad("the elements of a tensor lie at the same place".into()));
+                return Err(bad("the elements of a tensor are at the same place".into()));
             }
             let way = length.saturating_sub(1).checked_mul(*stride);
             last = last.zip(way).and_then(|(last, way)| last.checked_add(way));
@@ -123,7 +124,7 @@ impl Tile {
         if end.is_some_and(|end| end <= self.source.len()) {
             return Ok(());
         }
-        Err(bad(format!("a part of a tensor does not lie within its {} bytes", self.source.len())))
+        Err(bad(format!("a part of a tensor exceeds its {} bytes", self.source.len())))
     }
 
     /// The box of the elements that `cut` selects of this tile; None when there are none. `steps` are the distances of
@@ -174,7 +175,7 @@ fn check_cover(tiles: &[Tile], shape: &[u64]) -> Result<()> {
     if covered == volume(shape)? {
         return Ok(());
     }
-    Err(bad(format!("the parts of a tensor have {covered} elements, and the tensor has {}", volume(shape)?)))
+    Err(bad(format!("the parts of a tensor have {covered} elements, but the tensor has {}", volume(shape)?)))
 }
 
 /// The dimension with the most distinct starts of tiles.

@@ -60,7 +60,7 @@ impl Varints {
         check_width(width)?;
         bytes_of(count, width)?;
         if width > 8 {
-            let message = format!("elements have {width} bytes, where those of varints have 8 at most");
+            let message = format!("elements have {width} bytes, but varint elements have at most 8");
             return Err(WireError::new(Kind::Syntax, message));
         }
         Ok(Self { source, digits, width, count, repeat, ends: OnceLock::new() })
@@ -75,7 +75,7 @@ impl Varints {
         let ends = self.counted()?;
         let few = ends.total < self.count && !self.repeat;
         if few || ends.total > self.count {
-            let message = format!("{} varints stand where a tensor has {} elements", ends.total, self.count);
+            let message = format!("{} varints for a tensor of {} elements", ends.total, self.count);
             return Err(WireError::new(Kind::Corrupt, message));
         }
         Ok(self.ends.get_or_init(|| ends))
@@ -119,7 +119,7 @@ impl Varints {
             }
             at += bytes.len() as u64;
         }
-        Err(WireError::new(Kind::Corrupt, "the varints of a tensor are not those that were counted"))
+        Err(WireError::new(Kind::Corrupt, "the varints of a tensor have changed since they were counted"))
     }
 
     /// Fills `whole` with the elements from number `first` on, which must all exist.

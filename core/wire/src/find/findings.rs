@@ -96,10 +96,8 @@ impl Findings {
         if self.held() <= self.most {
             return Ok(());
         }
-        let message = format!(
-            "the messages that the search finds take more than {} bytes of memory: raise the limit of findings",
-            self.most
-        );
+        let message =
+            format!("the messages found take more than {} bytes of memory: raise the limit of findings", self.most);
         Err(WireError::new(Kind::Limit, message))
     }
 

@@ -46,7 +46,8 @@ impl<'d, 'a> Window<'d, 'a> {
         let len = len.map_err(|_| WireError::corrupt(span.start, "a field is larger than memory"))?;
         let bytes = self.doc.source().read(span.start, len)?.into_owned();
         (self.start, self.bytes) = (span.start, Rc::new(bytes));
-        self.inside(span).ok_or_else(|| WireError::corrupt(span.start, "the source gave fewer bytes than asked"))
+        self.inside(span)
+            .ok_or_else(|| WireError::corrupt(span.start, "the source returned fewer bytes than requested"))
     }
 
     /// The bytes of `span`, read together with the bytes from `front` on unless a large payload lies between.

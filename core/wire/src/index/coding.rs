@@ -79,6 +79,6 @@ pub(super) fn decode(reader: &mut Reader<'_>, start: u64, last_number: u32) -> R
         (Some(content), Some(content_end), Some(end)) => {
             Ok(Entry { number, wire, start, content, content_end, end, count, node })
         }
-        _ => Err(broken("a field runs past 2^64")),
+        _ => Err(broken("a field extends past 2^64")),
     }
 }

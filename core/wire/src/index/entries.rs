@@ -49,7 +49,7 @@ impl Block<'_> {
         self.left -= 1;
         let entry = decode(reader, self.position, self.number)?;
         if entry.start < node.record.content || entry.end > node.record.content_end {
-            return Err(broken("a field lies outside of its message"));
+            return Err(broken("a field is outside of its message"));
         }
         if entry.count == 0 || entry.count > entry.end - entry.start {
             return Err(broken("a field has fewer bytes than occurrences"));
@@ -57,7 +57,7 @@ impl Block<'_> {
         if let Some(child) = entry.node {
             let NodeRecord { start, content, content_end, end, .. } = node.index.node(child)?.record;
             if (start, content, content_end, end) != (entry.start, entry.content, entry.content_end, entry.end) {
-                return Err(broken("a field and its node lie at different places"));
+                return Err(broken("a field and its node are at different places"));
             }
         }
         (self.position, self.number) = (entry.end, entry.number);
@@ -77,7 +77,7 @@ impl<'a> Entries<'a> {
     /// Checks that `block` begins at the end of the block before it, and returns it.
     fn after(&self, block: Block<'a>) -> Result<Block<'a>> {
         let due = if self.next_block == 0 { self.node.record.content } else { self.block.position };
-        if block.position == due { Ok(block) } else { Err(broken("the fields of a message do not follow each other")) }
+        if block.position == due { Ok(block) } else { Err(broken("the fields of a message are not consecutive")) }
     }
 }
 

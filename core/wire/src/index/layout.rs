@@ -277,11 +277,12 @@ impl Layout {
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes, 0);
         if reader.take(8)? != MAGIC {
-            return Err(WireError::corrupt(0, "this is not an index of protoslice"));
+            return Err(WireError::corrupt(0, "not an index of protoslice"));
         }
         let (version, page) = (reader.u32()?, reader.u32()?);
         if version != VERSION || page as usize != PAGE {
-            let message = format!("the index has version {version}, this program reads {VERSION}: make the index anew");
+            let message =
+                format!("the index has version {version}, but this program reads {VERSION}: rebuild the index");
             return Err(WireError::new(Kind::Unsupported, message));
         }
         let (size, floor) = (reader.u64()?, reader.u64()?);
@@ -300,7 +301,7 @@ impl Layout {
         };
         if bytes.len() as u64 != (body as u64).saturating_add(end) {
             let message =
-                format!("the index is {} bytes long where {} are due", bytes.len(), (body as u64).saturating_add(end));
+                format!("the index is {} bytes long instead of {}", bytes.len(), (body as u64).saturating_add(end));
             return Err(WireError::corrupt(bytes.len() as u64, message));
         }
         let head = bytes.get(..body - 4).unwrap_or_default();

@@ -20,5 +20,5 @@ pub use node::{FieldSummary, Node};
 pub use read::{Index, IndexBytes};
 
 fn broken(what: &str) -> WireError {
-    WireError::new(Kind::Corrupt, format!("the index is broken: {what}; make it anew"))
+    WireError::new(Kind::Corrupt, format!("the index is broken: {what}; rebuild it"))
 }

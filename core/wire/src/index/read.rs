@@ -118,7 +118,7 @@ impl Index {
         let sums = layout::HEADER + page * 4;
         let stored = Reader::new(self.bytes().get(sums..).unwrap_or_default(), 0).u32()?;
         if crc32c::crc32c(bytes) != stored {
-            let message = "a page of the index fails its checksum: make the index anew";
+            let message = "a page of the index fails its checksum: rebuild the index";
             return Err(WireError::new(Kind::Checksum, message).at((self.layout.body + from) as u64));
         }
         done.store(true, Ordering::Relaxed);

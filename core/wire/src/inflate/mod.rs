@@ -106,7 +106,7 @@ impl Inflater {
                 let used = seen.len() - before;
                 if seen.len() == self.wrapper.tail() {
                     if self.sum.as_ref().is_some_and(|sum| !sum.agrees(seen)) {
-                        let message = "the compressed data differs from its checksum, and any record may be wrong";
+                        let message = "the compressed data does not match its checksum, so any record may be wrong";
                         return Err(WireError::corrupt(self.taken, message));
                     }
                     self.phase = self.wrapper.behind();
@@ -114,9 +114,7 @@ impl Inflater {
                 Ok(self.passed(used))
             }
             Phase::Ended if input.is_empty() => Ok(self.passed(0)),
-            Phase::Ended => {
-                Err(WireError::corrupt(self.taken, "there are bytes behind the end of the compressed data"))
-            }
+            Phase::Ended => Err(WireError::corrupt(self.taken, "extra bytes after the end of the compressed data")),
         }
     }
 

@@ -93,7 +93,7 @@ impl Points {
     /// `Limit` for a file that inflates to too much, for its size or since its last point.
     pub fn check(&self, inflater: &Inflater) -> Result<()> {
         let reason = if inflater.made.saturating_sub(self.last()) > FARTHEST + self.spacing || self.spacing > FARTHEST {
-            "has no points near enough to read records from: write it anew in smaller files, or uncompressed"
+            "has no restart points close enough to read records from: write it again in smaller files, or uncompressed"
         } else if inflater.made > FREE.max(inflater.taken.saturating_mul(RATIO)) {
             "inflates to more than 1 GiB and 64 times its size: store it uncompressed"
         } else {
@@ -174,7 +174,7 @@ mod tests {
         let points = Points::default();
         assert!(points.check(&between_blocks(FARTHEST + SPACING, 1)).is_ok());
         let error = points.check(&between_blocks(FARTHEST + SPACING + 1, 1)).unwrap_err();
-        assert_eq!((error.kind(), error.message().contains("no points near enough")), (Kind::Limit, true));
+        assert_eq!((error.kind(), error.message().contains("no restart points")), (Kind::Limit, true));
         let mut points = Points::default();
         (1..=1100).for_each(|step| points.offer(&between_blocks(step * SPACING, step)));
         assert!(points.check(&between_blocks(1100 * SPACING, 18 * SPACING)).is_ok());

@@ -80,7 +80,7 @@ fn fill(inflater: &mut Inflater, mut input: &[u8], offset: u64, buffer: &mut [u8
         let bytes = step.bytes.get(passed..).unwrap_or_default();
         let at = usize::try_from(made.saturating_sub(offset)).unwrap_or(usize::MAX);
         let place = buffer.get_mut(at..).and_then(|rest| rest.get_mut(..bytes.len()));
-        place.ok_or_else(|| WireError::corrupt(made, "more was inflated than asked for"))?.copy_from_slice(bytes);
+        place.ok_or_else(|| WireError::corrupt(made, "more data was inflated than requested"))?.copy_from_slice(bytes);
         let (used, more) = (step.used, step.more);
         input = input.get(used..).unwrap_or_default();
         if inflater.made() >= end {

@@ -148,7 +148,7 @@ impl Tag {
             }
         }
         tag.ok_or_else(|| {
-            let message = "a field tag of the chunk metadata says neither field nor index nor map key";
+            let message = "a field tag of the chunk metadata has neither field nor index nor map key";
             WireError::new(Kind::Inconsistent, message).at(field.start)
         })
     }

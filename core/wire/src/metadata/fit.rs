@@ -40,14 +40,14 @@ impl Metadata {
     pub fn naming_chunks(record: &[u8], limits: &Limits) -> Result<Self> {
         let refused = |reason: &str| Err(WireError::new(Kind::Unsupported, reason));
         if !fits(record, METADATA, limits.depth) {
-            return refused("its last record is no ChunkMetadata");
+            return refused("its last record is not a ChunkMetadata");
         }
         let metadata = Self::decode(record, limits)?;
         if metadata.chunks.is_empty() {
-            return refused("its last record names no chunks");
+            return refused("its last record lists no chunks");
         }
         if metadata.message == ChunkedMessage::default() {
-            return refused("its last record names no place for its chunks");
+            return refused("its last record does not say where its chunks are");
         }
         Ok(metadata)
     }

@@ -15,7 +15,7 @@ impl Path {
     /// Parses `text`; a `Syntax` error when it is not a path or has too many bytes.
     pub fn parse(text: &str, limits: &Limits) -> Result<Self> {
         if text.len() > limits.path {
-            let message = format!("a path has {} bytes in UTF-8 where {} are allowed", text.len(), limits.path);
+            let message = format!("a path has {} bytes in UTF-8, but at most {} are allowed", text.len(), limits.path);
             return Err(WireError::new(Kind::Syntax, message));
         }
         let mut parser = Parser { text, at: 0, depth: limits.depth as usize };
@@ -65,13 +65,13 @@ impl<'a> Parser<'a> {
     }
 
     fn expect(&mut self, wanted: char, what: &str) -> Result<()> {
-        if self.eat(wanted) { Ok(()) } else { Err(self.error(&format!("{what} is due"))) }
+        if self.eat(wanted) { Ok(()) } else { Err(self.error(&format!("expected {what}"))) }
     }
 
     fn error(&self, what: &str) -> WireError {
         let found = self.peek().map_or("the end".to_owned(), |c| format!("{c:?}"));
         let message = format!(
-            "{what} at character {}, not {found}",
+            "{what} at character {}, found {found}",
             self.text.get(..self.at).unwrap_or_default().chars().count() + 1
         );
         WireError::new(Kind::Syntax, message).on(format!("path {:?}", self.text))
@@ -110,7 +110,7 @@ impl<'a> Parser<'a> {
         };
         name.ok_or_else(|| {
             self.at = start;
-            self.error("a field's name or number is due")
+            self.error("expected a field's name or number")
         })
     }
 
@@ -120,7 +120,7 @@ impl<'a> Parser<'a> {
         let is_word = |word: &str| word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
         if !name.split('.').all(is_word) {
             return Err(
-                self.at_again(start, "a field's name or number, or the full name of an extension in brackets, is due")
+                self.at_again(start, "expected a field's name or number, or the full name of an extension in brackets")
             );
         }
         self.expect(']', "a closing bracket")?;
@@ -136,7 +136,7 @@ impl<'a> Parser<'a> {
             Some('"') => self.string().map(Select::Text),
             Some(c) if c.is_ascii_digit() || c == '-' || c == ':' => self.numbers(),
             Some(_) => self.word(),
-            None => Err(self.error("an index, a key or a condition is due")),
+            None => Err(self.error("expected an index, a key or a condition")),
         }
     }
 
@@ -146,7 +146,7 @@ impl<'a> Parser<'a> {
         match &name {
             _ if matches!(self.peek(), Some('=' | '.')) => self.conditions(start),
             Name::Text(word) if word == "true" || word == "false" => Ok(Select::Word(word == "true")),
-            _ => Err(self.at_again(start, "an index, a quoted key or a condition such as name=\"x\" is due")),
+            _ => Err(self.at_again(start, "expected an index, a quoted key or a condition such as name=\"x\"")),
         }
     }
 
@@ -168,10 +168,10 @@ impl<'a> Parser<'a> {
             field.push(self.name()?);
         }
         if field.len() > self.depth {
-            return Err(self.at_again(start, &format!("a field at most {} messages down is due", self.depth)));
+            return Err(self.at_again(start, &format!("expected a field at most {} messages down", self.depth)));
         }
         if !self.eat('=') {
-            return Err(self.at_again(start, "an index, a quoted key or a condition such as name=\"x\" is due"));
+            return Err(self.at_again(start, "expected an index, a quoted key or a condition such as name=\"x\""));
         }
         let values = if self.eat('{') { Values::Are(self.set()?) } else { Values::Has(self.string()?) };
         Ok(Condition { field, values })
@@ -199,7 +199,7 @@ impl<'a> Parser<'a> {
             }
             self.take_while(|c| c == ' ');
         }
-        Err(self.error(&format!("the end of at most {most} {what} is due")))
+        Err(self.error(&format!("expected the end of at most {most} {what}")))
     }
 
     fn numbers(&mut self) -> Result<Select> {
@@ -211,7 +211,7 @@ impl<'a> Parser<'a> {
             }
             if self.peek() != Some(':') {
                 let value = digits.parse::<i128>().ok().filter(|_| digits.len() <= 21);
-                return value.map(Select::Integer).ok_or_else(|| self.at_again(start, "an index is due"));
+                return value.map(Select::Integer).ok_or_else(|| self.at_again(start, "expected an index"));
             }
             self.at = start;
         }
@@ -226,7 +226,7 @@ impl<'a> Parser<'a> {
         if digits.is_empty() {
             return Ok(None);
         }
-        digits.parse().map(Some).map_err(|_| self.at_again(start, "a position below 2^64 is due"))
+        digits.parse().map(Some).map_err(|_| self.at_again(start, "expected a position below 2^64"))
     }
 
     fn at_again(&mut self, start: usize, what: &str) -> WireError {
@@ -242,7 +242,7 @@ impl<'a> Parser<'a> {
                 Some('"') => return Ok(out),
                 Some('\\') => self.escape(&mut out)?,
                 Some(c) => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
-                None => return Err(self.error("a closing quote is due")),
+                None => return Err(self.error("expected a closing quote")),
             }
         }
     }
@@ -256,11 +256,11 @@ impl<'a> Parser<'a> {
             Some('x') => {
                 let digits = self.rest().get(1..3).filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
                 let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-                let byte = byte.ok_or_else(|| self.error("an escape \\xHH is due"))?;
+                let byte = byte.ok_or_else(|| self.error("expected an escape \\xHH"))?;
                 self.at += 2;
                 byte
             }
-            _ => return Err(self.error("an escape \\\", \\\\, \\n, \\t or \\xHH is due")),
+            _ => return Err(self.error("expected an escape \\\", \\\\, \\n, \\t or \\xHH")),
         };
         self.at += 1;
         out.push(simple);

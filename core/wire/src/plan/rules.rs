@@ -55,10 +55,10 @@ pub fn parse(texts: &[String], limits: &Limits) -> Result<Vec<Rule>> {
 impl Rule {
     fn parse(text: &str, limits: &Limits) -> Result<Self> {
         let Some((path, action)) = text.rsplit_once(':').filter(|(path, _)| !path.trim().is_empty()) else {
-            return Err(wrong(text, 0, "a path, a colon and what to do there are due"));
+            return Err(wrong(text, 0, "expected a path, a colon and an action"));
         };
         let action = Action::parse(action.trim()).ok_or_else(|| {
-            let what = "always, never, whole, a size such as 64KiB, or every and a number are due";
+            let what = "expected always, never, whole, a size such as 64KiB, or every and a number";
             wrong(text, path.len() + 1, what)
         })?;
         let path = path.trim();

@@ -29,13 +29,12 @@ pub(super) fn index(source: &dyn Source, limits: &Limits) -> Result<Index> {
         source.len().checked_sub(LAST_BLOCK).ok_or_else(|| damaged(0, "the file is shorter than its last block"))?;
     let [footer_at, magic, _] = numbers(chunk(source, last, limits)?.get(0).unwrap_or_default(), last)?;
     if magic != MAGIC || footer_at >= last {
-        return Err(damaged(last, "the last block does not say where the footer is"));
+        return Err(damaged(last, "the last block does not give the footer's position"));
     }
     let footer = chunk(source, footer_at, limits)?;
     let (version, chunks, records) = description(footer.get(0).unwrap_or_default(), footer_at)?;
     if version != VERSION {
-        let message =
-            format!("an ArrayRecord file of version {version} is not known; framing riegeli reads its chunks");
+        let message = format!("ArrayRecord version {version} is not supported; use framing riegeli to read its chunks");
         return Err(WireError::new(Kind::Unsupported, message).at(footer_at));
     }
     let mut builder = Builder::behind(Index::empty(super::Framing::ArrayRecord), limits);
@@ -43,7 +42,7 @@ pub(super) fn index(source: &dyn Source, limits: &Limits) -> Result<Index> {
     for number in 1..footer.len() {
         let [offset, _, count] = numbers(footer.get(number).unwrap_or_default(), footer_at)?;
         if offset <= before || offset >= footer_at {
-            return Err(damaged(footer_at, "chunks do not lie in order before it"));
+            return Err(damaged(footer_at, "the chunks before it are out of order"));
         }
         builder.push_chunk(count, offset, footer_at)?;
         before = offset;
@@ -123,6 +122,6 @@ fn numbers(message: &[u8], at: u64) -> Result<[u64; 3]> {
 fn damaged(at: u64, reason: &str) -> WireError {
     WireError::corrupt(
         at,
-        format!("the footer of the ArrayRecord file is damaged: {reason}; framing riegeli reads without it"),
+        format!("the footer of the ArrayRecord file is damaged: {reason}; use framing riegeli to read without it"),
     )
 }

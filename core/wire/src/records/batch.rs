@@ -43,7 +43,8 @@ impl Reading {
         let start = self.index().start(range.start)?;
         let len = self.index().start(stop)? - start;
         if len > self.limits().held && self.index().framing().wrapper().is_some() {
-            let message = format!("{len} bytes of a compressed stream have to be held for one record; raise the limit");
+            let message =
+                format!("reading one record needs {len} bytes of a compressed stream in memory; raise the limit");
             return Err(WireError::new(Kind::Limit, message).at(start));
         }
         let mut bytes = std::mem::take(&mut *self.spare.lock().unwrap_or_else(PoisonError::into_inner));
@@ -55,7 +56,7 @@ impl Reading {
             let sum = bytes.get(at.end..at.end + 4).filter(|_| checked);
             let content = bytes.get(at.clone()).unwrap_or_default();
             if sum.is_some_and(|sum| sum != masked(crc32c::crc32c(content)).to_le_bytes()) {
-                return Err(WireError::corrupt(place.start, "a record differs from its checksum"));
+                return Err(WireError::corrupt(place.start, "a record does not match its checksum"));
             }
             places.push(at);
             Ok(())

@@ -191,7 +191,7 @@ fn checked_length(bytes: &[u8], offset: u64) -> Result<Option<Head>> {
     let Some((length, rest)) = bytes.split_first_chunk::<8>() else { return Ok(None) };
     let Some(sum) = rest.first_chunk() else { return Ok(None) };
     if masked(crc32c::crc32c(length)) != u32::from_le_bytes(*sum) {
-        return Err(WireError::corrupt(offset, "the length of a record differs from its checksum"));
+        return Err(WireError::corrupt(offset, "the length of a record does not match its checksum"));
     }
     Ok(Some(Head::fixed(12, u64::from_le_bytes(*length))))
 }

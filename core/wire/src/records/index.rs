@@ -165,7 +165,7 @@ impl Index {
     /// returns false.
     fn runs(&self, range: Range<u64>, mut take: impl FnMut(Run, u64, u64) -> Result<bool>) -> Result<()> {
         if self.framing.is_chunked() {
-            let message = format!("records of {} files lie in chunks", self.framing.name());
+            let message = format!("records of {} files are stored in chunks", self.framing.name());
             return Err(WireError::new(Kind::Unsupported, message));
         }
         let mut row = self.rows.partition_point(|row| row.first <= range.start);
@@ -214,13 +214,13 @@ impl Index {
         if number < self.count {
             return Ok(());
         }
-        let message = format!("there is no record {number}: the stream has {}", self.count);
+        let message = format!("no record {number}: the stream has {}", self.count);
         Err(WireError::new(Kind::NotFound, message))
     }
 }
 
 pub(super) fn broken() -> WireError {
-    WireError::corrupt(0, "an index of records does not fit together")
+    WireError::corrupt(0, "an index of records is inconsistent")
 }
 
 /// Makes an index, record by record.
@@ -337,7 +337,7 @@ impl Builder {
             return Ok(());
         }
         let message = format!(
-            "the index of {} records would take more than {} bytes; cut the stream into shards",
+            "the index of {} records would take more than {} bytes; split the stream into shards",
             self.index.count, self.most
         );
         Err(WireError::new(Kind::Limit, message).at(self.index.end))

@@ -88,7 +88,7 @@ impl<S: BuildHasher> KeyTable<S> {
         let end = self.entries.partition_point(|entry| *entry <= hash | mask);
         let alike = self.entries.get(begin..end).unwrap_or_default();
         if alike.len() > most {
-            let message = format!("{} records have the key, and {most} are given out at a time", alike.len());
+            let message = format!("{} records have the key, but at most {most} are returned at a time", alike.len());
             return Err(WireError::new(Kind::Limit, message));
         }
         Ok(alike.iter().map(|entry| entry & mask).collect())

@@ -45,7 +45,7 @@ pub(super) fn next(reader: &mut Reader<'_>, last: u64) -> Result<Run> {
                 return if extra < varint::MAX_LEN as u64 {
                     Ok(Run { count: 1, len, extra })
                 } else {
-                    Err(WireError::corrupt(reader.offset(), "a record has a head of more than ten bytes"))
+                    Err(WireError::corrupt(reader.offset(), "a record has a header of more than ten bytes"))
                 };
             }
             count => return Ok(Run { count, len: last, extra: 0 }),

@@ -178,11 +178,11 @@ pub(super) fn put(source: &dyn Source, record: &Rope, form: Form, room: &mut u64
         return out.check();
     };
     if !framing.is_written() {
-        let message = format!("records are not given out as {} files", framing.name());
+        let message = format!("records cannot be written as {} files", framing.name());
         return Err(WireError::new(Kind::Unsupported, message));
     }
     if !framing.fits(record.len()) {
-        let message = format!("a record of {} bytes has a length beyond 32 bits: take another framing", record.len());
+        let message = format!("a record of {} bytes has a length beyond 32 bits: use another framing", record.len());
         return Err(WireError::new(Kind::Limit, message));
     }
     let mut head = Vec::with_capacity(12);
@@ -197,9 +197,9 @@ pub(super) fn put(source: &dyn Source, record: &Rope, form: Form, room: &mut u64
 }
 
 pub(super) fn take(room: &mut u64, bytes: u64) -> Result<()> {
-    *room = room.checked_sub(bytes).ok_or_else(|| {
-        WireError::new(Kind::Limit, "so many records have to be read for the answer: ask for fewer at a time")
-    })?;
+    *room = room
+        .checked_sub(bytes)
+        .ok_or_else(|| WireError::new(Kind::Limit, "too many records for one response: ask for fewer at a time"))?;
     Ok(())
 }
 

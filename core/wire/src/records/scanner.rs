@@ -167,8 +167,8 @@ impl Scanner {
         let end = self.builder.end();
         if end != size && self.builder.fault().is_none() {
             let message = match self.open {
-                Some((len, _)) => format!("the stream ends within a record of {len} bytes"),
-                None => "the stream ends within the length of a record".to_owned(),
+                Some((len, _)) => format!("the stream ends inside a record of {len} bytes"),
+                None => "the stream ends inside the length of a record".to_owned(),
             };
             self.builder.fail(end, message);
         }

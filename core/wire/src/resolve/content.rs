@@ -27,7 +27,7 @@ impl Document<'_> {
                 for part in &owner.parts {
                     self.visit(part, *number, 0, &mut |_, entry| {
                         if !packable || entry.wire != Wire::Len {
-                            let text = "it is repeated, and its elements do not lie in one piece: pick one with [i]";
+                            let text = "the field is repeated, and its elements are not contiguous: pick one with [i]";
                             return Err(WireError::new(Kind::Unsupported, text));
                         }
                         add(&Part::Span(entry.content_span(), None)).map(|()| true)

@@ -65,6 +65,6 @@ pub(crate) fn map_key(kind: FieldKind, select: &Select) -> Result<Key<'_>> {
         }
         _ => "an integer, as in [5]",
     };
-    let text = format!("the keys of this map are {}: {due} is due, not [{select}]", kind.name());
+    let text = format!("the keys of this map are {}: use {due}, not [{select}]", kind.name());
     Err(WireError::new(Kind::NotFound, text))
 }

@@ -15,7 +15,7 @@ impl Document<'_> {
     pub(super) fn raw(&self, entry: &Entry) -> Result<u64> {
         let bytes = self.read_span(&entry.span())?;
         let field = Fields::new(&bytes, entry.start, self.limits.depth).next_field()?;
-        let field = field.ok_or_else(|| WireError::corrupt(entry.start, "a scalar is not where it was"))?;
+        let field = field.ok_or_else(|| WireError::corrupt(entry.start, "a scalar has moved"))?;
         Ok(if field.header.wire == Wire::Varint { field.header.value } else { little_endian(field.content) })
     }
 

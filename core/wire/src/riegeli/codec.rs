@@ -34,7 +34,7 @@ impl Codec {
             b'b' => Ok(Self::Brotli),
             b'z' => Ok(Self::Zstd),
             b's' => Ok(Self::Snappy),
-            other => Err(WireError::corrupt(offset, format!("there is no compression numbered {other}"))),
+            other => Err(WireError::corrupt(offset, format!("unknown compression number {other}"))),
         }
     }
 
@@ -79,7 +79,7 @@ pub fn unpack<'a>(codec: Codec, mut blob: Reader<'a>, limits: &Limits) -> Result
         Codec::Snappy => snap::raw::Decoder::new().decompress_vec(blob.rest()).ok(),
     };
     let whole = unpacked.filter(|bytes| bytes.len() as u64 == size);
-    let wrong = || WireError::corrupt(at, format!("{codec:?} data do not unpack to the {size} bytes they announce"));
+    let wrong = || WireError::corrupt(at, format!("{codec:?} data do not decompress to the announced {size} bytes"));
     whole.map(Cow::Owned).ok_or_else(wrong)
 }
 
@@ -140,7 +140,7 @@ fn refused(error: &std::io::Error, limits: &Limits) -> Option<WireError> {
 }
 
 fn too_large_window(limits: &Limits) -> WireError {
-    let message = format!("unpacking needs a window of more than {} bytes; raise the limit", limits.held);
+    let message = format!("decompressing needs a window of more than {} bytes; raise the limit", limits.held);
     WireError::new(Kind::Limit, message)
 }
 
@@ -149,7 +149,10 @@ pub(super) fn announced(codec: Codec, blob: &mut Reader<'_>, limits: &Limits) ->
     let at = blob.offset();
     let size = blob.varint()?;
     if size > limits.decoded {
-        let message = format!("a chunk unpacks to {size} bytes where {} are allowed; raise the limit", limits.decoded);
+        let message = format!(
+            "a chunk decompresses to {size} bytes, but at most {} are allowed; raise the limit",
+            limits.decoded
+        );
         return Err(WireError::new(Kind::Limit, message).at(at));
     }
     // Bound on the expansion of a byte: a zstd block of 3 + 1 bytes repeats one byte 128 Ki times, a snappy copy of 3
@@ -162,7 +165,7 @@ pub(super) fn announced(codec: Codec, blob: &mut Reader<'_>, limits: &Limits) ->
     };
     let inner = if codec == Codec::Snappy { blob.clone().varint()? } else { size };
     if inner != size || size > ratio.saturating_mul(blob.left() as u64 + 1) {
-        let message = format!("{} bytes of {codec:?} data announce {size} bytes, which cannot be", blob.left());
+        let message = format!("{} bytes of {codec:?} data announce {size} bytes, which is impossible", blob.left());
         return Err(WireError::corrupt(at, message));
     }
     Ok(size)

@@ -82,7 +82,7 @@ pub(super) fn check(chunk: &ChunkRef, limits: &Limits) -> Result<(), Fault> {
     let most = limits.decoded;
     if header.decoded_size > most || header.data_size > most.saturating_add(most / 8) {
         let message = format!(
-            "the chunk has {} bytes and decodes to {} where {most} are allowed; raise the limit",
+            "the chunk has {} bytes and decodes to {}, but at most {most} are allowed; raise the limit",
             header.data_size, header.decoded_size
         );
         return Err(bad(chunk, WireError::new(Kind::Limit, message)));
@@ -127,13 +127,13 @@ fn transposed(data: &[u8], header: ChunkHeader, limits: &Limits) -> Result<Decod
         decoded.ends.push(decoded.bytes.len() as u64);
     }
     if decoded.ends.len() as u64 != header.records || decoded.bytes.len() as u64 != header.decoded_size {
-        return Err(WireError::corrupt(0, "the transposed records are not the ones that the header announces"));
+        return Err(WireError::corrupt(0, "the transposed records do not match the header"));
     }
     Ok(decoded)
 }
 
 fn undecodable(error: riegeli::RiegeliError) -> WireError {
-    WireError::corrupt(0, format!("the transposed records cannot be put together: {error}"))
+    WireError::corrupt(0, format!("the transposed records cannot be assembled: {error}"))
 }
 
 /// Fails when the buffers of a transposed chunk decompress to more than allowed, all together.
@@ -149,7 +149,7 @@ fn measure(data: &[u8], limits: &Limits) -> Result<()> {
     if buckets.max(buffers) > header.left() as u64 {
         return Err(WireError::corrupt(
             at,
-            format!("{buckets} buckets and {buffers} buffers are announced, but not there"),
+            format!("{buckets} buckets and {buffers} buffers are announced but missing"),
         ));
     }
     for _ in 0..buckets {
@@ -160,8 +160,10 @@ fn measure(data: &[u8], limits: &Limits) -> Result<()> {
     if total <= limits.decoded {
         return Ok(());
     }
-    let message =
-        format!("a transposed chunk unpacks to {total} bytes where {} are allowed; raise the limit", limits.decoded);
+    let message = format!(
+        "a transposed chunk decompresses to {total} bytes, but at most {} are allowed; raise the limit",
+        limits.decoded
+    );
     Err(WireError::new(Kind::Limit, message).at(0))
 }
 

@@ -41,7 +41,7 @@ impl WriterOptions {
         for option in text.split(',').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once(':').map_or((option, None), |(name, value)| (name, Some(value)));
             if let Some(other) = seen.iter().find(|other| conflict(name, other)) {
-                return Err(wrong(format!("{name} does not go together with {other}")));
+                return Err(wrong(format!("{name} cannot be combined with {other}")));
             }
             seen.push(name);
             options.set(name, value)?;
@@ -80,7 +80,7 @@ impl WriterOptions {
             "final_padding" => self.final_padding = padding()?,
             // Accepted without effect: a chunk is encoded when it is complete.
             "parallelism" => drop(number::<u32>(name, needed(name, value)?, 0, u32::MAX)?),
-            _ => return Err(wrong(format!("there is no option {name}"))),
+            _ => return Err(wrong(format!("unknown option {name}"))),
         }
         Ok(())
     }
@@ -97,7 +97,7 @@ impl WriterOptions {
         };
         match self.compression.window_log {
             Some(window) if window > most => {
-                Err(wrong(format!("window_log:{window} is not for {:?}", self.compression.codec)))
+                Err(wrong(format!("window_log:{window} is not supported by {:?}", self.compression.codec)))
             }
             _ => Ok(()),
         }
@@ -116,11 +116,11 @@ fn conflict(name: &str, other: &str) -> bool {
 }
 
 fn wrong(what: String) -> WireError {
-    WireError::new(Kind::Syntax, format!("the options of the riegeli writer are wrong: {what}"))
+    WireError::new(Kind::Syntax, format!("invalid options of the riegeli writer: {what}"))
 }
 
 fn nothing(name: &str, value: Option<&str>) -> Result<()> {
-    value.map_or(Ok(()), |value| Err(wrong(format!("{name} takes no value, and {value} was given"))))
+    value.map_or(Ok(()), |value| Err(wrong(format!("{name} takes no value, but {value} was given"))))
 }
 
 fn needed<'a>(name: &str, value: Option<&'a str>) -> Result<&'a str> {
@@ -131,7 +131,7 @@ fn flag(name: &str, value: Option<&str>) -> Result<bool> {
     match value {
         None | Some("true") => Ok(true),
         Some("false") => Ok(false),
-        Some(other) => Err(wrong(format!("{name} is true or false, not {other}"))),
+        Some(other) => Err(wrong(format!("{name} must be true or false, not {other}"))),
     }
 }
 
@@ -144,7 +144,7 @@ where
     T: std::str::FromStr + PartialOrd + std::fmt::Display + Copy,
 {
     let number = value.parse().ok().filter(|number| (least..=most).contains(number));
-    number.ok_or_else(|| wrong(format!("{name} is a number from {least} to {most}, not {value}")))
+    number.ok_or_else(|| wrong(format!("{name} must be a number from {least} to {most}, not {value}")))
 }
 
 fn auto<T>(name: &str, value: Option<&str>, parse: impl Fn(&str) -> Result<T>) -> Result<Option<T>> {
@@ -164,7 +164,7 @@ fn size(name: &str, value: &str) -> Result<u64> {
     let unit = 1u64 << suffix.map_or(0, |(_, shift)| *shift);
     let whole = digits.parse::<u64>().ok().and_then(|whole| whole.checked_mul(unit));
     let bytes = whole.or_else(|| real(digits, unit)).filter(|&bytes| bytes > 0);
-    bytes.ok_or_else(|| wrong(format!("{name} is a size such as 4096, 64K or 1.5M, not {value}")))
+    bytes.ok_or_else(|| wrong(format!("{name} must be a size such as 4096, 64K or 1.5M, not {value}")))
 }
 
 fn real(digits: &str, unit: u64) -> Option<u64> {

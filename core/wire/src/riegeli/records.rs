@@ -74,7 +74,7 @@ pub(super) fn front<S: Source + ?Sized>(
     let most = chunk.header.records.saturating_mul(varint::MAX_LEN as u64);
     let values = begin.checked_add(sizes).filter(|&values| values <= chunk.header.data_size && sizes <= most);
     let values = values
-        .ok_or_else(|| bad(WireError::corrupt(begin, "the sizes of the records take more room than there is")))?;
+        .ok_or_else(|| bad(WireError::corrupt(begin, "the sizes of the records take more room than available")))?;
     front = if values > front.len() as u64 { first(source, chunk, values)? } else { front };
     front.truncate(usize::try_from(values).unwrap_or(usize::MAX));
     let mut reader = Reader::new(&front, 0);
@@ -93,7 +93,7 @@ fn first<S: Source + ?Sized>(source: &S, chunk: &ChunkRef, len: u64) -> Result<V
 pub(super) fn ends(mut sizes: Reader<'_>, chunk: &ChunkRef, total: u64) -> Result<Vec<u64>, WireError> {
     let records = chunk.header.records;
     if records > sizes.left() as u64 {
-        let message = format!("there are sizes of at most {} records where {records} are announced", sizes.left());
+        let message = format!("sizes of at most {} records for {records} announced records", sizes.left());
         return Err(WireError::corrupt(sizes.offset(), message));
     }
     let mut ends = Vec::with_capacity(usize::try_from(records).unwrap_or(0));
@@ -102,12 +102,12 @@ pub(super) fn ends(mut sizes: Reader<'_>, chunk: &ChunkRef, total: u64) -> Resul
         let at = sizes.offset();
         let next = sizes.varint().map(|size| end.checked_add(size))?;
         let next = next.filter(|&next| next <= total);
-        end = next.ok_or_else(|| WireError::corrupt(at, "a record runs past the data of its chunk"))?;
+        end = next.ok_or_else(|| WireError::corrupt(at, "a record extends past the data of its chunk"))?;
         ends.push(end);
     }
     if end != total || total != chunk.header.decoded_size {
         let message = format!(
-            "the records have {end} bytes where the chunk has {total} and its header announces {}",
+            "the records have {end} bytes, but the chunk has {total} and its header announces {}",
             chunk.header.decoded_size
         );
         return Err(WireError::corrupt(sizes.offset(), message));
@@ -121,7 +121,7 @@ pub(super) fn check_count(chunk: &ChunkRef, limits: &Limits) -> Result<(), Fault
     if chunk.header.records <= limits.in_memory().decoded / 8 {
         return Ok(());
     }
-    let message = format!("the chunk at {} announces {} records, which is too many", chunk.begin, chunk.header.records);
+    let message = format!("the chunk at {} announces too many records: {}", chunk.begin, chunk.header.records);
     let error = WireError::new(Kind::Limit, message).at(chunk.begin);
     Err(Fault::new(error, Resume::At(chunk.end)))
 }

@@ -84,7 +84,8 @@ fn records(
         let size = varint(&mut sizes)?;
         let most = chunk.header.records.saturating_mul(varint::MAX_LEN as u64);
         if size > most {
-            let message = format!("the sizes of {} records take {size} bytes, which cannot be", chunk.header.records);
+            let message =
+                format!("the sizes of {} records take {size} bytes, which is impossible", chunk.header.records);
             return Err(WireError::corrupt(1, message));
         }
         let mut bytes = Vec::new();
@@ -97,7 +98,7 @@ fn records(
     let size = varint(input)?;
     if size != chunk.header.decoded_size {
         let message =
-            format!("the records have {size} bytes where the chunk's header announces {}", chunk.header.decoded_size);
+            format!("the records have {size} bytes, but the chunk's header announces {}", chunk.header.decoded_size);
         return Err(WireError::corrupt(packed, message));
     }
     codec::unpack_into(codec, input, size, limits, out)?;

@@ -38,7 +38,7 @@ impl ChunkRef {
 /// The chunk at the boundary `begin`; None when the file ends there.
 pub fn chunk_at<S: Source + ?Sized>(source: &S, begin: u64) -> Result<Option<ChunkRef>, Fault> {
     if !layout::is_boundary(begin) {
-        let message = format!("no chunk can begin at {begin}");
+        let message = format!("no chunk can start at {begin}");
         return Err(Fault::invalid(&message, begin, Resume::SearchFrom(begin)));
     }
     let size = source.len();
@@ -99,7 +99,7 @@ pub(super) fn any_block_header(at: u64, bytes: &[u8]) -> Result<BlockHeader, Fau
         return Err(Fault::new(error, Resume::SearchFrom(end)));
     }
     if !header.is_plausible() {
-        let message = format!("the block header at {at} tells of chunks that cannot be");
+        let message = format!("the block header at {at} describes impossible chunks");
         return Err(Fault::invalid(&message, end, Resume::SearchFrom(end)));
     }
     Ok(header)

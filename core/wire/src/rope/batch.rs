@@ -63,7 +63,7 @@ impl Rope {
     pub fn gather(&self, start: u64, found: &[Found<'_>], mut out: &mut [u8]) -> Result<()> {
         let rope = self.slice(start..start.saturating_add(out.len() as u64));
         if rope.len() != out.len() as u64 {
-            return Err(WireError::corrupt(start, "a rope ends before the bytes wanted of it"));
+            return Err(WireError::corrupt(start, "a rope is shorter than requested"));
         }
         for piece in rope.pieces() {
             let bytes = match piece {

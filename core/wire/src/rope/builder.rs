@@ -70,7 +70,7 @@ impl RopeBuilder {
         }
         match self.limit {
             Some(limit) if self.shared.segments.len() > limit => {
-                let message = format!("the answer would have more than {limit} pieces; ask for less at a time");
+                let message = format!("the response would have more than {limit} pieces; ask for less at a time");
                 Err(WireError::new(Kind::Limit, message))
             }
             _ => Ok(()),

@@ -20,7 +20,7 @@ impl Scanner {
     /// Serializes the scan for [`Scanner::load`]; `Unsupported` once the scan has failed.
     pub fn save(&self) -> Result<Vec<u8>> {
         if self.failed {
-            return Err(WireError::new(Kind::Unsupported, "this scan has failed; begin anew"));
+            return Err(WireError::new(Kind::Unsupported, "this scan has failed; start again"));
         }
         let mut out = MAGIC.to_vec();
         out.extend_from_slice(&fingerprint(&self.schema).to_le_bytes());
@@ -37,13 +37,16 @@ impl Scanner {
 
     /// The scan that [`Scanner::save`] wrote, of a message of type `root` of the same `schema`.
     pub fn load(saved: &[u8], schema: Arc<Schema>, root: Option<TypeId>, limits: Limits) -> Result<Self> {
-        let (body, sum) = saved.split_last_chunk::<4>().ok_or_else(|| WireError::corrupt(0, "this is no scan"))?;
+        let (body, sum) = saved.split_last_chunk::<4>().ok_or_else(|| WireError::corrupt(0, "not a saved scan"))?;
         if crc32c::crc32c(body) != u32::from_le_bytes(*sum) {
             return Err(WireError::new(Kind::Checksum, "a saved scan fails its checksum").at(0));
         }
         let mut reader = Reader::new(body, 0);
         if reader.take(8)? != MAGIC || reader.u32()? != fingerprint(&schema) {
-            return Err(WireError::new(Kind::Unsupported, "the scan was saved with another program or schema"));
+            return Err(WireError::new(
+                Kind::Unsupported,
+                "the scan was saved by another program or with another schema",
+            ));
         }
         let mut scanner = Self::new(schema, root, reader.varint()?, limits)?;
         (scanner.position, scanner.skip) = (reader.varint()?, reader.varint()?);
@@ -55,7 +58,7 @@ impl Scanner {
         }
         scanner.builder = Builder::load(&mut reader, scanner.position, &limits)?;
         reader.finish("a saved scan")?;
-        if scanner.fits_together(root) { Ok(scanner) } else { Err(WireError::corrupt(0, "a saved scan is not one")) }
+        if scanner.fits_together(root) { Ok(scanner) } else { Err(WireError::corrupt(0, "not a valid saved scan")) }
     }
 
     /// True if the loaded numbers are consistent, so that arithmetic on them stays within bounds.

@@ -57,9 +57,8 @@ pub struct Moments {
 impl Statistics {
     /// Statistics of elements of type `dtype`, such as `F32`; `Unsupported` for types without numbers.
     pub fn new(dtype: &str) -> Result<Self> {
-        let numbers = Numbers::named(dtype).ok_or_else(|| {
-            WireError::new(Kind::Unsupported, format!("there are no statistics of elements of type {dtype}"))
-        })?;
+        let numbers = Numbers::named(dtype)
+            .ok_or_else(|| WireError::new(Kind::Unsupported, format!("elements of type {dtype} have no statistics")))?;
         Ok(Self { numbers, counts: Counts::default(), moments: Moments::NONE, histogram: Histogram::new() })
     }
 

@@ -154,7 +154,7 @@ impl Document<'_> {
                 if entry.wire != Wire::Len {
                     return Ok(true);
                 }
-                let text = "a mask cannot take single numbers out of a packed field; keep all of it";
+                let text = "a mask cannot select single numbers of a packed field; keep all of it";
                 Err(WireError::new(Kind::Unsupported, text))
             })?;
         }

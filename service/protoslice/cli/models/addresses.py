@@ -51,11 +51,13 @@ def address_of(name: str, service: str | None = None) -> Address:
     """The store that `name` means: its URL, or `@` and a tag or id on `service` (of PROTOSLICE_URL)."""
     if name.startswith("@"):
         if not name[1:]:
-            raise InvalidInput("@ is followed by the tag or the id of a store")
+            raise InvalidInput("Name a store after '@': a tag or an id")
         return Address(service_url(service), name[1:])
     found = _STORE.fullmatch(_without_secrets(name))
     if found is None:
-        raise InvalidInput(f"{name} names no store: http://HOST/v1/stores/TAG does, or @TAG with PROTOSLICE_URL set")
+        raise InvalidInput(
+            f"{name} does not name a store: use http://HOST/v1/stores/TAG, or @TAG with PROTOSLICE_URL set"
+        )
     return Address(found["service"], unquote(found["ref"]))
 
 
@@ -67,18 +69,18 @@ def store_of(name: str, service: str | None = None) -> Address:
 def store_hint(name: str) -> str:
     """Hint for a missing file whose name could be that of a store; else an empty text."""
     if _SERVICE.fullmatch(name):
-        return " (a store is named http://HOST/v1/stores/TAG)"
+        return " (to name a store, use http://HOST/v1/stores/TAG)"
     known = os.environ.get("PROTOSLICE_URL") and _REF.fullmatch(name)
-    return f" (the store of that name is @{name})" if known else ""
+    return f" (to use the store with that name, write @{name})" if known else ""
 
 
 def service_url(given: str | None) -> str:
     """URL of the service: as given, else as PROTOSLICE_URL says."""
     url = given or os.environ.get("PROTOSLICE_URL")
     if not url:
-        raise InvalidInput("which service? Name it with --url, or set PROTOSLICE_URL to http://HOST:PORT")
+        raise InvalidInput("No service given: pass --url, or set PROTOSLICE_URL to http://HOST:PORT")
     if _SERVICE.fullmatch(url) is None:
-        raise InvalidInput(f"{url} is no address of a service, such as http://127.0.0.1:8000")
+        raise InvalidInput(f"Invalid service address {url}: use http://HOST:PORT")
     return _without_secrets(url).rstrip("/")
 
 
@@ -104,7 +106,7 @@ def _origin(url: str) -> tuple[str, str, int]:
         parts = urlsplit(url)
         return parts.scheme, parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
     except ValueError:
-        raise InvalidInput(f"{url[:200]} is no address of a service, such as http://127.0.0.1:8000") from None
+        raise InvalidInput(f"Invalid service address {url[:200]}: use http://HOST:PORT") from None
 
 
 def authorization(service: str) -> dict[str, str]:
@@ -147,7 +149,9 @@ def header_of(value: str) -> dict[str, str]:
     if not value:
         return {}
     if not (value.isascii() and value.isprintable()):
-        raise InvalidInput("a token, or PROTOSLICE_AUTHORIZATION, must be one line of printable characters: Bearer abc")
+        raise InvalidInput(
+            "Invalid token or PROTOSLICE_AUTHORIZATION: use one line of printable characters, such as 'Bearer abc'"
+        )
     return {"authorization": value}
 
 
@@ -159,13 +163,13 @@ def _token() -> str:
     try:
         return Path(file).read_text(encoding="ascii").strip()
     except (OSError, ValueError):
-        raise InvalidInput(
-            "the file that PROTOSLICE_TOKEN_FILE names does not hold a token, or cannot be read"
-        ) from None
+        raise InvalidInput("Cannot read a token from the file in PROTOSLICE_TOKEN_FILE") from None
 
 
 def _without_secrets(url: str) -> str:
     """`url`, which must not hold what others may not see."""
     if "@" in url.split("://", 1)[-1].split("/", 1)[0]:
-        raise InvalidInput("credentials in an address can be seen by others: set PROTOSLICE_AUTHORIZATION instead")
+        raise InvalidInput(
+            "Don't put credentials in a URL, where others can see them: set PROTOSLICE_AUTHORIZATION instead"
+        )
     return url

@@ -96,16 +96,18 @@ def _read(path: Path) -> dict[str, Kept]:
     try:
         with path.open(encoding="utf-8") as file:
             if os.fstat(file.fileno()).st_mode & _OTHERS:
-                raise InvalidInput(f"others may read the tokens in {path}: run chmod 600 on it, and have them revoked")
+                raise InvalidInput(
+                    f"Other users can read the tokens in {path}: run chmod 600 on it and revoke the tokens"
+                )
             kept = json.load(file)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise InvalidInput(f"{path} cannot be read as a file of tokens: {error}") from error
+        raise InvalidInput(f"Cannot read the token file {path}: {error}") from error
     try:
         return {origin: _kept(said) for origin, said in kept.items()}
     except (AttributeError, TypeError, KeyError):
-        raise InvalidInput(f"{path} is no file of tokens; move it away, and log in again") from None
+        raise InvalidInput(f"{path} is not a token file: move it away and log in again") from None
 
 
 def _kept(said: Any) -> Kept:

@@ -40,7 +40,7 @@ class NamedFiles:
         """Path of the file that is named, or of the folder's root."""
         if self.named:
             return self.named
-        with Progress("looking for the root", unit="files") as progress:
+        with Progress("Searching for the root file", unit="files") as progress:
             return root_in(self.files, self._type.name, progress.up_to)
 
     @contextmanager
@@ -71,7 +71,7 @@ class NamedFiles:
 def named_files(name: str, root: RootType) -> Iterator[NamedFiles]:
     """The place of the path or URI `name`, closed in the end; `Unsupported` for a stream."""
     if is_stream(name):
-        raise Unsupported(f"{name} is a stream, and a model may have files beside its root: name a file or a directory")
+        raise Unsupported(f"{name} is a stream, so files next to the root cannot be found: give a file or a directory")
     with errors_about(name):
         files, named = files_at(name)
     with closing(files):

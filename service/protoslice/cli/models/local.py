@@ -132,7 +132,7 @@ class LocalSubject(Subject):
             "chunks": 0,
             "index_size": 0,
             "bundle": self._header,
-            "why": f"no proto, but it tells of {len(tensors)} tensors",
+            "why": f"not a proto, but it has {len(tensors)} tensors",
             "biggest": [
                 {"path": each.name, "size": each.size, "count": None, "stored": _details(each)}
                 for each in tensors[:_BIGGEST]
@@ -209,7 +209,7 @@ class LocalSubject(Subject):
         matching = self._model.matching(name)
         first = list(islice(matching, 1))
         if name is not None and not first:
-            raise NotFound(f"{self._name}: there is no tensor {name!r}")
+            raise NotFound(f"{self._name}: no tensor named {name!r}")
         file = Safetensors()
         for tensor in chain(first, matching):
             file.add(tensor)

@@ -26,7 +26,7 @@ def opened_subject(
             yield local
         return
     if root.given:
-        raise Unsupported("the type of a store was settled when it was made: --type and --schema are for files")
+        raise Unsupported("--type and --schema are only for files: the type of a store is fixed when it is created")
     from protoslice.cli.models.remote import RemoteSubject
 
     with RemoteSubject.opened(name, tags) as remote:

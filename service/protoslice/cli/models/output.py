@@ -21,9 +21,9 @@ STDIO: Final = "-"
 def write_content(content: Content, out: str, progress: Progress, *, source: str | None = None) -> None:
     """Write `content` to the file `out`, under a temporary name until it is whole; `-` is standard output."""
     if is_uri(out):
-        raise Unsupported(f"{out} is a URI, and output goes to a file: write it here, then copy or push it")
+        raise Unsupported(f"Cannot write to the URI {out}: write to a local file, then copy or push it")
     if source is not None and os.path.exists(source) and os.path.exists(out) and os.path.samefile(source, out):
-        raise InvalidInput(f"{out} is the input: write to another file")
+        raise InvalidInput(f"{out} is the input file: write to another file")
     pieces = _counted(content, progress)
     with blaming("standard output" if out == STDIO else out):
         if out == STDIO:
@@ -57,7 +57,7 @@ def _replace(out: str, pieces: Iterator[memoryview]) -> None:
     """Write a file under a temporary name, and give it its own when it is whole and durable."""
     folder = os.path.dirname(out)
     if not os.path.isdir(folder):
-        raise NotFound(f"there is no folder {folder} to write to")
+        raise NotFound(f"Cannot write the output: folder {folder} does not exist")
     fd, temporary = tempfile.mkstemp(prefix=".protoslice-", dir=folder)
     try:
         with os.fdopen(fd, "wb", buffering=0) as file:

@@ -43,9 +43,11 @@ def _named_after(store: Any, ref: str, view: str | None) -> str:
 def _checked(name: str, force: bool) -> str:
     """`name`, unless programs would treat a file of this name in a special way."""
     if name in {"", ".", ".."} or "/" in name or "\0" in name:
-        raise InvalidInput(f"{name!r} is not a file name: name a file as OUT")
+        raise InvalidInput(f"{name!r} is not a usable file name: pass a file name as OUT")
     if not force and (name[0] in ".-~" or not name.isprintable()):
-        raise InvalidInput(f"The store calls its file {name!r}: name a file as OUT, or take this name with --force")
+        raise InvalidInput(
+            f"The store's file is called {name!r}: pass a file name as OUT, or use this name with --force"
+        )
     return name
 
 
@@ -59,10 +61,14 @@ def _keep_others(target: Path, store: Any, view: str | None) -> None:
     if view is None and len(files) > 1:
         if target.is_dir() and not target.is_symlink() and all(_is_of(target, path, files) for path in _below(target)):
             return
-        raise Conflict(f"{target} exists and holds something else: name another folder as OUT, or pull with --force")
+        raise Conflict(
+            f"{target} already exists and is not part of this store: pass another folder as OUT, or use --force"
+        )
     file = next(iter(files.values())) if view is None else files.get(view.removeprefix("files/"))
     if file is None or not same_file(target, file.size, file.sha256):
-        raise Conflict(f"{target} exists and has other content: name another file as OUT, or replace it with --force")
+        raise Conflict(
+            f"{target} already exists with different content: pass another file as OUT, or use --force to replace it"
+        )
 
 
 def _below(folder: Path) -> Any:

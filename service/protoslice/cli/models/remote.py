@@ -37,7 +37,9 @@ def client_of(
     try:
         from protoslice.client import Client
     except ImportError as error:
-        raise Unsupported(f"services need the extra: pip install 'protoslice[client]' ({error.name})") from error
+        raise Unsupported(
+            f"To use a service, run: pip install 'protoslice[client]' ({error.name} is missing)"
+        ) from error
     sent = authorization(service) if header is None else header
     with Client(service, cache=cache, parallel=parallel, headers=sent) as client:
         try:
@@ -53,13 +55,17 @@ def client_of(
 def _ended(sent: Mapping[str, str]) -> str:
     """Words about the JWT that was sent, if its end is past; empty for any other credential."""
     end = end_of(sent.get("authorization", "").removeprefix("Bearer "))
-    return f"the JWT that was sent ended at {utc(end)}; " if end is not None and end <= datetime.now(UTC) else ""
+    return f"the JWT expired at {utc(end)}; " if end is not None and end <= datetime.now(UTC) else ""
 
 
 def _way_in(service: str) -> str:
     """Words about the ways to give the service a token."""
     ways = "run protoslice login, or set PROTOSLICE_TOKEN or PROTOSLICE_AUTHORIZATION"
-    return ways if is_trusted(service) else f"{ways}, with PROTOSLICE_URL of this service: they are sent to no other"
+    return (
+        ways
+        if is_trusted(service)
+        else f"{ways}, and set PROTOSLICE_URL to this service (credentials are sent to no other)"
+    )
 
 
 def store_facts(store: Any) -> dict[str, object]:
@@ -123,8 +129,8 @@ class RemoteSubject(Subject):
     def chunks(self, policy: ChunkPolicy) -> Iterable[dict[str, object]]:
         if policy != ChunkPolicy():
             raise InvalidInput(
-                "the chunks of a store were cut when it was made: --min-chunk, --max-chunk, --rules and --splitter "
-                "are for files"
+                "--min-chunk, --max-chunk, --rules and --splitter are only for files: a store's chunks are "
+                "fixed when it is created"
             )
         return (asdict(chunk) for chunk in self._client.chunks(self._ref))
 

@@ -17,28 +17,28 @@ def report_lines(pushed: Any, advice: str | None) -> Iterator[str]:
         yield from _about(pushed.store, pushed.report)
         if pushed.report.missing and advice is not None:
             yield advice
-    copied = f", {format_size(pushed.copied)} taken from what was there" if pushed.copied else ""
-    yield f"{format_size(pushed.sent)} sent{copied}" if pushed.created else "the service had this very store already"
+    copied = f", {format_size(pushed.copied)} reused" if pushed.copied else ""
+    yield f"{format_size(pushed.sent)} sent{copied}" if pushed.created else "this store is already on the service"
 
 
 def _about(store: Any, report: Any) -> Iterator[str]:
     yield f"{_kind(store)}, {_tensors(report.tensors)}"
     more = "" if report.complete else " and more"
     if report.missing:
-        yield f"missing: the model refers to {', '.join(report.missing)}{more}, which was not sent"
+        yield f"missing: the model refers to {', '.join(report.missing)}{more}, not sent"
     for damage in report.damaged:
         yield f"damaged: {damage.part}: {damage.error}"
     if report.duplicates:
-        yield f"several tensors bear each of these names: {', '.join(report.duplicates)}{more}"
+        yield f"Duplicate tensor names: {', '.join(report.duplicates)}{more}"
 
 
 def _kind(store: Any) -> str:
     if store.root is None:
-        return f"kept as files: {store.why or 'no root proto was found'}"
-    return f"{store.root}: {store.type}" if store.type != "unknown" else f"{store.root}: a proto of unknown type"
+        return f"stored as plain files: {store.why or 'no root proto was found'}"
+    return f"{store.root}: {store.type}" if store.type != "unknown" else f"{store.root}: protobuf of unknown type"
 
 
 def _tensors(count: int | None) -> str:
     if count is None:
-        return "no tensors that a format knows of"
+        return "no tensors in a known format"
     return f"{count} tensor{'' if count == 1 else 's'}"

@@ -19,10 +19,10 @@ def rules_in(name: str | None) -> tuple[str, ...]:
     with errors_about(name), open(name, "rb") as file:
         data = file.read(_MOST + 1)
         if len(data) > _MOST:
-            raise LimitExceeded(f"a file of rules has at most {_MOST} bytes")
+            raise LimitExceeded(f"The rules file is too large: at most {_MOST} bytes")
         try:
             lines = data.decode().splitlines()
         except UnicodeDecodeError as error:
-            raise CorruptModel("a file of rules is text in UTF-8", error.start) from error
+            raise CorruptModel("The rules file is not UTF-8", error.start) from error
         stripped = (line.strip() for line in lines)
         return tuple(_core.Plan.rules([line for line in stripped if line and not line.startswith("#")]))

@@ -44,7 +44,7 @@ def _read(name: str) -> bytes:
     source = as_source(name)
     try:
         if source.size > MAX_BYTES:
-            raise LimitExceeded(f"the descriptor set has {source.size} bytes; at most {MAX_BYTES} are taken")
+            raise LimitExceeded(f"The descriptor set is too large: {source.size} bytes, at most {MAX_BYTES} allowed")
         return source.read(0, source.size)
     finally:
         for taken in opened_by(source, name):
@@ -54,11 +54,11 @@ def _read(name: str) -> bytes:
 def _compiled(file: Path) -> bytes:
     """The descriptor set of a `.proto` file, whose imports are looked for beside it."""
     if not file.is_file():
-        raise NotFound("there is no such file")
+        raise NotFound("File not found")
     if find_spec("grpc_tools") is None:
         raise Unsupported(
-            "a .proto file is compiled by grpcio-tools: pip install grpcio-tools, "
-            f"or give what {_COMPILED_BY_HAND} makes"
+            "Compiling a .proto file needs grpcio-tools: run pip install grpcio-tools, or pass the "
+            f"output of {_COMPILED_BY_HAND}"
         )
     with tempfile.TemporaryDirectory(prefix="protoslice-") as folder:
         out = Path(folder, "compiled.binpb")
@@ -69,5 +69,5 @@ def _compiled(file: Path) -> bytes:
         )
         if done.returncode or not out.exists():
             told = "; ".join(line.strip() for line in done.stderr.splitlines() if line.strip())
-            raise CorruptModel(f"{told[:500] or 'the compiler failed'} (or give what {_COMPILED_BY_HAND} -I… makes)")
+            raise CorruptModel(f"{told[:500] or 'the compiler failed'} (or pass the output of {_COMPILED_BY_HAND} -I…)")
         return _read(str(out))

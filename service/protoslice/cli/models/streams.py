@@ -56,13 +56,13 @@ def opened_stream(name: str, file: str | None, framing: str | None, root: RootTy
     """The stream that `name` means: a local file, a folder of shards, a URI, or one in a store."""
     if is_address(name):
         if root.types is not None:
-            raise Unsupported("the types of a store's records are those of the service: --schema is for files")
+            raise Unsupported("--schema is only for files: the service has the types of a store's records")
         address = address_of(name)
         with client_of(address.service) as client:
             yield _RemoteStream(client, address.ref, file, framing, root.name)
         return
     if file is not None:
-        raise Unsupported("--file names a stream in a store: a file is named by its path")
+        raise Unsupported("--file selects a stream in a store: for a local file, pass its path")
     with ExitStack() as held:
         source = held.enter_context(spooled(name)) if is_stream(name) else name
         held.enter_context(errors_about(name))
@@ -84,7 +84,7 @@ class _LocalStream:
 
     def one(self, number: int) -> ChosenRecords:
         if not 0 <= number < len(self._records):
-            raise NotFound(f"there is no record {number}: there are {len(self._records)}")
+            raise NotFound(f"No record {number}: there are {len(self._records)} records")
         return ChosenRecords(self._records.record(number), self._records.type)
 
     def chosen(self, choice: RecordChoice, part: RecordPart, framing: Framing | None) -> ChosenRecords:

@@ -56,10 +56,10 @@ def sign_in(terms: SignInTerms, show: Callable[[Prompt], None], clock: Clock | N
     clock, issuer = clock or Clock(), IssuerEndpoints(terms.issuer)
     asked, tokens = issuer.endpoint("device_authorization_endpoint"), issuer.endpoint("token_endpoint")
     if asked is None or tokens is None:
-        raise Unsupported(f"the issuer {terms.issuer} has no device flow: give a token instead, with --token")
+        raise Unsupported(f"{terms.issuer} does not support sign-in from the command line: pass a token with --token")
     status, said = exchange(asked, {"client_id": terms.client_id, "scope": " ".join(terms.scopes)})
     if status != 200:
-        raise StorageDenied(f"the issuer {terms.issuer} begins no sign-in: {_error(status, said)}")
+        raise StorageDenied(f"{terms.issuer} did not start a sign-in: {_error(status, said)}")
     code = _text(said, "device_code")
     whole = said.get("verification_uri_complete")
     place = checked_url(said.get("verification_uri", said.get("verification_url")))
@@ -87,12 +87,12 @@ def _await(url: str, form: Mapping[str, str], interval: float, end: float, clock
             case "slow_down":
                 interval += _SECONDS
             case "access_denied":
-                raise StorageDenied("the sign-in was refused at the issuer")
+                raise StorageDenied("Sign-in was refused by the identity provider")
             case "expired_token":
                 break
             case _:
-                raise StorageDenied(f"the issuer gave no token: {_error(status, said)}")
-    raise StorageDenied("nobody signed in before the code ended: run protoslice login again")
+                raise StorageDenied(f"The identity provider did not issue a token: {_error(status, said)}")
+    raise StorageDenied("The sign-in code expired: run protoslice login again")
 
 
 def _given(terms: SignInTerms, said: Mapping[str, Any]) -> Given:
@@ -105,14 +105,14 @@ def id_token_in(said: Mapping[str, Any]) -> str:
     """The id token in the answer of an issuer; `StorageDenied` without one."""
     token = _text(said, "id_token")
     if token.count(".") != 2:
-        raise StorageDenied("the issuer gave something else than a JWT as its id token")
+        raise StorageDenied("The identity provider returned an id token that is not a JWT")
     return token
 
 
 def _text(said: Mapping[str, Any], name: str, longest: int = LONGEST) -> str:
     value = said.get(name)
     if not is_plain(value, longest):
-        raise StorageDenied(f"the issuer gave no {name} that can be used")
+        raise StorageDenied(f"The identity provider returned no valid {name}")
     return value
 
 

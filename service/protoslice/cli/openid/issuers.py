@@ -30,7 +30,7 @@ class IssuerEndpoints:
         self.url = checked_url(url)
         status, said = exchange(f"{self.url.rstrip('/')}/.well-known/openid-configuration")
         if status != 200 or said.get("issuer") != url:
-            raise StorageDenied(f"{url} publishes no configuration of its own: it is not the issuer that it should be")
+            raise StorageDenied(f"{url} does not publish its own OpenID configuration: check the issuer's URL")
         self._said = said
 
     def endpoint(self, name: str) -> str | None:
@@ -40,7 +40,7 @@ class IssuerEndpoints:
             return None
         checked = checked_url(place)
         if checked.startswith("http:") and self.url.startswith("https:"):
-            raise StorageDenied(f"the issuer {self.url} names an address without TLS as its {name}")
+            raise StorageDenied(f"The issuer {self.url} lists an address without TLS as its {name}")
         return checked
 
 
@@ -52,7 +52,7 @@ def exchange(url: str, form: Mapping[str, str] | None = None) -> tuple[int, Mapp
     try:
         return asyncio.run(_exchange(checked_url(url), form))
     except _FAILURES as error:
-        raise StorageUnavailable(f"{urlsplit(url).netloc} does not answer ({type(error).__name__})") from None
+        raise StorageUnavailable(f"{urlsplit(url).netloc} does not respond ({type(error).__name__})") from None
 
 
 def checked_url(url: object) -> str:
@@ -65,7 +65,7 @@ def checked_url(url: object) -> str:
                 return url
         except ValueError:
             pass
-    raise StorageDenied("the issuer, or an address of it, is neither https nor of this machine")
+    raise StorageDenied("The issuer must use https (http is only allowed on this machine)")
 
 
 async def _exchange(url: str, form: Mapping[str, str] | None) -> tuple[int, Mapping[str, Any]]:
@@ -79,7 +79,7 @@ async def _exchange(url: str, form: Mapping[str, str] | None) -> tuple[int, Mapp
         async for piece in answer.aiter_raw():
             body += piece
             if len(body) > _LARGEST:
-                raise StorageDenied(f"{urlsplit(url).netloc} answers with more than {_LARGEST} bytes")
+                raise StorageDenied(f"The response of {urlsplit(url).netloc} is larger than {_LARGEST} bytes")
     try:
         said = json.loads(body)
     except (ValueError, RecursionError):

@@ -31,7 +31,7 @@ def renewed(origin: str) -> str | None:
         try:
             all_kept[origin] = _renewed(kept.renewal)
         except ProtosliceError as error:
-            note(f"the token for {origin} was not renewed: {error.message}")
+            note(f"Could not renew the token for {origin}: {error.message}")
         return all_kept[origin].token
 
 
@@ -39,10 +39,10 @@ def _renewed(renewal: Renewal) -> Kept:
     issuer = IssuerEndpoints(renewal.issuer)
     place = issuer.endpoint("token_endpoint")
     if place is None:
-        raise StorageDenied("the issuer has no token_endpoint any more")
+        raise StorageDenied("the issuer no longer has a token_endpoint")
     form = {"grant_type": "refresh_token", "refresh_token": renewal.token, "client_id": renewal.client_id}
     status, said = exchange(place, form)
     if status != 200:
-        raise StorageDenied("the issuer takes its refresh token no more")
+        raise StorageDenied("the issuer no longer accepts the refresh token")
     again = said.get("refresh_token", renewal.token)
     return Kept(id_token_in(said), renewal.followed_by(again))

@@ -112,7 +112,7 @@ class ProbedService:
         """Context with the URL of a new upload, which is removed at the end."""
         place = self.begin_upload(length)[1]
         if place is None or self.ask("HEAD", place, TUS).status != 200:
-            raise CannotTell("an upload that has been begun is not found again")
+            raise CannotTell("An upload that was started cannot be found")
         try:
             yield place
         finally:
@@ -144,7 +144,7 @@ class ProbedService:
                 connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
                 connection.request("GET", urlsplit(self.url + path).path, headers=self._authorization(self.url))
             except OSError as error:
-                raise StorageUnavailable(f"the request broke off ({type(error).__name__})") from error
+                raise StorageUnavailable(f"The request was interrupted ({type(error).__name__})") from error
             yield
 
     def _authorization(self, target: str) -> dict[str, str]:
@@ -155,7 +155,7 @@ class ProbedService:
 def _connection(url: str, timeout: float) -> http.client.HTTPConnection:
     place = urlsplit(url)
     if place.hostname is None:
-        raise InvalidInput(f"{url} names no host")
+        raise InvalidInput(f"No host in {url}")
     if place.scheme.lower() == "https":
         context = ssl.create_default_context()
         return http.client.HTTPSConnection(place.hostname, place.port, timeout=timeout, context=context)
@@ -171,4 +171,4 @@ def _exchange(send: Callable[[], None], connection: http.client.HTTPConnection) 
     except TimeoutError:
         raise
     except (OSError, http.client.HTTPException) as error:
-        raise StorageUnavailable(f"the answer broke off ({type(error).__name__})") from error
+        raise StorageUnavailable(f"The response was interrupted ({type(error).__name__})") from error

@@ -29,22 +29,22 @@ def uploads_may_pause(service: ProbedService) -> str | None:
     if answer is not None and (answer.status == 204 or answer.is_ours):
         return None
     if answer is not None and answer.status not in {408, 502, 504}:
-        return f"PATCH, by which an upload goes on that broke off, is answered {answer.status}"
-    said = "broken off" if answer is None else f"answered {answer.status}"
-    return f"an upload that pauses for {PAUSE_SECONDS:g} seconds is {said}: clients with a slow disk or line begin anew"
+        return f"PATCH, which resumes an upload, returns {answer.status}"
+    said = "interrupted" if answer is None else f"answered with {answer.status}"
+    return f"an upload that pauses for {PAUSE_SECONDS:g} seconds is {said}: slow clients have to start over"
 
 
 def answers_wait(service: ProbedService) -> str | None:
     """Fault of a way that takes a long answer from the service before a client reads it; else None."""
     if service.large is None:
-        raise CannotTell("the store is not ours: it may have no long answer")
+        raise CannotTell("the store belongs to someone else, so it may have no long response")
     path, size = service.large
     before = _sent(service)
     with service.unread(path):
         if _passes(lambda: _sent(service) == before + size, UNREAD_SECONDS):
-            return f"answers are taken from the service before they are read: {size >> 20} MiB went to the proxy's disk"
+            return f"the proxy reads responses ahead of the client: {size >> 20} MiB went to its disk"
     if not _passes(lambda: _sent(service) != before, _COUNTED_SECONDS):
-        raise CannotTell("the counts of /metrics are not those of the service that answers")
+        raise CannotTell("/metrics is from another service than the one that answers")
     return None
 
 
@@ -52,7 +52,7 @@ def _sent(service: ProbedService) -> float:
     """Bytes of tensors that the service has sent, in answers that have ended."""
     answer = service.ask("GET", "/metrics", headers={"cache-control": "no-cache"})
     if answer.status != 200 or b"protoslice_sent_bytes" not in answer.body:
-        raise CannotTell("only the counts of /metrics tell, which do not come through here")
+        raise CannotTell("only /metrics can show this, and it is not reachable here")
     return sum(map(float, _SENT.findall(answer.body.decode("utf-8", "replace"))))
 
 

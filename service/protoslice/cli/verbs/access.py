@@ -25,38 +25,40 @@ Service = Annotated[
     typer.Option(
         "--url",
         metavar="URL",
-        help="The service, as http://HOST:PORT, or a space of it, as http://HOST:PORT/spaces/NAME.",
+        help="URL of the service, or of a space: http://HOST:PORT/spaces/NAME.",
         show_default="PROTOSLICE_URL",
     ),
 ]
-Everywhere = Annotated[bool, typer.Option("--every-space", help="For all spaces, which takes an admin of all.")]
+Everywhere = Annotated[
+    bool, typer.Option("--every-space", help="Apply to all spaces; needs an admin token for all spaces.")
+]
 
 
 def create_token(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="For people, and for the log.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the token, shown in lists and logs.")],
     scope: Annotated[
         list[str], typer.Option(metavar="SCOPE", help="read, write, delete, register, schemas or admin; repeatable.")
     ],
     tag: Annotated[
-        list[str] | None, typer.Option(metavar="PATTERN", help="Tags that it may set, such as ci-*; repeatable.")
+        list[str] | None, typer.Option(metavar="PATTERN", help="Pattern of tags it may set, such as ci-*; repeatable.")
     ] = None,
-    expires: Annotated[str | None, typer.Option(metavar="TIME", help="When it ends: 90d, 12h, 30m.")] = None,
+    expires: Annotated[str | None, typer.Option(metavar="TIME", help="Lifetime, such as 90d, 12h or 30m.")] = None,
     every_space: Everywhere = False,
     url: Service = None,
     storage: Annotated[
         str | None,
-        typer.Option(metavar="URI", help="Write into this storage, without a service, where the admin token was lost."),
+        typer.Option(metavar="URI", help="Write the token to this storage directly, if the admin token is lost."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a token for a space, and print it, which happens this once.
+    """Create a token for a space, and print it (only once).
 
     Example: protoslice token create ci --url http://models.example/spaces/team --scope read --scope write
     """
     seconds = None if expires is None else _seconds(expires)
     if storage is not None:
         if not every_space:
-            raise InvalidInput("a token made in the storage is for --every-space; others are made by a service")
+            raise InvalidInput("With --storage, add --every-space; other tokens are created by the service")
         print(asyncio.run(_made_in(storage, name, scope, tag or [], seconds)))
         return
     with client_of(service_url(url)) as client:
@@ -65,18 +67,22 @@ def create_token(
         print_json(_facts(made))
         return
     print(made.token)
-    note(f"token {made.id} for {made.space}: this is told once")
+    note(f"Token {made.id} for {made.space} (shown only once)")
 
 
 def sign(
     store: Annotated[str, typer.Argument(metavar="STORE", help="http://HOST/v1/stores/TAG, or @TAG.")],
     view: Annotated[
-        str, typer.Argument(metavar="VIEW", help="Such as files/model.onnx or safetensors; none: the store's facts.")
+        str,
+        typer.Argument(
+            metavar="VIEW",
+            help="View to share, such as files/model.onnx or safetensors; default: the store's metadata.",
+        ),
     ] = "",
-    time: Annotated[str, typer.Option("--for", metavar="TIME", help="Time until it ends: 30m, 12h, 7d.")] = "1h",
+    time: Annotated[str, typer.Option("--for", metavar="TIME", help="Lifetime, such as 30m, 12h or 7d.")] = "1h",
     url: Service = None,
 ) -> None:
-    """Make a URL that needs no token, for a while.
+    """Create a URL that works without a token for a limited time.
 
     Example: protoslice sign @resnet50:4 files/model.onnx --for 12h
     """
@@ -107,11 +113,11 @@ def ls_tokens(every_space: Everywhere = False, url: Service = None, as_json: Jso
 
 
 def revoke_token(
-    token: Annotated[str, typer.Argument(metavar="ID", help="The id, as `token ls` shows it.")],
+    token: Annotated[str, typer.Argument(metavar="ID", help="Token id, as shown by `token ls`.")],
     every_space: Everywhere = False,
     url: Service = None,
 ) -> None:
-    """Revoke a token: every replica refuses it within ten seconds.
+    """Revoke a token; all replicas refuse it within ten seconds.
 
     Example: protoslice token revoke Ngj9oJrTNp --url http://models.example/spaces/team
     """
@@ -120,9 +126,12 @@ def revoke_token(
 
 
 def create_space(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="a-z, 0-9 and -, 63 at most.")], url: Service = None
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Lower-case letters, digits and '-', at most 63 characters.")
+    ],
+    url: Service = None,
 ) -> None:
-    """Create a space: stores, tags and schemas of its own. Its URL is printed.
+    """Create a space with its own stores, tags and schemas, and print its URL.
 
     Example: protoslice space create team --url http://models.example
     """
@@ -132,7 +141,7 @@ def create_space(
 
 
 def ls_spaces(url: Service = None, as_json: Json = False) -> None:
-    """List the spaces of a service, with what they hold and their quotas.
+    """List the spaces of a service, with their usage and quotas.
 
     Example: protoslice space ls --url http://models.example
     """
@@ -154,20 +163,20 @@ def ls_spaces(url: Service = None, as_json: Json = False) -> None:
 
 
 def set_space(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The space; `default` is that of /v1.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the space; `default` is the one at /v1.")],
     stored_bytes: Annotated[
-        str | None, typer.Option("--bytes", metavar="SIZE", help="The most stored bytes, as 500GB; 0 is no limit.")
+        str | None, typer.Option("--bytes", metavar="SIZE", help="Maximum stored bytes, such as 500GB; 0 for no limit.")
     ] = None,
-    stores: Annotated[int | None, typer.Option(min=0, help="The most stores; 0 is no limit.")] = None,
+    stores: Annotated[int | None, typer.Option(min=0, help="Maximum number of stores; 0 for no limit.")] = None,
     open_uploads: Annotated[
-        int | None, typer.Option(min=0, help="The most resumable uploads that are kept; 0 is no limit.")
+        int | None, typer.Option(min=0, help="Maximum number of unfinished resumable uploads; 0 for no limit.")
     ] = None,
     requests: Annotated[
-        int | None, typer.Option(min=0, help="The most requests under way, at each replica; 0 is no limit.")
+        int | None, typer.Option(min=0, help="Maximum concurrent requests per replica; 0 for no limit.")
     ] = None,
     url: Service = None,
 ) -> None:
-    """Set the quota of a space. A limit that is left out is that of the service.
+    """Set the quota of a space; limits not given are the service's.
 
     Example: protoslice space set team --bytes 500GB --stores 1000 --url http://models.example
     """
@@ -183,7 +192,7 @@ async def _made_in(uri: str, name: str, scopes: list[str], tags: list[str], seco
 
     known = {str(each): each for each in Scope}
     if unknown := sorted(set(scopes) - known.keys()):
-        raise InvalidInput(f"{', '.join(unknown)}: there are the scopes {', '.join(known)}")
+        raise InvalidInput(f"Unknown scope {', '.join(unknown)}: use {', '.join(known)}")
     settings = service_settings(storage=uri)
     grant = Grant(EVERY_SPACE, frozenset(known[scope] for scope in scopes), tuple(tags))
     async with open_database(settings.database, settings.storage) as database:
@@ -200,7 +209,7 @@ def _of(used: str, most: str | int) -> str:
 def _seconds(text: str) -> int:
     found = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
     if found is None:
-        raise InvalidInput(f"{text!r} is no time: give a number with s, m, h or d, such as 90d")
+        raise InvalidInput(f"Invalid time {text!r}: use a number and s, m, h or d, such as 90d")
     return int(found[1]) * _SECONDS[found[2]]
 
 

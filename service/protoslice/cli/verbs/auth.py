@@ -18,16 +18,16 @@ _REFUSED = 6
 
 def explain(
     token: Annotated[
-        str, typer.Argument(metavar="TOKEN", help="A token or a JWT; - reads it from standard input, unseen by others.")
+        str, typer.Argument(metavar="TOKEN", help="A token or a JWT; use - to read it from standard input.")
     ],
-    method: Annotated[str, typer.Argument(metavar="METHOD", help="GET, PUT and so on.")],
-    path: Annotated[str, typer.Argument(metavar="PATH", help="The path of the request, with its query.")],
+    method: Annotated[str, typer.Argument(metavar="METHOD", help="HTTP method, such as GET.")],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Path of the request, with its query.")],
     storage: StorageUri = None,
     as_json: Json = False,
 ) -> None:
-    """Explain whom a token or JWT names, and what the gate decides about a request.
+    """Explain what a token or JWT grants, and whether a request would be allowed.
 
-    The settings are those of the service, as PROTOSLICE_ISSUERS. Exits with 6 where the request would be refused.
+    Uses the same settings as the service, such as PROTOSLICE_ISSUERS. Exits with 6 if the request would be refused.
 
     Example: protoslice auth explain - GET /spaces/team/v1/stores < token
     """

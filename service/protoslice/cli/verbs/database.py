@@ -60,7 +60,7 @@ async def _copy(url: str | None, storage: str, target: Path) -> None:
         if not isinstance(opened, SqliteDatabase):
             raise Unsupported("Only SQLite is copied by this command: use pg_dump for PostgreSQL")
         if not await schema.version_of(opened):
-            raise NotFound(f"There is no catalogue at {opened.path}: check --storage and --database")
+            raise NotFound(f"No catalogue at {opened.path}: check --storage and --database")
         part = target.with_name(f"{target.name}.part")
         part.unlink(missing_ok=True)
         await opened.copy(part)

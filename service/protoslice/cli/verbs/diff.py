@@ -27,14 +27,14 @@ COLOURS: Final[Mapping[str, Colour]] = {"added": "green", "removed": "red", "cha
 def diff(
     before: FileName,
     after: Annotated[str, typer.Argument(metavar="OTHER", help="Another file, directory or store.")],
-    limit: Annotated[int, typer.Option(metavar="N", help="How many differences to show.", min=1)] = 50,
+    limit: Annotated[int, typer.Option(metavar="N", help="Maximum number of differences to show.", min=1)] = 50,
     type_name: TypeName = None,
     schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
-    """Compare two models: files, tensors, other parts by path.
+    """Compare two models: files, tensors and other parts.
 
-    What digests tell is not fetched. Ends with 0 when both are the same, and with 8 when they differ.
+    Parts with equal checksums are not downloaded. Exits with 0 if the models are equal, and with 8 if they differ.
 
     Example: protoslice diff model.onnx http://127.0.0.1:8000/v1/stores/resnet50:3
     """

@@ -27,17 +27,19 @@ _LARGE: Final = 16 << 20
 
 
 def doctor(
-    url: Annotated[str | None, typer.Argument(metavar="URL", help="The service, by the way that is in doubt.")] = None,
+    url: Annotated[
+        str | None, typer.Argument(metavar="URL", help="URL of the service, as seen through the proxy.")
+    ] = None,
     store: Annotated[
         str | None,
-        typer.Option(metavar="STORE", help="Read this store, a tag or an id, and push none to try things on."),
+        typer.Option(metavar="STORE", help="Test with this store (tag or id) instead of pushing one."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Find out what a proxy on the way to a service spoils.
+    """Check a proxy for problems.
 
-    It tries uploads, ranges, waiting, entity tags, binaries and paths. A small store is pushed for it under a
-    tag of its own, and removed.
+    Tests uploads, ranges, timeouts, entity tags, compression and paths with a small store, which it pushes and
+    removes again.
 
     Example: protoslice doctor https://models.example.org
     """
@@ -49,10 +51,10 @@ def doctor(
         print_json({"url": service.url, "well": not bad, "checks": checks})
     elif bad:
         say()
-        say(f"{bad} of {len(checks)} are not as they should be between here and {service.url}")
+        say(f"{bad} of {len(checks)} checks failed for {service.url}")
     else:
         say()
-        say(f"all is well between here and {service.url}")
+        say(f"All checks passed for {service.url}")
     if bad:
         raise typer.Exit(NOT_WELL)
 
@@ -66,7 +68,7 @@ def _checked(probe: Probe, service: ProbedService, *, quiet: bool) -> dict[str, 
         untold = str(error)
     advice = None if found is None else probe.advice
     if not quiet:
-        mark = coloured("?   ", "dim") if untold else coloured("BAD ", "red") if found else coloured("well", "green")
+        mark = coloured("?   ", "dim") if untold else coloured("BAD ", "red") if found else coloured("OK  ", "green")
         print(f"{mark}  {probe.promise}", flush=True)
         for name, text in (("", untold), ("", found), ("nginx: ", advice)):
             if text is not None:
@@ -105,7 +107,7 @@ def _of(client: Any, store: Any, content: bytes | None, large: int | None = None
     largest = max(store.files, key=lambda each: each.size, default=None)
     file = next((each for each in store.files if each.path == store.root), largest)
     if file is None or not file.size:
-        raise InvalidInput(f"the store {store.id} holds nothing to try ranges on")
+        raise InvalidInput(f"Store {store.id} has no content to test ranges with")
     path = f"/v1/stores/{store.id}"
     long_answer = None if large is None else (f"{path}/tensors/tensor", large)
     return ProbedService(client.url, path, f"/files/{quote(file.path)}", file.size, content, long_answer)

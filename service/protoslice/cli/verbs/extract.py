@@ -46,16 +46,14 @@ _LONGEST_HINT: Final = 4096
 
 def cat(
     file: FileName,
-    path: Annotated[str, typer.Argument(metavar="PATH", help='What to show, as in graph.node[name="conv1"].')],
-    out: Annotated[
-        str, typer.Option("--out", "-o", metavar="OUT", help="Where to write it; - is standard output.")
-    ] = STDIO,
+    path: Annotated[str, typer.Argument(metavar="PATH", help='Path of the field, such as graph.node[name="conv1"].')],
+    out: Annotated[str, typer.Option("--out", "-o", metavar="OUT", help="Output file; - for standard output.")] = STDIO,
     type_name: TypeName = None,
     schema_file: SchemaFile = None,
 ) -> None:
-    """Print the bytes at a path: a message, or what bytes or text hold.
+    """Print the bytes at a path: a message, or the content of a field.
 
-    A message comes serialized, a number as text.
+    Messages are printed serialized, numbers as text.
 
     Example: protoslice cat model.onnx graph.initializer[0].raw_data -o weights.bin
     """
@@ -93,20 +91,20 @@ def _external(subject: Subject, file: str, path: str) -> str | None:
     with suppress(ProtosliceError):
         offset = text('external_data[key="offset"].value')
     run = command("tensor", file, known, out="raw_data.bin")
-    return f"the elements are in the file {location!r} from byte {offset} on; to write them, run: {run}"
+    return f"the elements are in file {location!r} from byte {offset}; to write them, run: {run}"
 
 
 def _show(part: PathContent) -> None:
     """Show what people can read; anything else would only upset their terminal."""
     if part.content.size > 1 << 20 or part.kind in {"message", "bytes", "unknown", "repeated"}:
         what = f"{part.kind} of {format_size(part.content.size)}"
-        raise Unsupported(f"this is a {what}, nothing for a terminal: name a file with -o, or a pipe")
+        raise Unsupported(f"Won't print a {what} to the terminal: use -o FILE or a pipe")
     print(escaped(part.content.read().decode("utf-8", "backslashreplace"), keep="\n\t"))
 
 
 def split(  # noqa: PLR0913 - each is an option
     file: LocalName,
-    out_prefix: Annotated[str, typer.Argument(metavar="OUT_PREFIX", help="The file's name without its ending.")],
+    out_prefix: Annotated[str, typer.Argument(metavar="OUT_PREFIX", help="Path of the output without its extension.")],
     min_chunk: MinChunk = None,
     max_chunk: MaxChunk = None,
     rules: RulesFile = None,
@@ -115,15 +113,18 @@ def split(  # noqa: PLR0913 - each is an option
     schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
-    """Split a proto into chunks, all in OUT_PREFIX.cpb.
+    """Split a proto into chunks in OUT_PREFIX.cpb.
 
-    That is OUT_PREFIX.pb when nothing was split. Of a directory the root is split. A chunked proto
-    keeps its chunks unless a size, rules or a splitter are given.
+    Writes OUT_PREFIX.pb if nothing had to be split. In a directory, the root file is split. A chunked file keeps
+    its chunks, unless a size, rules or a splitter are given.
 
     Example: protoslice split model.onnx model
     """
     if is_address(file):
-        raise Unsupported(f"a store is split already: {command('pull', file, f'{out_prefix}.cpb', view='cpb')}")
+        raise Unsupported(
+            "The store is already split; to get the chunked file, run: "
+            f"{command('pull', file, f'{out_prefix}.cpb', view='cpb')}"
+        )
     with opened(file, root_type(type_name, schema_file)) as proto:
         parts = proto.chunks
         if (min_chunk, max_chunk, rules, splitter) != (None,) * 4:
@@ -140,7 +141,7 @@ def split(  # noqa: PLR0913 - each is an option
             write_content(rope, out, progress, source=file)
         _drop_other(out_prefix + (".cpb" if whole else ".pb"), file)
         if proto.type == _SAVED_MODEL and not whole:
-            note(f"note: TensorFlow loads no {out}: keep saved_model.pb, or merge it back (protoslice merge)")
+            note(f"note: TensorFlow cannot load {out}: keep saved_model.pb, or merge it again (protoslice merge)")
         if as_json:
             print_json({"file": out, "size": rope.size, "chunks": len(parts)})
         else:
@@ -150,15 +151,15 @@ def split(  # noqa: PLR0913 - each is an option
 def _drop_other(other: str, file: str) -> None:
     """Readers of a prefix take the `.cpb` first: an old one beside a new `.pb` would be read in its place."""
     if other.endswith(".cpb") and os.path.exists(other) and not (file != STDIO and os.path.samefile(other, file)):
-        note(f"note: {other} is older, and readers of the prefix take it first")
+        note(f"note: {other} is older, and readers of this prefix open it first")
 
 
 def merge(
     file: FileName,
     out: Annotated[str, typer.Argument(metavar="OUT", help="Where to write it; - is standard output.")],
-    path: Annotated[str, typer.Option(metavar="PATH", help="Only what stands at this path.")] = "",
+    path: Annotated[str, typer.Option(metavar="PATH", help="Path of the part to merge.")] = "",
     fields: Annotated[
-        list[str] | None, typer.Option(metavar="PATH", help="Keep only this below the path; may be repeated.")
+        list[str] | None, typer.Option(metavar="PATH", help="Keep only this field below the path; repeatable.")
     ] = None,
     omit_larger_than: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Leave out fields larger than this size.")
@@ -175,7 +176,7 @@ def merge(
         part = subject.part(path, fields, limit)
         size = part.content.size
         if part.kind == "message" and size > LARGEST_MESSAGE:
-            note(f"note: {format_size(size)} is more than protobuf's own parsers take (2 GiB)")
+            note(f"note: {format_size(size)} is more than protobuf's own parsers accept (2 GiB)")
         with Progress("merging", size) as progress:
             write_content(part.content, out, progress, source=file)
         if out != STDIO:

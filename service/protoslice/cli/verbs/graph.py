@@ -22,12 +22,20 @@ _MOST_OTHERS: Final = 10
 def graph(
     file: FileName,
     around: Annotated[
-        str | None, typer.Argument(metavar="[NODE]", help="Name or path of a node; without one, nodes to begin with.")
+        str | None,
+        typer.Argument(
+            metavar="[NODE]", help="Name or path of the node in the middle; default: the graph's first nodes."
+        ),
     ] = None,
-    hops: Annotated[int, typer.Option(metavar="N", help="Most links to the others.", min=0, max=MOST_HOPS)] = 2,
-    of: Annotated[str | None, typer.Option("--graph", metavar="PATH", help="Another graph than the outermost.")] = None,
-    search: Annotated[str | None, typer.Option(metavar="WORDS", help="Words in the names of nodes.")] = None,
-    limit: Annotated[int, typer.Option(metavar="N", help="How many nodes.", min=1, max=MOST_NODES)] = 30,
+    hops: Annotated[
+        int,
+        typer.Option(metavar="N", help="Maximum number of links from the node in the middle.", min=0, max=MOST_HOPS),
+    ] = 2,
+    of: Annotated[
+        str | None, typer.Option("--graph", metavar="PATH", help="Graph to show, if not the main one.")
+    ] = None,
+    search: Annotated[str | None, typer.Option(metavar="WORDS", help="Words to search for in node names.")] = None,
+    limit: Annotated[int, typer.Option(metavar="N", help="Maximum number of nodes.", min=1, max=MOST_NODES)] = 30,
     type_name: TypeName = None,
     as_json: Json = False,
 ) -> None:
@@ -46,11 +54,11 @@ def graph(
 
 def _show(found: Neighbourhood) -> None:
     rows = [_row(found, node) for node in found.nodes]
-    print_table(["hops", "node", "op", "takes from", "weights", "path"], rows, right=(0,))
+    print_table(["hops", "node", "op", "inputs", "weights", "path"], rows, right=(0,))
     others = [entry for entry in found.graphs if entry.path != found.graph]
     if found.more:
         say()
-        say(f"… more than these {len(found.nodes)} nodes (--limit)")
+        say(f"… more than these {len(found.nodes)} nodes (see --limit)")
     if others and found.around is None:
         say()
         rows = [[str(each.nodes), each.name, each.path] for each in others[:_MOST_OTHERS]]

@@ -31,7 +31,7 @@ _FORMS: Final = {
 
 
 def info(file: FileName, type_name: TypeName = None, schema_file: SchemaFile = None, as_json: Json = False) -> None:
-    """Show what a model is: type, size, chunks, biggest parts or files.
+    """Show what a model is: type, size, chunks, largest parts or files.
 
     Example: protoslice info model.onnx
     """
@@ -68,7 +68,7 @@ def _typed(tensor: dict[str, Any]) -> str:
 def _show_file(facts: dict[str, Any]) -> None:
     proto_size = facts["proto_size"]
     is_proto = proto_size is not None
-    unknown = "unknown (name it with --type to see names)" if is_proto else "none"
+    unknown = "unknown (use --type to see field names)" if is_proto else "none"
     pairs = [("type", facts["type"] or unknown), ("why", facts["why"] or ""), *_sizes(facts)]
     pairs += [("missing", " ".join(facts["missing"]))] if facts["missing"] else []
     pairs += [("bundle", _bundle(**facts["bundle"]))] if facts.get("bundle") else []
@@ -91,12 +91,12 @@ def _bundle(shards: int, endianness: str, version: int) -> str:
 
 
 def _planned(facts: dict[str, Any]) -> str:
-    return "those that it came with" if facts["own_chunks"] else "of at least 1 MiB each, beside the base"
+    return "as in the chunked file" if facts["own_chunks"] else "the first holds the remainder; others at least 1 MiB"
 
 
 def _of_store(facts: dict[str, Any]) -> str:
     if facts["planner"] is not None and _core.Plan.is_kept_version(facts["planner"]):
-        return "those that it came with"
+        return "as in the chunked file"
     rules = ", and by rules (chunks --plan)" if facts["rules"] else ""
     return f"of {format_size(facts['min_chunk'])} to {format_size(facts['max_chunk'])} each{rules}"
 
@@ -104,18 +104,18 @@ def _of_store(facts: dict[str, Any]) -> str:
 def _show_biggest(biggest: list[dict[str, Any]], proto_size: int | None) -> None:
     if proto_size is None:
         rows = [[format_size(part["size"]), part["path"], _stored(part["stored"])] for part in biggest]
-        print_table(["size", "biggest tensors", "stored"], rows, right=(0,))
+        print_table(["size", "largest tensors", "stored"], rows, right=(0,))
         return
     rows = [
         [format_size(part["size"]), f"{100 * part['size'] / max(proto_size, 1):.1f} %", _counted(**part)]
         for part in biggest
     ]
-    print_table(["size", "share", "biggest parts"], rows, right=(0, 1))
+    print_table(["size", "share", "largest parts"], rows, right=(0, 1))
 
 
 def _stored(details: dict[str, Any]) -> str:
     """Facts that a file holds of a tensor, in words: `shard 0, offset 64`; lists by their lengths."""
-    short = {name: f"{len(value)} in all" if isinstance(value, list) else value for name, value in details.items()}
+    short = {name: f"{len(value)} in total" if isinstance(value, list) else value for name, value in details.items()}
     return ", ".join(f"{name} {value}" for name, value in short.items())
 
 
@@ -151,14 +151,14 @@ def _show_store(facts: dict[str, Any]) -> None:
 
 
 def _counted(path: str, count: int | None, size: int) -> str:
-    return path if count is None else f"{path}  ({count} small ones)"
+    return path if count is None else f"{path} ({count} small ones)"
 
 
 def tree(
     file: FileName,
-    path: Annotated[str, typer.Argument(metavar="PATH", help="Where to begin, as in graph.node[3].")] = "",
-    depth: Annotated[int, typer.Option(metavar="N", help="How many levels to show.", min=1, max=64)] = 1,
-    limit: Annotated[int, typer.Option(metavar="N", help="How many lines to show of each level.", min=1)] = 20,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Path to start at, such as graph.node[3].")] = "",
+    depth: Annotated[int, typer.Option(metavar="N", help="Number of levels to show.", min=1, max=64)] = 1,
+    limit: Annotated[int, typer.Option(metavar="N", help="Maximum number of lines per level.", min=1)] = 20,
     type_name: TypeName = None,
     schema_file: SchemaFile = None,
     as_json: Json = False,
@@ -217,7 +217,7 @@ def chunks(  # noqa: PLR0913 - each is an option
     max_chunk: MaxChunk = None,
     rules: RulesFile = None,
     splitter: SplitterName = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Print the rules, as --rules takes them.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Print the split rules, in the format of --rules.")] = False,
     type_name: TypeName = None,
     schema_file: SchemaFile = None,
     as_json: Json = False,
@@ -227,7 +227,7 @@ def chunks(  # noqa: PLR0913 - each is an option
     Example: protoslice chunks model.onnx --min-chunk 64KiB
     """
     if plan and splitter is not None:
-        raise InvalidInput("--plan prints the rules of --rules; those of a splitter are made for each proto")
+        raise InvalidInput("--plan prints the rules of --rules; a splitter creates its rules for each proto")
     policy = ChunkPolicy(_size(min_chunk), _size(max_chunk), rules_in(rules), splitter)
     with opened_subject(file, root_type(type_name, schema_file)) as subject:
         found: list[dict[str, Any]] = list(subject.chunks(policy))
@@ -236,7 +236,7 @@ def chunks(  # noqa: PLR0913 - each is an option
         if (problem := size_problem(chunk["path"], chunk["size"])) is not None:
             note(f"note: {problem}")
     if plan:
-        print("\n".join(["# each rule goes before those above it, and before the chunk sizes", *by]))
+        print("\n".join(["# each rule takes precedence over those above it, and over chunk sizes", *by]))
         return
     if as_json:
         print_json(found)
@@ -249,5 +249,5 @@ def _size(text: str | None) -> int | None:
 
 
 def _row(chunk: dict[str, Any]) -> list[str]:
-    path = chunk["path"] or "(the base)"
+    path = chunk["path"] or "(remainder)"
     return [str(chunk["index"]), chunk["kind"], format_size(chunk["size"]), chunk["type"] or "", path]

@@ -27,33 +27,33 @@ def login(
     url: Of = None,
     device: Annotated[
         bool | None,
-        typer.Option("--device/--token", help="Sign in at the issuer, or give a token.", show_default=False),
+        typer.Option("--device/--token", help="Sign in with a browser, or enter a token.", show_default=False),
     ] = None,
 ) -> None:
-    """Sign in at a service for all verbs that ask it.
+    """Sign in to a service.
 
-    On a terminal, signs in with a browser of any machine where the service names an issuer. Otherwise asks for a token,
-    or reads it from standard input; an argument would be seen by everybody on the machine.
+    On a terminal this opens a browser sign-in if the service has an identity provider. Otherwise it asks for a
+    token, or reads one from standard input, so that the token does not show up in the process list.
 
     Example: protoslice login https://models.example
     """
     service = service_url(url)
     terms = _terms(service) if device or (device is None and sys.stdin.isatty()) else None
     if device and terms is None:
-        raise Unsupported(f"{service} names no issuer to sign in at: give a token instead")
+        raise Unsupported(f"{service} has no identity provider to sign in with: use a token instead")
     kept = Kept(_typed(service)) if terms is None else _signed_in(service, terms)
     _try(service, kept.token)
     keep(origin_of(service), kept)
     end = end_of(kept.token)
-    until = "" if end is None else f", and ends at {utc(end)}"
-    until += "" if kept.renewal is None else "; it is renewed before"
-    note(f"the token for {origin_of(service)} is kept in {credentials_file()}{until}")
+    until = "" if end is None else f", expires {utc(end)}"
+    until += "" if kept.renewal is None else "; renewed automatically"
+    note(f"Token for {origin_of(service)} saved in {credentials_file()}{until}")
 
 
 def _typed(service: str) -> str:
     token = (getpass(f"Token for {service}: ") if sys.stdin.isatty() else sys.stdin.read(_LONGEST)).strip()
     if not token:
-        raise InvalidInput("a token is wanted on standard input: protoslice login URL < token")
+        raise InvalidInput("No token given; pipe it in: protoslice login URL < token")
     return token
 
 
@@ -69,9 +69,10 @@ def _signed_in(service: str, terms: SignInTerms) -> Kept:
     from protoslice.cli.openid.device import Prompt, sign_in
 
     def show(prompt: Prompt) -> None:
-        note(f"{origin_of(service)} will get the name that {terms.issuer} gives you")
+        note(f"{origin_of(service)} will receive your name from {terms.issuer}")
         note(
-            f"visit {prompt.place} and enter the code {prompt.code}" + (f", or {prompt.whole}" if prompt.whole else "")
+            f"Open {prompt.place} and enter the code {prompt.code}"
+            + (f", or open {prompt.whole}" if prompt.whole else "")
         )
 
     given = sign_in(terms, show)
@@ -90,11 +91,11 @@ def _try(service: str, token: str) -> None:
 
 
 def logout(url: Of = None) -> None:
-    """Forget the kept token of a service, which goes on to hold.
+    """Delete the saved token of a service (it stays valid).
 
     Example: protoslice logout https://models.example
     """
     origin = origin_of(service_url(url))
     if not forget_token(origin):
-        raise NotFound(f"no token is kept for {origin}")
-    note(f"the token for {origin} is forgotten here; protoslice token revoke ends it for everybody")
+        raise NotFound(f"No token is saved for {origin}")
+    note(f"Token for {origin} deleted from this machine. It stays valid; to revoke it, use protoslice token revoke")

@@ -31,44 +31,46 @@ _AT_ONCE: Final = 1 << 18
 
 def records(  # noqa: PLR0913 - each is an option
     stream: Annotated[
-        str, typer.Argument(metavar="STREAM", help="A file or a folder of shards (- is standard input), or a store.")
+        str, typer.Argument(metavar="STREAM", help="A file or folder of shards (- for standard input), or a store.")
     ],
-    number: Annotated[int | None, typer.Argument(metavar="N", help="The number of one record, from 0.")] = None,
+    number: Annotated[int | None, typer.Argument(metavar="N", help="Number of one record, from 0.")] = None,
     between: Annotated[
-        str | None, typer.Option("--range", metavar="A:B", help="Records from number A up to B, as Python slices.")
+        str | None, typer.Option("--range", metavar="A:B", help="Records from A up to B, as in Python slices.")
     ] = None,
-    key: Annotated[str | None, typer.Option(metavar="PATH", help="Records by the field at this path …")] = None,
-    value: Annotated[list[str] | None, typer.Option(metavar="VALUE", help="… that have this value (several).")] = None,
-    sample: Annotated[int | None, typer.Option(metavar="N", help="So many records drawn at random.", min=0)] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Number that decides the sample.", min=0)] = 0,
-    path: Annotated[str, typer.Option(metavar="PATH", help="The part of each record at this path alone.")] = "",
+    key: Annotated[str | None, typer.Option(metavar="PATH", help="Select records by the field at this path …")] = None,
+    value: Annotated[
+        list[str] | None, typer.Option(metavar="VALUE", help="… that has this value (repeatable).")
+    ] = None,
+    sample: Annotated[int | None, typer.Option(metavar="N", help="Number of records to draw at random.", min=0)] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Random seed of the sample.", min=0)] = 0,
+    path: Annotated[str, typer.Option(metavar="PATH", help="Show only the part of each record at this path.")] = "",
     fields: Annotated[
-        list[str] | None, typer.Option(metavar="PATH", help="Keep only this path of each record (several).")
+        list[str] | None, typer.Option(metavar="PATH", help="Keep only this path of each record (repeatable).")
     ] = None,
-    count: Annotated[bool, typer.Option("--count", help="Print the number of records alone.")] = False,
-    as_text: Annotated[bool, typer.Option("--text", help="Records in text format.")] = False,
+    count: Annotated[bool, typer.Option("--count", help="Print only the number of records.")] = False,
+    as_text: Annotated[bool, typer.Option("--text", help="Print records in text format.")] = False,
     framing: Annotated[
         str | None,
         typer.Option(
             metavar="FRAMING",
-            help=f"{', '.join(FRAMINGS[:-1])} or {FRAMINGS[-1]}, where it can't be detected.",
+            help=f"{', '.join(FRAMINGS[:-1])} or {FRAMINGS[-1]}, if it isn't detected.",
         ),
     ] = None,
     file: Annotated[
-        str | None, typer.Option(metavar="PATH", help="The stream in a store of several files, or train@8.")
+        str | None, typer.Option(metavar="PATH", help="The stream, if the store has several; train@8 for shards.")
     ] = None,
     type_name: TypeName = None,
     schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
-    """Records of a stream: how many there are, one of them, or some.
+    """Show the records of a stream: how many, one of them, or several.
 
-    Several come as JSON lines with --json, and framed as in the file without.
+    With --json, records are printed as JSON lines; otherwise in the framing of the file.
 
     Example: protoslice records train.tfrecord 1000 --json
     """
     if number is not None and (between is not None or key is not None or sample is not None):
-        raise InvalidInput("either one record is shown or several: give N, or --range, --key or --sample")
+        raise InvalidInput("Pass either N, or one of --range, --key and --sample")
     root = root_type(type_name, schema_file)
     with opened_stream(stream, file, framing, root) as found:
         summary = found.summary()
@@ -81,7 +83,7 @@ def records(  # noqa: PLR0913 - each is an option
         else:
             form = "json" if as_json else "text" if as_text else None
             if form is None and sys.stdout.isatty():
-                raise Unsupported("records are bytes, nothing for a terminal: take --json, --text or a pipe")
+                raise Unsupported("Won't print binary records to the terminal: use --json, --text or a pipe")
             content = (
                 _several(found, choice, part, form, root) if number is None else _one(found, number, part, form, root)
             )
@@ -102,7 +104,7 @@ def _normal(between: str | None, count: int) -> str | None:
             return f"{first}:{last}"
     except ValueError:
         pass
-    raise InvalidInput(f"{between!r} is no range: give it as 10:20, 10: or :20")
+    raise InvalidInput(f"Invalid range {between!r}: use 10:20, 10: or :20")
 
 
 def _one(stream: Stream, number: int, part: RecordPart, form: str | None, root: RootType) -> Content:
@@ -171,7 +173,7 @@ class _Rendered:
     def pieces(self) -> Iterator[memoryview]:
         """The bytes, piece by piece, without what steers a terminal if one is written to."""
         if self.type is None:
-            raise Unsupported("the type of the records is not known: name it by --type")
+            raise Unsupported("Unknown record type: pass --type")
         for number, run in enumerate(self.runs):
             shown = (b"\n" if number and self.form == "texts" else b"") + self._rendered(self.type, run)
             if sys.stdout.isatty():
@@ -182,7 +184,7 @@ class _Rendered:
         try:
             return render(type_name, self.form, self.root.descriptor_set(type_name), run)
         except ValueError as error:
-            raise Unsupported(f"{error}; name another type by --type") from error
+            raise Unsupported(f"{error}; pass another type with --type") from error
 
 
 def _summarize(summary: RecordsSummary, as_json: bool) -> None:
@@ -190,6 +192,6 @@ def _summarize(summary: RecordsSummary, as_json: bool) -> None:
     if as_json:
         print_json(facts)
         return
-    unknown = "unknown (name it with --type to see fields)"
+    unknown = "unknown (use --type to see fields)"
     pairs = [("framing", summary.framing), ("type", summary.type or unknown), ("records", str(summary.count))]
     print_pairs([*pairs, ("size", f"{format_size(summary.size)} ({summary.size} bytes)")])

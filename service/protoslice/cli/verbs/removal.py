@@ -24,7 +24,7 @@ _ID = re.compile("[0-9a-f]{12,64}")
 
 Names = Annotated[
     list[str],
-    typer.Argument(metavar="TAG|ID…", help="Tags, which leave their stores where they are, or ids of stores."),
+    typer.Argument(metavar="TAG|ID…", help="Tags (their stores are kept), or ids of stores."),
 ]
 
 
@@ -65,19 +65,20 @@ class _Removal:
 
 def rm(
     names: Names,
-    store: Annotated[bool, typer.Option("--store", help="Remove the store that a TAG points at.")] = False,
+    store: Annotated[bool, typer.Option("--store", help="Remove the store that TAG points at.")] = False,
     url: ServiceUrl = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove tags that go with a store unasked.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove the store's tags too, without asking.")] = False,
     force: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Name in a registry, such as ann/m@main, that may break; repeatable."),
+        typer.Option(metavar="NAME", help="Registry name, such as ann/m@main, to leave dangling; repeatable."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Remove tags, or stores by their ids. What a tag points at stays; a store takes its tags with it.
+    """Remove tags, or stores by id.
 
-    A store that repositories, OCI tags or MLflow folders name is removed only with --force for each of these names.
-    A removed store can be restored until its objects are collected (`gc`).
+    Removing a tag keeps its store; removing a store removes its tags. If a store is named in repositories, OCI tags
+    or MLflow folders, pass --force with each of these names. A removed store can be restored until `gc` collects
+    its objects.
 
     Example: protoslice rm resnet50:3
     """
@@ -116,7 +117,9 @@ def _check_unbroken(removals: Sequence[_Removal], forced: Collection[str]) -> No
         if broken:
             named = ", ".join(f"{each.name} ({each.protocol})" for each in broken)
             options = " ".join(f"--force {quote(each.name)}" for each in broken)
-            raise StillNamed(f"store {removal.store.id[:12]} is named by {named}; to break these names, add: {options}")
+            raise StillNamed(
+                f"Store {removal.store.id[:12]} is still named by {named}; to remove it anyway, add: {options}"
+            )
 
 
 def _agreed(removals: Sequence[_Removal]) -> bool:
@@ -126,9 +129,9 @@ def _agreed(removals: Sequence[_Removal]) -> bool:
         tags = removal.tags(named)
         if not tags:
             continue
-        said = f"store {removal.store.id[:12]} is named by {', '.join(tags)} as well"
+        said = f"store {removal.store.id[:12]} also has the tags {', '.join(tags)}"
         if not sys.stdin.isatty():
-            raise InvalidInput(f"{said}: --yes removes it with its tags")
+            raise InvalidInput(f"{said}: pass --yes to remove it with its tags")
         print(escaped(f"protoslice: {said}: remove it with its tags? [y/N] "), end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             return False
@@ -137,25 +140,29 @@ def _agreed(removals: Sequence[_Removal]) -> bool:
 
 def _tell(removal: _Removal, done: dict[str, Any]) -> None:
     if "tags" in done:
-        tags = f" with its tags {' '.join(done['tags'])}" if done["tags"] else ""
-        say(f"removed store {done['store']}{tags}")
+        tags = f" and its tags {' '.join(done['tags'])}" if done["tags"] else ""
+        say(f"Removed store {done['store']}{tags}.")
         again = command("restore", Address(removal.client.url, done["store"]))
-        note(f"undo until {done['restorable_until']} with: {again}")
+        note(f"Undo until {done['restorable_until']} with: {again}")
         return
-    say(f"removed tag {done['tag']}")
+    say(f"Removed tag {done['tag']}.")
     if removal.store is not None:
         others = [tag for tag in removal.store.tags if tag != removal.ref]
         also = command("rm", Address(removal.client.url, removal.store.id[:12]))
-        named = f"named by {' '.join(others)}" if others else f"remove it with: {also}"
-        note(f"its store {removal.store.id[:12]} stays, {named}")
+        named = f"still named by {' '.join(others)}" if others else f"to remove it: {also}"
+        note(f"store {removal.store.id[:12]} is kept, {named}")
 
 
 def restore(
-    store: Annotated[str, typer.Argument(metavar="ID", help="The id of a removed store, or 12 or more digits of it.")],
+    store: Annotated[
+        str, typer.Argument(metavar="ID", help="Id of the removed store, or its first 12 or more digits.")
+    ],
     url: ServiceUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Take the removal of a store back. Its tags come back too, unless they point elsewhere by now.
+    """Restore a removed store, with its tags.
+
+    Tags that now point at another store are not restored.
 
     Example: protoslice restore 9f0c5bd1e4a72f36886b10d3ca95e7424c1d8a6f0b39e527d461f8a09c3be715
     """
@@ -168,6 +175,6 @@ def restore(
         return
     say(at)
     if restored.store.tags:
-        note(f"named by {' '.join(restored.store.tags)}")
+        note(f"with the tags {' '.join(restored.store.tags)}")
     for tag in restored.tags_taken:
-        note(f"{tag} points at another store by now")
+        note(f"{tag} now points at another store")

@@ -17,7 +17,7 @@ from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import print_json, print_table, say, utc
 from protoslice.sizes import format_size
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the schema on the service.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schema on the service.")]
 
 
 def put(
@@ -26,7 +26,7 @@ def put(
     url: ServiceUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Keep message types on a service, where --type may name them from then on.
+    """Upload message types to a service, for use with --type.
 
     Example: protoslice schema put mine mine.binpb
     """
@@ -61,7 +61,7 @@ def show(
     url: ServiceUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Show the message types of a schema, or write its descriptor set to a file.
+    """Show the message types of a schema, or save its descriptor set.
 
     Example: protoslice schema show mine -o mine.binpb
     """
@@ -80,7 +80,7 @@ def show(
 
 
 def rm(name: Name, url: ServiceUrl = None) -> None:
-    """Remove a schema; stores that were made with it stay readable.
+    """Remove a schema; stores that use it stay readable.
 
     Example: protoslice schema rm mine
     """

@@ -13,17 +13,17 @@ from protoslice.cli.service import service_settings
 from protoslice.cli.terminal.show import print_json, say
 from protoslice.errors import InvalidInput
 
-Host = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="The address to listen on.", show_default="127.0.0.1")
-]
+Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on.", show_default="127.0.0.1")]
 Port = Annotated[
-    int | None, typer.Option(metavar="PORT", help="The port to listen on; 0 picks a free one.", show_default="8000")
+    int | None, typer.Option(metavar="PORT", help="Port to listen on; 0 picks a free one.", show_default="8000")
 ]
 
-Workers = Annotated[int | None, typer.Option(metavar="N", help="Processes that serve the same port.", show_default="1")]
+Workers = Annotated[
+    int | None, typer.Option(metavar="N", help="Number of processes that serve the port.", show_default="1")
+]
 
-Certificate = Annotated[Path | None, typer.Option(metavar="FILE", help="A certificate (PEM), to speak TLS.")]
-CertificateKey = Annotated[Path | None, typer.Option(metavar="FILE", help="The key of the certificate (PEM).")]
+Certificate = Annotated[Path | None, typer.Option(metavar="FILE", help="TLS certificate (PEM file).")]
+CertificateKey = Annotated[Path | None, typer.Option(metavar="FILE", help="Key of the TLS certificate (PEM file).")]
 Rest = Annotated[list[str] | None, typer.Argument(hidden=True)]
 
 
@@ -36,16 +36,15 @@ def serve(
     tls_key: CertificateKey = None,
     rest: Rest = None,
 ) -> None:
-    """Serve stores over HTTP. The first line printed is the address.
+    """Serve stores over HTTP.
 
-    The last lines say where page and data are.
-
-    Every setting can be given as PROTOSLICE_<NAME>; `protoslice config` shows them.
+    Prints the address first, and where the web page and the data are. Every setting can also be given as
+    PROTOSLICE_<NAME>; `protoslice config` shows them all.
 
     Example: protoslice serve --port 0 --storage file:///var/lib/protoslice
     """
     if rest:
-        raise InvalidInput(f"serve takes options alone; a verb stands by itself: protoslice {' '.join(rest)}")
+        raise InvalidInput(f"serve takes no arguments; to run another command: protoslice {' '.join(rest)}")
     settings = service_settings(
         host=host, port=port, storage=storage, workers=workers, tls_cert=tls_cert, tls_key=tls_key
     )
@@ -58,7 +57,7 @@ def serve(
 
 
 def config(as_json: Json = False) -> None:
-    """Show every setting of the service, and the rules of its issuers.
+    """Show all settings of the service, and the rules of its issuers.
 
     Example: protoslice config --json
     """

@@ -22,23 +22,24 @@ from protoslice.formats.outputs.omitted import Omitted
 from protoslice.formats.selection import tags_of
 from protoslice.sizes import format_size
 
-Strict = Annotated[bool, typer.Option("--strict", help="Refuse to leave out tensors, rather than name them.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Fail if tensors have to be left out, instead of listing them.")]
 
 
 def tensor(  # noqa: PLR0913 - each is an option
     file: FileName,
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Its name or address; none lists all, `*` in it some.")
+        str | None,
+        typer.Argument(metavar="NAME", help="Name or address of a tensor; `*` matches anything. Default: list all."),
     ] = None,
     slice_: Annotated[
-        str | None, typer.Option("--slice", metavar="SLICE", help="As numpy is sliced: 0:128,:,-3,::2.")
+        str | None, typer.Option("--slice", metavar="SLICE", help="Slice as in NumPy, such as 0:128,:,-3,::2.")
     ] = None,
     form: Annotated[
         str | None,
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="raw, npy, packed, json for facts and strings, lod for levels.",
+            help="raw, npy, packed, json (metadata and strings) or lod (levels of detail).",
             show_default="npy for OUT.npy, else raw",
         ),
     ] = None,
@@ -52,9 +53,9 @@ def tensor(  # noqa: PLR0913 - each is an option
     schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
-    """List the tensors of a model, or take out one, a slice, or all.
+    """List the tensors of a model, or extract one of them.
 
-    All go to one file, -o OUT.safetensors.
+    Use -o OUT.safetensors to write all of them to one file.
 
     Example: protoslice tensor model.onnx conv1.weight --slice 0:8 -o part.npy
     """
@@ -66,16 +67,16 @@ def tensor(  # noqa: PLR0913 - each is an option
             _warn(omitted)
             return
         if out.endswith(".safetensors") and form is None:
-            raise InvalidInput("A safetensors file has whole tensors: leave out --slice and --dtype, or set --format")
+            raise InvalidInput("A safetensors file holds whole tensors: leave out --slice and --dtype, or set --format")
         if name is not None and "*" not in name:
             _take(subject, name, slice_, form or ("npy" if out.endswith(".npy") else "raw"), out)
             return
         if slice_ is not None or out != STDIO:
-            raise InvalidInput("name the tensor to write (protoslice tensor MODEL lists them)")
+            raise InvalidInput("No tensor given: name the one to write (protoslice tensor MODEL lists them)")
         rows = list(subject.tensors(name, dtype))
     damaged = [row.name for row in rows if row.problem is not None]
     if strict and damaged:
-        raise Unsupported(f"strict: {Omitted.of(len(damaged), damaged)}, as they cannot be read")
+        raise Unsupported(f"strict: {Omitted.of(len(damaged), damaged)}: they cannot be read")
     if as_json:
         print_json([asdict(row) for row in rows])
     else:
@@ -85,14 +86,14 @@ def tensor(  # noqa: PLR0913 - each is an option
 def _warn(omitted: Omitted | None) -> None:
     """Name on standard error what an output lacks."""
     if omitted is not None:
-        note(f"warning: {omitted} (--strict refuses this)")
+        note(f"warning: {omitted} (use --strict to fail instead)")
 
 
 def _take(subject: Subject, name: str, slice_: str | None, form: str, out: str) -> None:
     content = subject.tensor(name, slice_, form)
     if out == STDIO and form not in {"json", "lod"} and sys.stdout.isatty():
         what = format_size(content.size)
-        raise Unsupported(f"these are {what} of numbers, nothing for a terminal: name a file with -o, or a pipe")
+        raise Unsupported(f"Won't print {what} of binary numbers to the terminal: use -o FILE or a pipe")
     with Progress("writing", content.size) as progress:
         write_content(content, out, progress)
 
@@ -113,23 +114,27 @@ def _shape(row: TensorEntry) -> str:
 
 def stats(  # noqa: PLR0913 - each is an option
     file: FileName,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name or address; `*` in it means several.")] = "*",
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name or address of a tensor; `*` matches anything.")
+    ] = "*",
     slice_: Annotated[
-        str | None, typer.Option("--slice", metavar="SLICE", help="As numpy is sliced: 0:128,:,-3,::2.")
+        str | None, typer.Option("--slice", metavar="SLICE", help="Slice as in NumPy, such as 0:128,:,-3,::2.")
     ] = None,
     strict: Strict = False,
     sample: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Elements to look at, 0 for all.", show_default="16 777 216 of each tensor"),
+        typer.Option(
+            metavar="N", help="Number of elements to examine; 0 for all.", show_default="16 777 216 of each tensor"
+        ),
     ] = None,
     tags: MetaGraphTags = None,
     type_name: TypeName = None,
     schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
-    """Sum up the numbers of tensors: extremes, mean, zeros, NaN.
+    """Show statistics of tensors: minimum, maximum, mean, zeros, NaN.
 
-    With the deviation too; of one tensor also a histogram.
+    For a single tensor also the standard deviation and a histogram.
 
     Example: protoslice stats model.onnx conv1.weight
     """
@@ -138,7 +143,7 @@ def stats(  # noqa: PLR0913 - each is an option
         rows = list(subject.tensors(name, None)) if several else []
         found, without = _all_statistics(subject, rows, slice_, sample)
         if strict and without is not None:
-            raise Unsupported(f"strict: {without}, as they have no statistics")
+            raise Unsupported(f"strict: {without}: they have no statistics")
         found = found if several else [subject.statistics(name, slice_, sample)]
     if as_json:
         print_json([asdict(each) for each in found] if several else asdict(found[0]))
@@ -172,12 +177,12 @@ def _summed_up(found: TensorStatistics) -> list[str]:
 
 def _show_statistics(found: TensorStatistics) -> None:
     whole = found.looked_at == found.elements
-    looked_at = "all" if whole else f"{found.looked_at} of them, spread evenly (--sample 0 reads all)"
+    looked_at = "all" if whole else f"{found.looked_at} of them, evenly spread (--sample 0 reads all)"
     print_pairs(
         [
             ("tensor", found.name),
             ("type", f"{found.dtype} {'×'.join(map(str, found.shape)) or 'scalar'}"),
-            ("elements", f"{found.elements}, looked at {looked_at}"),
+            ("elements", f"{found.elements}, {looked_at} examined"),
             ("least", _figure(found.min)),
             ("greatest", _figure(found.max)),
             ("mean", _figure(found.mean)),

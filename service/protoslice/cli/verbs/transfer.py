@@ -28,32 +28,30 @@ from protoslice.errors import InvalidInput, NotFound, UnsoundModel, Unsupported
 from protoslice.sizes import format_size, parse_size
 from protoslice.uris import is_uri, local_path
 
-Tags = Annotated[
-    list[str] | None, typer.Option("--tag", metavar="TAG", help="Point this tag at the store; may be repeated.")
-]
-Root = Annotated[str | None, typer.Option(metavar="FILE", help="Which file is the root, where that is not plain.")]
+Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="TAG", help="Tag to point at the store; repeatable.")]
+Root = Annotated[str | None, typer.Option(metavar="FILE", help="Root file of the model, if it isn't detected.")]
 Bases = Annotated[
     list[str] | None,
     typer.Option(
         metavar="STORE",
-        help="A store that has much of it already; may be repeated.",
-        show_default="the one TAG points to",
+        help="A similar store, to send only differences from; repeatable.",
+        show_default="the store that TAG points at",
     ),
 ]
 Plan = Annotated[
     str | None,
     typer.Option(
-        metavar="PLAN", help="policy: a chunked proto by these sizes too.", show_default="the plan that it came with"
+        metavar="PLAN",
+        help="policy: split a chunked file by these sizes too.",
+        show_default="the plan of a chunked file",
     ),
 ]
-Strict = Annotated[
-    bool, typer.Option("--strict", help="Refuse a model that lacks files, or fails checksums of its own.")
-]
+Strict = Annotated[bool, typer.Option("--strict", help="Reject a model with missing files or wrong checksums.")]
 Store = Annotated[str, typer.Argument(metavar="STORE", help="http://HOST/v1/stores/TAG, or @TAG with PROTOSLICE_URL.")]
 
 
 def push(  # noqa: PLR0913 - each is an option
-    name: Annotated[str, typer.Argument(metavar="PATH", help="A file, or the directory of a model, by path or URI.")],
+    name: Annotated[str, typer.Argument(metavar="PATH", help="A file or the directory of a model: a path or a URI.")],
     url: ServiceUrl = None,
     tags: Tags = None,
     root: Root = None,
@@ -66,9 +64,9 @@ def push(  # noqa: PLR0913 - each is an option
     strict: Strict = False,
     as_json: Json = False,
 ) -> None:
-    """Make a store of a model on a service. What the service has of it already is not sent.
+    """Upload a model to a service, as a new store.
 
-    What broke off goes on where it was when it is pushed again.
+    Data that the service already has is not sent. To resume an interrupted push, run it again.
 
     Example: protoslice push model.onnx --url http://127.0.0.1:8000 --tag resnet50:3
     """
@@ -116,7 +114,7 @@ def _advised(advice: str | None) -> Iterator[None]:
 def _advice(name: str, url: str | None, tags: list[str] | None) -> str:
     """Say how to send the other files in the folder of `name`."""
     folder = os.path.dirname(name) or "."
-    return f"to send the files beside it too, run: {command('push', folder, url=url, tag=tags)}"
+    return f"To send the files next to it too, run: {command('push', folder, url=url, tag=tags)}"
 
 
 @contextmanager
@@ -127,9 +125,9 @@ def _there(name: str) -> Iterator[tuple[Any, bool]]:
     """
     # Checked before the client is opened, which puts the name of the service in front of errors.
     if is_address(name):
-        raise InvalidInput(f"{name} is a store already: push takes a file or a directory")
+        raise InvalidInput(f"{name} is already a store: push takes a file or a directory")
     if name == STDIO:
-        raise Unsupported("standard input cannot be read again when the line breaks: push a file")
+        raise Unsupported("Cannot resume an upload from standard input: push a file")
     path = local_path(name) if is_uri(name) else name
     if path is None:
         with named_files(name, RootType()) as place:
@@ -147,31 +145,33 @@ def pull(  # noqa: PLR0913 - each is an option
         str | None,
         typer.Argument(
             metavar="OUT",
-            help="A file, or a folder: any for several files, else one that exists, or FOLDER/.",
+            help="Output file or folder; end a new folder's name with /.",
             show_default="named after the file; a new folder named after the store",
         ),
     ] = None,
     view: Annotated[
         str | None,
-        typer.Option(metavar="VIEW", help="Not its files but this: cpb, safetensors, chunks/3, files/vocab.txt …"),
+        typer.Option(
+            metavar="VIEW", help="View to pull instead of the files: cpb, safetensors, chunks/3, files/vocab.txt …"
+        ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Without OUT: write hidden names, and over files with other content.")
+        bool, typer.Option("--force", help="Without OUT: allow hidden names and replace existing files.")
     ] = False,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse a safetensors view that leaves out tensors.")
-    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail if the safetensors view leaves out tensors.")] = False,
     cache: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Keep pieces here, so that another version is fetched in part."),
+        typer.Option(metavar="FOLDER", help="Cache pieces in this folder, to fetch less of later versions."),
     ] = None,
     parallel: Annotated[
-        int, typer.Option(metavar="N", help="How many requests to have under way at most.", min=1, max=64)
+        int, typer.Option(metavar="N", help="Maximum number of parallel requests.", min=1, max=64)
     ] = CONNECTIONS,
     url: ServiceUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Fetch the files of a store, each compared with its digest. An interrupted pull resumes.
+    """Download the files of a store, and verify their checksums.
+
+    To resume an interrupted pull, run it again.
 
     Example: protoslice pull http://127.0.0.1:8000/v1/stores/resnet50:3 resnet50
     """
@@ -184,15 +184,15 @@ def pull(  # noqa: PLR0913 - each is an option
             got = client.download(address.ref, target, view=view, params=params, progress=progress.up_to)
         except BaseException as error:
             if not isinstance(error, Exception):  # somebody wants us to end
-                error.add_note("partial download kept; run the same command again to resume")
+                error.add_note("Partial download kept; run the same command again to resume")
             raise
     if as_json:
         print_json([_told(each) for each in got])
     for each in got if not as_json else ():
-        say(f"{each.path}: {format_size(each.size)}" + ("" if each.fetched else ", there already"))
+        say(f"{each.path}: {format_size(each.size)}" + ("" if each.fetched else ", unchanged"))
     for each in got:
         if each.omitted is not None:
-            note(f"warning: {each.path}: {each.omitted} (--strict refuses this)")
+            note(f"warning: {each.path}: {each.omitted} (use --strict to fail instead)")
 
 
 def _told(got: Any) -> dict[str, object]:
@@ -203,20 +203,22 @@ def _told(got: Any) -> dict[str, object]:
 
 def ls(
     url: ServiceUrl = None,
-    tag: Annotated[str | None, typer.Option(metavar="TAG", help="Only stores with a tag that begins so.")] = None,
+    tag: Annotated[
+        str | None, typer.Option(metavar="TAG", help="Only stores with a tag that starts with this.")
+    ] = None,
     type_name: TypeName = None,
     repositories: Annotated[
-        bool, typer.Option("--repositories", help="Repositories of model registries instead, by name.")
+        bool, typer.Option("--repositories", help="List repositories of model registries instead.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List the stores of a service, newest first. With --tag they come by the names of the tags.
+    """List stores, newest first; with --tag, sorted by tag.
 
     Example: protoslice ls --url http://127.0.0.1:8000 --tag resnet
     """
     if repositories:
         if tag is not None or type_name is not None:
-            raise InvalidInput("repositories have neither tags nor types: leave out --tag and --type")
+            raise InvalidInput("Repositories have no tags or types: leave out --tag and --type")
         _ls_repositories(url, as_json)
         return
     with client_of(service_url(url)) as client:
@@ -244,23 +246,23 @@ def _ls_repositories(url: str | None, as_json: bool) -> None:
 def _row(store: Any) -> list[str]:
     created = store.created.strftime("%Y-%m-%d %H:%M")
     names = " ".join(names_of(store))
-    return [store.id[:12], format_size(store.size), created, store.type or "no proto", names]
+    return [store.id[:12], format_size(store.size), created, store.type or "files only", names]
 
 
 def tag(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The tag, such as resnet50:3.")],
-    store: Annotated[str | None, typer.Argument(metavar="STORE", help="What it is to point at.")] = None,
-    new: Annotated[bool, typer.Option("--new", help="Only if there is no such tag yet.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove it; what it points at stays.")] = False,
+    store: Annotated[str | None, typer.Argument(metavar="STORE", help="Store to point the tag at.")] = None,
+    new: Annotated[bool, typer.Option("--new", help="Fail if the tag already exists.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the tag; its store is kept.")] = False,
     url: ServiceUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Point a tag at a store, or remove it.
+    """Point a tag at a store, or remove a tag.
 
     Example: protoslice tag resnet50:latest @resnet50:3
     """
     if remove == (store is not None):
-        raise InvalidInput("a tag is pointed at a STORE, or removed with --remove")
+        raise InvalidInput("Give the STORE to point the tag at, or --remove")
     if store is None:
         with client_of(service_url(url)) as client:
             client.untag(name)

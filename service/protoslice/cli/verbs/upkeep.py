@@ -30,10 +30,12 @@ NOT_KEPT = 3
 Grace = Annotated[
     float,
     typer.Option(
-        min=0, metavar="SECONDS", help="Leave what is younger: longer than any upload of one file, or any read, takes."
+        min=0,
+        metavar="SECONDS",
+        help="Keep objects younger than this; must exceed the longest upload of a file, or read.",
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Remove nothing, and show what would be removed.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, without removing it.")]
 
 
 def gc(
@@ -42,10 +44,10 @@ def gc(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Remove what no store needs any more.
+    """Delete interrupted uploads and removed stores.
 
-    Those are broken uploads, and stores removed a day ago. It may run beside any number of services.
-    PROTOSLICE_STORAGE and PROTOSLICE_STORAGE_OPTIONS count as for `serve`.
+    Stores are deleted a day after their removal. Safe to run while services use the storage. Reads
+    PROTOSLICE_STORAGE and PROTOSLICE_STORAGE_OPTIONS like `serve`.
 
     Example: protoslice gc --storage file:///var/lib/protoslice --dry-run
     """
@@ -56,7 +58,7 @@ def gc(
     else:
         say(_told(report, "would be removed" if dry_run else "removed"))
         if report.unreadable is not None:
-            raise IntegrityError(f"{report.unreadable} is damaged: the objects that it may need were left alone")
+            raise IntegrityError(f"{report.unreadable} is damaged: objects that it may need were kept")
     if report.unreadable is not None:
         raise typer.Exit(NOT_KEPT)
 
@@ -81,7 +83,7 @@ async def _collect(settings: Settings, grace_seconds: float, dry_run: bool) -> G
 def _told(report: GarbageReport, done: str) -> str:
     objects = f"{_counted(report.objects, 'object')} ({format_size(report.bytes)})"
     stores, leftovers = _counted(report.stores, "deleted store"), _counted(report.leftovers, "leftover")
-    return f"{done}: {objects}, {stores}, {leftovers} of broken writers"
+    return f"{done}: {objects}, {stores}, {leftovers} of interrupted uploads"
 
 
 def _counted(count: int, what: str) -> str:
@@ -89,11 +91,11 @@ def _counted(count: int, what: str) -> str:
 
 
 def check(
-    uri: Annotated[str, typer.Argument(metavar="URI", help="The storage, as in s3://bucket.")], as_json: Json = False
+    uri: Annotated[str, typer.Argument(metavar="URI", help="The storage, such as s3://bucket.")], as_json: Json = False
 ) -> None:
-    """Find out whether a storage keeps what the service relies on, in a folder of its own there.
+    """Check that a storage behaves as the service needs, in a temporary folder.
 
-    Options of the backend are taken from PROTOSLICE_STORAGE_OPTIONS, a JSON object.
+    Options of the backend come from PROTOSLICE_STORAGE_OPTIONS, a JSON object.
 
     Example: protoslice storage check file:///var/lib/protoslice
     """
@@ -110,9 +112,9 @@ def check(
 
 
 def schemes(as_json: Json = False) -> None:
-    """List the schemes of URIs, with the package of each backend and what it can do.
+    """List the supported URI schemes, with the package of each backend.
 
-    Plug-ins are installed packages, or modules that PROTOSLICE_PLUGINS names.
+    Plug-ins are installed packages, or modules listed in PROTOSLICE_PLUGINS.
 
     Example: protoslice storage schemes
     """
@@ -128,18 +130,18 @@ def schemes(as_json: Json = False) -> None:
 
 def _able(abilities: Abilities | None) -> str:
     if abilities is None:
-        return "not told before a storage is opened"
-    return ", ".join(name.replace("_", " ") for name, can in asdict(abilities).items() if can) or "reading alone"
+        return "unknown until the storage is opened"
+    return ", ".join(name.replace("_", " ") for name, can in asdict(abilities).items() if can) or "read-only"
 
 
 def upgrade(
-    uri: Annotated[str, typer.Argument(metavar="URI", help="The storage, as in file:///var/lib/protoslice.")],
+    uri: Annotated[str, typer.Argument(metavar="URI", help="The storage, such as file:///var/lib/protoslice.")],
     as_json: Json = False,
 ) -> None:
-    """Bring a storage of an older version to the layout of this one, and make its indexes anew.
+    """Upgrade a storage to the layout of this version, and rebuild its indexes.
 
-    Stop all services that use the storage first. No object is moved or copied; an upgrade that broke off is taken up
-    where it is run again. After a backup was restored, the same verb makes the indexes.
+    Stop all services that use the storage first. Objects are not moved or copied. To resume an interrupted upgrade,
+    run it again. Also run this after restoring a backup.
 
     Example: protoslice storage upgrade file:///var/lib/protoslice
     """
@@ -150,7 +152,9 @@ def upgrade(
     else:
         say(f"upgraded: {_counted(report.stores, 'store')}, {_counted(report.tags, 'tag')}")
     if report.unreadable:
-        raise IntegrityError(f"{', '.join(report.unreadable)}: damaged, and left as it is: send that store again")
+        raise IntegrityError(
+            f"{', '.join(report.unreadable)} is damaged and was left unchanged: upload that store again"
+        )
 
 
 async def _upgrade(uri: str, options: dict[str, str]) -> UpgradeReport:
@@ -168,10 +172,10 @@ async def _upgrade(uri: str, options: dict[str, str]) -> UpgradeReport:
 def usage(
     uri: Annotated[str, typer.Argument(metavar="URI", help="The storage, as in s3://bucket.")], as_json: Json = False
 ) -> None:
-    """Count the bytes of all files of stores, those stored for them, and those that `gc` would free.
+    """Report the size of all files, the bytes stored, and the bytes `gc` would free.
 
-    Stores share files and parts of files, so the second may be far less. All objects are listed and all manifests read.
-    The first is kept for /metrics of services.
+    Stores share data, so the bytes stored can be far less than the files. Lists all objects and reads all
+    manifests. Services report the first number in /metrics.
 
     Example: protoslice storage usage file:///var/lib/protoslice
     """
@@ -187,7 +191,7 @@ def usage(
     print_table(["stores", "logical", "stored", "reclaimable", "space"], rows, right=(0, 1, 2, 3))
     damaged = sum(each.unreadable for each in found.values())
     if damaged:
-        raise IntegrityError(f"{_counted(damaged, 'manifest')} cannot be read, and their files are not counted")
+        raise IntegrityError(f"{_counted(damaged, 'manifest')} could not be read; their files are not counted")
 
 
 async def _usage(settings: Settings) -> dict[str, Usage]:

@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 import typer
 
@@ -46,10 +46,10 @@ class Check:
 
 
 def verify(file: FileName, type_name: TypeName = None, schema_file: SchemaFile = None, as_json: Json = False) -> None:
-    """Read a model whole, and compare it with every digest there is.
+    """Read a whole model and verify all its checksums.
 
-    Of a store those are of its files and chunks; of a local file those that it holds: of the
-    records of a chunked proto, of a tensor bundle.
+    For a store: the checksums of its files and chunks. For a local file: those it contains, as chunked files and
+    tensor bundles do.
 
     Example: protoslice verify http://127.0.0.1:8000/v1/stores/resnet50:3
     """
@@ -68,16 +68,20 @@ def verify(file: FileName, type_name: TypeName = None, schema_file: SchemaFile =
         raise typer.Exit(NOT_SOUND)
 
 
+_NAMED: Final = {"records": "chunked file"}
+"Kinds of checks that people know by another name."
+
+
 def _told(checks: list[Check]) -> str:
-    counts = Counter(check.what for check in checks if check.digest and check.error is None)
+    counts = Counter(_NAMED.get(check.what, check.what) for check in checks if check.digest and check.error is None)
     size = sum(check.size for check in checks if check.digest and check.error is None)
     without = sum(not check.digest and check.error is None for check in checks)
     bad = sum(check.error is not None for check in checks)
     if without == len(checks):
-        return "well formed; it holds no digests to compare its bytes with (a store has them)"
-    told = ", ".join(f"{count} × {what}" for what, count in counts.items()) or "nothing"
-    more = f"; {without} without a digest to compare with" if without else ""
-    return f"{f'{bad} damaged, ' if bad else ''}sound: {told} ({format_size(size)}){more}"
+        return "well-formed, but contains no checksums to verify (a store has them)"
+    verified = ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for what, count in counts.items()) or "nothing"
+    more = f"; {without} without checksum" if without else ""
+    return f"{f'{bad} damaged' if bad else 'OK'}: {verified} verified ({format_size(size)}){more}"
 
 
 def _of_store(name: str) -> Iterator[Check]:
@@ -136,7 +140,7 @@ def _digested(what: str, name: str, listed: Any, parts: Iterable[bytes | memoryv
             size += len(part)
             progress.advance(len(part))
         if size != listed.size:
-            raise CorruptModel(f"{size} bytes came, and {listed.size} are listed")
+            raise CorruptModel(f"received {size} bytes, expected {listed.size}")
         _compare_digests(digest.hexdigest(), listed.sha256)
 
     return _check(what, name, listed.size, compare, digest=listed.sha256 is not None)
@@ -144,7 +148,7 @@ def _digested(what: str, name: str, listed: Any, parts: Iterable[bytes | memoryv
 
 def _compare_digests(found: str | None, listed: str | None) -> None:
     if listed is not None and found != listed:
-        raise CorruptModel(f"its sha-256 is {found}, and {listed} is listed")
+        raise CorruptModel(f"SHA-256 is {found}, expected {listed}")
 
 
 def _of_file(name: str, root: RootType) -> Iterator[Check]:

@@ -14,19 +14,19 @@ from protoslice.cli.terminal.show import note, print_json, print_table, say, utc
 from protoslice.cli.verbs.access import Service
 from protoslice.facts import EventLetter, WebhookFacts
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the webhook, as `webhook ls` shows it.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the webhook, as shown by `webhook ls`.")]
 
 
 def put(
     name: Annotated[str, typer.Argument(metavar="NAME", help="a-z, 0-9 and -, 63 at most.")],
-    receiver: Annotated[str, typer.Argument(metavar="RECEIVER", help="URL that events are POSTed to.")],
+    receiver: Annotated[str, typer.Argument(metavar="RECEIVER", help="URL that receives events by POST.")],
     event: Annotated[
-        list[str] | None, typer.Option(metavar="EVENT", help="Such as tag.set; repeatable; none: all.")
+        list[str] | None, typer.Option(metavar="EVENT", help="Event type, such as tag.set; repeatable; default: all.")
     ] = None,
     url: Service = None,
     as_json: Json = False,
 ) -> None:
-    """Create or replace a webhook, and print its secret, which happens this once.
+    """Create or replace a webhook, and print its secret (only once).
 
     Example: protoslice webhook put ci https://ci.example/hooks/models --event ref.set
     """
@@ -36,7 +36,7 @@ def put(
         print_json(_facts(made))
         return
     print(made.secret)
-    note(f"webhook {made.name}: the secret is told once")
+    note(f"Webhook {made.name}: secret (shown only once)")
 
 
 def ls(url: Service = None, as_json: Json = False) -> None:
@@ -54,11 +54,11 @@ def ls(url: Service = None, as_json: Json = False) -> None:
 
 def letters(
     name: Name,
-    dead: Annotated[bool, typer.Option("--dead", help="Events that were given up.")] = False,
+    dead: Annotated[bool, typer.Option("--dead", help="Only events that could not be delivered.")] = False,
     url: Service = None,
     as_json: Json = False,
 ) -> None:
-    """List the events that a webhook has not taken.
+    """List the events not yet delivered to a webhook.
 
     Example: protoslice webhook letters ci --dead
     """
@@ -72,16 +72,16 @@ def letters(
 
 
 def redeliver(name: Name, url: Service = None) -> None:
-    """Deliver the dead letters of a webhook again.
+    """Deliver the failed events of a webhook again.
 
     Example: protoslice webhook redeliver ci
     """
     with client_of(service_url(url)) as client:
-        say(f"{client.redeliver(name)} events are on their way")
+        say(f"{client.redeliver(name)} events queued for delivery")
 
 
 def rm(name: Name, url: Service = None) -> None:
-    """Remove a webhook, and the events that it has not taken.
+    """Remove a webhook and its undelivered events.
 
     Example: protoslice webhook rm ci
     """

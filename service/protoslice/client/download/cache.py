@@ -27,7 +27,7 @@ class Cache:
 
     def __init__(self, folder: str | os.PathLike[str], max_bytes: int = 10 << 30) -> None:
         if max_bytes < 0:
-            raise InvalidInput("max_bytes must be a size in bytes, 0 or more")
+            raise InvalidInput("Invalid max_bytes: use a size in bytes, 0 or more")
         self.folder = Path(folder).expanduser()
         self.max_bytes = max_bytes
         self._added = max_bytes  # the first addition checks the size
@@ -102,7 +102,7 @@ class Cache:
 
     def _path(self, sha256: str) -> Path:
         if not _DIGEST.fullmatch(sha256):
-            raise InvalidInput(f"{sha256[:80]!r} is no sha-256 in hexadecimal digits")
+            raise InvalidInput(f"Invalid SHA-256 {sha256[:80]!r}: use 64 hexadecimal digits")
         return self.folder / sha256[:2] / sha256
 
     def _entries(self) -> Iterator[tuple[float, int, Path]]:
@@ -115,7 +115,7 @@ class Cache:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise StorageError(f"the cache cannot be read: {error.strerror}") from error
+            raise StorageError(f"Cannot read the cache: {error.strerror}") from error
         for folder in folders:
             with suppress(FileNotFoundError), os.scandir(folder) as entries:
                 for entry in entries:

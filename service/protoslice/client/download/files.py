@@ -64,7 +64,7 @@ class Download:
                         return Downloaded(self.target, facts.size, self.remote.received, omitted)
                     digest = self._mend(partial)
                 raise IntegrityError(
-                    f"{self.target.name} does not have the digest that the service gives, also when fetched again"
+                    f"{self.target.name} does not match the service's checksum, even after downloading it again"
                 )
             except (IntegrityError, Conflict):
                 partial.drop()  # correct parts cannot be told from others
@@ -81,7 +81,7 @@ class Download:
                 if self.progress is not None:
                     self.progress(partial.size, size)
             if partial.size != size:
-                raise IntegrityError(f"{partial.size} bytes came where there should be {size}")
+                raise IntegrityError(f"Received {partial.size} bytes instead of {size}")
             return hashing.hexdigest()
 
     def _parts(self, start: int) -> Generator[bytes, None, None]:
@@ -121,7 +121,7 @@ class Download:
         for piece in group:
             part = memoryview(data)[piece.offset - first : piece.end - first]
             if hashlib.sha256(part).hexdigest() != piece.sha256:
-                raise IntegrityError("a piece does not have the digest that it should have", piece.offset)
+                raise IntegrityError("A piece does not match its checksum", piece.offset)
             if cache is not None:
                 cache.put(piece.sha256, part)
         return data
@@ -141,7 +141,7 @@ class Download:
         table, at = pieces(), 0
         for piece in table:
             if piece.offset != at or not 0 < piece.size <= PART:
-                raise IntegrityError("the service lists pieces that do not make up the file", at)
+                raise IntegrityError("The service's list of pieces does not cover the file", at)
             at = piece.end
         if at != self.remote.size:
             raise IntegrityError("the service lists pieces that do not make up the file", at)
@@ -166,7 +166,7 @@ def read_whole(remote: Remote, parallel: int) -> bytes:
         data = b"".join(remote.parts(0, parallel))
         if sha256 is None or hashlib.sha256(data).digest() == sha256:
             return data
-    raise IntegrityError("the bytes received do not have the digest that the service gives")
+    raise IntegrityError("The received bytes do not match the service's checksum")
 
 
 def same_file(path: Path, size: int, sha256: str | None) -> bool:

@@ -107,7 +107,7 @@ class PartialFile(ClosedAtEnd):
 
 def write_failure(target: Path, error: OSError) -> ProtosliceError:
     """The error for a `target` that cannot be written."""
-    message = f"{target} cannot be written: {error.strerror}"
+    message = f"Cannot write {target}: {error.strerror}"
     match error:
         case PermissionError():
             return StorageDenied(message)

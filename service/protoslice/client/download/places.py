@@ -26,7 +26,7 @@ def _inside(folder: Path, path: str) -> Path:
     """
     steps = path.split("/")
     if any(step in {"", ".", ".."} or "\\" in step or "\0" in step for step in steps):
-        raise IntegrityError(f"the service lists a file at {path!r}, which is no place below a folder")
+        raise IntegrityError(f"The service lists a file with the unsafe path {path!r}")
     return folder.joinpath(*steps)
 
 
@@ -49,6 +49,9 @@ def _check(folder: Path, alike: list[tuple[str, str]]) -> None:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.touch()
                 if _inside(Path(trial), other).exists():
-                    raise Conflict(f"{one!r} and {other!r} are one file on this disk: pull them one by one, elsewhere")
+                    raise Conflict(
+                        f"{one!r} and {other!r} would be the same file on this disk: pull them one at a time into "
+                        "different folders"
+                    )
     except OSError as error:
         raise write_failure(folder, error) from error

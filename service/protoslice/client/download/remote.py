@@ -83,7 +83,7 @@ class Remote:
         """Exactly the `length` bytes at `offset`, verified."""
         end = offset + length
         if offset < 0 or length < 0 or end > self.size:
-            raise InvalidInput(f"bytes {offset} to {end} are not in something of {self.size}")
+            raise InvalidInput(f"Bytes {offset} to {end} are out of range: the size is {self.size}")
         if end <= len(self._head):
             return self._head[offset:end]
         if length <= DIGESTED:
@@ -143,7 +143,7 @@ class Remote:
                     at += len(piece)
                     yield piece
                     if stop.is_set():
-                        raise StorageUnavailable("the transfer has been stopped")
+                        raise StorageUnavailable("The transfer was stopped")
             except ProtosliceError as error:
                 failures = 1 if at - before >= _PROGRESS else failures + 1
                 pause = self._connection.retries.pause(failures, error)
@@ -184,7 +184,7 @@ class Remote:
             if at >= due:
                 return
         if at < due:
-            raise StorageUnavailable("the service broke off in the middle of an answer")
+            raise StorageUnavailable("The service closed the connection in the middle of a response")
 
     def _look(self) -> RemoteFacts:
         with self._connection.stream("HEAD", self._path, params=self._params) as answer:
@@ -201,20 +201,20 @@ class Remote:
             _compare(head, facts.sha256 if len(head) == facts.size and facts.sha256 else validated.digest)
             self._head = head
         if not self._ranged and facts.sha256 is None:
-            raise IntegrityError("a proxy on the way ignores ranges, and no digest is known to verify the whole by")
+            raise IntegrityError("A proxy ignores ranges, and without a checksum the whole download cannot be verified")
         return facts
 
     def _check(self, facts: RemoteFacts) -> None:
         """`IntegrityError` when the facts contradict the expected size or digest."""
         size, sha256 = self._expected
         if size is not None and facts.size != size:
-            raise IntegrityError(f"the service gives {facts.size} bytes where there should be {size}")
+            raise IntegrityError(f"The service reports {facts.size} bytes instead of {size}")
         if sha256 is not None and facts.sha256 is not None and facts.sha256.hex() != sha256:
-            raise IntegrityError("the service gives another digest than the one it listed")
+            raise IntegrityError("The service reports a different checksum than it listed")
 
 
 def _compare(data: bytes, expected: bytes | None) -> None:
     if expected is None:
-        raise IntegrityError("an answer came without a digest: it cannot be verified")
+        raise IntegrityError("A response has no checksum, so it cannot be verified")
     if hashlib.sha256(data).digest() != expected:
-        raise IntegrityError("an answer does not have the digest that came with it")
+        raise IntegrityError("A response does not match its checksum")

@@ -18,7 +18,7 @@ def verified_store(store: Store, ref: str) -> Store:
     `IntegrityError` otherwise. A tag may point at any store, and files registered in place have no digest to verify.
     """
     if _ID.fullmatch(ref) and not store.id.startswith(ref):
-        raise IntegrityError(f"the service gives store {store.id} where {ref} was asked for")
+        raise IntegrityError(f"The service returned store {store.id} instead of {ref}")
     files = [(file.path, file.size, file.sha256) for file in store.files if file.sha256 is not None]
     policy = Policy(
         root=store.root,
@@ -30,5 +30,5 @@ def verified_store(store: Store, ref: str) -> Store:
         rules=store.rules,
     )
     if len(files) == len(store.files) and not is_id_of(store.id, files, policy):
-        raise IntegrityError(f"the service lists files for store {store.id} that are not those its id stands for")
+        raise IntegrityError(f"The files listed for store {store.id} do not match its id")
     return store

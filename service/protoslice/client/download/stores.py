@@ -77,7 +77,7 @@ class StoreFiles:
         for file in self._store.files:
             if file.path == path:
                 return self._fetch(file, target, self._terms)
-        raise NotFound(f"store {self._store.id} has no file {path!r}")
+        raise NotFound(f"Store {self._store.id} has no file {path!r}")
 
     def all(self, target: Path) -> list[Downloaded]:
         """Write all files into the folder `target`; the only file of a store to `target` itself, if no folder."""

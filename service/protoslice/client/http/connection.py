@@ -85,7 +85,7 @@ class ServiceAnswer:
         try:
             return parse_json(self.body)
         except ValueError:
-            raise IntegrityError("the answer is not JSON: is this the URL of a protoslice service?") from None
+            raise IntegrityError("The response is not JSON: is this the URL of a protoslice service?") from None
 
 
 class Connection:
@@ -173,7 +173,7 @@ def _address(url: str) -> httpx.URL:
     except httpx.InvalidURL:
         address = httpx.URL()
     if address.scheme not in ("http", "https") or not address.host:
-        raise InvalidInput(f"{url!r} is not the address of a service: give http://… or https://…")
+        raise InvalidInput(f"Invalid service URL {url!r}: use http://… or https://…")
     return address
 
 
@@ -191,7 +191,7 @@ def _whole(answer: httpx.Response) -> ServiceAnswer:
     body = _read(answer, LONGEST_ANSWER, cut=False)
     expected = digest_in(answer.headers.get("repr-digest"))
     if expected is not None and hashlib.sha256(body).digest() != expected:
-        raise IntegrityError("the answer of the service does not have the digest it came with")
+        raise IntegrityError("The response does not match its checksum")
     return ServiceAnswer(answer.status_code, answer.headers, body)
 
 
@@ -202,5 +202,5 @@ def _read(answer: httpx.Response, limit: int, *, cut: bool) -> bytes:
         if len(body) > limit:
             if cut:
                 break
-            raise LimitExceeded(f"the service answered with more than {limit} bytes")
+            raise LimitExceeded(f"The response is larger than {limit} bytes")
     return bytes(body[:limit])

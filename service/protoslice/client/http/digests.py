@@ -29,7 +29,7 @@ def digest_in(field: str | None) -> bytes | None:
     try:
         return b64decode(found[1], validate=True)
     except BadBase64:
-        raise IntegrityError("the service gives a malformed digest") from None
+        raise IntegrityError("The service sent a malformed digest") from None
 
 
 def digest_of(body: bytes) -> str:

@@ -127,7 +127,7 @@ def error_of_answer(status: int, headers: Mapping[str, str], body: bytes) -> err
     kind = BY_PROBLEM.get(slug) or BY_STATUS.get(status)
     if kind is None:
         kind = errors.InvalidInput if 400 <= status < 500 else errors.StorageError
-    said = str(problem.get("detail") or problem.get("title") or f"the service answered {status}")
+    said = str(problem.get("detail") or problem.get("title") or f"The service responded with status {status}")
     error = kind(said, _offset(problem.get("offset")), _text(problem.get("path")))
     error.request_id = _text(problem.get("request_id")) or headers.get("x-request-id")
     if isinstance(error, errors.StillNamed):
@@ -141,20 +141,20 @@ def error_of_answer(status: int, headers: Mapping[str, str], body: bytes) -> err
 def error_of_transport(error: httpx.HTTPError | httpx.InvalidURL) -> errors.ProtosliceError:
     """Exception for a request without a complete response."""
     if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
-        return errors.InvalidInput(f"the address of the service cannot be used: {error}")
+        return errors.InvalidInput(f"Invalid service address: {error}")
     if isinstance(error, httpx.ConnectError) and (untrusted := _cause(error, ssl.SSLError)) is not None:
         return errors.StorageDenied(_of_tls(untrusted))
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-        return errors.StorageUnavailable("the service cannot be reached")
-    what = "fell silent" if isinstance(error, httpx.TimeoutException) else "broke off"
-    return errors.StorageUnavailable(f"the service {what} ({type(error).__name__})")
+        return errors.StorageUnavailable("Cannot connect to the service")
+    what = "stopped responding" if isinstance(error, httpx.TimeoutException) else "closed the connection"
+    return errors.StorageUnavailable(f"The service {what} ({type(error).__name__})")
 
 
 def _of_tls(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        trust = "SSL_CERT_FILE names a file of authorities to trust"
-        return f"the certificate of the service is not trusted ({error.verify_message}): {trust}"
-    return f"no TLS with the service ({error.reason or error}): does it want http://?"
+        trust = "set SSL_CERT_FILE to a file of trusted authorities"
+        return f"The certificate of the service is not trusted ({error.verify_message}): {trust}"
+    return f"TLS failed ({error.reason or error}): does the service use http:// instead?"
 
 
 def _cause(error: BaseException | None, kind: type[E]) -> E | None:

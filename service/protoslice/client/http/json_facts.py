@@ -31,19 +31,19 @@ def read_json(kind: type[T], data: object) -> T:
     """Fact of class `kind` in `data`, without unknown members; `IntegrityError` for other data."""
     what = _WORDS.sub(" ", kind.__name__).lower()
     if not isinstance(data, Mapping):
-        raise IntegrityError(f"the service answered with something that is no {what}")
+        raise IntegrityError(f"The service's response is not a valid {what}")
     given: dict[str, Any] = {}
     for field in fields(kind):  # type: ignore[arg-type]
         if field.name in data:
             try:
                 given[field.name] = _READERS[str(field.type)](data[field.name])
             except (ValueError, TypeError, RecursionError) as error:
-                said = f"the service answered with a {what} whose {field.name!r} is not as agreed"
+                said = f"The service's response has a {what} with an invalid {field.name!r}"
                 raise IntegrityError(said) from error
     try:
         return kind(**given)
     except TypeError as error:
-        raise IntegrityError(f"the service answered with a {what} that lacks a member") from error
+        raise IntegrityError(f"The service's response has a {what} that lacks a member") from error
 
 
 def _plain(wanted: type[T]) -> Callable[[Any], T]:

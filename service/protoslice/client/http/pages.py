@@ -28,12 +28,12 @@ def paginated(
         more = [("cursor", cursor)] if cursor is not None else []
         page = connection.call("GET", path, params=[*params, *sized, *more], slow=slow).json()
         if not isinstance(page, dict) or not isinstance(page.get("items"), list):
-            raise IntegrityError("the service answered with something that is no page of a list")
+            raise IntegrityError("The service's response is not a page of a list")
         for item in page["items"]:
             yield read_json(kind, item)
         following = page.get("next")
         if following is None:
             return
         if not isinstance(following, str) or following == cursor:
-            raise IntegrityError("the service lists the same page again and again")
+            raise IntegrityError("The service returns the same page over and over")
         cursor = following

@@ -50,39 +50,41 @@ def validated_range(
     `known`. A 200 holds the whole representation, whatever was requested.
     """
     if headers.get("content-encoding", "identity") != "identity":
-        raise IntegrityError("a proxy on the way compresses the answers: ranges of them cannot be trusted")
+        raise IntegrityError(
+            "A proxy compresses the responses, so ranges are unreliable: turn off compression for this service"
+        )
     if status == 206:
         first, last, size = _content_range(headers)
         if first != start or last + 1 != min(end, size):
-            raise IntegrityError(f"bytes {start} to {end} were asked for, and {first} to {last + 1} of {size} came")
+            raise IntegrityError(f"Requested bytes {start} to {end}, but received {first} to {last + 1} of {size}")
     elif status == 200:
         first, size = 0, _content_length(headers)
         last = size - 1
     else:
-        raise IntegrityError(f"the service answered {status} to a request for bytes")
+        raise IntegrityError(f"The service responded with status {status} to a range request")
     if "content-length" in headers and _content_length(headers) != last + 1 - first:
         raise IntegrityError("Content-Length and Content-Range contradict each other")
     etag = headers.get("etag", "")
     if not _STRONG.fullmatch(etag):
-        raise IntegrityError("the answer has no strong entity tag: its parts cannot be put together")
+        raise IntegrityError("The response has no strong entity tag, so its parts cannot be combined")
     facts = RemoteFacts(size, etag, digest_in(headers.get("repr-digest")), headers)
     if known is not None and not facts.is_same(known):
-        raise Conflict("the file has changed on the service while it was read: begin again")
+        raise Conflict("The file changed on the service during the download: start again")
     return ReceivedRange(facts, first, last + 1, digest_in(headers.get("content-digest")))
 
 
 def _content_range(headers: Mapping[str, str]) -> tuple[int, int, int]:
     found = _RANGE.fullmatch(headers.get("content-range", ""))
     if found is None:
-        raise IntegrityError("an answer 206 has no valid Content-Range")
+        raise IntegrityError("A 206 response has no valid Content-Range")
     first, last, size = map(int, found.groups())
     if not first <= last < size < 1 << 63:
-        raise IntegrityError(f"Content-Range {found[0]!r} contradicts itself")
+        raise IntegrityError(f"Content-Range {found[0]!r} is inconsistent")
     return first, last, size
 
 
 def _content_length(headers: Mapping[str, str]) -> int:
     text = headers.get("content-length", "")
     if not _LENGTH.fullmatch(text):
-        raise IntegrityError("an answer has no Content-Length: it might be cut off unnoticed")
+        raise IntegrityError("A response has no Content-Length, so missing bytes would go unnoticed")
     return int(text)

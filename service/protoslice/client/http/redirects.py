@@ -36,14 +36,14 @@ class RedirectingSender:
             answer.close()
             if not again and following.method == request.method:
                 place = following.url.copy_with(userinfo=b"", query=None)
-                raise StorageDenied(f"the service redirects what is sent to it: send it to {place}")
+                raise StorageDenied(f"The service redirects uploads: use the URL {place}")
             for name in self._own & request.headers.keys():
                 if _origin(following.url) != _origin(request.url):
                     following.headers.pop(name, None)
                 else:
                     following.headers[name] = request.headers[name]  # httpx forgets cookies
             request = following
-        raise StorageError(f"the service redirects more than {_MOST_REDIRECTS} times")
+        raise StorageError(f"The service redirects more than {_MOST_REDIRECTS} times")
 
 
 def _origin(url: httpx.URL) -> tuple[str, str, int | None]:

@@ -91,7 +91,7 @@ def _send(sock: socket, left: memoryview) -> None:
             events = ready[0][1]
             if events & EVENT_READ:
                 if not _INTERIM.match(sock.recv(12, MSG_PEEK)):
-                    raise BrokenPipeError("answered before all was sent")
+                    raise BrokenPipeError("responded before the whole request was sent")
                 selector.modify(sock, EVENT_WRITE)
             if events & EVENT_WRITE:
                 left = left[sock.send(left) :]

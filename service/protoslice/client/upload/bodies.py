@@ -92,7 +92,7 @@ def items_of(what: Pushable, filename: str | None) -> list[Item]:
     if isinstance(given, Iterable):
         return [_stream(iter(given), filename)]
     due = "a path, bytes, a message, range sources by path, pieces of bytes, or messages"
-    raise InvalidInput(f"{type(what).__name__} cannot be pushed: give {due}")
+    raise InvalidInput(f"Cannot push {type(what).__name__}: pass {due}")
 
 
 def _files(path: Path, filename: str | None) -> list[Item]:
@@ -101,10 +101,10 @@ def _files(path: Path, filename: str | None) -> list[Item]:
     if not path.is_dir():
         return [_file(filename or path.name, path)]
     if filename is not None:
-        raise InvalidInput("filename is for a single file: files of a folder keep their names")
+        raise InvalidInput("filename is only for a single file: the files of a folder keep their names")
     found = [_file(each.relative_to(path).as_posix(), each) for each in sorted(_below(path, frozenset()))]
     if not found:
-        raise InvalidInput(f"{path} holds no file")
+        raise InvalidInput(f"{path} contains no files")
     return found
 
 
@@ -113,10 +113,10 @@ def _below(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Path]:
     try:
         stat, entries = folder.stat(), list(os.scandir(folder))
     except OSError as error:
-        raise StorageError(f"{folder} cannot be read: {error.strerror}") from error
+        raise StorageError(f"Cannot read {folder}: {error.strerror}") from error
     here = (stat.st_dev, stat.st_ino)
     if here in above:
-        raise InvalidInput(f"{folder} is a link to a folder that it lies in")
+        raise InvalidInput(f"{folder} is a link to one of its parent folders")
     for entry in entries:
         if entry.is_dir():
             yield from _below(folder / entry.name, above | {here})
@@ -126,9 +126,9 @@ def _below(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Path]:
 
 def _file(name: str, path: Path) -> Item:
     if not path.is_file():
-        raise InvalidInput(f"{path} is no file: a device, a pipe or a link to nothing cannot be pushed")
+        raise InvalidInput(f"Cannot push {path}: it is a device, a pipe or a broken link")
     if not _is_text(name):
-        raise InvalidInput(f"the file name {name!r} is not UTF-8, as names in stores must be")
+        raise InvalidInput(f"The file name {name!r} is not UTF-8: rename the file")
     stamp = Stamp.of(path.stat())
     return Item(name, stamp.size, partial(_read, path, stamp), local=path, stamp=stamp)
 
@@ -143,9 +143,9 @@ def _read(path: Path, stamp: Stamp, offset: int, length: int | None) -> Iterator
                 yield piece
             now = os.fstat(file.fileno())
     except OSError as error:
-        raise StorageError(f"{path} cannot be read: {error.strerror}") from error
+        raise StorageError(f"Cannot read {path}: {error.strerror}") from error
     if left or (now.st_size, now.st_mtime_ns) != (stamp.size, stamp.mtime_ns):
-        raise FileChanged(f"{path} has changed while it was pushed")
+        raise FileChanged(f"{path} changed during the push: push it again")
 
 
 def _is_text(name: str) -> bool:
@@ -185,7 +185,7 @@ def _delimited(messages: Iterable[object]) -> Iterator[bytes]:
     held, size = list[bytes](), 0
     for message in messages:
         if not isinstance(message, SerializableMessage):
-            raise InvalidInput(f"an iterator of messages must not yield {type(message).__name__}")
+            raise InvalidInput(f"An iterator of messages must not yield {type(message).__name__}")
         record = message.SerializeToString()
         held += [_varint(len(record)), record]
         size += len(record)
@@ -207,7 +207,7 @@ def _once(pieces: Iterable[object]) -> Callable[[int, int | None], Iterator[byte
     def read(offset: int, length: int | None) -> Iterator[bytes]:
         for piece in pieces:
             if not isinstance(piece, bytes | bytearray | memoryview):
-                raise InvalidInput(f"an iterator must yield bytes, and not {type(piece).__name__}")
+                raise InvalidInput(f"An iterator must yield bytes, not {type(piece).__name__}")
             view = memoryview(piece).cast("B")
             for at in range(0, view.nbytes, STEP):
                 yield bytes(view[at : at + STEP])

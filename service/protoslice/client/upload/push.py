@@ -278,7 +278,7 @@ class Push:
             sizes[file.path] in {None, file.size} for file in store.files
         )
         if not same or not set(self._tags) <= set(store.tags):
-            raise IntegrityError(f"the service made {store.id}, which is not the store that was pushed")
+            raise IntegrityError(f"The service created store {store.id}, which does not match what was pushed")
         verified_store(store, store.id)
 
 

@@ -95,7 +95,7 @@ class ResumableUploads:
         except BaseException as error:
             if self._journal.lasting and not _is_hopeless(error):
                 if self._there:
-                    error.add_note(f"push again to go on at {self._there * 100 // self._total} %")
+                    error.add_note(f"push again to continue at {self._there * 100 // self._total} %")
             else:
                 self._end()
             raise
@@ -157,7 +157,7 @@ class ResumableUploads:
         answer = self._connection.call("POST", "/v1/uploads", headers=headers)
         name = answer.headers.get("location", "").rpartition("/")[2]
         if not name:
-            raise IntegrityError("the service began an upload and does not give its URL")
+            raise IntegrityError("The service started an upload without returning its URL")
         place = url_path("v1", "uploads", name)
         self._begun.append(place)
         self._journal.note(item, name)
@@ -205,7 +205,7 @@ class ResumableUploads:
 
     def _reached(self, upload: _Upload, offset: int, sent: int) -> None:
         if offset > sent:
-            raise IntegrityError(f"the service has {offset} bytes of {upload.item.path!r}, which were not sent")
+            raise IntegrityError(f"The service reports {offset} bytes of {upload.item.path!r} that were not sent")
         self._there += offset - upload.offset
         upload.offset = offset
 
@@ -231,5 +231,5 @@ def _is_hopeless(error: BaseException) -> bool:
 def _offset(answer: ServiceAnswer) -> int:
     text = answer.headers.get("upload-offset", "")
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
-        raise IntegrityError("the service does not say how far the upload is")
+        raise IntegrityError("The service does not report the upload's progress")
     return int(text)

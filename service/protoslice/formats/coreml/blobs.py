@@ -24,14 +24,14 @@ def blob(source: RangeSource, offset: int, dtype: Dtype, count: int) -> Stored:
     `CorruptModel` for a bad record, and for a size other than that of `count` elements.
     """
     if offset + _RECORD_SIZE > source.size:
-        raise CorruptModel(f"a blob's record would lie at byte {offset} of a file of {source.size} bytes", offset)
+        raise CorruptModel(f"A blob record at byte {offset} is outside of its file of {source.size} bytes", offset)
     sentinel, _, size, start = _RECORD.unpack(source.read(offset, _RECORD.size))
     if sentinel != _SENTINEL:
-        raise CorruptModel(f"no blob's record lies at byte {offset}: it begins with {sentinel:#x}", offset)
+        raise CorruptModel(f"No blob record at byte {offset}: it starts with {sentinel:#x}", offset)
     if start + size > source.size:
-        raise CorruptModel(f"a blob of {size} bytes at {start} goes beyond its file of {source.size} bytes", offset)
+        raise CorruptModel(f"A blob of {size} bytes at {start} reaches beyond its file of {source.size} bytes", offset)
     encoding = Encoding.PACKED if dtype.narrow else Encoding.PLAIN
     due = stored_size(dtype, count, encoding)
     if size != due:
-        raise CorruptModel(f"a blob has {size} bytes, and {count} elements of {dtype.name} take {due}", offset)
+        raise CorruptModel(f"A blob has {size} bytes, but {count} elements of {dtype.name} take {due}", offset)
     return Stored(Bytes.of(source, start, start + size), encoding)

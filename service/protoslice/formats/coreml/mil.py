@@ -134,16 +134,16 @@ class Constants:
         prefix = f"{self._found[number].path}.immediateValue.tensor."
         name = values.path.removeprefix(prefix) if values is not None else ""
         if values is None or name not in _MEMBERS or not values.path.startswith(prefix):
-            raise CorruptModel("a constant has the type of a tensor, and no values of one")
+            raise CorruptModel("A constant has the type of a tensor but no tensor values")
         if dtype.name not in _MEMBERS[name].dtypes:
-            raise CorruptModel(f"a constant of {dtype.name} has its values among the {name}")
+            raise CorruptModel(f"A constant of {dtype.name} has its values in the {name}")
         return self._listed(values, name, dtype, shape)
 
     def _listed(self, values: _core.Finding, name: str, dtype: Dtype, shape: tuple[int, ...]) -> Data:
         if name == "strings":
             texts = list(contents(self._proto, values, 1))
             if len(texts) != element_count(shape):
-                raise CorruptModel(f"a constant of {element_count(shape)} strings has {len(texts)}")
+                raise CorruptModel(f"A constant of {element_count(shape)} strings has {len(texts)} strings")
             return Strings(lambda: [Rope(text.rope, text.sources).read() for text in texts])
         data: Stored | Later[Stored] | None
         if name == "bytes":
@@ -157,7 +157,7 @@ class Constants:
     def _outside(self, draft: TensorDraft, place: Any, dtype: Dtype, count: int) -> Data:
         name, offset = place.fileName, place.offset
         if not name.startswith(_MODEL_PATH):
-            raise CorruptModel(f"a constant lies in {name[:200]!r}, which does not begin with {_MODEL_PATH}")
+            raise CorruptModel(f"A constant is stored in {name[:200]!r}, which does not start with {_MODEL_PATH}")
         draft.file = beside(self._model.root, name.removeprefix(_MODEL_PATH))
         source = self._model.beside(draft.file)
         return Later(lambda: blob(source, offset, dtype, count))
@@ -178,15 +178,15 @@ def _typed(draft: TensorDraft, value: Any) -> tuple[Dtype, tuple[int, ...]]:
     """Dtype and shape of `value`, also noted in `draft`; `CorruptModel` or `Unsupported` without them."""
     tensor = value.type.tensorType
     if not value.type.HasField("tensorType"):
-        raise CorruptModel("a constant has no type, or one with too much in it")
+        raise CorruptModel("A constant has no type, or an ambiguous one")
     if any(not each.HasField("constant") for each in tensor.dimensions):
-        raise CorruptModel("a constant has a dimension of which only somebody else knows the length")
+        raise CorruptModel("A constant has a dimension of unknown length")
     shape = tuple(each.constant.size for each in tensor.dimensions)
     element_count(shape)
     draft.shape = shape
     if tensor.dataType not in _DTYPES:
         known = tensor.DESCRIPTOR.fields_by_name["dataType"].enum_type.values_by_number
         name = known[tensor.dataType].name if tensor.dataType in known else f"number {tensor.dataType}"
-        raise Unsupported(f"constants of type {name} are not given out: no dtype here is the same as that")
+        raise Unsupported(f"Constants of type {name} are not supported: no dtype matches")
     draft.dtype = DTYPES[_DTYPES[tensor.dataType]]
     return draft.dtype, shape

@@ -91,7 +91,7 @@ class _File:
         text = text.ljust(-(-len(text) // _ALIGNMENT) * _ALIGNMENT)
         if len(text) > _LARGEST_HEAD:
             raise LimitExceeded(
-                f"the head of this safetensors file has more than {_LARGEST_HEAD} bytes: ask for fewer tensors"
+                f"The header of this safetensors file would exceed {_LARGEST_HEAD} bytes: ask for fewer tensors"
             )
         return len(text).to_bytes(8, "little") + text
 
@@ -173,7 +173,9 @@ def _shown(tensor: Tensor) -> tuple[Dtype, ReadableTensor]:
     """The dtype under which a tensor appears, and its elements; `Unsupported` for strings and C128."""
     if tensor.dtype is not None and tensor.dtype.name in ("STRING", "C128"):
         name = tensor.name
-        raise Unsupported(f"safetensors files have no {tensor.dtype.name} elements: ask for tensor {name!r} by itself")
+        raise Unsupported(
+            f"safetensors files cannot hold {tensor.dtype.name} elements: read tensor {name!r} separately"
+        )
     packed = _whole_bytes(tensor)
     reading = read(tensor, form="packed" if packed else "raw", compare=False)
     shown = reading.dtype

@@ -66,7 +66,7 @@ def statistics_text(found: TensorStatistics) -> bytes:
 
 def _numeric(tensor: Tensor, dtype: Dtype) -> Dtype:
     if not dtype.bits:
-        raise Unsupported(f"tensor {tensor.name!r} has strings, of which there are no statistics")
+        raise Unsupported(f"Tensor {tensor.name!r} holds strings, which have no statistics")
     return dtype
 
 
@@ -74,7 +74,7 @@ def runs_of(count: int, sample: int | None) -> Iterator[tuple[int, int]]:
     """Start and end of each run of elements that are looked at, out of `count`: all if `sample` is 0."""
     most = SAMPLE if sample is None else sample
     if not 0 <= most < 1 << 63:
-        raise InvalidInput("sample must be a number of elements, or 0 for all")
+        raise InvalidInput("Invalid sample: use a number of elements, or 0 for all")
     if not most or count <= most:
         yield 0, count
         return

@@ -115,7 +115,7 @@ class Heads:
     def _version(self, what: str) -> None:
         version = self._number(4)
         if version != 0:
-            raise self._bad(f"{what} has version {version}, and only 0 is known", back=4)
+            raise self._bad(f"{what} has version {version}, but only version 0 is supported", back=4)
 
     def _levels(self) -> None:
         """Skip the levels of detail: offsets of sequences, of no use for the elements."""
@@ -126,11 +126,13 @@ class Heads:
         """Length of each level of detail in bytes; the caller passes over its numbers before it goes on."""
         levels = self._number(8)
         if levels > _MOST_LEVELS:
-            raise self._bad(f"a tensor with {levels} levels of detail", back=8)
+            raise self._bad(f"A tensor has {levels} levels of detail, which is too many", back=8)
         for _ in range(levels):
             length = self._number(8)
             if length % 8:
-                raise self._bad(f"a level of detail takes {length} bytes, which are no whole numbers", back=8)
+                raise self._bad(
+                    f"A level of detail takes {length} bytes, which is not a whole number of values", back=8
+                )
             yield length
 
     def _rows(self) -> None:
@@ -140,14 +142,14 @@ class Heads:
     def _tensor(self, head: int) -> Blob:
         length = int.from_bytes(self._take(4), "little", signed=True)
         if not 0 < length <= _MOST_DESC:
-            raise self._bad(f"what a tensor is takes {length} bytes", back=4)
+            raise self._bad(f"A tensor description takes {length} bytes, which is too many", back=4)
         try:
             desc: Any = schema.parsed(self._desc, self._take(length))
         except DecodeError as error:
-            raise self._bad(f"what a tensor is does not parse: {error}", back=length) from error
+            raise self._bad(f"A tensor description does not parse: {error}", back=length) from error
         dtype, shape = dtype_of(desc.data_type), tuple(desc.dims)
         if dtype is None:
-            raise Unsupported(f"nobody knows the elements of Paddle's data type {desc.data_type}", self._at - length)
+            raise Unsupported(f"Unknown Paddle data type {desc.data_type}", self._at - length)
         start = self._at
         self._skip(element_count(shape) * dtype.width)
         return Blob(dtype, shape, head, start, self._at)
@@ -158,7 +160,7 @@ class Heads:
     def _numbers(self, count: int, *, signed: bool = False) -> list[int]:
         self._held += count
         if self._held > _MOST_NUMBERS:
-            raise LimitExceeded(f"these are more than {_MOST_NUMBERS} numbers: read them from the file", self._at)
+            raise LimitExceeded(f"More than {_MOST_NUMBERS} numbers: read them from the file", self._at)
         at = self._at
         self._skip(8 * count)
         return list(struct.unpack(f"<{count}{'q' if signed else 'Q'}", self._source.read(at, 8 * count)))
@@ -181,8 +183,8 @@ class Heads:
 
     def _skip(self, length: int) -> None:
         if length > self.size - self._at:
-            raise self._bad(f"{length} bytes are due where {self.size - self._at} are left")
+            raise self._bad(f"{length} bytes expected, but only {self.size - self._at} remain")
         self._at += length
 
     def _bad(self, what: str, *, back: int = 0) -> CorruptModel:
-        return CorruptModel(f"the parameters do not fit: {what}", self._at - back, self._path)
+        return CorruptModel(f"The parameters do not fit: {what}", self._at - back, self._path)

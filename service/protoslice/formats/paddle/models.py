@@ -71,12 +71,14 @@ def _from_one(source: RangeSource, path: str, wanted: Sequence[Variable]) -> Ite
     for variable in wanted:
         start = heads.at
         if variable.odd is not None or variable.rows:
-            raise CorruptModel(f"{variable.name!r} is no tensor, and cannot lie in a file with others", path=path)
+            raise CorruptModel(
+                f"{variable.name!r} is not a tensor, so it cannot be stored in a combined file", path=path
+            )
         if start == heads.size:
-            raise CorruptModel(f"the file ends before {variable.name!r}: {len(wanted)} tensors are due", start, path)
+            raise CorruptModel(f"The file ends before {variable.name!r}: {len(wanted)} tensors expected", start, path)
         blob = heads.next()
         if (problem := _misfit(blob, variable)) is not None:
-            raise CorruptModel(f"{problem}: the names of the program are not those of this file", start, path)
+            raise CorruptModel(f"{problem}: the names in the program are not those of this file", start, path)
         yield blob
     heads.finish()
 
@@ -102,11 +104,11 @@ def _own(model: Model, variable: Variable, draft: TensorDraft) -> Data:
     if draft.shape is not None and min(draft.shape, default=0) < 0:
         draft.shape = None  # the program leaves a dimension open; the header of the file has the shape
     if variable.odd is not None:
-        raise Unsupported(f"a variable of Paddle's kind {variable.odd} is no tensor")
+        raise Unsupported(f"Variables of Paddle's kind {variable.odd} are not tensors")
     path = beside(model.root, variable.name)
     if path not in model.files:
         together = "" if _MODEL in model.root else f", nor {_combined(model.root)[0]!r} with all of them"
-        raise MissingFile(f"among the files of the model there is no {path!r} with this parameter{together}", path)
+        raise MissingFile(f"No file {path!r} with this parameter among the model's files{together}", path)
     draft.file = path
     source = model.beside(path)
     _refuse_pickle(source, path)
@@ -129,10 +131,10 @@ def _misfit(blob: Blob, variable: Variable) -> str | None:
     if same and variable.dtype in (None, blob.dtype):
         return None
     due = f"{variable.dtype.name if variable.dtype else ''} {list(variable.shape or ())}".strip()
-    return f"{blob.dtype.name} {list(blob.shape)} stands where {variable.name!r} is due, {due}"
+    return f"Found {blob.dtype.name} {list(blob.shape)} instead of {variable.name!r}, {due}"
 
 
 def _refuse_pickle(source: RangeSource, path: str) -> None:
     head = source.read(0, min(2, source.size))
     if head[:1] == b"\x80" and b"\x02" <= head[1:] <= b"\x05":
-        raise Unsupported(f"{path!r} is a Python pickle, which is never opened: save the parameters for inference")
+        raise Unsupported(f"{path!r} is a Python pickle, which is never loaded: save the parameters for inference")

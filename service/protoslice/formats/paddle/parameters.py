@@ -72,7 +72,7 @@ def _apart(model: Model) -> Sequence[str]:
         return [model.root]
     paths = [path for path in model.files if not path.endswith((*_JOINED, _NAMES))]
     if len(paths) > _MOST_FILES:
-        raise LimitExceeded(f"{len(paths)} files may be parameters, and at most {_MOST_FILES} are looked into")
+        raise LimitExceeded(f"{len(paths)} files may be parameter files, but at most {_MOST_FILES} are checked")
     return sorted(path for path in paths if path == model.root or is_parameters(_head(model.files[path])))
 
 
@@ -110,7 +110,7 @@ def _starts(source: RangeSource, path: str, *, rows: bool) -> Sequence[int]:
     heads, starts = Heads(source, path), array("Q")
     while heads.at < heads.size:
         if len(starts) == _MOST:
-            raise LimitExceeded(f"the file holds more than {_MOST} tensors", heads.at, path)
+            raise LimitExceeded(f"The file contains more than {_MOST} tensors", heads.at, path)
         starts.append(heads.at)
         heads.next(rows=rows)
         if rows:
@@ -127,13 +127,15 @@ def _names(files: Mapping[str, RangeSource], path: str, count: int) -> Sequence[
     if listed is None:
         return [posixpath.basename(path)] if count == 1 and not path.endswith(_JOINED) else []
     if listed.size > _MOST_NAMES:
-        raise LimitExceeded(f"a list of names has at most {_MOST_NAMES} bytes, and this one {listed.size}", path=path)
+        raise LimitExceeded(
+            f"A list of names may have at most {_MOST_NAMES} bytes, but this one has {listed.size}", path=path
+        )
     try:
         names = listed.read(0, listed.size).decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
-        raise CorruptModel("the list of names is not in UTF-8", error.start, path + _NAMES) from error
+        raise CorruptModel("The list of names is not UTF-8", error.start, path + _NAMES) from error
     if len(names) != count:
         raise CorruptModel(
-            f"there are {len(names)} names for {count} tensors: one line is due for each", 0, path + _NAMES
+            f"There are {len(names)} names for {count} tensors: use one line per tensor", 0, path + _NAMES
         )
     return [name.removesuffix("\r") for name in names]

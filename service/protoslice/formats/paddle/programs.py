@@ -87,12 +87,12 @@ def _declared(message: Any, path: str) -> Variable:
 
 def _of_json(source: RangeSource) -> Iterator[Variable]:
     if source.size > _MOST_JSON:
-        raise LimitExceeded(f"a program in JSON of {source.size} bytes is more than {_MOST_JSON}")
+        raise LimitExceeded(f"A JSON program of {source.size} bytes is too large: at most {_MOST_JSON} allowed")
     try:
         program = json.loads(source.read(0, source.size))
         yield from _in_regions(program["program"], "program", 0)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise CorruptModel(f"this is no program in the JSON of Paddle 3: {error!r:.200}") from error
+        raise CorruptModel(f"Not a program in Paddle 3's JSON format: {error!r:.200}") from error
 
 
 def _in_regions(holder: Any, path: str, depth: int) -> Iterator[Variable]:

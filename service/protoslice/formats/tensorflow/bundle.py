@@ -49,7 +49,7 @@ class Bundle:
         """All variables, with the slices of partitioned ones put together; reads the index."""
         prefix = _prefix(model)
         if prefix is None:
-            raise NotFound(f"{model.root} is no tensor bundle and has none beside it")
+            raise NotFound(f"{model.root} is not a tensor bundle and has none next to it")
         return BundleTensors(model.files, prefix, model.beside(_index(model, prefix)))
 
 
@@ -174,11 +174,11 @@ class BundleTensors:
         try:
             dtype = dtype_of(entry[0])
             if entry[1] is None:
-                raise CorruptModel(f"the shape of {name!r} makes no sense, or is not known")
+                raise CorruptModel(f"The shape of {name!r} is invalid or unknown")
             if not slices:
                 return self._whole(name, dtype, entry[1], entry)
             if not dtype.bits:
-                raise CorruptModel(f"{name!r} is kept in slices, which strings cannot be")
+                raise CorruptModel(f"{name!r} is stored in slices, which is not possible for strings")
             return _plain(Tiled(tuple(self._tile(name, dtype, entry[1], *each) for each in slices)), entry[1])
         except OF_MODELS as error:
             return Fault(error)
@@ -204,14 +204,14 @@ class BundleTensors:
     ) -> Tile:
         """One slice of a tensor; `CorruptModel` if its entry is missing or contradicts the tensor's."""
         if len(extents) != len(shape):
-            raise CorruptModel(f"{name!r} has {len(shape)} dimensions and a slice of {len(extents)}")
+            raise CorruptModel(f"{name!r} has {len(shape)} dimensions, but a slice of {len(extents)}")
         if entry is None:
-            raise CorruptModel(f"a slice of {name!r} is missing from the index")
+            raise CorruptModel(f"A slice of {name!r} is missing from the index")
         pairs = list(zip(extents, shape, strict=True))
         start = tuple(start if length is not None and length >= 0 else 0 for (start, length), _ in pairs)
         lengths = tuple(length if length is not None and length >= 0 else full for (_, length), full in pairs)
         if (entry[0], entry[1]) != (_number_of(entry, dtype), lengths):
-            raise CorruptModel(f"a slice of {name!r} has another type or shape than the index says of it")
+            raise CorruptModel(f"A slice of {name!r} has a different type or shape than the index says")
         part = self._whole(name, dtype, lengths, entry)
         assert isinstance(part, Stored)
         return Tile(start, lengths, part)
@@ -220,10 +220,10 @@ class BundleTensors:
         """The bytes of an entry; `MissingFile` without its shard, `CorruptModel` if they exceed the shard."""
         shard, offset, size = entry[2:5]
         if not 0 <= shard < self._index.shards:
-            raise CorruptModel(f"{name!r} lies in shard {shard} of {self._index.shards}")
+            raise CorruptModel(f"{name!r} is in shard {shard}, but there are {self._index.shards} shards")
         path = self._shard(shard)
         if path not in self._files:
-            raise MissingFile(f"{name!r} lies in {path!r}, which is not among the files", path)
+            raise MissingFile(f"{name!r} is stored in {path!r}, which is not among the files", path)
         source = self._files[path]
         if offset < 0 or size < 0 or offset + size > source.size:
             message = f"{name!r} has {size} bytes at byte {offset} of {path!r}, which ends after {source.size}"

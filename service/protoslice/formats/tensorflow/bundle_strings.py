@@ -26,19 +26,21 @@ def strings(data: Bytes, count: int, crc: int | None, name: str) -> Sequence[byt
     """
     if data.size > _MOST_STRING_BYTES:
         raise LimitExceeded(
-            f"the strings of {name!r} have {data.size} bytes; at most {_MOST_STRING_BYTES} are read at once"
+            f"The strings of {name!r} have {data.size} bytes; at most {_MOST_STRING_BYTES} are read at once"
         )
     stored = Rope(data.rope, data.sources).read()
     lengths, start = lengths_of(stored, count)
     content = start + _CHECKSUM
     if content > len(stored):
-        raise CorruptModel(f"the lengths of the strings of {name!r} leave no room for their checksum", start)
+        raise CorruptModel(f"The lengths of the strings of {name!r} leave no room for their checksum", start)
     summed = 0
     for length in lengths:
         summed = crc32c(length.to_bytes(4 if length <= _SHORT else 8, "little"), summed)
     check(f"the lengths of the strings of {name!r}", summed, int.from_bytes(stored[start:content], "little"))
     if content + sum(lengths) != len(stored):
-        raise CorruptModel(f"the strings of {name!r} take {content + sum(lengths)} bytes, and there are {len(stored)}")
+        raise CorruptModel(
+            f"The strings of {name!r} should take {content + sum(lengths)} bytes, but there are {len(stored)}"
+        )
     if crc is not None:
         check(f"the strings of {name!r}", crc32c(stored[content:], crc32c(stored[start:content], summed)), crc)
     ends = accumulate(lengths, initial=content)

@@ -20,4 +20,4 @@ def crc_of(data: Bytes) -> int:
 def check(what: str, crc: int, stored: int) -> None:
     """Raise `CorruptModel`, with `what` in its message, unless `stored` is the masked form of `crc`."""
     if masked(crc) != stored:
-        raise CorruptModel(f"the checksum of {what} does not match: it was damaged")
+        raise CorruptModel(f"The checksum of {what} does not match: the file is damaged")

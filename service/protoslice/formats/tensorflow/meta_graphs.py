@@ -27,7 +27,7 @@ def tensors_with_tags(model: Model, found: Tensors, tags: Sequence[str]) -> Tens
     tags.
     """
     if model.proto is None or model.type not in {SAVED_MODEL, META_GRAPH}:
-        raise Unsupported(f"a {SAVED_MODEL} or a {META_GRAPH} has tags, not {model.type or 'such a file'}")
+        raise Unsupported(f"Only a {SAVED_MODEL} or a {META_GRAPH} has tags, not {model.type or 'such a file'}")
     if model.type == META_GRAPH:
         _number([_parsed(model.proto, META_GRAPH, "meta_info_def.tags")], tags)
         return found
@@ -39,11 +39,11 @@ def _parsed(proto: RootProto, type_name: str, field: str) -> Any:
     """The root as a message, with this `field` alone."""
     _, _, core = proto.document.view("", [field])
     if core.size > _MOST_BYTES:
-        raise LimitExceeded(f"the tags have {core.size} bytes, and {_MOST_BYTES} are looked at")
+        raise LimitExceeded(f"The tags have {core.size} bytes, but at most {_MOST_BYTES} are read")
     try:
         parsed: Any = schema.parsed(schema.bundled().message_class(type_name), Rope(core, proto.sources).read())
     except DecodeError as error:
-        raise CorruptModel(f"the tags of the meta graphs do not parse: {error}") from error
+        raise CorruptModel(f"The tags of the meta graphs do not parse: {error}") from error
     return parsed
 
 
@@ -53,7 +53,7 @@ def _number(graphs: Sequence[Any], tags: Sequence[str]) -> int:
         if set(graph.meta_info_def.tags) == set(tags):
             return number
     there = ", ".join((",".join(graph.meta_info_def.tags) or "(none)")[:100] for graph in graphs[:8])
-    raise NotFound(f"no meta graph has exactly the tags {','.join(tags)[:100] or '(none)'}; there are: {there}")
+    raise NotFound(f"No meta graph has exactly the tags {','.join(tags)[:100] or '(none)'}; available: {there}")
 
 
 class _OfMetaGraph:

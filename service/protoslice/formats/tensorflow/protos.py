@@ -56,7 +56,7 @@ class GraphTensors(LazyTensors):
             dtype = known(head.dtype)
             dims = tuple(dim.size for dim in head.tensor_shape.dim)
             if head.tensor_shape.unknown_rank:
-                raise CorruptModel("a tensor does not say how many dimensions it has")
+                raise CorruptModel("A tensor has an unknown number of dimensions")
             element_count(dims)
             shape = dims
             data = self._protos.data(found, head.dtype, dims)

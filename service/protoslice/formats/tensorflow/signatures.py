@@ -30,7 +30,9 @@ class MetaGraphs:
     def __init__(self, model: Model, tags: Sequence[str] | None = None) -> None:
         """Meta graphs of `model`, or the first with exactly `tags`; `Unsupported` for another root."""
         if model.proto is None or model.type not in {SAVED_MODEL, META_GRAPH}:
-            raise Unsupported(f"a {SAVED_MODEL} or a {META_GRAPH} has signatures, not {model.type or 'such a file'}")
+            raise Unsupported(
+                f"Only a {SAVED_MODEL} or a {META_GRAPH} has signatures, not {model.type or 'such a file'}"
+            )
         self._proto: RootProto = model.proto
         self._tags = tags
         self._is_saved = model.type == SAVED_MODEL
@@ -50,14 +52,16 @@ class MetaGraphs:
         path = self._path(number)
         _, _, core = self._proto.document.view(path, _FIELDS)
         if core.size > _MOST_BYTES:
-            raise LimitExceeded(f"the signatures have {core.size} bytes, and {_MOST_BYTES} are listed", path=path)
+            raise LimitExceeded(
+                f"The signatures have {core.size} bytes, but at most {_MOST_BYTES} are listed", path=path
+            )
         try:
             graph: Any = schema.parsed(self._message, Rope(core, self._proto.sources).read())
         except DecodeError as error:
-            raise CorruptModel(f"the signatures do not parse: {error}", path=path) from error
+            raise CorruptModel(f"The signatures do not parse: {error}", path=path) from error
         tags = tuple(graph.meta_info_def.tags)
         if self._tags is not None and set(tags) != set(self._tags):
-            raise NotFound(f"the meta graph has the tags {list(tags)}, not {list(self._tags)}")
+            raise NotFound(f"The meta graph has the tags {list(tags)}, not {list(self._tags)}")
         found = graph.signature_def
         return [_signature(name, found[name], tags) for name in sorted(found)], core.size
 

@@ -46,7 +46,7 @@ class TensorProtos:
         try:
             return schema.parsed(self._message, found.skeleton)
         except DecodeError as error:
-            raise CorruptModel(f"a TensorProto does not parse: {error}", path=found.path) from error
+            raise CorruptModel(f"A TensorProto does not parse: {error}", path=found.path) from error
 
     def data(self, found: _core.Finding, number: int, shape: Sequence[int]) -> Data:
         """The elements of `found`, of TensorFlow's type `number`; missing ones repeat the last, or are zero."""
@@ -73,7 +73,7 @@ class TensorProtos:
         if dtype.name in _VARINTS:
             return numbers(self._proto, found, _VARINTS[dtype.name], Encoding.VARINT)
         if dtype.name not in _BYTES:
-            raise Unsupported(f"no field of a TensorProto is known for values of type {dtype.name}")
+            raise Unsupported(f"No field of a TensorProto holds values of type {dtype.name}")
         values = content(self._proto, found, _BYTES[dtype.name])
         return None if values is None else Stored(values, Encoding.LOOSE if dtype.narrow else Encoding.PLAIN)
 
@@ -97,7 +97,7 @@ def _filled(stored: Stored, dtype: Dtype, count: int) -> Stored | Filled:
         return Filled(stored)
     have, rest = divmod(stored.bytes.size, dtype.width)
     if rest or have > count:
-        raise CorruptModel(f"a tensor of {count} elements of {dtype.name} has {stored.bytes.size} bytes of them")
+        raise CorruptModel(f"A tensor of {count} elements of {dtype.name} has {stored.bytes.size} bytes of data")
     return stored if have == count else Filled(stored)
 
 
@@ -117,11 +117,11 @@ def _looked_at(stored: Stored, count: int) -> Later[Stored | Filled] | Filled:
 def _unpacked(whole: Bytes, count: int) -> Sequence[bytes]:
     """The strings in `tensor_content`: all lengths, then all strings."""
     if whole.size > _PACKED_STRINGS:
-        raise LimitExceeded(f"the strings of a tensor have {whole.size} bytes; at most {_PACKED_STRINGS} are read")
+        raise LimitExceeded(f"The strings of a tensor have {whole.size} bytes; at most {_PACKED_STRINGS} are read")
     data = Rope(whole.rope, whole.sources).read()
     lengths, at = lengths_of(data, count)
     if at + sum(lengths) != len(data):
-        raise CorruptModel(f"the strings of a tensor take {at + sum(lengths)} bytes, and there are {len(data)}")
+        raise CorruptModel(f"The strings of a tensor should take {at + sum(lengths)} bytes, but there are {len(data)}")
     return [data[start:stop] for start, stop in pairwise(accumulate(lengths, initial=at))]
 
 

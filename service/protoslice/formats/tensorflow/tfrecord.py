@@ -33,12 +33,14 @@ def records(source: RangeSource) -> Iterator[Bytes]:
 
 def _record(source: RangeSource, at: int) -> Bytes:
     if at + _HEAD > source.size:
-        raise CorruptModel(f"a record is cut off: {source.size - at} bytes are no head", at)
+        raise CorruptModel(f"A record is cut off: {source.size - at} bytes are too few for a header", at)
     head = source.read(at, _HEAD)
     check("the length of a record", crc32c(head[:8]), int.from_bytes(head[8:], "little"))
     length, start = int.from_bytes(head[:8], "little"), at + _HEAD
     if start + length + _TAIL > source.size:
-        raise CorruptModel(f"a record claims {length} bytes, and the file ends after {source.size - start}", at)
+        raise CorruptModel(
+            f"A record should have {length} bytes, but only {source.size - start} remain in the file", at
+        )
     record = Bytes.of(source, start, start + length)
     check("a record", crc_of(record), int.from_bytes(source.read(start + length, _TAIL), "little"))
     return record

@@ -34,7 +34,7 @@ def dtype_of(number: int) -> Dtype:
     if dtype is not None:
         return dtype
     if _plain(number) in _OBJECTS:
-        raise Unsupported(f"a tensor of TensorFlow's type {_OBJECTS[_plain(number)]} holds objects and no numbers")
+        raise Unsupported(f"A tensor of TensorFlow's type {_OBJECTS[_plain(number)]} holds objects, not numbers")
     raise CorruptModel(f"TensorFlow has no data type {number}")
 
 

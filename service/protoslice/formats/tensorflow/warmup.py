@@ -39,7 +39,7 @@ class Warmup:
         graphs: list[GraphTensors] = []
         for record in records(model.beside(model.root)):
             if len(graphs) >= _MOST_RECORDS:
-                raise LimitExceeded(f"the file holds more than {_MOST_RECORDS} records")
+                raise LimitExceeded(f"The file contains more than {_MOST_RECORDS} records")
             graphs.append(GraphTensors(model.root, _proto(record, str(model.type))))
         starts = list(accumulate(map(len, graphs), initial=0))
 

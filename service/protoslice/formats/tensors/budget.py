@@ -26,8 +26,8 @@ def allow(computed: int, stored: int, remedy: str) -> None:
     most = max(LEAST, PER_STORED * stored)
     if computed > most:
         raise OverBudget(
-            f"this takes {computed} bytes of elements computed from {stored} stored bytes, and one request computes at "
-            f"most {most}: {remedy}"
+            f"Reading this would compute {computed} bytes from {stored} stored bytes, and the limit per "
+            f"request is {most}: {remedy}"
         )
 
 

@@ -19,7 +19,7 @@ def parsed(message_class: type[Message], found: _core.Finding) -> Any:
     try:
         return schema.parsed(message_class, found.skeleton)
     except DecodeError as error:
-        raise CorruptModel(f"a {found.type} does not parse: {error}", path=found.path) from error
+        raise CorruptModel(f"A {found.type} does not parse: {error}", path=found.path) from error
 
 
 @dataclass(slots=True)

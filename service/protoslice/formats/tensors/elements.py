@@ -50,7 +50,7 @@ def worked_out(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = False
             elements = Computed.varints(rope, sources, digits, dtype.width, count, repeat=repeat)
             return Stored(Bytes.of(elements), Encoding.LOOSE, stored.compare)
         case Encoding.PACKED_VARINT if repeat:
-            raise Unsupported("elements of which several share a varint cannot stand for those that are missing")
+            raise Unsupported("Elements that share a varint cannot be used to fill missing ones")
         case Encoding.PACKED_VARINT:
             stream = Computed.varints(rope, sources, "plain", 1, -(-count * dtype.bits // 8))
             return Stored(Bytes.of(stream), Encoding.PACKED, stored.compare)
@@ -104,7 +104,7 @@ def _whole(source: Computed) -> tuple[Rope, Sequence[RangeSource]]:
 
 def _check_size(stored: Stored, need: int) -> None:
     if stored.bytes.size != need:
-        raise CorruptModel(f"the tensor has {stored.bytes.size} bytes where its elements take {need}")
+        raise CorruptModel(f"The tensor has {stored.bytes.size} bytes, but its elements take {need}")
 
 
 def _of_rows(elements: Bytes, dtype: Dtype, shape: Sequence[int], cut: TensorSlice) -> Bytes:
@@ -141,7 +141,7 @@ def _selected_before(number: int, shape: Sequence[int], cut: TensorSlice) -> int
 
 def _of_tiles(tiles: Sequence[Tile], dtype: Dtype, shape: Sequence[int], cut: TensorSlice) -> Bytes:
     if any(not 0 <= number < 1 << 63 for tile in tiles for number in (*tile.start, *tile.shape)):
-        raise CorruptModel("a part of the tensor begins or ends where no tensor can be")
+        raise CorruptModel("A part of the tensor starts or ends at an impossible position")
     parts = [
         (tile.start, tile.shape, _strides(tile.shape), _plain(tile.stored, dtype, prod(tile.shape))) for tile in tiles
     ]

@@ -63,8 +63,8 @@ def _joined(proto: RootProto, places: Sequence[Place]) -> Bytes:
     unpacked = sum(end - start for _, _, start, end, count in places if count > 1)
     if unpacked > _MOST_UNPACKED:
         raise LimitExceeded(
-            f"{unpacked} bytes of numbers stand one by one, and at most {_MOST_UNPACKED} are brought together: "
-            "have the model written with packed fields",
+            f"{unpacked} bytes of unpacked numbers are too many to combine (at most {_MOST_UNPACKED}): "
+            "write the model with packed fields",
             places[0][2],
         )
     pieces: list[bytes | _core.Rope] = []
@@ -90,4 +90,4 @@ def _after_varint(run: bytes, at: int, offset: int) -> int:
     for end in range(at, len(run)):
         if run[end] < 0x80:
             return end + 1
-    raise CorruptModel("a number is cut off", offset + at)
+    raise CorruptModel("A number is cut off", offset + at)

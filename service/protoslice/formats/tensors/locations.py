@@ -14,7 +14,7 @@ def beside(root: str, location: str) -> str:
     """
     inside = posixpath.normpath(location)
     if inside == "." or location.endswith("/"):
-        raise CorruptModel(f"external data lies in {location!r}, which names no file")
+        raise CorruptModel(f"External data has the location {location!r}, which is not a file name")
     if location.startswith("/") or inside.partition("/")[0] == ".." or "\\" in location or "\0" in location:
-        raise CorruptModel(f"external data lies in {location!r}, which leads out of the model: it is not followed")
+        raise CorruptModel(f"External data has the location {location!r} outside of the model, which is not followed")
     return posixpath.normpath(posixpath.join(posixpath.dirname(root), inside))

@@ -134,7 +134,7 @@ def place(tensor: Tensor, elements: Bytes, files: Mapping[str, RangeSource]) -> 
 
 def _read(tensor: Tensor, slice_: str | None, form: str, *, count: bool) -> ReadableTensor:
     if form not in FORMS:
-        raise InvalidInput(f"{form!r} is not a form of tensors: there are {', '.join(FORMS)}")
+        raise InvalidInput(f"Unknown tensor format {form!r}; use one of {', '.join(FORMS)}")
     dtype, shape = _known(tensor)
     wanted = whole(shape) if slice_ is None else parsed_slice(slice_, shape)
     if isinstance(tensor.data, Strings):
@@ -161,9 +161,9 @@ def _known(tensor: Tensor) -> tuple[Dtype, tuple[int, ...]]:
         raise tensor.data.error.with_traceback(None)
     dtype, shape = tensor.dtype, tensor.shape
     if dtype is None or shape is None:
-        raise CorruptModel(f"nobody knows the type or the shape of tensor {tensor.name!r}", path=tensor.address)
+        raise CorruptModel(f"The type or shape of tensor {tensor.name!r} is unknown", path=tensor.address)
     if prod(shape) * max(dtype.width, 1) > _LARGEST_TENSOR:
-        raise LimitExceeded(f"tensor {tensor.name!r} of shape {list(shape)} has more than 2^63 bytes")
+        raise LimitExceeded(f"Tensor {tensor.name!r} of shape {list(shape)} has more than 2^63 bytes")
     return dtype, shape
 
 
@@ -177,11 +177,11 @@ def _placed(data: Data) -> Placed:
 def _told(tensor: Tensor, slice_: str | None, form: str) -> ReadableTensor:
     """The facts of a tensor as JSON, or its levels of detail; of one with faulty elements too."""
     if slice_ is not None:
-        raise InvalidInput(f"{form} tells of tensor {tensor.name!r} as a whole: leave out the slice")
+        raise InvalidInput(f"Format {form} describes the whole tensor {tensor.name!r}: leave out the slice")
     stored = _stored(tensor)
     told = row(tensor) | stored if form == "json" else stored.get("stored", {})
     if form == "lod" and not told.keys() & {"levels", "rows"}:
-        raise NotFound(f"the format keeps no levels of detail of tensor {tensor.name!r}")
+        raise NotFound(f"Tensor {tensor.name!r} has no levels of detail")
     if tensor.dtype is None or tensor.shape is None:
         return ReadableTensor(_json(told), *_known(tensor))
     return ReadableTensor(_json(told), tensor.dtype, tensor.shape)
@@ -200,19 +200,19 @@ def _json(told: Mapping[str, object]) -> Bytes:
 def _strings(tensor: Tensor, data: Strings, wanted: TensorSlice, form: str, more: Mapping[str, object]) -> Bytes:
     dtype, shape = _known(tensor)
     if form != "json":
-        raise Unsupported(f"a tensor of strings has no {form} form: ask for format=json")
+        raise Unsupported(f"A tensor of strings has no {form} format: use format=json")
     if wanted.count > _MOST_STRINGS:
-        raise LimitExceeded(f"{wanted.count} strings are more than {_MOST_STRINGS} at once: ask for a slice")
+        raise LimitExceeded(f"{wanted.count} strings are too many at once (at most {_MOST_STRINGS}): ask for a slice")
     values = data.read()
     if len(values) != prod(shape):
-        raise CorruptModel(f"the tensor has {len(values)} strings where its shape wants {prod(shape)}")
+        raise CorruptModel(f"The tensor has {len(values)} strings, but its shape needs {prod(shape)}")
     texts: list[str] = []
     length = 0
     for number in _numbers(shape, wanted):
         texts.append(base64.b64encode(values[number]).decode())
         length += len(texts[-1])
         if length > _MOST_TEXT:
-            raise LimitExceeded(f"these strings have more than {_MOST_TEXT} characters of text: ask for a slice")
+            raise LimitExceeded(f"The strings have more than {_MOST_TEXT} characters: ask for a slice")
     return _json({"dtype": dtype.name, "shape": list(wanted.shape), "values": texts, **more})
 
 

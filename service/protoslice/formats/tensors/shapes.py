@@ -16,10 +16,10 @@ def element_count(shape: Sequence[int]) -> int:
     count = 1
     for length in shape:
         if length < 0:
-            raise CorruptModel(f"a tensor has a dimension of {length}: its shape is {_shown(shape)}")
+            raise CorruptModel(f"A tensor has a dimension of {length}: its shape is {_shown(shape)}")
         count *= length
     if count >= _COUNTS_END:
-        raise CorruptModel(f"a tensor of shape {_shown(shape)} has more elements than can be addressed")
+        raise CorruptModel(f"A tensor of shape {_shown(shape)} has too many elements to address")
     return count
 
 
@@ -40,7 +40,7 @@ def checked(stored: Stored, dtype: Dtype, shape: Sequence[int]) -> Stored:
     if due is None or due == stored.bytes.size:
         return stored
     raise CorruptModel(
-        f"a tensor of {dtype.name} and shape {_shown(shape)} takes {due} bytes, and there are {stored.bytes.size}"
+        f"A tensor of {dtype.name} and shape {_shown(shape)} takes {due} bytes, but there are {stored.bytes.size}"
     )
 
 

@@ -49,7 +49,7 @@ def parsed_slice(text: str, shape: Sequence[int]) -> TensorSlice:
 
 def _parse(text: str) -> list[_Item]:
     if len(text) > _LONGEST_SLICE:
-        raise InvalidInput(f"a slice has at most {_LONGEST_SLICE} characters")
+        raise InvalidInput(f"The slice is too long: at most {_LONGEST_SLICE} characters")
     return [_item(part, place) for place, part in enumerate(text.split(","))] if text.strip() else []
 
 
@@ -58,13 +58,13 @@ def _item(text: str, place: int) -> _Item:
     if parts == ["..."]:
         return ...
     if len(parts) > 3 or not all(_NUMBER.fullmatch(part) or (not part and len(parts) > 1) for part in parts):
-        raise _bad(place, f"{text.strip()[:40]!r} is neither an index, nor start:stop:step, nor ...")
+        raise _bad(place, f"{text.strip()[:40]!r} is not an index, start:stop:step or ...")
     numbers = [int(part) if part else None for part in parts]
     if len(numbers) == 1 and numbers[0] is not None:
         return numbers[0]
     start, stop, step = (*numbers, None)[:3]
     if step is not None and step < 1:
-        raise _bad(place, f"the step is {step}; it has to be at least 1")
+        raise _bad(place, f"Invalid step {step}: use at least 1")
     return slice(start, stop, step)
 
 
@@ -72,9 +72,9 @@ def _spread(items: list[_Item], shape: Sequence[int]) -> list[int | slice]:
     """One item per dimension: `...` and missing items become full slices."""
     wild = [place for place, item in enumerate(items) if item is ...]
     if len(wild) > 1:
-        raise _bad(wild[1], "a slice has ... at most once")
+        raise _bad(wild[1], "A slice may contain ... only once")
     if len(items) - len(wild) > len(shape):
-        raise _bad(len(shape), f"the tensor has {len(shape)} dimensions, of shape {list(shape)}")
+        raise _bad(len(shape), f"Too many indices: the tensor has {len(shape)} dimensions (shape {list(shape)})")
     at = wild[0] if wild else len(items)
     rest: list[_Item] = [slice(None)] * (len(shape) - len(items) + len(wild))
     return [item for item in [*items[:at], *rest, *items[at + 1 :]] if not isinstance(item, EllipsisType)]
@@ -84,7 +84,7 @@ def _range(item: int | slice, length: int, place: int) -> range:
     if isinstance(item, slice):
         return range(*item.indices(length))
     if not -length <= item < length:
-        raise _bad(place, f"index {item} is not among the {length} of its dimension")
+        raise _bad(place, f"Index {item} is out of range: the dimension has length {length}")
     return range(item % length, item % length + 1)
 
 
@@ -95,4 +95,4 @@ def _parts(found: range) -> tuple[int, int, int]:
 
 
 def _bad(place: int, what: str) -> InvalidInput:
-    return InvalidInput(f"slice, item {place + 1}: {what}")
+    return InvalidInput(f"Slice, item {place + 1}: {what}")

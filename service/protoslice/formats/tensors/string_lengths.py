@@ -14,7 +14,7 @@ def lengths_of(data: bytes, count: int) -> tuple[list[int], int]:
     value = shift = at = 0
     while len(lengths) < count:
         if at >= len(data) or shift > _LONGEST:
-            raise CorruptModel("the lengths of the strings of a tensor are cut off or too long", at)
+            raise CorruptModel("The string lengths of a tensor are cut off or too long", at)
         value |= (data[at] & 0x7F) << shift
         shift += 7
         if data[at] < 0x80:

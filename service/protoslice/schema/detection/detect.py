@@ -43,15 +43,15 @@ def detect(head: bytes, filename: str | None = None, size: int | None = None) ->
     if refused is not None:
         return Detection("refused", None, f"this is {refused}", 1.0)
     if magic.is_riegeli(head):
-        return Detection("riegeli", None, "it begins with the riegeli signature", 1.0)
+        return Detection("riegeli", None, "starts with the riegeli signature", 1.0)
     if magic.is_tfrecord(head):
         of = detect_message(magic.first_tfrecord(head), filename)
         type_name = of.type_name if of.confidence > BY_NAME or names.means_records(filename) else None
-        return Detection("tfrecord", type_name, "it begins with a checked TFRecord length", 1.0)
+        return Detection("tfrecord", type_name, "starts with a valid TFRecord length", 1.0)
     if magic.is_table(head, size):
-        return Detection("table", None, "it is laid out as the index of a tensor bundle", 0.95)
+        return Detection("table", None, "has the layout of a tensor bundle index", 0.95)
     if paddle.is_parameters(head):
-        return Detection("paddle", None, "it is laid out as a parameter file of Paddle", 0.95)
+        return Detection("paddle", None, "has the layout of a Paddle parameter file", 0.95)
     if head and not head.strip():
         return Detection("refused", None, "this is blank text", 0.9)
     content = text.decoded(head)
@@ -67,8 +67,8 @@ def detect_message(head: bytes, filename: str | None = None) -> Detection:
     ranked = sorted(eligible, key=lambda name: found[name].score + 0.5 * (name in named), reverse=True)
     if ranked and _convinces(found[ranked[0]]) and _stands_out(ranked, found):
         best = ranked[0]
-        also = ", and its name agrees" if best in named else ""
-        return Detection("proto", best, f"its fields are those of {best}{also}", 0.99 if best in named else 0.9)
+        also = " and file name" if best in named else ""
+        return Detection("proto", best, f"detected by fields{also}", 0.99 if best in named else 0.9)
     return _by_name(head, named, found)
 
 
@@ -98,25 +98,25 @@ def _by_name(head: bytes, named: tuple[str, ...], found: dict[str, Evidence]) ->
     fitting = [name for name in named if not found[name].broken and found[name].doubt <= 2 + 0.5 * found[name].weight]
     if fitting:
         best = max(fitting, key=lambda name: found[name].score)
-        return Detection("proto", best, f"its name says {best}, and nothing in it says otherwise", BY_NAME)
+        return Detection("proto", best, "detected by file name", BY_NAME)
     if not head:
-        return Detection("unknown", None, "it is empty, and looks like none of the known types; name its type", 0.0)
+        return Detection("unknown", None, "empty file of unknown type: pass its type", 0.0)
     if named:
-        return Detection("unknown", None, f"its name says {named[0]}, but its content does not fit", 0.0)
-    return Detection("unknown", None, "it looks like none of the known types; name its type", 0.0)
+        return Detection("unknown", None, f"the file name suggests {named[0]}, but the content does not fit", 0.0)
+    return Detection("unknown", None, "unknown type: pass its type if it is a protobuf", 0.0)
 
 
 def _text(content: str, head: bytes, filename: str | None) -> Detection:
     """Kind and type of `head`, whose decoded form is `content`: JSON, text format, or refused plain text."""
     if text.is_json(content):
-        return Detection("json", None, "it is JSON", 0.9)
+        return Detection("json", None, "this is JSON", 0.9)
     outer = text.outer_fields(content)
     if outer:
         named = names.usual_types(filename)
         best = next((name for name in (*named, *CANDIDATES) if outer <= _field_names(name)), None)
         if best is not None:
-            return Detection("text", best, "it is a message in text format", 0.9)
-        return Detection("text", None, "it may be a message in text format, of a type that is not known", 0.5)
+            return Detection("text", best, "a message in text format", 0.9)
+        return Detection("text", None, "possibly a message in text format, of an unknown type", 0.5)
     found = detect_message(head, filename)
     # Bytes that decode as text may be a binary proto: field 1 with a string begins with 0x0A, a line feed.
     if found.confidence > BY_NAME or head[:1] == b"\n":

@@ -14,7 +14,7 @@ EVERY_SPACE: Final = "*"
 
 
 class Scope(StrEnum):
-    """Scopes that a route may need and a grant may give."""
+    """Permissions of a token."""
 
     READ = auto()
     WRITE = auto()
@@ -95,8 +95,8 @@ def lacking(principal: Principal, space: str, need: Need) -> str:
     missing = f"the token lacks the scope {need.scope}"
     limits = sorted({tag for grant in _grants_in(principal, space) if grant.gives(need.scope) for tag in grant.tags})
     if limits:
-        asked = f"the tags {', '.join(need.tags)}" if need.tags else "what has no tag"
-        return f"{missing} for {asked}: it has it for the tags {' '.join(limits)} alone"
+        asked = f"the tags {', '.join(need.tags)}" if need.tags else "requests without a tag"
+        return f"{missing} for {asked}: it is limited to the tags {' '.join(limits)}"
     return missing + (" in every space" if space == EVERY_SPACE else "")
 
 

@@ -51,11 +51,11 @@ async def explain(settings: Settings, token: str, asked: Asked) -> Explanation:
     row, space, tags = asked
     rule = RULES[row]
     if rule.scope is None:
-        return Explanation(caller, "allowed", (*reasons, f"{row} is open to everybody"))
+        return Explanation(caller, "allowed", (*reasons, f"{row} needs no token"))
     where = EVERY_SPACE if rule.everywhere else space
     told = f" for the tags {', '.join(tags)}" if tags else ""
     asks = f"{row} needs {rule.scope} in {'every space' if rule.everywhere else f'the space {space}'}{told}"
-    later = ("tags that its body names are judged too",) if rule.tags is TagPlace.BODY else ()
+    later = ("(tags named in its body are checked too)",) if rule.tags is TagPlace.BODY else ()
     need = Need(rule.scope, tags)
     decision = decide(principal, where, need)
     missing = (lacking(principal, where, need),) if principal and decision is Decision.FORBIDDEN else ()
@@ -68,19 +68,19 @@ async def _caller(settings: Settings, text: str) -> tuple[Principal | None, list
         async with open_database(settings.database, settings.storage) as database:
             record = await Tokens(database).find(token)
         if record is None:
-            return None, [f"the token {token.id} is unknown, expired or revoked"]
+            return None, [f"Token {token.id} is unknown, expired or revoked"]
         tags = f", on the tags {' '.join(record.grant.tags)}" if record.grant.tags else ""
         scopes = " ".join(sorted(record.grant.scopes))
-        return record.principal, [f"the token {token.id} has {scopes} in {record.grant.space}{tags}"]
+        return record.principal, [f"Token {token.id} has {scopes} in {record.grant.space}{tags}"]
     if settings.issuers is None:
-        return None, ["it is no token of protoslice, and PROTOSLICE_ISSUERS names no issuers of JWTs"]
+        return None, ["Not a Protoslice token, and PROTOSLICE_ISSUERS lists no issuers of JWTs"]
     from protoslice.server.access.oidc.verification import NotValid, Verifier
 
     verifier = Verifier(read_trust(settings.issuers))
     try:
         verified = await verifier.verify(text)
     except NotValid as error:
-        return None, [f"the JWT is not valid: {error}"]
+        return None, [f"Invalid JWT: {error}"]
     finally:
         await verifier.close()
     return verified.principal, _matches(verified.issuer, verified.claims)

@@ -27,11 +27,11 @@ if TYPE_CHECKING:  # cryptography is loaded where there are issuers
 
 _BASIC: Final = 'Basic realm="protoslice", charset="UTF-8"'
 _READ: Final = Need(Scope.READ)
-_NO_TOKEN: Final = "the service asks for a token: send it as `Authorization: Bearer TOKEN`, or as the password of Basic"
-_WRONG_TOKEN: Final = "the token is not valid: unknown, expired or revoked"
-_WRONG_SIGNATURE: Final = (
-    "the signature of the URL is not valid: altered, of another method, expired, or its signer may not enter any more"
+_NO_TOKEN: Final = (
+    "Token required: send it as `Authorization: Bearer TOKEN`, or as the password of Basic authentication"
 )
+_WRONG_TOKEN: Final = "Invalid token: unknown, expired or revoked"
+_WRONG_SIGNATURE: Final = "Invalid signed URL: altered, for another method, expired, or its signer lost access"
 
 
 class Admission:
@@ -133,7 +133,7 @@ class Gate:
     def tokens(self) -> Tokens:
         """Tokens of the service; `Unsupported` while the gate stands open, when they would mean nothing."""
         if not self.closed or self._tokens is None:
-            raise Unsupported("this service asks nobody for a token: start it with PROTOSLICE_AUTH=tokens")
+            raise Unsupported("This service is open and uses no tokens: start it with PROTOSLICE_AUTH=tokens")
         return self._tokens
 
     def reader(self, authorization: str | None, signature: UrlSignature | None, space: str) -> Principal | None:
@@ -181,7 +181,7 @@ class Gate:
 
 def _hidden(space: str) -> NotFound:
     """The error for a space that the caller may not see, the same as for one that does not exist."""
-    return NotFound("there is nothing here for this token" if space == EVERY_SPACE else f"there is no space {space!r}")
+    return NotFound("No access to this space" if space == EVERY_SPACE else f"No space {space!r}")
 
 
 def _unnamed(path: str, fields: Fields, wrong: str | None) -> HttpProblem:

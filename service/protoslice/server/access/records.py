@@ -36,12 +36,12 @@ class NewToken:
     def check(self) -> None:
         """Raise `InvalidInput` for a name, scopes or patterns that no token may have."""
         if not self.name or len(self.name) > _LONGEST or not self.name.isprintable():
-            raise InvalidInput(f"a token needs a name of at most {_LONGEST} printable characters")
+            raise InvalidInput(f"Invalid token name: use at most {_LONGEST} printable characters")
         if not self.grant.scopes:
-            raise InvalidInput(f"a token needs a scope at least: {', '.join(Scope)}")
+            raise InvalidInput(f"A token needs at least one scope: {', '.join(Scope)}")
         if len(self.grant.tags) > _MOST_TAGS or any(not 0 < len(tag) <= _LONGEST for tag in self.grant.tags):
             raise InvalidInput(
-                f"a token has at most {_MOST_TAGS} patterns of tags, each of at most {_LONGEST} characters"
+                f"Invalid tag patterns: at most {_MOST_TAGS} patterns, each of at most {_LONGEST} characters"
             )
 
 
@@ -99,7 +99,7 @@ class Tokens:
     async def page(self, space: str, limit: int, cursor: str | None) -> ResultPage[TokenRecord]:
         """Return a page of the tokens of one space by id, and the cursor of the next one."""
         if cursor is not None and not is_token_id(cursor):
-            raise InvalidInput("Invalid cursor: it was not given by this service")
+            raise InvalidInput("Invalid cursor")
         sql = f"SELECT {_COLUMNS} FROM tokens WHERE space = :space AND id > :after ORDER BY id LIMIT :limit"
         rows = await self._database.read(lambda tx: tx.all(sql, space=space, after=cursor or "", limit=limit + 1))
         records = [_record(row) for row in rows[:limit]]
@@ -109,7 +109,7 @@ class Tokens:
         """Remove a token of `space`; `NotFound` if it has none of that id."""
         sql = "DELETE FROM tokens WHERE id = :id AND space = :space"
         if not await self._database.write(lambda tx: tx.run(sql, id=id, space=space)):
-            raise NotFound(f"Unknown token {id[:40]!r} in this space")
+            raise NotFound(f"No token {id[:40]!r} in this space")
 
     async def first(self) -> Token | None:
         """Return an admin token if the catalogue never had one, to one replica alone; else None."""

@@ -106,7 +106,7 @@ def comparison_json(found: StoreComparison, page: ResultPage[Difference]) -> Jso
 
 
 def restored_json(restored: Restored) -> Json:
-    """A store whose removal was taken back."""
+    """A restored store."""
     return store_json(restored.store) | {"tags_taken": list(restored.tags_taken)}
 
 

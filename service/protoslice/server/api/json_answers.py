@@ -26,8 +26,8 @@ from protoslice.server.middleware.context import context_of
 from protoslice.server.services import given
 from protoslice.stores import Created, ResultPage, Stores
 
-Limit = Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")]
-Cursor = Annotated[str | None, Query(description="`next` of the page before.")]
+Limit = Annotated[int, Query(ge=1, description="Maximum number of items; the service may return fewer.")]
+Cursor = Annotated[str | None, Query(description="`next` of the previous page.")]
 """Query parameters of calls that answer with a page."""
 
 REVALIDATED = "no-cache"
@@ -57,7 +57,9 @@ def json_answer(
         verdict = evaluate(_conditions(read_fields(request.scope)), Validators(tag), reads=True)
         if verdict is Verdict.FAILED:
             raise HttpProblem(
-                PRECONDITION, "the resource has another entity tag than the request names", etag=tag.opaque
+                PRECONDITION,
+                "The resource has changed: its entity tag differs from the one in the request",
+                etag=tag.opaque,
             )
         if verdict is Verdict.NOT_MODIFIED:
             return Response(status_code=304, headers=said)

@@ -24,14 +24,14 @@ class FileModel(BaseModel):
 
     path: str = Field(examples=["model.onnx"])
     size: int = Field(ge=0)
-    sha256: Sha256 | None = Field(description="Not known for files registered in place.")
+    sha256: Sha256 | None = Field(description="Unknown for files registered in place.")
 
 
 class StoreNameModel(BaseModel):
     """A name that refers to a store."""
 
     protocol: Literal["tag", "hub", "oci", "mlflow"]
-    name: str = Field(description="As in `m:1`, `ann/m@main`, `ann/m:1` or `mlflow-artifacts:/folder`.")
+    name: str = Field(description="Name, such as `m:1`, `ann/m@main`, `ann/m:1` or `mlflow-artifacts:/folder`.")
 
 
 class StoreModel(BaseModel):
@@ -67,87 +67,90 @@ class StoreModel(BaseModel):
 
     id: Id
     type: str | None = Field(
-        description="Full name of the root proto's type, or `unknown`; null for a store without a root."
+        description="Full type name of the root proto, or `unknown`; null for a store without a root."
     )
-    root: str | None = Field(description="Which file is the root proto; null when none of the files is one.")
+    root: str | None = Field(description="Path of the root proto; null if no file is one.")
     size: int = Field(ge=0)
     chunks: int = Field(ge=0)
     min_chunk: int = Field(ge=1)
     max_chunk: int = Field(ge=1)
     created: datetime
-    tags: list[str] = Field(description="Some of its tags, at most 100; `GET /v1/tags?store=` lists all.")
+    tags: list[str] = Field(description="Tags of the store, at most 100; `GET /v1/tags?store=` lists all.")
     files: list[FileModel]
     source: str
     schema_: Sha256 | None = Field(
-        alias="schema", description="Fingerprint of the schema that the root is read by; null for an unknown type."
+        alias="schema", description="Fingerprint of the schema used to read the root; null for an unknown type."
     )
     planner: int | None = Field(
         ge=1,
-        description="Version of the planner that made the chunks; null without chunks, 3 (formerly 2) where a chunked "
-        "proto came with them.",
+        description="Version of the planner that created the chunks; null without chunks, 3 (formerly 2) if the "
+        "chunks are those of a chunked file.",
     )
-    rules: list[str] = Field(description="Rules that the chunks were cut by before the sizes.")
-    why: str | None = Field(description="One sentence on why there is no root; null where there is one.")
+    rules: list[str] = Field(description="Split rules that took precedence over the sizes.")
+    why: str | None = Field(description="Why no root was found; null if one was.")
     names: list[StoreNameModel] = Field(
-        description="Names that refer to the store, at most 100: its tags, and names in registries. `GET` looks for "
-        "those in registries; the answer to an upload has tags only."
+        description="Names that refer to the store, at most 100: its tags, and names in registries. The response "
+        "to an upload only has tags."
     )
 
 
 class RemovedModel(BaseModel):
-    """A store that was removed, with the tags that went with it."""
+    """A removed store, and the tags removed with it."""
 
     id: Id
-    tags: list[str] = Field(description="Tags that pointed at the store, and were removed with it.")
-    restorable_until: datetime = Field(description="Until then its objects are kept, and the removal can be undone.")
+    tags: list[str] = Field(description="Tags that were removed with the store.")
+    restorable_until: datetime = Field(description="Until then, the removal can be undone.")
 
 
 class RestoredModel(StoreModel):
-    """A store whose removal was taken back."""
+    """A restored store."""
 
-    tags_taken: list[str] = Field(description="Tags that went with the store and point elsewhere by now: left alone.")
+    tags_taken: list[str] = Field(description="Tags that were not restored, because they point at another store now.")
 
 
 class DamageModel(BaseModel):
-    """A part that is not what the model says of it."""
+    """A part that does not match the model's description of it."""
 
-    part: str = Field(description="The path of a file, or the name of a tensor.")
+    part: str = Field(description="Path of a file, or name of a tensor.")
     error: str
 
 
 class DtypeTotalModel(BaseModel):
-    """The tensors of one data type, all together."""
+    """Totals of the tensors of one data type."""
 
-    dtype: str | None = Field(description="Null for types that nobody knows.", examples=["F32"])
+    dtype: str | None = Field(description="Null for unknown types.", examples=["F32"])
     tensors: int = Field(ge=1)
     elements: int = Field(ge=0)
-    size: int = Field(ge=0, description="Bytes of the elements, one by one; strings count for none.")
+    size: int = Field(ge=0, description="Bytes of the elements; strings do not count.")
 
 
 class ReportModel(BaseModel):
-    """The facts about a model. At most 20 of each kind are listed."""
+    """A report on a model.
+
+    At most 20 of each kind are listed.
+    """
 
     type: str | None
-    tensors: int | None = Field(ge=0, description="Null where no format knows the model's tensors.")
-    missing: list[str] = Field(description="Files that the model refers to, and that were not sent.")
-    duplicates: list[str] = Field(description="Names that several tensors bear.")
+    tensors: int | None = Field(ge=0, description="Null if no format supports the model's tensors.")
+    missing: list[str] = Field(description="Files that the model refers to, but that were not sent.")
+    duplicates: list[str] = Field(description="Names used by several tensors.")
     damaged: list[DamageModel]
-    dtypes: list[DtypeTotalModel] = Field(description="Totals of each data type, that of the most bytes first.")
-    complete: bool = Field(description="False where a list is cut, or not all tensors were looked at.")
+    dtypes: list[DtypeTotalModel] = Field(description="Totals per data type, largest first.")
+    complete: bool = Field(description="False if a list is incomplete, or not all tensors were examined.")
 
 
 class DifferenceModel(BaseModel):
-    """One thing in which a store differs from another."""
+    """One difference between two stores."""
 
     what: Compared
-    path: str = Field(description="Of a file or a part; the name of a tensor.", examples=["graph.node[3]"])
+    path: str = Field(description="Path of the file or part; name of the tensor.", examples=["graph.node[3]"])
     change: Change
-    before: int | None = Field(ge=0, description="Bytes in the other store; null for an addition.")
-    after: int | None = Field(ge=0, description="Bytes in this store; null for a removal.")
+    before: int | None = Field(ge=0, description="Bytes in the other store; null if added.")
+    after: int | None = Field(ge=0, description="Bytes in this store; null if removed.")
     detail: str = Field(
-        description="The two values of a scalar, the old name of a tensor …", examples=["F32 2 → F32 3"]
+        description="Details, such as both values of a scalar or the old name of a tensor.", examples=["F32 2 → F32 3"]
     )
-    address: str = Field(description="Address of the tensor, path of the part; empty for files and removed tensors.")
+    address: str = Field(description="Address of the tensor, or path of the part; empty for files and removed tensors.")
     was: str = Field(description="Address or path in the other store; empty for files and added tensors.")
 
 
@@ -165,33 +168,34 @@ class DiffModel(BaseModel):
     before: Id
     after: Id
     equal: bool
-    counts: list[DifferenceCountModel] = Field(description="Of all differences, listed or not.")
-    read: int = Field(ge=0, description="Bytes of both that were read to compare them, as no digest told.")
+    counts: list[DifferenceCountModel] = Field(description="Total number of differences, including those not listed.")
+    read: int = Field(ge=0, description="Bytes of both stores that were read, because no digests could be compared.")
     assumed: int = Field(
-        ge=0, description="Bytes that were not read as the checksums of their blocks agree; 0 without `checksums`."
+        ge=0,
+        description="Bytes that were not read because the checksums of their blocks are equal; 0 without `checksums`.",
     )
     items: list[DifferenceModel]
-    next: str | None = Field(description="`cursor` of the page behind; null at the end.")
+    next: str | None = Field(description="`cursor` of the next page; null on the last page.")
 
 
 class TensorDeltaModel(BaseModel):
-    """Distances of the elements of two tensors; halves of complex numbers are elements of their own."""
+    """Distances of the elements of two tensors; a complex number counts as two elements."""
 
     dtype: str = Field(examples=["F32"])
     shape: list[int]
     elements: int = Field(ge=0)
-    looked_at: int = Field(ge=0, description="Elements compared; fewer than all for a sample.")
-    changed: int = Field(ge=0, description="Elements that differ, of those.")
-    incomparable: int = Field(ge=0, description="Changed ones of which one is NaN or infinite.")
-    max: float | None = Field(description="Greatest distance; null without finite elements.")
+    looked_at: int = Field(ge=0, description="Elements compared; for a sample, fewer than all.")
+    changed: int = Field(ge=0, description="Compared elements that differ.")
+    incomparable: int = Field(ge=0, description="Changed elements where one side is NaN or infinite.")
+    max: float | None = Field(description="Maximum distance; null without finite elements.")
     mean: float | None = Field(description="Mean distance; null without finite elements.")
-    cosine: float | None = Field(description="Of both as vectors; null where one of them is zero.")
+    cosine: float | None = Field(description="Cosine of both as vectors; null if one is zero.")
 
 
 class MadeModel(StoreModel):
-    """A store that an upload made, or found."""
+    """A store that an upload created or found."""
 
-    report: ReportModel | None = Field(default=None, description="Only where it was asked for.")
+    report: ReportModel | None = Field(default=None, description="Only if requested.")
 
 
 class TagModel(BaseModel):
@@ -203,14 +207,17 @@ class TagModel(BaseModel):
 
 
 class RepositoryModel(BaseModel):
-    """A repository of a registry's clients, and the store of its head."""
+    """A repository of a model registry, and the store of its current version."""
 
     name: str = Field(examples=["ann/resnet"])
-    protocol: Literal["hub", "oci", "mlflow"] = Field(description="Whose clients filled it.")
+    protocol: Literal["hub", "oci", "mlflow"] = Field(
+        description="Kind of registry client that created the repository."
+    )
     ref: str | None = Field(
         examples=["ann/resnet@main"],
-        description="Name of its head under `/v1/stores`: `main`, the tag `latest`, or the tag set last. Null, as the "
-        "following, for a repository without files; a folder of MLflow's has a store once somebody asks for it.",
+        description="Name of the current version under `/v1/stores`: `main`, the tag `latest`, or the tag set "
+        "last. Null, like the following, for a repository without files; an MLflow folder has a "
+        "store once it is requested.",
     )
     store: Id | None
     type: str | None
@@ -224,7 +231,7 @@ class RepositoryVersionModel(BaseModel):
 
     name: str = Field(examples=["main"])
     kind: Literal["branch", "tag"]
-    ref: str = Field(examples=["ann/resnet@main"], description="Its name under `/v1/stores`.")
+    ref: str = Field(examples=["ann/resnet@main"], description="Name under `/v1/stores`.")
     store: Id
     updated: datetime
 
@@ -234,7 +241,7 @@ class SchemaModel(BaseModel):
 
     name: str
     size: int = Field(ge=0)
-    messages: int = Field(ge=0, description="How many message types it declares.")
+    messages: int = Field(ge=0, description="Number of message types it declares.")
     updated: datetime
 
 
@@ -246,50 +253,52 @@ class ChunkModel(BaseModel):
     type: str | None
     path: str
     size: int = Field(ge=0)
-    sha256: Sha256 | None = Field(description="Null when digests were not asked for.")
+    sha256: Sha256 | None = Field(description="Null if digests were not requested.")
     problem: str | None = Field(description="Why protobuf runtimes cannot parse it (above 2 GiB), and what to do.")
 
 
 class TensorModel(BaseModel):
     """A tensor of a store."""
 
-    name: str = Field(description="What its format calls it; several may bear one name.", examples=["conv1.weight"])
+    name: str = Field(description="Name in its format; several tensors may share one.", examples=["conv1.weight"])
     address: str = Field(description="Unique in the store.", examples=["path:graph.initializer[3]"])
-    dtype: str | None = Field(description="Null where the model names a type that nobody knows.", examples=["F32"])
-    shape: list[int] | None = Field(description="Null where the model gives one that makes no sense.")
-    size: int | None = Field(ge=0, description="Of its elements, one by one; null for strings.")
-    file: str | None = Field(description="The file its bytes lie in; null where there are several, or none.")
-    kind: str = Field(description="What it is to the model.", examples=["initializer"])
-    problem: str | None = Field(default=None, description="Why its bytes cannot be had, where that is so.")
+    dtype: str | None = Field(description="Null if the type is unknown.", examples=["F32"])
+    shape: list[int] | None = Field(description="Null if the shape is invalid.")
+    size: int | None = Field(ge=0, description="Bytes of the elements; null for strings.")
+    file: str | None = Field(description="File that holds the bytes; null if there are several or none.")
+    kind: str = Field(description="Role of the tensor in the model.", examples=["initializer"])
+    problem: str | None = Field(default=None, description="Why the bytes cannot be read, if so.")
 
 
 class TensorGroupModel(BaseModel):
-    """Tensors whose names begin alike."""
+    """Tensors whose names start alike."""
 
     prefix: str = Field(
-        description="Beginning of all of the names; the whole name of a group of one name.",
+        description="Common beginning of the names; for a group of one tensor, its name.",
         examples=["encoder.layer.3."],
     )
     tensors: int = Field(ge=1)
-    size: int = Field(ge=0, description="Bytes of their elements together; strings count for nothing.")
-    tensor: TensorModel | None = Field(description="The tensor of a group of one.")
+    size: int = Field(ge=0, description="Bytes of the elements; strings do not count.")
+    tensor: TensorModel | None = Field(description="The tensor, if the group has only one.")
 
 
 class SignatureTensorModel(BaseModel):
     """An input or an output of a signature."""
 
-    name: str = Field(description="By which a call gives or gets it.", examples=["images"])
-    tensor: str | None = Field(description="In the graph; null for one made of several.", examples=["x:0"])
+    name: str = Field(description="Name in the call.", examples=["images"])
+    tensor: str | None = Field(description="Name in the graph; null for a tensor made of several.", examples=["x:0"])
     dtype: str | None = Field(description="Null for resources, variants and unknown types.", examples=["F32"])
-    shape: list[int | None] | None = Field(description="Null within: any length. Null: any number of dimensions.")
+    shape: list[int | None] | None = Field(
+        description="A null length means any length; null means any number of dimensions."
+    )
 
 
 class SignatureModel(BaseModel):
-    """A call that a meta graph of a SavedModel offers."""
+    """A signature of a meta graph of a SavedModel."""
 
     name: str = Field(examples=["serving_default"])
     method: str = Field(examples=["tensorflow/serving/predict"])
-    tags: list[str] = Field(description="Of its meta graph.", examples=[["serve"]])
+    tags: list[str] = Field(description="Tags of the meta graph.", examples=[["serve"]])
     inputs: list[SignatureTensorModel]
     outputs: list[SignatureTensorModel]
 
@@ -297,42 +306,42 @@ class SignatureModel(BaseModel):
 class GraphEntryModel(BaseModel):
     """A graph of a model."""
 
-    path: str = Field(description="Of the message that holds its nodes.", examples=["graph"])
-    name: str = Field(description="Of a function, a graph or a computation; else the path.")
+    path: str = Field(description="Path of the message that holds the nodes.", examples=["graph"])
+    name: str = Field(description="Name of the function, graph or computation; otherwise the path.")
     nodes: int = Field(ge=0)
 
 
 class GraphNodeModel(BaseModel):
     """A node of a graph."""
 
-    name: str = Field(description="Empty for one without a name.", examples=["conv1"])
+    name: str = Field(description="Empty if unnamed.", examples=["conv1"])
     op: str = Field(examples=["Conv"])
     path: str = Field(examples=["graph.node[3]"])
-    hops: int = Field(ge=0, description="Links between it and the node in the middle.")
+    hops: int = Field(ge=0, description="Number of links to the middle node.")
     attributes: list[tuple[str, str]] = Field(description="Names and values as text; long ones are cut.")
-    weights: list[str] = Field(description="Tensors that it takes or holds.", examples=[["conv1.weight"]])
+    weights: list[str] = Field(description="Tensors that the node uses or holds.", examples=[["conv1.weight"]])
     more: int = Field(ge=0, description="Links to nodes that are not shown.")
 
 
 class GraphEdgeModel(BaseModel):
-    """A value on its way between two nodes."""
+    """A value that one node passes to another."""
 
-    source: str = Field(description="Path of the node that makes it.", examples=["graph.node[3]"])
-    target: str = Field(description="Path of the node that takes it.", examples=["graph.node[4]"])
+    source: str = Field(description="Path of the node that produces it.", examples=["graph.node[3]"])
+    target: str = Field(description="Path of the node that consumes it.", examples=["graph.node[4]"])
     value: str = Field(examples=["conv1_out"])
-    input: int = Field(ge=0, description="Position among the inputs of the target.")
+    input: int = Field(ge=0, description="Position among the target's inputs.")
 
 
 class NeighbourhoodModel(BaseModel):
     """A part of one graph."""
 
     graphs: list[GraphEntryModel] = Field(description="The first graphs of the model.")
-    graph_count: int = Field(ge=0, description="Number of all its graphs.")
+    graph_count: int = Field(ge=0, description="Total number of graphs.")
     graph: str = Field(description="Path of the graph shown.", examples=["graph"])
-    around: str | None = Field(description="Path of the node in the middle; null for nodes to begin with.")
+    around: str | None = Field(description="Path of the middle node; null for the graph's first nodes.")
     nodes: list[GraphNodeModel]
     edges: list[GraphEdgeModel]
-    more: bool = Field(description="True when more nodes lie within the hops, or are found.")
+    more: bool = Field(description="True if there are more nodes within the hops, or more matches.")
 
 
 class PieceModel(BaseModel):
@@ -355,7 +364,7 @@ class PlaceModel(BaseModel):
 
 
 class MissingModel(BaseModel):
-    """Missing pieces, and places of the others."""
+    """Missing pieces, and where the others are."""
 
     missing: list[Sha256]
     found: list[PlaceModel]
@@ -371,39 +380,39 @@ class NodeModel(BaseModel):
     type: str | None
     count: int | None
     size: int = Field(ge=0)
-    deeper: bool = Field(description="Whether there is something below it.")
-    text: str | None = Field(description="The value of a scalar or a short string.")
+    deeper: bool = Field(description="True if the node has children.")
+    text: str | None = Field(description="Value of a scalar or a short string.")
     children: list[NodeModel] | None = None
-    more: int | None = Field(default=None, description="How many children are not shown.")
+    more: int | None = Field(default=None, description="Number of children that are not shown.")
 
 
 class PageModel(BaseModel, Generic[T]):
     """Some of many things."""
 
     items: list[T]
-    next: str | None = Field(description="The cursor of the next page; null on the last.")
+    next: str | None = Field(description="Cursor of the next page; null on the last page.")
 
 
 class TensorPageModel(PageModel[TensorModel]):
-    """Some of the tensors of a store."""
+    """A page of the tensors of a store."""
 
-    total: int = Field(ge=0, description="Tensors of the store, those that were not asked for among them.")
+    total: int = Field(ge=0, description="Total number of tensors in the store.")
 
 
 class UploadModel(BaseModel):
     """A resumable upload."""
 
     id: str
-    state: Literal["open", "complete", "stored"] = Field(description="`complete`: it waits to be joined with others.")
-    offset: int = Field(ge=0, description="How many bytes are durable.")
-    length: int | None = Field(ge=0, description="Bytes of the whole, where they are known.")
+    state: Literal["open", "complete", "stored"] = Field(description="`complete`: waits to be joined with others.")
+    offset: int = Field(ge=0, description="Number of durable bytes.")
+    length: int | None = Field(ge=0, description="Total number of bytes, if known.")
     filename: str | None
     expires: datetime
-    store: Id | None = Field(description="The store that was made of it.")
+    store: Id | None = Field(description="The store created from the upload.")
 
 
 class Mistake(BaseModel):
-    """Fault of one parameter of a request."""
+    """An error in one parameter of a request."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -413,7 +422,10 @@ class Mistake(BaseModel):
 
 
 class ProblemModel(BaseModel):
-    """RFC 9457. Further members depend on the type."""
+    """Problem details (RFC 9457).
+
+    Other members depend on the type.
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -423,8 +435,8 @@ class ProblemModel(BaseModel):
     detail: str
     instance: str | None = None
     request_id: str
-    path: str | None = Field(default=None, description="The field path at fault.")
-    offset: int | None = Field(default=None, description="The byte offset at fault.")
+    path: str | None = Field(default=None, description="Field path of the error.")
+    offset: int | None = Field(default=None, description="Byte offset of the error.")
     limit: int | None = None
     offers: list[str] | None = None
     errors: list[Mistake] | None = None

@@ -46,162 +46,152 @@ _IANA: Final = "https://iana.org/assignments/http-problem-types#"
 INVALID = Problem(
     400,
     "invalid-input",
-    "The request does not parse",
-    "Read `detail`; `errors`, if present, lists each parameter at fault.",
+    "Invalid request",
+    "See `detail`; `errors`, if present, lists each invalid parameter.",
 )
 CORRUPT_UPLOAD = Problem(
     400,
     "corrupt-model",
-    "The file is corrupt",
+    "Corrupt file",
     "Check the file at `offset` and `path`; nothing was stored.",
 )
 DIGEST = Problem(
-    400, "digest-mismatch", "The body fails its digest", "Send the body again; nothing was done with this one."
+    400, "digest-mismatch", "Digest mismatch", "Send the body again; the service did nothing with this one."
 )
 BAD_REQUEST = Problem(400, "bad-request", "Bad request", "Send a well-formed HTTP request.")
 UNAUTHORIZED = Problem(
     401,
     "unauthorized",
-    "The service asks for a token",
-    "Send one as `Authorization: Bearer TOKEN`, or as the password of Basic.",
+    "Token required",
+    "Send a token as `Authorization: Bearer TOKEN`, or as the password of Basic authentication.",
 )
 FORBIDDEN = Problem(
-    403, "forbidden", "The token does not allow this", "Use one with the scope that `detail` names, or have it granted."
+    403, "forbidden", "Insufficient permissions", "Use a token with the scope in `detail`, or ask the operator for it."
 )
 CROSS_SITE = Problem(
     403,
     "cross-site",
-    "A page of another site may not change anything",
-    "The operator can name its origin in `PROTOSLICE_CORS_ORIGINS`.",
+    "Cross-site request refused",
+    "The operator can allow the page's origin in `PROTOSLICE_CORS_ORIGINS`.",
 )
 OFFSET = Problem(
     409,
     "mismatching-upload-offset",
-    "The upload goes on from another offset",
-    "Send on from `expected-offset`.",
+    "Wrong upload offset",
+    "Continue from `expected-offset`.",
     _IANA,
 )
 COMPLETE = Problem(
     400,
     "completed-upload",
-    "The upload takes no more bytes",
-    "Ask for its state with GET, or begin a new upload.",
+    "Upload already complete",
+    "Get its state with GET, or start a new upload.",
     _IANA,
 )
 LENGTH = Problem(
     400,
     "inconsistent-upload-length",
-    "The lengths given for the upload differ",
-    "Send one length, that of the whole upload.",
+    "Inconsistent upload length",
+    "Send the length of the whole upload, the same each time.",
     _IANA,
 )
-JOINED = Problem(403, "joined-upload", "A joined upload takes no bytes", "Begin a new upload.")
-NOT_FOUND = Problem(404, "not-found", "No such name, number or path", "Check the name, number or path.")
+JOINED = Problem(403, "joined-upload", "Joined upload", "Start a new upload: a joined upload accepts no bytes.")
+NOT_FOUND = Problem(404, "not-found", "Not found", "Check the name, number or path.")
 NO_ROOT = Problem(
     404,
     "no-root",
-    "The store has files, but no root proto",
-    "`detail` says why; read its files, or make the store with `root` or `type` named.",
+    "No root proto in the store",
+    "See `detail`; read the store's files, or create the store again with `root` or `type`.",
 )
-NO_RESOURCE = Problem(404, "no-resource", "There is nothing at this URL", "See `/docs` for what there is.")
-METHOD = Problem(405, "method-not-allowed", "The resource does not support this method", "Use one that `Allow` lists.")
-NOT_ACCEPTABLE = Problem(
-    406, "not-acceptable", "No representation is acceptable", "Ask for one of the media types in `offers`."
-)
-TIMEOUT = Problem(408, "request-timeout", "The request came too slowly", "Send again over a better connection.")
-CONFLICT = Problem(
-    409, "conflict", "The request conflicts with the current state", "Read the current state and decide again."
-)
+NO_RESOURCE = Problem(404, "no-resource", "No such URL", "See `/docs` for the API.")
+METHOD = Problem(405, "method-not-allowed", "Method not allowed", "Use one of the methods in `Allow`.")
+NOT_ACCEPTABLE = Problem(406, "not-acceptable", "Not acceptable", "Accept one of the media types in `offers`.")
+TIMEOUT = Problem(408, "request-timeout", "Request too slow", "Send the request again over a better connection.")
+CONFLICT = Problem(409, "conflict", "Conflict with the current state", "Read the current state and decide again.")
 NAMED = Problem(
     409,
     "still-named",
-    "Names refer to the store",
-    "Remove the `names` first, or repeat the request with `force=NAME` for each; `more` says that there are others.",
+    "Store still named",
+    "Remove the `names` first, or repeat the request with `force=NAME` for each; `more` means that there are others.",
 )
-GONE = Problem(410, "gone", "The resource has been removed, or has expired", "Begin a new upload.")
-PRECONDITION = Problem(
-    412, "precondition-failed", "A precondition does not hold", "Fetch the current `ETag` and decide again."
-)
-LIMIT = Problem(413, "limit-exceeded", "More than a limit allows", "Ask for less, or have the operator raise `limit`.")
-MEDIA = Problem(
-    415, "unsupported-media-type", "The media type of the body is not supported", "Send one of those in `offers`."
-)
+GONE = Problem(410, "gone", "Resource removed or expired", "Start a new upload.")
+PRECONDITION = Problem(412, "precondition-failed", "Precondition failed", "Get the current `ETag` and decide again.")
+LIMIT = Problem(413, "limit-exceeded", "Limit exceeded", "Ask for less, or ask the operator to raise `limit`.")
+MEDIA = Problem(415, "unsupported-media-type", "Unsupported media type", "Use one of those in `offers`.")
 RANGE = Problem(
-    416, "range-not-satisfiable", "No requested range exists", "Ask within the length that `Content-Range` says."
+    416, "range-not-satisfiable", "Range not satisfiable", "Request bytes within the length in `Content-Range`."
 )
 MISDIRECTED = Problem(
     421,
     "misdirected-request",
-    "The service does not answer to this host name",
-    "Ask by address or `localhost`; the operator can add names to `PROTOSLICE_ALLOWED_HOSTS`.",
+    "Unknown host name",
+    "Use an address or `localhost`; the operator can allow names in `PROTOSLICE_ALLOWED_HOSTS`.",
 )
-UNSUPPORTED = Problem(422, "unsupported", "Understood, but not possible", "Read `detail`.")
+UNSUPPORTED = Problem(422, "unsupported", "Not supported", "Read `detail`.")
 CHUNKS = Problem(
     422,
     "inconsistent-chunks",
-    "The chunks do not fit together",
-    "The chunked proto was written wrongly: split it again.",
+    "Inconsistent chunks",
+    "The chunked file was written incorrectly: split it again.",
 )
 CORRUPT = Problem(
     422,
     "corrupt-part",
-    "A part of the model is malformed",
-    "The model was stored as it came; check it at `path` and `offset`.",
+    "Malformed part",
+    "The model was stored as uploaded; check it at `path` and `offset`.",
 )
 UNSOUND = Problem(
     422,
     "unsound-model",
-    "The model lacks files, or fails checksums of its own",
-    "Send what `detail` names along with it, or without `strict`; nothing was stored.",
+    "Incomplete or damaged model",
+    "Also send the files in `detail`, or upload without `strict`; nothing was stored.",
 )
-REQUIRED = Problem(
-    428, "precondition-required", "The request must be conditional", "Send `If-Match` or `If-None-Match`."
-)
-CHECKSUM = Problem(460, "checksum-mismatch", "The bytes fail their checksum", "Send them again from the same offset.")
+REQUIRED = Problem(428, "precondition-required", "Condition required", "Send `If-Match` or `If-None-Match`.")
+CHECKSUM = Problem(460, "checksum-mismatch", "Checksum mismatch", "Send the bytes again from the same offset.")
 SHARE = Problem(
     429,
     "client-limit",
-    "The client has too much under way",
-    "Let some of it end, and try again after `Retry-After` seconds.",
+    "Too many requests of this client",
+    "Wait for `Retry-After` seconds, or finish other requests or uploads first.",
 )
 SPACE = Problem(
     429,
     "space-limit",
-    "The space has too much under way",
-    "Let some of it end, and try again after `Retry-After` seconds, or have the operator raise its quota.",
+    "Too many requests in this space",
+    "Wait for `Retry-After` seconds, or ask the operator to raise the quota.",
     refuses=True,
 )
-HEADERS = Problem(431, "header-too-large", "The request's headers are too long", "Send fewer or shorter headers.")
-INTERNAL = Problem(500, "internal", "The service failed", "Report `request_id` to the operator.")
-DAMAGED = Problem(
-    500, "damaged-object", "A stored object is damaged", "Report `request_id` and `object` to the operator."
-)
-UNAVAILABLE = Problem(503, "storage-unavailable", "Storage does not answer", "Try again after `Retry-After` seconds.")
+HEADERS = Problem(431, "header-too-large", "Request headers too large", "Send fewer or shorter headers.")
+INTERNAL = Problem(500, "internal", "Internal error", "Report `request_id` to the operator.")
+DAMAGED = Problem(500, "damaged-object", "Damaged object", "Report `request_id` and `object` to the operator.")
+UNAVAILABLE = Problem(503, "storage-unavailable", "Storage unavailable", "Try again after `Retry-After` seconds.")
 CIRCUIT = Problem(
     503,
     "storage-circuit-open",
-    "Storage has stopped answering, and is not asked",
-    "Try again after `Retry-After` seconds: the service probes its storage, and asks again once that answers.",
+    "Storage not responding",
+    "Try again after `Retry-After` seconds; the service checks meanwhile whether the storage responds again.",
 )
-DATABASE = Problem(503, "database-unavailable", "Database does not answer", "Try again after `Retry-After` seconds.")
+DATABASE = Problem(503, "database-unavailable", "Database unavailable", "Try again after `Retry-After` seconds.")
 STORAGE = Problem(
-    503, "storage-error", "Storage fails", "Try again later; the operator finds the cause by `request_id`."
+    503, "storage-error", "Storage error", "Try again later; the operator can find the cause by `request_id`."
 )
-DENIED = Problem(503, "storage-denied", "Storage denies access", "The operator has to grant access.")
+DENIED = Problem(
+    503, "storage-denied", "Access to storage denied", "Ask the operator to fix the service's access to its storage."
+)
 SOURCE_DENIED = Problem(
     503,
     "source-denied",
-    "The source of a registered object denies access",
-    "The owner of the object has to grant the service access; the service's own storage is not concerned.",
+    "Access to source denied",
+    "The owner of the registered object has to grant the service access.",
 )
-BUSY = Problem(503, "too-busy", "The service is busy", "Try again after `Retry-After` seconds.")
-DRAINING = Problem(503, "not-ready", "The service is not ready", "Try another replica, or again later.")
-FULL = Problem(507, "out-of-space", "There is no room left", "The operator has to make room.")
+BUSY = Problem(503, "too-busy", "Service busy", "Try again after `Retry-After` seconds.")
+DRAINING = Problem(503, "not-ready", "Service not ready", "Try another replica, or try again later.")
+FULL = Problem(507, "out-of-space", "Out of storage space", "Ask the operator to free or add space.")
 QUOTA = Problem(
     507,
     "quota-exceeded",
-    "The space has used up its quota",
-    "Remove stores that are not needed, or have the operator raise the quota that `detail` names.",
+    "Quota exceeded",
+    "Remove stores, or ask the operator to raise the quota in `detail`.",
     refuses=True,
 )
 

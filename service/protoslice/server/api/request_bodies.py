@@ -38,67 +38,70 @@ class RequestBody(BaseModel):
         except ValidationError as error:
             if error.error_count() <= MOST_MISTAKES:
                 raise
-            raise ValueError(f"{error.error_count()} mistakes are too many to tell") from None
+            raise ValueError(f"{error.error_count()} errors are too many to list") from None
 
 
 class CreateToken(RequestBody):
-    """Terms of a token."""
+    """Properties of a new token."""
 
     name: str = Field(description="For people, and for the log.", examples=["ci"])
-    scopes: list[Scope] = Field(max_length=16, description="What it may do.", examples=[["read", "write"]])
+    scopes: list[Scope] = Field(max_length=16, description="Scopes of the token.", examples=[["read", "write"]])
     tags: list[str] = Field(
-        default=[], max_length=64, description="Patterns of the tags that it may set and remove.", examples=[["ci-*"]]
+        default=[],
+        max_length=64,
+        description="Patterns of tags that the token may set and remove.",
+        examples=[["ci-*"]],
     )
     expires_seconds: Annotated[StrictInt, Field(gt=0, le=315_360_000)] | None = Field(
-        default=None, description="Time until it ends by itself."
+        default=None, description="Lifetime in seconds."
     )
-    every_space: bool = Field(default=False, description="True for a token that holds in all spaces.")
+    every_space: bool = Field(default=False, description="True for a token that is valid in all spaces.")
 
 
 Limit = Annotated[StrictInt, Field(ge=0, lt=1 << 63)]
 
 
 class PutSpace(RequestBody):
-    """Quota of a space; 0 is no limit, and what is left out is as the service has it."""
+    """Quota of a space; 0 for no limit, and the service's default for members left out."""
 
     quota_bytes: Limit | None = Field(
-        default=None, description="Stored bytes, those of removed stores too, until they are collected."
+        default=None, description="Stored bytes; removed stores count until they are collected."
     )
     quota_stores: Limit | None = Field(default=None, description="Stores.")
-    quota_open_uploads: Limit | None = Field(default=None, description="Resumable uploads that are not whole.")
-    quota_requests: Limit | None = Field(default=None, description="Requests under way, at each replica.")
+    quota_open_uploads: Limit | None = Field(default=None, description="Unfinished resumable uploads.")
+    quota_requests: Limit | None = Field(default=None, description="Concurrent requests per replica.")
 
 
 class PutWebhook(RequestBody):
-    """Terms of a webhook."""
+    """Properties of a webhook."""
 
     url: str = Field(
-        max_length=2048, description="Where events are POSTed.", examples=["https://ci.example/hooks/models"]
+        max_length=2048, description="URL that receives events by POST.", examples=["https://ci.example/hooks/models"]
     )
     events: list[str] = Field(
         default=[],
         max_length=16,
-        description="Events that it gets; none: all.",
+        description="Event types to deliver; default: all.",
         examples=[["store.created", "tag.set"]],
     )
 
 
 class SignUrl(RequestBody):
-    """Something to read, and the time for which its URL shall be permission enough."""
+    """What to share with a signed URL, and for how long."""
 
     path: str = Field(
         pattern=r"^/v1/stores/[!$-~]*$",
         max_length=8000,
-        description="Path and query behind the space, percent-encoded as it will be asked for.",
+        description="Path and query after the space, percent-encoded.",
         examples=["/v1/stores/model/files/weights.safetensors"],
     )
     expires_seconds: Annotated[StrictInt, Field(gt=0, le=604_800)] = Field(
-        default=3600, description="Time until the URL ends."
+        default=3600, description="Lifetime of the URL in seconds."
     )
 
 
 class AskedPiece(BaseModel):
-    """A piece that somebody has and may not need to send."""
+    """A piece that the client has and may not need to send."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -107,10 +110,10 @@ class AskedPiece(BaseModel):
 
 
 class AskMissing(RequestBody):
-    """Pieces to look for, and the stores to look in."""
+    """Pieces to look for, and the stores to search."""
 
     stores: list[str] | None = Field(
-        default=None, max_length=16, description="The stores to look in; those with most in common when absent."
+        default=None, max_length=16, description="Stores to search; default: those with most in common."
     )
     chunks: list[AskedPiece] = Field(max_length=10_000)
 
@@ -118,7 +121,7 @@ class AskMissing(RequestBody):
 def _few(files: dict[str, T]) -> dict[str, T]:
     """The `files`; `LimitExceeded` for too many, as on every other way in."""
     if len(files) > MAX_FILES:
-        raise LimitExceeded(f"a store holds at most {MAX_FILES} files")
+        raise LimitExceeded(f"Too many files: a store holds at most {MAX_FILES}")
     return files
 
 
@@ -135,57 +138,55 @@ class NewStore(RequestBody):
     max_chunk: StrictInt | str | None = Field(default=None, examples=["1GiB"])
     plan: str | None = Field(
         default=None,
-        description="`policy` plans a chunked proto by the chunk sizes; it keeps its own plan otherwise.",
+        description="`policy` splits a chunked file by the chunk sizes; by default it keeps its own chunks.",
         examples=["policy"],
     )
     rules: list[str] | None = Field(
         default=None,
         max_length=64,
-        description="Rules that decide which parts become chunks, before the sizes; those kept for the type when "
-        "absent, and none when empty.",
+        description="Split rules, which take precedence over the sizes; default: the rules configured for the "
+        "type. An empty list disables these.",
         examples=[["node: every 1000"]],
     )
-    report: bool = Field(default=False, description="Whether the answer is to tell what the model is and lacks.")
-    strict: bool = Field(
-        default=False, description="Refuse a model that lacks files it refers to, or fails checksums of its own."
-    )
+    report: bool = Field(default=False, description="Include a report on the model in the response.")
+    strict: bool = Field(default=False, description="Reject a model with missing files or wrong checksums.")
 
 
 class Register(NewStore):
-    """Objects that already lie in allowed storage, to be indexed in place."""
+    """Objects in an allowed storage, to index in place."""
 
     files: OfFiles[str] = Field(min_length=1, examples=[{"model.onnx": "s3://bucket/key"}])
 
 
 class Assemble(NewStore):
-    """Finished uploads to make a store of: `uploads`, a `recipe` or an `archive`, one of them."""
+    """Finished uploads to create a store from: exactly one of `uploads`, `recipe` and `archive`."""
 
     uploads: OfFiles[str | list[str]] = Field(
         default={},
-        description="By the path of the file: an upload's id or URL, or several that follow each other.",
+        description="Uploads by file path: the id or URL of an upload, or a list of consecutive ones.",
         examples=[{"saved_model.pb": "0069204b3a-9f0c9f0c9f0c9f0c9f0c"}],
     )
     recipe: str | None = Field(
         default=None,
-        description="An upload, by its id or URL, whose content is a recipe: the store is what that says.",
+        description="Id or URL of an upload whose content is a recipe for the store.",
     )
     archive: str | None = Field(
         default=None,
-        description="An upload, by its id or URL, whose content is a tar archive: the store is of its files.",
+        description="Id or URL of an upload whose content is a tar archive with the store's files.",
     )
     sha256: dict[str, Sha256] = Field(
-        default={}, description="By path, what a file of `uploads` is to have: compared before the store can be seen."
+        default={}, description="Expected digests by path in `uploads`, compared before the store becomes visible."
     )
 
     @model_validator(mode="after")
     def _is_one_of_them(self) -> Self:
         given = [bool(self.uploads), self.recipe is not None, self.archive is not None]
         if given.count(True) != 1 or (self.sha256 and not self.uploads):
-            raise ValueError("either uploads, with their digests if any, or a recipe, or an archive")
+            raise ValueError("Give exactly one of `uploads` (with optional digests), `recipe` and `archive`")
         return self
 
 
 class PutTag(RequestBody):
     """Target of a tag."""
 
-    store: str = Field(description="An id, the beginning of one, or another tag.", examples=[EXAMPLE_ID])
+    store: str = Field(description="Id, beginning of an id, or another tag.", examples=[EXAMPLE_ID])

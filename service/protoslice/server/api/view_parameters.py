@@ -20,40 +20,40 @@ def query_parameter(name: str, description: str, schema: dict[str, Any], example
 
 
 STRICT_HELP: Final = (
-    "Answer `422`, and name the tensors, where some would be left out; else `Protoslice-Omitted` names them."
+    "Respond with 422 and the names of the tensors that would be left out. By default `Protoslice-Omitted` names them."
 )
 STRICT: Final = query_parameter("strict", STRICT_HELP, {"type": "boolean", "default": False}, True)
 
 PLAN_HELP: Final = (
-    "`policy`: by the chunk sizes of the store. A chunked proto keeps the plan that it came with; others differ in "
-    "nothing."
+    "`policy`: split by the chunk sizes of the store. By default a chunked file keeps its own "
+    "chunks; other stores are not affected."
 )
 PLAN: Final = (query_parameter("plan", PLAN_HELP, {"type": "string", "enum": ["policy"]}, "policy"),)
 
-TAGS_HELP: Final = "Only of the meta graph with exactly these tags, of a SavedModel; variables belong to all."
+TAGS_HELP: Final = "Only the meta graph of a SavedModel with exactly these tags; variables belong to all."
 TAGS: Final = query_parameter("tags", TAGS_HELP, {"type": "string"}, "serve,gpu")
 
 STREAM: Final = (
     query_parameter(
         "file",
-        "Path of the stream, or its shards as `train@8`; needed where the store has several streams.",
+        "Path of the stream, or of its shards as `train@8`; needed if the store has several streams.",
         {"type": "string"},
         "train.tfrecord",
     ),
     query_parameter(
         "framing",
-        "Framing of the stream, where its bytes do not tell it.",
+        "Framing of the stream, if it cannot be detected.",
         {"type": "string", "enum": list(FRAMINGS)},
         "delimited",
     ),
     query_parameter(
         "type",
-        "Message type of the records, where it is not detected: a bundled one, or one of an uploaded schema.",
+        "Message type of the records, if it is not detected: a bundled type, or one of an uploaded schema.",
         {"type": "string"},
         "tensorflow.Example",
     ),
 )
 
-FILE_HELP: Final = "A file to look into in place of the root: a stream of records, or the index of a tensor bundle."
+FILE_HELP: Final = "File to read instead of the root: a stream of records, or the index of a tensor bundle."
 DOCUMENT: Final = (query_parameter("file", FILE_HELP, {"type": "string"}, "variables/variables.index"), *STREAM[1:])
 """Parameters of views that lead into any file with paths."""

@@ -145,7 +145,7 @@ class _ViewAnswer:
 async def _same(store: OpenStore, looking: asyncio.Task[OpenStore]) -> None:
     """Wait for what there is now; `Conflict` unless it is `store`."""
     if await asyncio.shield(looking) is not store:
-        raise Conflict("the store came anew while it was read")
+        raise Conflict("The store was replaced while it was read: send the request again")
 
 
 class _Rendering:
@@ -153,7 +153,7 @@ class _Rendering:
 
     def __init__(self, services: Services, store: OpenStore, rope: Representation, media_type: str) -> None:
         if rope.message_type is None:
-            raise Unsupported("the type of this message is not known: it can be had as application/protobuf only")
+            raise Unsupported("The type of this message is unknown: only application/protobuf is available")
         self._renderer = services.renderer
         self._store = store
         self._rope = rope

@@ -132,8 +132,9 @@ VIEWS: Final = (
         name="files",
         rest="path:path",
         operation="get_file",
-        summary="A file, byte for byte as it was uploaded",
-        description="Serves ranges, validators and digests. The path is the one the store lists.",
+        summary="Get a file",
+        description="Returns the file as uploaded, with ranges, validators and digests. Use the path in the "
+        "store's list of files.",
         select=_file,
         select_sync=OpenStore.file,
         media_types=(_BYTES,),
@@ -141,10 +142,10 @@ VIEWS: Final = (
     StoreView(
         name="archive.tar",
         operation="get_archive",
-        summary="All files as one tar archive",
+        summary="Get all files as a tar archive",
         description=(
-            "Every file as it was uploaded, by path; served by range like any other view. Programs that load models "
-            "from an archive's URL, such as KServe, load a store by it."
+            "Contains every file as uploaded, and supports ranges like any other view. For programs that "
+            "load models from an archive URL, such as KServe."
         ),
         select=_archive,
         versioned=True,
@@ -153,8 +154,8 @@ VIEWS: Final = (
     StoreView(
         name="metadata",
         operation="get_metadata",
-        summary="The ChunkMetadata of the store",
-        description="Which chunks make up the message, in TensorFlow's proto_splitter schema.",
+        summary="Get the ChunkMetadata of the store",
+        description="Describes the chunks of the message, in TensorFlow's proto_splitter schema.",
         select=_metadata,
         media_types=(_MESSAGE, *_JSON, _TEXT),
         rendered=True,
@@ -164,8 +165,8 @@ VIEWS: Final = (
         name="chunks",
         rest="n",
         operation="get_chunk",
-        summary="One chunk",
-        description="The serialized message or the raw bytes. Message chunks are rendered as JSON or text on request.",
+        summary="Get a chunk",
+        description="Returns the serialized message or the raw bytes. Messages can also be rendered as JSON or text.",
         select=_chunk,
         select_sync=_planned_chunk,
         media_types=(_MESSAGE, _BYTES, *_JSON, _TEXT),
@@ -175,11 +176,12 @@ VIEWS: Final = (
     StoreView(
         name="merge",
         operation="get_merged",
-        summary="A merged message, or a part of it",
+        summary="Get a merged message, or a part of it",
         description=(
-            "The message at `path`, serialized; without `path` the whole proto, equal to the upload byte for byte. "
-            "A path to a bytes or string field gives its content, one to a scalar its text. In a stream of records a "
-            "path begins with one of them, `records[1000]`; in the index of a tensor bundle with `header` or `entries`."
+            "Returns the serialized message at `path`; without `path` the whole proto, byte for byte as "
+            "uploaded. For a bytes or string field, returns its content; for a scalar, its text. In a "
+            "stream of records, start the path with a record, such as `records[1000]`; in the index of a "
+            "tensor bundle, with `header` or `entries`."
         ),
         select=_merge,
         media_types=(_MESSAGE, _BYTES, *_JSON, _TEXT),
@@ -187,14 +189,14 @@ VIEWS: Final = (
         parameters=(
             query_parameter(
                 "path",
-                'Where: `graph.node[3].attr["value"].tensor`, `7.1[3]`, `node[name="conv1"]` or '
+                'Field path: `graph.node[3].attr["value"].tensor`, `7.1[3]`, `node[name="conv1"]` or '
                 '`meta_graphs[meta_info_def.tags={"serve"}]`.',
                 {"type": "string"},
                 "graph",
             ),
             query_parameter(
                 "fields",
-                "Keep only these paths below `path`; repeatable, `[*]` and `[2:10]` select elements.",
+                "Keep only these paths below `path`; repeatable. `[*]` and `[2:10]` select elements.",
                 {"type": "array", "items": {"type": "string"}},
                 ["node[*].name"],
             ),
@@ -210,8 +212,8 @@ VIEWS: Final = (
     StoreView(
         name="cpb",
         operation="get_chunked_proto",
-        summary="The store as one chunked-proto file",
-        description="A riegeli file that TensorFlow's Merger reads; of a chunked proto the file that came.",
+        summary="Get the store as a chunked file",
+        description="Returns a riegeli file for TensorFlow's Merger; for an uploaded chunked file, the file itself.",
         select=_cpb,
         versioned=True,
         media_types=("application/x-riegeli",),
@@ -221,8 +223,8 @@ VIEWS: Final = (
         name="records",
         rest="n",
         operation="get_record",
-        summary="One record of a stream",
-        description="A record by its number, from 0; rendered as JSON or text on request where its type is known.",
+        summary="Get a record",
+        description="Returns a record by its number, from 0. Can be rendered as JSON or text if the type is known.",
         select=_record,
         versioned=True,
         media_types=(_MESSAGE, *_JSON, _TEXT),
@@ -232,44 +234,46 @@ VIEWS: Final = (
     StoreView(
         name="records",
         operation="get_records",
-        summary="Records of a stream, or what the stream is",
+        summary="Get several records, or a summary of the stream",
         description=(
-            "Records of a range, of several numbers, or all: framed, or as JSON lines or text on request where their "
-            "type is known. With `summary` the framing, the type, the number of records, and the damage that ends them."
+            "Returns a range of records, a list of them, or all: framed, or as JSON lines or text if the "
+            "type is known. With `summary`, returns the framing, the type, the number of records, and "
+            "any damage that cuts the stream short."
         ),
         select=_records,
         versioned=True,
         media_types=("application/x-protobuf-delimited", _BYTES, "application/jsonl", "application/json", _TEXT),
         rendered=True,
         parameters=(
-            query_parameter(
-                "range", "Records from one number up to another: `10:20`, `10:`, `:20`.", {"type": "string"}, "10:20"
-            ),
+            query_parameter("range", "Range of record numbers: `10:20`, `10:`, `:20`.", {"type": "string"}, "10:20"),
             query_parameter(
                 "n",
-                "Numbers of records, in the order of the answer; repeatable, and with commas between.",
+                "Record numbers, in the order of the response; repeatable, and separated by commas.",
                 {"type": "array", "items": {"type": "string"}},
                 ["7", "5,1000"],
             ),
             query_parameter(
                 "key",
-                "Path of the field that `value` is looked up in; the first look reads the whole stream.",
+                "Path of the field to look up `value` in; the first lookup reads the whole stream.",
                 {"type": "string"},
                 'features.feature["id"].bytes_list.value[0]',
             ),
             query_parameter(
                 "value",
-                "Records whose field at `key` has this value; repeatable.",
+                "Value of the field at `key`; repeatable.",
                 {"type": "array", "items": {"type": "string"}},
                 ["cat-7"],
             ),
             query_parameter(
-                "sample", "So many records drawn at random, in their order.", {"type": "integer", "maximum": 10000}, 100
+                "sample",
+                "Number of records to draw at random, returned in their order.",
+                {"type": "integer", "maximum": 10000},
+                100,
             ),
             query_parameter("seed", "Number that decides the sample.", {"type": "integer", "default": 0}, 7),
             query_parameter(
                 "path",
-                "The part of each record at this path; empty for a record without it.",
+                "Return only the part of each record at this path; empty if a record lacks it.",
                 {"type": "string"},
                 'features.feature["label"]',
             ),
@@ -292,7 +296,7 @@ VIEWS: Final = (
                 "tfrecord",
             ),
             query_parameter(
-                "summary", "The stream as a whole, in JSON, in place of records.", {"type": "boolean"}, True
+                "summary", "Return a summary of the stream in JSON instead of records.", {"type": "boolean"}, True
             ),
             *STREAM,
         ),
@@ -301,13 +305,14 @@ VIEWS: Final = (
         name="tensors",
         rest="name:path",
         operation="get_tensor",
-        summary="One tensor, or a slice of it",
+        summary="Get a tensor, or a slice of it",
         description=(
-            "Row-major and little-endian, as raw bytes or as a `.npy` file; `packed` as the format packs types "
-            "narrower than a byte; `json` for the facts of a tensor, its entry in a bundle, and strings; `lod`, or "
-            "`/lod` behind the name, for Paddle's levels of detail; `stats`, or `/stats` behind the name, for "
-            "extremes, mean, deviation, zeros and a histogram. `X-Tensor-Dtype` and `X-Tensor-Shape` (`3,4`; "
-            "empty for a scalar) say what is sent."
+            "Returns the elements row-major and little-endian, as raw bytes or as a `.npy` file. Other formats: "
+            "`packed` for types narrower than a byte, packed as in the model; `json` for metadata, bundle entries and "
+            "strings; "
+            "`lod`, or `/lod` after the name, for Paddle's levels of detail; `stats`, or `/stats` after the name, for "
+            "minimum, maximum, mean, standard deviation, zeros and a histogram. `X-Tensor-Dtype` and `X-Tensor-Shape` "
+            "(`3,4`; empty for a scalar) describe the response."
         ),
         select=_tensor,
         versioned=True,
@@ -315,19 +320,20 @@ VIEWS: Final = (
         parameters=(
             query_parameter(
                 "slice",
-                "As NumPy's basic slicing, with steps above zero: `0:128,:,-3,::2`.",
+                "Slice as in NumPy, with positive steps: `0:128,:,-3,::2`.",
                 {"type": "string"},
                 "0:128,:",
             ),
             query_parameter(
                 "format",
-                "How: elements one by one, a `.npy` file, packed bits, facts in JSON, levels of detail, statistics.",
+                "Format: raw elements, a `.npy` file, packed bits, metadata in JSON, levels of detail, or statistics.",
                 {"type": "string", "enum": ["raw", "npy", "packed", "json", "lod", "stats"], "default": "raw"},
                 "npy",
             ),
             query_parameter(
                 "sample",
-                "Elements that statistics are of, at most, in runs spread evenly; 0 for all. 16 777 216 unless given.",
+                "Maximum number of elements to examine for statistics, in evenly spread runs; 0 for all. "
+                "Default: 16 777 216.",
                 {"type": "integer", "minimum": 0},
                 1000000,
             ),
@@ -337,10 +343,10 @@ VIEWS: Final = (
     StoreView(
         name="safetensors",
         operation="get_safetensors",
-        summary="All tensors, or some, as one safetensors file",
+        summary="Get tensors as one safetensors file",
         description=(
-            "What the format has no type for is widened, or left out and named in its metadata and in "
-            "`Protoslice-Omitted`; `strict` refuses instead."
+            "Types that safetensors lacks are widened, or left out and named in the metadata and in "
+            "`Protoslice-Omitted`; with `strict` this fails instead."
         ),
         select=_safetensors,
         versioned=True,
@@ -348,7 +354,7 @@ VIEWS: Final = (
         parameters=(
             query_parameter(
                 "name",
-                "Only the tensors of this name or address; repeatable, `*` stands for anything in up to 64 of them.",
+                "Only tensors with this name or address; repeatable. `*` matches anything (in up to 64 of them).",
                 {"type": "array", "items": {"type": "string"}},
                 ["encoder.*"],
             ),

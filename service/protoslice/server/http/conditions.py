@@ -186,8 +186,8 @@ def _pairs(header: str) -> list[tuple[str, str]] | None:
     listed = _LIST.match(header)
     end = 0 if listed is None else listed.end()
     if end < len(header):
-        raise InvalidInput("entity tags are written in double quotes and separated by commas", offset=end)
+        raise InvalidInput("Invalid entity tags: use double quotes, separated by commas", offset=end)
     pairs = _TAG.findall(header)
     if not pairs:
-        raise InvalidInput("there is no entity tag in this list")
+        raise InvalidInput("The list has no entity tag")
     return pairs

@@ -33,7 +33,7 @@ def parse_digest(header: str | None) -> bytes | None:
     except (BadBase64, ValueError):
         digest = b""
     if len(digest) != 32 or not (value.startswith(":") and value.endswith(":")):
-        raise InvalidInput("a digest must be written sha-256=:<the 32 bytes in base64>:")
+        raise InvalidInput("Invalid digest: use sha-256=:<the 32 bytes in base64>:")
     return digest
 
 
@@ -58,7 +58,9 @@ class BodyDigest:
             if (digest := parse_digest(fields.get(name))) is not None
         }
         if len(given) > 1:
-            raise InvalidInput("Repr-Digest and Content-Digest differ, but the body is sent whole and as it is")
+            raise InvalidInput(
+                "Repr-Digest and Content-Digest differ, but must be equal for a complete, unencoded body"
+            )
         self.expected: bytes | None = next(iter(given), None)
         self._hash = hashlib.sha256() if given else None
 
@@ -76,4 +78,4 @@ class BodyDigest:
     def check(self) -> None:
         """Raise unless the body had the digest given."""
         if self._hash is not None and self._hash.digest() != self.expected:
-            raise HttpProblem(DIGEST, "the body that arrived does not have the digest given: nothing was done with it")
+            raise HttpProblem(DIGEST, "The body does not match its digest: nothing was done")

@@ -99,4 +99,4 @@ class BodyAhead:
 
 async def _for_ever() -> Never:
     await asyncio.Event().wait()
-    raise AssertionError("nobody sets this event")
+    raise AssertionError("this event is never set")

@@ -40,7 +40,7 @@ def problem_of(error: Exception) -> HttpProblem:
     if isinstance(error, ProtosliceError):
         return problem_of_error(error)
     if isinstance(error, RequestValidationError):
-        return HttpProblem(INVALID, "a parameter or the body does not parse", errors=list(_mistakes(error.errors())))
+        return HttpProblem(INVALID, "Invalid parameters or body: see `errors`", errors=list(_mistakes(error.errors())))
     if isinstance(error, HTTPException):
         return _of_status(error)
     return HttpProblem(INTERNAL, INTERNAL.advice)

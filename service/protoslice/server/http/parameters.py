@@ -49,7 +49,7 @@ class QueryNames:
         nearest = get_close_matches(name[:_LONGEST_SHOWN].lower(), sorted(self.known), n=1)
         if nearest:
             return f"{shown}: did you mean {nearest[0]!r}?"
-        return f"{shown}: known are {_listed(self.known)}" if self.known else f"{shown}: this URL takes none"
+        return f"{shown}: use one of {_listed(self.known)}" if self.known else f"{shown}: this URL takes none"
 
     def _repeated(self, name: str) -> str:
         several = f"; use {' or '.join(f'`{each}=`' for each in sorted(self.repeatable))} to give several values"
@@ -102,7 +102,7 @@ def _split(query_string: bytes) -> Mapping[str, Sequence[str]]:
             query_string.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS
         )
     except ValueError as error:
-        raise InvalidInput("the query is not percent-encoded UTF-8, or has too many parameters") from error
+        raise InvalidInput("The query is not percent-encoded UTF-8, or has too many parameters") from error
     values: dict[str, list[str]] = {}
     for name, value in pairs:
         values.setdefault(name, []).append(value)
@@ -124,9 +124,9 @@ def with_parameter(query_string: bytes, name: str, value: str) -> str:
 def number_of(what: str, text: str) -> int:
     """Number of a chunk or a record, as `what` says."""
     if not text.isascii() or not text.isdigit():
-        raise InvalidInput(f"{text[:40]!r} is not the number of a {what}")
+        raise InvalidInput(f"Invalid {what} number {text[:40]!r}")
     if len(text) > 18:
-        raise NotFound(f"there is no {what} {text[:40]}")
+        raise NotFound(f"No {what} {text[:40]}")
     return int(text)
 
 

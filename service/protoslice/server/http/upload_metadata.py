@@ -17,11 +17,11 @@ def pairs(header: str) -> dict[str, str]:
     """The words and values of Upload-Metadata: `key base64,key base64`."""
     found: dict[str, str] = {}
     if len(header) > _LONGEST:
-        raise InvalidInput(f"Upload-Metadata is longer than {_LONGEST} characters")
+        raise InvalidInput(f"Upload-Metadata is too long: at most {_LONGEST} characters")
     for pair in filter(None, (each.strip() for each in header.split(","))):
         key, _, value = pair.partition(" ")
         if not _KEY.fullmatch(key) or key in found:
-            raise InvalidInput(f"Upload-Metadata has {key[:100]!r} twice, or it is no word")
+            raise InvalidInput(f"Upload-Metadata has the key {key[:100]!r} twice, or with an invalid name")
         found[key] = _text_of(value, key)
     return found
 
@@ -31,4 +31,4 @@ def _text_of(value: str, key: str) -> str:
     try:
         return b64decode(value.strip(), validate=True).decode("utf-8")
     except (BadBase64, ValueError):
-        raise InvalidInput(f"the value of {key!r} in Upload-Metadata is not UTF-8 in base64") from None
+        raise InvalidInput(f"The value of {key!r} in Upload-Metadata is not base64 of UTF-8 text") from None

@@ -72,7 +72,7 @@ async def _take_in(
             async with nullcontext(sink) if over is None else over.comparing(sink, file.path) as each:
                 size = await _take_file(each, file.pieces)
             if one and not size and wanted.type is None and filename is None:
-                raise InvalidInput("the body is empty: send the file, or give its `filename` or `type` if it is empty")
+                raise InvalidInput("The body is empty: send the file, or name an empty file with `filename` or `type`")
         received = perf_counter()
         if not one:
             digest.check()

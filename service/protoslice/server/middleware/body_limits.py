@@ -66,11 +66,11 @@ def takes_body(terms: BodyTerms) -> Callable[[Handler], Handler]:
 def check_framing(fields: Fields) -> None:
     """Refuse a request whose body is coded, or has no length that can be known."""
     if fields.get(b"transfer-encoding", "chunked").strip().lower() != "chunked":
-        raise HttpProblem(BAD_REQUEST, "Transfer-Encoding may only be chunked")
+        raise HttpProblem(BAD_REQUEST, "Only Transfer-Encoding: chunked is supported")
     if fields.get(b"content-encoding", "identity").strip().lower() != "identity":
         # Kept as it came it would be given out as what it is not, and unpacking has no bound that a client can rely on.
         raise HttpProblem(
-            MEDIA, "Content-Encoding is not supported: send the body as it is", headers={"accept-encoding": "identity"}
+            MEDIA, "Content-Encoding is not supported: send the body unencoded", headers={"accept-encoding": "identity"}
         )
     text = fields.get(b"content-length", "0")
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
@@ -108,7 +108,7 @@ class GuardedBody:
             async with asyncio.timeout(seconds):
                 message = await self._receive()
         except TimeoutError:
-            raise _too_slow(f"no byte of the body came for {seconds:g} seconds") from None
+            raise _too_slow(f"No byte of the body arrived for {seconds:g} seconds") from None
         self._waited += monotonic() - begun
         self._length += len(message.get("body", b""))
         if self._length > self._limit:
@@ -127,12 +127,12 @@ class GuardedBody:
             return
         slowest = self._settings.body_min_bytes_per_second
         if self._length - self._seen < slowest * self._waited:
-            raise _too_slow(f"at least {slowest} bytes in a second are due")
+            raise _too_slow(f"The upload is too slow: send at least {slowest} bytes per second")
         self._seen, self._waited, self._window = self._length, 0.0, _WINDOW_SECONDS
 
 
 def too_long(limit: int) -> HttpProblem:
-    return HttpProblem(LIMIT, f"the body may have at most {limit} bytes", limit=limit)
+    return HttpProblem(LIMIT, f"The body is too large: at most {limit} bytes", limit=limit)
 
 
 def _too_slow(detail: str) -> HttpProblem:

@@ -27,9 +27,9 @@ class Clients:
 
     def __init__(self, settings: Settings, principal: Principal | None = None) -> None:
         self.connections = Shares(0, settings.connections_per_client(), "connections")
-        self.requests = Shares(0, settings.requests_per_client(), "requests under way")
-        self.uploads = Shares(settings.max_uploads, settings.uploads_per_client(), "uploads under way")
-        self.readers = Shares(settings.max_waiting_readers, settings.waiting_readers_per_client(), "readers that wait")
+        self.requests = Shares(0, settings.requests_per_client(), "concurrent requests")
+        self.uploads = Shares(settings.max_uploads, settings.uploads_per_client(), "concurrent uploads")
+        self.readers = Shares(settings.max_waiting_readers, settings.waiting_readers_per_client(), "waiting readers")
         self.principals = Shares(0, settings.requests_per_principal(), "requests under way")
         self._principal = principal
         self._trusts_unix = UNIX in settings.trusted_proxies

@@ -130,7 +130,7 @@ def routes_of(routes: Iterable[Any]) -> Iterator[tuple[str, GuardedRoute]]:
             for method in (route.methods or set()) - {"HEAD"}:
                 yield f"{method} {route.path}", route
         else:
-            raise RuntimeError(f"{route!r} is no GuardedRoute: nobody would ask the gate about it")
+            raise RuntimeError(f"{route!r} is not a GuardedRoute: its access would not be checked")
 
 
 def _query_fields(dependant: Dependant) -> Iterator[Any]:

@@ -41,7 +41,7 @@ class OriginPolicy:
         host = fields.get(b"host")
         if host is None:
             if http_version != "1.0":
-                raise HttpProblem(BAD_REQUEST, "the Host header is missing (RFC 9112, section 3.2)", headers=_CLOSE)
+                raise HttpProblem(BAD_REQUEST, "The Host header is missing (RFC 9112, section 3.2)", headers=_CLOSE)
         elif not self.is_ours(host):
             raise _fault_of(host)
         if method not in _SAFE and ANY not in self._origins:
@@ -77,7 +77,9 @@ def _fault_of(host: str) -> HttpProblem:
     """The problem with a Host that is none of ours."""
     if _HOST.fullmatch(host):
         return HttpProblem(MISDIRECTED, MISDIRECTED.advice)
-    return HttpProblem(BAD_REQUEST, "Host must be one name or address, with or without a port", headers=_CLOSE)
+    return HttpProblem(
+        BAD_REQUEST, "Invalid Host header: use one name or address, optionally with a port", headers=_CLOSE
+    )
 
 
 def _is_same(origin: str, fields: Fields) -> bool:

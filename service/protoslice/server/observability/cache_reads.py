@@ -23,16 +23,18 @@ class CacheReads(Collector):
     def collect(self) -> Iterator[Metric]:
         """The metrics; any thread may call this."""
         counts, evictions = (self._cache.counts, self._cache.evicted) if self._cache is not None else (Counts(), 0)
-        reads = CounterMetricFamily("protoslice_cache_reads", "Reads of blocks and records.", labels=["result"])
-        size = CounterMetricFamily("protoslice_cache_read_bytes", "Bytes of these reads.", labels=["result"])
+        reads = CounterMetricFamily("protoslice_cache_reads", "Cache reads of blocks and records.", labels=["result"])
+        size = CounterMetricFamily("protoslice_cache_read_bytes", "Bytes of cache reads.", labels=["result"])
         for result, number, length in (
             ("hit", counts.hits, counts.hit_bytes),
             ("miss", counts.misses, counts.missed_bytes),
         ):
             reads.add_metric([result], number)
             size.add_metric([result], length)
-        evicted = CounterMetricFamily("protoslice_cache_evictions", "Files removed from the directory to make room.")
+        evicted = CounterMetricFamily(
+            "protoslice_cache_evictions", "Files removed from the cache directory to make room."
+        )
         evicted.add_metric([], evictions)
-        failed = CounterMetricFamily("protoslice_cache_write_failures", "Writes that the directory's disk refused.")
+        failed = CounterMetricFamily("protoslice_cache_write_failures", "Failed writes to the cache directory.")
         failed.add_metric([], counts.failures)
         yield from (reads, size, evicted, failed)

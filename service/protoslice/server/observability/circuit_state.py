@@ -29,14 +29,18 @@ class CircuitState(Collector):
         is_open, openings, refused = (
             (circuit.is_open, circuit.openings, circuit.refused) if circuit is not None else (False, 0, 0)
         )
-        yield GaugeMetricFamily("protoslice_storage_circuit_open", "1 while calls of the storage are refused.", is_open)
-        yield CounterMetricFamily(
-            "protoslice_storage_circuit_openings", "Times that the storage stopped answering.", openings
+        yield GaugeMetricFamily(
+            "protoslice_storage_circuit_open",
+            "1 while calls to the storage are refused because it does not respond.",
+            is_open,
         )
         yield CounterMetricFamily(
-            "protoslice_storage_refused_calls", "Calls refused while the storage did not answer.", refused
+            "protoslice_storage_circuit_openings", "Number of times the storage stopped responding.", openings
+        )
+        yield CounterMetricFamily(
+            "protoslice_storage_refused_calls", "Calls refused while the storage did not respond.", refused
         )
         withheld = 0 if self._budget is None else self._budget.withheld
         yield CounterMetricFamily(
-            "protoslice_storage_unretried_calls", "Calls made without retries: too many had failed.", withheld
+            "protoslice_storage_unretried_calls", "Calls made without retries because too many had failed.", withheld
         )

@@ -46,9 +46,11 @@ class _Requests(Collector):
     def collect(self) -> Iterator[Metric]:
         labels = ["route", "method", "status"]
         count = CounterMetricFamily("protoslice_requests", "Requests answered.", labels=labels)
-        seconds = HistogramMetricFamily("protoslice_request_seconds", "Time from head to end.", labels=labels)
-        received = CounterMetricFamily("protoslice_received_bytes", "Body bytes received.", labels=labels)
-        sent = CounterMetricFamily("protoslice_sent_bytes", "Body bytes sent.", labels=labels)
+        seconds = HistogramMetricFamily(
+            "protoslice_request_seconds", "Time from the request's headers to the end of the response.", labels=labels
+        )
+        received = CounterMetricFamily("protoslice_received_bytes", "Request body bytes received.", labels=labels)
+        sent = CounterMetricFamily("protoslice_sent_bytes", "Response body bytes sent.", labels=labels)
         for (route, method, status), tally in sorted(self.tallies.copy().items()):  # requests go on meanwhile
             values = [route, method, str(status)]
             count.add_metric(values, tally.buckets.count)
@@ -83,17 +85,19 @@ class Metrics:
             registry=registry,
         )
         self.under_way = 0
-        Gauge("protoslice_open_requests", "Requests under way.", registry=registry).set_function(lambda: self.under_way)
+        Gauge("protoslice_open_requests", "Requests in progress.", registry=registry).set_function(
+            lambda: self.under_way
+        )
         self.streams = 0
-        streams = Gauge("protoslice_open_streams", "Answers of several pieces under way.", registry=registry)
+        streams = Gauge("protoslice_open_streams", "Streamed responses in progress.", registry=registry)
         streams.set_function(lambda: self.streams)
-        self.open_uploads = Gauge("protoslice_open_uploads", "Uploads under way.", registry=registry)
+        self.open_uploads = Gauge("protoslice_open_uploads", "Uploads in progress.", registry=registry)
         self.resumable = Counter(
-            "protoslice_resumable_uploads", "What became of resumable uploads.", ["event"], registry=registry
+            "protoslice_resumable_uploads", "Resumable uploads by outcome.", ["event"], registry=registry
         )
         self.damaged = Counter("protoslice_damaged_reads", "Reads that failed their checksum.", registry=registry)
-        self.broken = Counter("protoslice_broken_answers", "Answers cut after their head.", registry=registry)
-        self.loop_lag = Gauge("protoslice_loop_lag_seconds", "How late the event loop was last.", registry=registry)
+        self.broken = Counter("protoslice_broken_answers", "Truncated responses.", registry=registry)
+        self.loop_lag = Gauge("protoslice_loop_lag_seconds", "Latest event loop lag.", registry=registry)
 
     def record(self, context: RequestContext, seconds: float) -> None:
         """One request, which took that long."""

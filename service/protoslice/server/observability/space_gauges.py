@@ -25,12 +25,12 @@ class SpaceGauges(Collector):
         labels = ["space"]
         stored = GaugeMetricFamily("protoslice_space_stored_bytes", "Stored bytes of a space.", labels=labels)
         stores = GaugeMetricFamily("protoslice_space_stores", "Stores of a space.", labels=labels)
-        requests = GaugeMetricFamily("protoslice_space_requests", "Requests under way in a space.", labels=labels)
+        requests = GaugeMetricFamily("protoslice_space_requests", "Requests in progress in a space.", labels=labels)
         bytes_quota = GaugeMetricFamily(
-            "protoslice_space_quota_bytes", "Quota of stored bytes of a space; 0 is no limit.", labels=labels
+            "protoslice_space_quota_bytes", "Quota of stored bytes of a space; 0 for no limit.", labels=labels
         )
         stores_quota = GaugeMetricFamily(
-            "protoslice_space_quota_stores", "Quota of stores of a space; 0 is no limit.", labels=labels
+            "protoslice_space_quota_stores", "Quota of stores of a space; 0 for no limit.", labels=labels
         )
         for name, room in self._spaces.rooms() if self._spaces is not None else ():
             used, quota = room.used, room.quota

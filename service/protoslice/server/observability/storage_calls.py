@@ -41,13 +41,13 @@ class StorageCalls(Collector):
     def collect(self) -> Iterator[Metric]:
         """The metrics; any thread may call this."""
         seconds = HistogramMetricFamily(
-            "protoslice_storage_call_seconds", "Time of each call of the storage.", labels=["operation"]
+            "protoslice_storage_call_seconds", "Duration of each storage call.", labels=["operation"]
         )
         read = CounterMetricFamily(
-            "protoslice_storage_read_bytes", "Bytes that the storage gave.", labels=["operation"]
+            "protoslice_storage_read_bytes", "Bytes read from the storage.", labels=["operation"]
         )
         errors = CounterMetricFamily(
-            "protoslice_storage_errors", "Calls of the storage that failed.", labels=["error", "operation"]
+            "protoslice_storage_errors", "Failed storage calls.", labels=["error", "operation"]
         )
         for operation, tally in sorted(self._tallies.copy().items()):  # calls go on meanwhile
             seconds.add_metric([operation], tally.buckets.cumulated(), tally.buckets.seconds)

@@ -35,12 +35,16 @@ class StoredCounts(Collector):
         """The metrics; any thread may call this."""
         tally = self._tally
         for name, value, what in (
-            ("stores", tally.stores, "Stores of all spaces when garbage was collected last."),
-            ("tags", tally.tags, "Tags of all spaces when garbage was collected last."),
-            ("stored_bytes", tally.stored_bytes, "Bytes of the objects of uploads when garbage was collected last."),
-            ("tally_timestamp_seconds", tally.at, "Time at which a collection counted stores, tags and stored bytes."),
-            ("logical_bytes", tally.logical_bytes, "Bytes of the files of stores when `storage usage` ran last."),
-            ("logical_bytes_timestamp_seconds", tally.logical_at, "Time at which `storage usage` counted."),
+            ("stores", tally.stores, "Stores of all spaces at the last garbage collection."),
+            ("tags", tally.tags, "Tags of all spaces at the last garbage collection."),
+            ("stored_bytes", tally.stored_bytes, "Stored bytes of uploads at the last garbage collection."),
+            (
+                "tally_timestamp_seconds",
+                tally.at,
+                "Time of the last garbage collection that counted stores, tags and stored bytes.",
+            ),
+            ("logical_bytes", tally.logical_bytes, "Size of all files of stores at the last `storage usage`."),
+            ("logical_bytes_timestamp_seconds", tally.logical_at, "Time of the last `storage usage`."),
         ):
             family = GaugeMetricFamily(f"protoslice_{name}", what)
             if value is not None:

@@ -21,7 +21,7 @@ from protoslice.server.middleware.context import TRACE, RequestContext, context_
 
 FRAMEWORK_SPANS_OFF: Final[TelemetryConfig] = {"tracing": False, "metrics": False, "logs": False}
 FLUSH_SECONDS: Final = 3
-_GONE: Final = "client gone"
+_GONE: Final = "client disconnected"
 
 
 class _Span(Protocol):
@@ -42,7 +42,7 @@ def configure_tracing(endpoint: str | None) -> Callable[[], None]:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
-        raise Unsupported("spans need the extra: pip install 'protoslice[otel]'") from error
+        raise Unsupported("Traces need an extra: pip install 'protoslice[otel]'") from error
     name = os.environ.get("OTEL_SERVICE_NAME") or "protoslice"
     resource = Resource.create({"service.name": name, "service.version": version("protoslice")})
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)

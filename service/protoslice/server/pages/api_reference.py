@@ -57,7 +57,7 @@ def _whole(document: Mapping[str, Any], origin: str) -> str:
     body = _REFERENCE.substitute(
         mark=MARK, contents=contents, title=title, lead=lead, sections=sections, models=_models(document)
     )
-    return page(f"{info['title']}: every call", body)
+    return page(f"{info['title']}: API reference", body)
 
 
 def _calls(document: Mapping[str, Any]) -> Iterator[_Call]:

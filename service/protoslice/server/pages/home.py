@@ -13,16 +13,14 @@ from protoslice.sizes import format_size
 
 _HOME: Final = template("home.html")
 
-_NOT_BUILT: Final = (
-    '<p class="soft">There is also a page with treemaps, tensors and uploads: <code>make web</code> builds it.</p>'
-)
+_NOT_BUILT: Final = '<p class="soft">Run <code>make web</code> to build a page with treemaps, tensors and uploads.</p>'
 
 _CLOSED: Final = (
-    "This service asks for a token: send `-H 'Authorization: Bearer TOKEN'` with every call above, or set "
-    "`PROTOSLICE_TOKEN` for the command line."
+    "This service needs a token: add `-H 'Authorization: Bearer TOKEN'` to the calls above, or "
+    "set `PROTOSLICE_TOKEN` for the command line."
 )
 _OPEN: Final = (
-    "This service is open: whoever reaches it may do everything. `PROTOSLICE_AUTH=tokens` makes it ask for names."
+    "This service is open: everyone who can reach it has full access. Set `PROTOSLICE_AUTH=tokens` to require tokens."
 )
 _PROBLEM: Final = template("problem.html")
 

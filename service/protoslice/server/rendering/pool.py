@@ -19,7 +19,7 @@ _GROWTH: Final = 8
 """A rendered form is at most this many times the largest message, or it is refused."""
 
 
-_TOO_LARGE: Final = "rendering took more memory than it may have: ask for a part"
+_TOO_LARGE: Final = "Rendering takes too much memory: ask for a smaller part"
 
 
 class _Died(Exception):
@@ -74,7 +74,9 @@ class Renderer:
             sound = True
             return body
         except TimeoutError:
-            raise LimitExceeded(f"rendering took longer than {self._timeout:g} seconds: ask for a part") from None
+            raise LimitExceeded(
+                f"Rendering takes longer than {self._timeout:g} seconds: ask for a smaller part"
+            ) from None
         except Unsupported:
             sound = True
             raise

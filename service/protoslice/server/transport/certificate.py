@@ -37,9 +37,9 @@ class Certificate:
                 await asyncio.to_thread(self._loaded)
                 self._load(self.context)
             except InvalidInput as error:
-                _log.warning("the certificate stays as it was: %s", error.message)
+                _log.warning("could not reload the certificate, keeping the old one: %s", error.message)
             else:
-                _log.info("the certificate was taken anew")
+                _log.info("certificate reloaded")
 
     def _loaded(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -54,7 +54,7 @@ class Certificate:
             context.load_cert_chain(*self._files, password=_no_passphrase)
         except (OSError, ValueError) as error:
             told = None if isinstance(error, ssl.SSLError) or not isinstance(error, OSError) else error.strerror
-            why = told or "not a certificate and its key, in PEM and without a passphrase"
+            why = told or "not a PEM certificate and key without a passphrase"
             raise InvalidInput(f"PROTOSLICE_TLS_CERT and PROTOSLICE_TLS_KEY: {why}") from None
 
     def _marks(self) -> tuple[tuple[int, int, int] | None, ...]:
@@ -67,7 +67,7 @@ def certificate_of(settings: Settings) -> Certificate | None:
     if certificate is None and key is None:
         return None
     if certificate is None or key is None:
-        raise InvalidInput("PROTOSLICE_TLS_CERT and PROTOSLICE_TLS_KEY go together: a certificate, and its key")
+        raise InvalidInput("Set both PROTOSLICE_TLS_CERT and PROTOSLICE_TLS_KEY, or neither")
     return Certificate(certificate, key)
 
 

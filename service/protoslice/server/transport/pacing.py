@@ -181,8 +181,8 @@ class PacedProtocol(HttpToolsProtocol):
                     data = data[offer.args[0] :]
                     self._decline()
         except HttpParserError:
-            self.logger.warning("what a client sent is no HTTP request")
-            self.send_400_response("what came is no HTTP request")
+            self.logger.warning("invalid HTTP request")
+            self.send_400_response("Invalid HTTP request")
 
     def _decline(self) -> None:
         """Have a second parser read the body: the first one takes `Upgrade` for the end of the message."""

@@ -70,7 +70,7 @@ class GuardedProtocol(PacedProtocol):
         super().connection_made(transport)
         limit_unsent(transport, AT_FIRST)
         if len(self.connections) > self.limits.max_connections:
-            self._refuse(BUSY, f"the limit is {self.limits.max_connections} connections", lingers=False)
+            self._refuse(BUSY, f"Too many connections: the limit is {self.limits.max_connections}", lingers=False)
             return
         try:
             self._count()
@@ -165,7 +165,7 @@ class GuardedProtocol(PacedProtocol):
         if self._answer_at_once():
             return
         if self.parser.get_http_version() not in _VERSIONS:
-            self.send_400_response("HTTP/1.1 and HTTP/1.0 are spoken here")
+            self.send_400_response("Use HTTP/1.1 or HTTP/1.0")
             return
         self._unset_keepalive_if_required()
         self._make_scope()
@@ -267,14 +267,14 @@ class GuardedProtocol(PacedProtocol):
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
 
     def _refuse_head(self) -> None:
-        self._refuse(HEADERS, f"the limit is {self.limits.max_header_bytes} bytes")
+        self._refuse(HEADERS, f"The limit is {self.limits.max_header_bytes} bytes")
 
     def _head_is_late(self) -> None:
         self._head_timer = None
         if not self._in_head or (self.cycle is not None and not self.cycle.response_complete):
             return
         if self._head_bytes:
-            self._refuse(TIMEOUT, f"headers have to arrive within {self.limits.header_timeout_seconds:g} seconds")
+            self._refuse(TIMEOUT, f"The headers did not arrive within {self.limits.header_timeout_seconds:g} seconds")
         else:
             self.transport.close()
 
@@ -286,7 +286,7 @@ class GuardedProtocol(PacedProtocol):
             return
         due = max(1, int(self.limits.send_min_bytes_per_second * self.limits.send_timeout_seconds))
         if self._unsent - unsent < min(due, self._unsent):
-            self.logger.warning("client dropped: it does not read", extra={"client": self.client})
+            self.logger.warning("client too slow, connection closed", extra={"client": self.client})
             self.transport.abort()
             return
         self._unsent = unsent

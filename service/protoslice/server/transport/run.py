@@ -86,7 +86,7 @@ class Server(uvicorn.Server):
             _tell(address_of(sockets[0], self._certificate))
         token, self._services.first_token = self._services.first_token, None
         if self.started and token is not None:
-            _tell(f"admin token, told this once: {token.text}")
+            _tell(f"Admin token (shown only once): {token.text}")
         if self.started and self._link is None and sockets:
             tell_places(self._services.settings, address_of(sockets[0], self._certificate))
 
@@ -108,7 +108,7 @@ class Server(uvicorn.Server):
 
     async def _cut(self) -> None:
         """Abort all connections: requests end as if their clients had left, and received bytes are kept."""
-        _log.warning("at the end of PROTOSLICE_DRAIN_SECONDS, requests cut: %d", len(self.server_state.tasks))
+        _log.warning("requests cut off at the end of PROTOSLICE_DRAIN_SECONDS: %d", len(self.server_state.tasks))
         for connection in list(self.server_state.connections):
             connection.transport.abort()
         self.force_exit = False
@@ -166,7 +166,7 @@ def run(settings: Settings) -> None:
     """Serve by these settings until SIGTERM or SIGINT."""
     configure_logs(settings.log_format, settings.log_level)
     if not settings.asks_for_tokens() and not is_loopback(settings.host):
-        _log.warning("PROTOSLICE_AUTH=open: whoever reaches %s may read, change and remove everything", settings.host)
+        _log.warning("PROTOSLICE_AUTH=open: everyone who can reach %s has full access", settings.host)
     _open_many_files()
     certificate = certificate_of(settings)
     listener = listen(settings.host, settings.port)
@@ -205,15 +205,15 @@ def _tell_start(settings: Settings, address: str) -> None:
 
 def tell_places(settings: Settings, address: str) -> None:
     """Print where the page and the data are, and how to change both."""
-    page = f"{address}/" if is_built() else f"not built; {address}/ lists the newest stores (`make web` builds it)"
+    page = f"{address}/" if is_built() else f"not built, run `make web`; {address}/ lists the newest stores"
     try:
         data = local_path(settings.storage)
     except InvalidInput:
         data = None
     # Standard output may be closed after the address: no reason for a warning.
     with suppress(OSError):
-        print(f"page: {page} - change with --host and --port, or PROTOSLICE_HOST and PROTOSLICE_PORT")
-        print(f"data: {data or settings.shown()['storage']} - change with --storage, or PROTOSLICE_STORAGE", flush=True)
+        print(f"page: {page} (change with --host and --port, or PROTOSLICE_HOST and PROTOSLICE_PORT)")
+        print(f"data: {data or settings.shown()['storage']} (change with --storage, or PROTOSLICE_STORAGE)", flush=True)
 
 
 def _tell(line: str) -> None:
@@ -222,7 +222,7 @@ def _tell(line: str) -> None:
         print(line, flush=True)
     except OSError as error:
         shown = line if line.startswith("http") else "the admin token"
-        _log.warning("serving at %s, which standard output does not take: %s", shown, os.strerror(error.errno or 0))
+        _log.warning("serving at %s, but could not print it: %s", shown, os.strerror(error.errno or 0))
         with open(os.devnull, "w") as nowhere:  # Python would try once more at the end, and complain
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
@@ -239,10 +239,10 @@ def listen(host: str, port: int) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(address, family=family, backlog=BACKLOG)
     except socket.gaierror as error:
-        raise InvalidInput(f"there is no address {host!r} to listen on") from error
+        raise InvalidInput(f"Cannot listen on {host!r}: no such address") from error
     except OSError as error:
         code = error.errno or errno.EIO
-        raise OSError(code, f"cannot listen here: {os.strerror(code)}", _join(host, port)) from error
+        raise OSError(code, f"Cannot listen on this address: {os.strerror(code)}", _join(host, port)) from error
 
 
 def address_of(listener: socket.socket, certificate: Certificate | None) -> str:

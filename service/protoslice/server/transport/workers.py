@@ -129,7 +129,7 @@ class Supervisor:
             ended = self._forget(pid)
             if ended is None or self._told:
                 continue
-            _log.error("worker %d ended (%s), and is replaced", ended.number, _explained(status))
+            _log.error("worker %d stopped (%s), starting a new one", ended.number, _explained(status))
             if time.monotonic() - ended.since < _YOUNG_SECONDS:
                 time.sleep(_YOUNG_SECONDS)
             link = self._spawn(ended.number)

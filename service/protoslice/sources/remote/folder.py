@@ -71,7 +71,9 @@ class ObjectFolder(FileSet):
             return
         listed = self._reader.listed(None, MOST_FILES + 1)
         if len(listed) > MOST_FILES:
-            raise LimitExceeded(f"{self._uri} holds more than {MOST_FILES} objects: name the folder or file of a model")
+            raise LimitExceeded(
+                f"{self._uri} contains more than {MOST_FILES} objects: pass the folder or the file of a single model"
+            )
         for found in listed:
             self._found.setdefault(found.key.text, found)
         self._listed = True

@@ -82,8 +82,8 @@ class BlockingReader:
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if self._process is None:
-            raise InvalidInput("the storage is closed; open the URI again to read from it")
+            raise InvalidInput("The storage is closed; open the URI again")
         if self._process != os.getpid():
             # The clients of buckets have threads of their own, which a fork leaves behind.
-            raise InvalidInput("the storage was opened before a fork; open the URI again in the child process")
+            raise InvalidInput("The storage was opened before a fork; open the URI again in the child process")
         return BACKGROUND.run(work())

@@ -40,9 +40,9 @@ class ObjectSource(ClosedAtEnd):
         `CorruptModel` for a range beyond the end, `Conflict` when the object was replaced since it was opened.
         """
         if offset < 0 or length < 0:
-            raise InvalidInput(f"a range of {self.name} must not begin at {offset} with length {length}")
+            raise InvalidInput(f"Invalid range of {self.name}: offset {offset}, length {length}")
         if offset + length > self.size:
-            raise CorruptModel(f"{self.name} has {self.size} bytes where {offset + length} are needed", offset)
+            raise CorruptModel(f"{self.name} has only {self.size} bytes, but {offset + length} are needed", offset)
         if not length:
             return b""
         first, stop = offset // BLOCK, -(-(offset + length) // BLOCK)

@@ -30,12 +30,12 @@ def open_object(uri: str, options: Mapping[str, str] | None = None) -> ObjectSou
     """
     parent, name = _split(uri)
     if name is None:
-        raise InvalidInput(f"{uri} names a folder, where an object is due")
+        raise InvalidInput(f"{uri} is a folder: pass the URI of an object")
     reader = _reader(parent, options)
     try:
         found = reader.find(ObjectKey(name))
         if found is None:
-            raise NotFound(f"there is no object {uri}")
+            raise NotFound(f"No object {uri}")
     except BaseException:
         reader.close()
         raise
@@ -55,7 +55,7 @@ def open_folder(uri: str, options: Mapping[str, str] | None = None) -> tuple[Obj
             return folder, name
         key = ObjectKey(name)
         if not reader.storage.abilities.listing or not reader.listed(key, 1):
-            raise NotFound(f"there is no object {uri}")
+            raise NotFound(f"No object {uri}")
         return ObjectFolder(BlockingReader(PrefixStorage(reader.storage, key)), uri), None
     except BaseException:
         reader.close()
@@ -86,5 +86,5 @@ def _from_environment() -> dict[str, str]:
     except ValueError:
         found = None
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise InvalidInput(f'{_OPTIONS} is a JSON object of texts, such as {{"region": "eu-west-1"}}')
+        raise InvalidInput(f'Invalid {_OPTIONS}: use a JSON object of strings, such as {{"region": "eu-west-1"}}')
     return found

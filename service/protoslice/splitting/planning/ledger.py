@@ -45,7 +45,7 @@ class Ledger:
         elif 0 <= index <= len(self._order):
             self._order.insert(index, node)
         else:
-            raise InvalidInput(f"a chunk cannot be put at {index}: there are {len(self._order)}")
+            raise InvalidInput(f"Cannot insert a chunk at {index}: there are {len(self._order)} chunks")
         parent.below.append(node)
         return node
 

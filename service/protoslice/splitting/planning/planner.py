@@ -93,7 +93,7 @@ class _Planner:
         if each.repeated or not each.text:
             return _Held(each, value, size)
         if size - each.tag_size > LARGEST_MESSAGE + 5:
-            raise LimitExceeded(f"a field of {size} bytes is more than protobuf allows", path=each.name)
+            raise LimitExceeded(f"A field of {size} bytes is larger than protobuf allows", path=each.name)
         length = _length(value)
         if length < self._policy.min_chunk or not (each.addressable and self._leaves(each)):
             return _Held(each, value, size)
@@ -153,7 +153,7 @@ class _Planner:
             self._shrink(part, held, runs)
             part.size += held.size - before
         if part.size > LARGEST_MESSAGE:
-            raise LimitExceeded(f"{part.size} bytes are left that cannot be split", path=show(path) or None)
+            raise LimitExceeded(f"{part.size} bytes remain that cannot be split", path=show(path) or None)
         return Plan(part.size, (*runs, *part.entries()))
 
     def _shrink(self, part: _Part, held: _Held, runs: list[Entry]) -> None:

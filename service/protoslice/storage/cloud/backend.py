@@ -133,7 +133,7 @@ class CloudStorage(RemoteStorage):
                 for retries in (_RETRY, _NO_RETRY)
             )
         except Exception as error:
-            raise InvalidInput(f"this storage URI or its options do not fit: {_reason(error, options)}") from None
+            raise InvalidInput(f"Invalid storage URI or options: {_reason(error, options)}") from None
         left = None
         if isinstance(store, S3Store):
             left = Multiparts.of(store.config["bucket"], store.prefix or "", config, connection)
@@ -271,7 +271,7 @@ class CloudStorage(RemoteStorage):
                         yield memoryview(piece)
                         deadline = clock() + self._read_seconds  # the time that the reader took is its own
                 if at < end:
-                    raise StorageUnavailable(f"cannot read {str(key)!r}: the answer ended at byte {at} of {end}")
+                    raise StorageUnavailable(f"cannot read {str(key)!r}: the response ended at byte {at} of {end}")
             except StorageUnavailable:
                 tries = TRIES if at > before else tries - 1
                 if not tries or clock() >= deadline:
@@ -287,7 +287,7 @@ class CloudStorage(RemoteStorage):
             with suppress(Conflict):
                 return await self._put(key, data, "create")
             if await self.exists(key):
-                raise Conflict(f"object {str(key)!r} exists")
+                raise Conflict(f"object {str(key)!r} already exists")
             # S3 also answers with a conflict while the key is being deleted, and expects a retry.
         return await self._put(key, data, "create")
 
@@ -335,7 +335,7 @@ class CloudStorage(RemoteStorage):
     async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
         if if_etag is not None:
             if self._deletes is None or not self._abilities.conditional_delete:
-                raise Unsupported("this bucket has not been seen to delete on a condition")
+                raise Unsupported("this bucket does not support conditional deletes")
             await self._deletes.delete(key, if_etag)
             return
         with suppress(NotFound), self._asking("delete", key) as bucket:
@@ -365,7 +365,7 @@ class CloudStorage(RemoteStorage):
         try:
             return await self._multiparts.end(before=before, spared=+self._uploading)
         except ProtosliceError as error:  # keys may list objects and no uploads
-            _log.warning("uploads that dead writers left stay in the bucket: %s", error)
+            _log.warning("unfinished uploads of stopped writers remain in the bucket: %s", error)
             return 0
 
     async def _version(self, key: ObjectKey, etag: str) -> str | None:
@@ -397,7 +397,7 @@ def _describe(key: ObjectKey, meta: ObjectMeta) -> ObjectStat:
 
 def _tag(etag: str | None) -> str:
     if not etag:
-        raise StorageUnavailable("this storage gives its objects no entity tags, and cannot be read safely without")
+        raise StorageUnavailable("this storage has no entity tags, which are needed to read safely")
     # Azure's listings leave out the quotes that its answers have.
     return etag if etag.endswith('"') else f'"{etag}"'
 

@@ -55,9 +55,9 @@ class ConditionalDeletes:
             async with asyncio.timeout(_SECONDS):
                 answer = await self._pool.request("DELETE", url, headers=[("if-match", etag)])
         except (TimeoutError, httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError):
-            raise StorageUnavailable(f"{doing}: the storage gave no answer in time") from None
+            raise StorageUnavailable(f"{doing}: the storage did not respond in time") from None
         if answer.status in _CHANGED:
-            raise Conflict(f"{doing}: it has changed, or is gone")
+            raise Conflict(f"{doing}: it has changed or was removed")
         if answer.status >= 300:
             raise _refused(doing, answer.status, answer.content)
 
@@ -72,4 +72,4 @@ def _refused(doing: str, status: int, body: bytes) -> ProtosliceError:
     code = _CODE.search(body)
     told = f"{status} ({code[1].decode()})" if code else str(status)
     kind = StorageDenied if status in {401, 403} else StorageUnavailable
-    return kind(f"{doing}: the storage answered {told}")
+    return kind(f"{doing}: the storage responded with {told}")

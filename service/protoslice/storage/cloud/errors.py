@@ -25,13 +25,13 @@ _DENIED = frozenset({"401", "403"})
 _NO_BUCKET = frozenset({" (NoSuchBucket)", " (ContainerNotFound)"})
 
 _KINDS: tuple[tuple[type[Exception], type[ProtosliceError], str], ...] = (
-    (FileNotFoundError, NotFound, "there is no such object"),
-    (obstore.AlreadyExistsError, Conflict, "it exists"),
+    (FileNotFoundError, NotFound, "no such object"),
+    (obstore.AlreadyExistsError, Conflict, "it already exists"),
     (obstore.PreconditionError, Conflict, "it has changed"),
     (obstore.NotModifiedError, Conflict, "it has changed"),
-    (obstore.PermissionDeniedError, StorageDenied, "the storage denies it"),
-    (obstore.UnauthenticatedError, StorageDenied, "the storage does not accept the credentials"),
-    (obstore.NotSupportedError, Unsupported, "the storage cannot do that"),
+    (obstore.PermissionDeniedError, StorageDenied, "access denied"),
+    (obstore.UnauthenticatedError, StorageDenied, "the credentials were rejected"),
+    (obstore.NotSupportedError, Unsupported, "not supported by the storage"),
 )
 
 
@@ -58,11 +58,11 @@ def _explain(error: Exception, doing: str, key: object, missing: type[Protoslice
         if isinstance(error, kind):
             if ours is NotFound and (missing is not NotFound or code in _NO_BUCKET):
                 ours = StorageUnavailable if missing is NotFound else missing
-                why = "the bucket or container is not there"
+                why = "the bucket or container does not exist"
             return ours(f"cannot {doing} {str(key)!r}: {why}{code}")
     status = _STATUS.search(str(error))
     if status is not None and status[1] in _DENIED:  # obstore has no class for refusals of listings
-        return StorageDenied(f"cannot {doing} {str(key)!r}: the storage denies it{code}")
-    answer = "it gave no answer in time" if status is None else f"it answered {status[1]}{code}"
+        return StorageDenied(f"cannot {doing} {str(key)!r}: access denied{code}")
+    answer = "it did not respond in time" if status is None else f"it responded with {status[1]}{code}"
     failed = StorageFull if status is not None and status[1] == _NO_ROOM else StorageUnavailable
     return failed(f"cannot {doing} {str(key)!r}: the storage failed, {answer}")

@@ -118,9 +118,9 @@ class Multiparts:
                 async for piece in answer.aiter_stream():
                     body += piece
                     if len(body) > _ANSWER_BYTES:
-                        raise StorageUnavailable("cannot list multipart uploads: the answer is too long")
+                        raise StorageUnavailable("cannot list multipart uploads: the response is too long")
         except (TimeoutError, httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError):
-            raise StorageUnavailable("cannot list multipart uploads: the storage gave no answer in time") from None
+            raise StorageUnavailable("cannot list multipart uploads: the storage did not respond in time") from None
         if answer.status == 404 and key:
             return b""
         if answer.status >= 300:
@@ -132,7 +132,7 @@ def _refused(status: int, body: bytes) -> ProtosliceError:
     code = _CODE.search(body)
     told = f"{status} ({code[1].decode()})" if code else str(status)
     kind = StorageDenied if status in {401, 403} else StorageUnavailable
-    return kind(f"cannot list or end multipart uploads: the storage answered {told}")
+    return kind(f"cannot list or end multipart uploads: the storage responded with {told}")
 
 
 def _parsed(body: bytes) -> Element:
@@ -141,7 +141,7 @@ def _parsed(body: bytes) -> Element:
     try:
         return ElementTree.fromstring(body)
     except ElementTree.ParseError:
-        raise StorageUnavailable("cannot list multipart uploads: the answer is no XML") from None
+        raise StorageUnavailable("cannot list multipart uploads: the response is not XML") from None
 
 
 def _text(element: Element, name: str) -> str:

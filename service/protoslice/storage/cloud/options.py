@@ -56,9 +56,9 @@ def sort_options(scheme: str, options: Mapping[str, str]) -> tuple[dict[str, str
         place = store if name in STORES[scheme] else connection
         if place is connection and name not in CONNECTION:
             known = ", ".join(sorted(STORES[scheme] | CONNECTION))
-            raise InvalidInput(f"{scheme} storage has no option {given!r}; it has: {known}")
+            raise InvalidInput(f"Unknown option {given!r} of {scheme} storage; use one of {known}")
         if name in place:
-            raise InvalidInput(f"the storage option {name!r} is given twice")
+            raise InvalidInput(f"The storage option {name!r} is given twice")
         place[name] = value
     return store, connection
 

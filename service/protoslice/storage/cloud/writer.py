@@ -61,7 +61,7 @@ class CloudWriter(Writer):
             self._size += left.nbytes
             if self._size > part * MAX_PARTS:
                 raise LimitExceeded(
-                    f"this storage takes {MAX_PARTS} parts of {part} bytes an object: raise its part_bytes"
+                    f"this storage allows {MAX_PARTS} parts of {part} bytes per object: raise its part_bytes"
                 )
             while left:
                 if len(self._rest) == part:  # more follows: an object of one part is put in one request
@@ -102,7 +102,7 @@ class CloudWriter(Writer):
     async def _finish(self) -> str:
         # obstore has no conditional multipart upload: another commit may still win after this check.
         if await self._target.exists(self._key):
-            raise Conflict(f"object {str(self._key)!r} exists")
+            raise Conflict(f"object {str(self._key)!r} already exists")
         upload = await self._send(self._take())
         await self._send(b"")
         return await asyncio.shield(upload)

@@ -88,7 +88,7 @@ class ForeignStorage(ReadOnlyRemoteStorage):
             found.check_etag(if_etag)
             check_inside(key, end, found.size)
         if len(data) != end - start:
-            raise StorageUnavailable(f"object {str(key)!r} gave {len(data)} of {end - start} bytes")
+            raise StorageUnavailable(f"object {str(key)!r} returned {len(data)} of {end - start} bytes")
         return data
 
     async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
@@ -112,7 +112,7 @@ class ForeignStorage(ReadOnlyRemoteStorage):
         address = self._address if key is None else f"{self._address}/{key}"
         if self._protocol in WEBDAV:
             if not _UNSAFE.isdisjoint(address):
-                raise Unsupported("the WebDAV file system of fsspec does not encode %, # and ?: no such name is read")
+                raise Unsupported("fsspec's WebDAV file system does not encode %, # and ?: such names cannot be read")
             return address
         return str(fs._strip_protocol(f"{self._protocol}://{address}"))
 
@@ -125,11 +125,11 @@ class ForeignStorage(ReadOnlyRemoteStorage):
         except ProtosliceError:
             raise
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-            raise NotFound(f"there is no {name}") from None
+            raise NotFound(f"no {name}") from None
         except PermissionError:
-            raise StorageDenied(f"the file system denies {name}") from None
+            raise StorageDenied(f"the file system denies access to {name}") from None
         except Exception as error:
-            raise StorageUnavailable(f"the file system does not give {name} ({type(error).__name__})") from None
+            raise StorageUnavailable(f"the file system cannot read {name} ({type(error).__name__})") from None
 
     def _connected(self) -> AbstractFileSystem:
         with self._opening:
@@ -145,11 +145,11 @@ def _stat(fs: AbstractFileSystem, key: ObjectKey, path: str) -> ObjectStat:
 
 def _facts(key: ObjectKey, info: Mapping[str, Any]) -> ObjectStat:
     if info.get("type") != "file":
-        raise NotFound(f"there is no object {str(key)!r}")
+        raise NotFound(f"no object {str(key)!r}")
     size = info.get("size")
     told = [f"{name}={info[name]}" for name in (*_VERSIONS, *_TIMES) if info.get(name) is not None]
     if not isinstance(size, int) or not told:
-        raise Unsupported(f"the file system tells neither time nor etag of {str(key)!r}: it cannot be pinned")
+        raise Unsupported(f"the file system has neither time nor etag of {str(key)!r}, so changes would go unnoticed")
     etag = hashlib.sha256("\n".join([str(size), *told]).encode()).hexdigest()[:32]
     return ObjectStat(key, size, etag, _time(info))
 

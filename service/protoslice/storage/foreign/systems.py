@@ -22,14 +22,14 @@ def file_system(protocol: str, authority: str, options: Mapping[str, str]) -> Ca
     `InvalidInput` for an unknown file system, `Unsupported` for one that is not installed.
     """
     if protocol in _LOCAL:
-        raise InvalidInput("files of this machine are named by file://, which follows no links")
+        raise InvalidInput("Use file:// for files of this machine (links are not followed)")
     given = {name: _value(name, text) for name, text in options.items()}
     try:
         made_by = get_filesystem_class(protocol)
     except ValueError:
-        raise InvalidInput(f"fsspec knows no file system {protocol!r}") from None
+        raise InvalidInput(f"fsspec has no file system {protocol!r}") from None
     except ImportError as error:
-        raise Unsupported(f"the file system {protocol!r} of fsspec is not installed: {error}") from None
+        raise Unsupported(f"The file system {protocol!r} of fsspec is not installed: {error}") from None
     if protocol in WEBDAV:
         named: dict[str, Any] = {"base_url": f"{given.pop('scheme', 'https')}://{authority}"}
         if "username" in given:
@@ -61,14 +61,14 @@ def _read_webdav(fs: AbstractFileSystem, path: str, start: int, end: int) -> byt
         if answer.status_code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
             raise PermissionError
         if answer.status_code == HTTPStatus.OK and answer.headers.get("content-length") != "0":
-            raise Unsupported("the WebDAV server serves no ranges")
+            raise Unsupported("the WebDAV server does not support ranges")
         if not answer.headers.get("content-range", "").startswith(f"bytes {start}-"):
             return b""
         data = bytearray()
         for piece in answer.iter_raw():
             data += piece
             if len(data) > end - start:
-                raise OSError("a longer range than was asked for")
+                raise OSError("a longer range than requested")
         return bytes(data)
 
 
@@ -77,5 +77,5 @@ def _value(name: str, text: str) -> Any:
         try:
             return int(text) if name == "port" else float(text)
         except ValueError:
-            raise InvalidInput(f"the option {name} must be a number") from None
+            raise InvalidInput(f"The option {name} must be a number") from None
     return {"true": True, "false": False}.get(text, text)

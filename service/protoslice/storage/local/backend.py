@@ -41,9 +41,9 @@ from protoslice.storage.spans import check_limit, check_span
 _THREADS: Final = 16
 
 _NO_FOLDER: Final = {
-    "EEXIST": (InvalidInput, "it is no folder"),
-    "ENOTDIR": (InvalidInput, "it is no folder"),
-    "ENOENT": (NotFound, "there is no such folder"),
+    "EEXIST": (InvalidInput, "not a folder"),
+    "ENOTDIR": (InvalidInput, "not a folder"),
+    "ENOENT": (NotFound, "no such folder"),
 }
 ABILITIES: Final = Abilities(conditional_delete=True, open_file=True, free_space=True)
 

@@ -54,7 +54,7 @@ class FileHandle(OpenFile):
         self.check(end)
         with self._mutex:
             if self._closed:
-                raise StorageUnavailable("this file has been closed")
+                raise StorageUnavailable("the file is closed")
             self._readers += 1
         try:
             return self._read(start, end)

@@ -63,7 +63,7 @@ class StagingFile:
         """
         with self._mutex:
             try:
-                with explained("publish", self._key, ENOTDIR=(Conflict, "a file stands where a folder is needed")):
+                with explained("publish", self._key, ENOTDIR=(Conflict, "a file exists where a folder is needed")):
                     etag = self._publish(replace=replace, if_etag=if_etag)
                     self._named = True
                     return etag
@@ -97,7 +97,7 @@ class StagingFile:
 
     def _open(self) -> int:
         if self._descriptor < 0:
-            raise InvalidInput("this writer has ended")
+            raise InvalidInput("the writer has ended")
         return self._descriptor
 
     def _drop(self) -> None:

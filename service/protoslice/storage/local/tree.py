@@ -26,15 +26,15 @@ _STAGING: Final = (RESERVED, "tmp")
 _TRIES: Final = 16
 
 _ERRORS: Final[dict[int, tuple[type[ProtosliceError], str]]] = {
-    errno.ENOENT: (NotFound, "there is no such object"),
-    errno.ENOTDIR: (NotFound, "there is no such object"),
-    errno.ELOOP: (StorageDenied, "a symbolic link stands there"),
-    errno.EACCES: (StorageDenied, "the file system denies it"),
+    errno.ENOENT: (NotFound, "no such object"),
+    errno.ENOTDIR: (NotFound, "no such object"),
+    errno.ELOOP: (StorageDenied, "it is a symbolic link"),
+    errno.EACCES: (StorageDenied, "permission denied"),
     errno.EPERM: (StorageDenied, "the file system denies it"),
-    errno.EROFS: (StorageDenied, "the file system is read-only"),
-    errno.ENOSPC: (StorageFull, "no space is left"),
-    errno.EDQUOT: (StorageFull, "the quota is used up"),
-    errno.EFBIG: (StorageFull, "the file system takes no file that large"),
+    errno.EROFS: (StorageDenied, "read-only file system"),
+    errno.ENOSPC: (StorageFull, "no space left"),
+    errno.EDQUOT: (StorageFull, "disk quota exceeded"),
+    errno.EFBIG: (StorageFull, "the file is too large for the file system"),
     errno.EEXIST: (Conflict, "it exists"),
     errno.EISDIR: (Conflict, "a folder has that name"),
     errno.ENOTEMPTY: (Conflict, "a folder has that name"),
@@ -139,7 +139,7 @@ class Tree:
                     return
             except FileNotFoundError:
                 continue  # a delete removed an empty folder on the way
-        raise OSError(errno.EAGAIN, "folders vanish faster than they can be made")
+        raise OSError(errno.EAGAIN, "folders are removed faster than they can be created")
 
     def remove(self, segments: Sequence[str]) -> None:
         """Remove a file durably, and the folders that become empty."""

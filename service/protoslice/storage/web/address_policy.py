@@ -40,7 +40,7 @@ class Networks:
         try:
             self._networks = [ip_network(text) for text in texts]
         except ValueError:
-            raise InvalidInput(f"not all of these are networks: {', '.join(texts)}") from None
+            raise InvalidInput(f"Invalid networks: {', '.join(texts)}") from None
 
     def permit(self, address: Address) -> bool:
         """True when `address` is public or lies in a listed network."""
@@ -67,8 +67,8 @@ async def resolve(host: str, port: int, networks: Networks) -> Sequence[str]:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        raise StorageUnavailable(f"host {host!r} is not known") from None
+        raise StorageUnavailable(f"cannot resolve host {host!r}") from None
     addresses = [ip_address(entry[4][0]) for entry in found]
     if not all(networks.permit(address) for address in addresses):
-        raise StorageDenied(f"host {host!r} has an address that is not public; the operator may list its network")
+        raise StorageDenied(f"host {host!r} has a private address; the operator can allow its network")
     return [str(address) for address in addresses]

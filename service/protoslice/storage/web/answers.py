@@ -24,11 +24,11 @@ _SHORT: Final = 16 << 10
 _STRONG: Final = re.compile(r'"[\x21\x23-\x7e\x80-\xff]*"')
 
 _REFUSALS: Final[dict[int, tuple[type[ProtosliceError], str]]] = {
-    200: (Unsupported, "the server does not serve ranges"),
-    401: (StorageDenied, "the server wants to know who asks"),
-    403: (StorageDenied, "the server denies it"),
-    404: (NotFound, "there is no such object"),
-    410: (NotFound, "there is no such object any more"),
+    200: (Unsupported, "the server does not support ranges"),
+    401: (StorageDenied, "the server needs a login"),
+    403: (StorageDenied, "the server denies access"),
+    404: (NotFound, "no such object"),
+    410: (NotFound, "the object no longer exists"),
     412: (Conflict, "it has changed"),
     451: (StorageDenied, "the server denies it"),
 }
@@ -50,7 +50,7 @@ async def read_answer(key: ObjectKey, span: Span, response: httpcore.Response) -
     """
     headers = {name.lower().decode("latin-1"): value.decode("latin-1") for name, value in response.headers}
     if headers.get("content-encoding", "identity").lower() != "identity":
-        raise Unsupported(f"cannot read {str(key)!r}: the server encodes what it sends")
+        raise Unsupported(f"cannot read {str(key)!r}: the server encodes its responses")
     if response.status == 200 and headers.get("content-length") == "0":
         return FetchedRange(_describe(key, headers, 0), b"")
     if response.status == 206:
@@ -93,17 +93,17 @@ def unavailable(key: ObjectKey, why: str) -> StorageUnavailable:
 def _check_range(key: ObjectKey, span: Span, headers: Mapping[str, str]) -> Span:
     match = _RANGE.fullmatch(headers.get("content-range", ""))
     if match is None:
-        raise unavailable(key, "the server does not say which range it sends")
+        raise unavailable(key, "the server does not say which range it sent")
     first, last, size = (int(number) for number in match.groups())
     if first != span[0] or last != min(span[1], size) - 1:
-        raise unavailable(key, "the server sends another range than asked for")
+        raise unavailable(key, "the server sent another range than requested")
     return size, last + 1 - first
 
 
 def _describe(key: ObjectKey, headers: Mapping[str, str], size: int) -> ObjectStat:
     etag = headers.get("etag", "")
     if not _STRONG.fullmatch(etag):
-        raise Unsupported(f"cannot read {str(key)!r}: the server gives no strong entity tag to pin it by")
+        raise Unsupported(f"cannot read {str(key)!r}: the server has no strong entity tag for it")
     try:
         modified = parsedate_to_datetime(headers["last-modified"])
     except (KeyError, ValueError):
@@ -118,10 +118,10 @@ async def _body(key: ObjectKey, response: httpcore.Response, length: int) -> byt
         if len(data) > length:
             break
     if len(data) != length:
-        raise unavailable(key, "the server sends another length than it said")
+        raise unavailable(key, "the server sent another length than it announced")
     return bytes(data)
 
 
 def _refusal(key: ObjectKey, status: int) -> ProtosliceError:
-    kind, why = _REFUSALS.get(status, (StorageUnavailable, f"the server answered {status}"))
+    kind, why = _REFUSALS.get(status, (StorageUnavailable, f"the server responded with {status}"))
     return kind(f"cannot read {str(key)!r}: {why}")

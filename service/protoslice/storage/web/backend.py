@@ -91,7 +91,7 @@ class WebStorage(ReadOnlyRemoteStorage):
 
     async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
         """Raise `Unsupported`: web servers list no objects."""
-        raise Unsupported("a web server does not list its objects")
+        raise Unsupported("a web server cannot list its objects")
 
     async def close(self) -> None:
         await self._pool.aclose()
@@ -120,7 +120,7 @@ class WebStorage(ReadOnlyRemoteStorage):
                         return answer
                     url, pool = answer, self._pool if is_listed(answer, self._prefixes) else self._public
         except (*_FAILURES, OSError) as error:
-            raise unavailable(key, f"it gave no whole answer ({type(error).__name__})") from None
+            raise unavailable(key, f"the response was incomplete ({type(error).__name__})") from None
         raise denied(key, f"the server redirects more than {MOST_HOPS} times")
 
     async def _hop(
@@ -142,7 +142,7 @@ class WebStorage(ReadOnlyRemoteStorage):
                 if pool is self._pool:
                     raise
                 # The policy's own words would tell a client which private names there are.
-                raise denied(key, "the server redirects to an address that is not public") from None
+                raise denied(key, "the server redirects to a private address") from None
             return await redirected(key, url, response) or await read_answer(key, span, response)
 
     def _url(self, key: ObjectKey) -> WebUrl:

@@ -54,7 +54,7 @@ class _GuardedNetwork(httpcore.AsyncNetworkBackend):
         self, path: str, timeout: float | None = None, socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None
     ) -> httpcore.AsyncNetworkStream:
         """Raise `ConnectError`: web sources use no Unix sockets."""
-        raise httpcore.ConnectError("web sources are not behind sockets of this machine")
+        raise httpcore.ConnectError("Web sources on this machine are not allowed")
 
     async def sleep(self, seconds: float) -> None:
         """Wait for `seconds`, between the pool's own retries."""

@@ -49,10 +49,10 @@ def next_url(url: WebUrl, status: int, location: str | None) -> WebUrl | None:
         parts = urlsplit(urljoin(url.text, location or ""))
         authority = web_authority(parts.scheme, parts.netloc)
     except (ValueError, ProtosliceError):
-        raise StorageDenied("the server redirects to no web URL") from None
+        raise StorageDenied("the server redirects to something other than a web URL") from None
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     if not location or len(location) > _LONGEST or not _PRINTABLE.fullmatch(target):
-        raise StorageDenied("the server redirects to no web URL")
+        raise StorageDenied("the server redirects to something other than a web URL")
     if (url.scheme, parts.scheme) == ("https", "http"):
         raise StorageDenied("the server redirects from https to http")
     return WebUrl(parts.scheme, authority, target)

@@ -95,7 +95,7 @@ class CircuitBreaker(InterceptedStorage):
     def _admit(self) -> None:
         if self.is_open:
             self.refused += 1
-            raise CircuitOpen("the storage has stopped answering, and is not asked until it answers a probe")
+            raise CircuitOpen("the storage stopped responding; not asked until a probe succeeds")
         if self._waiting and asyncio.get_running_loop().time() - self._answered_at > self._silence_seconds:
             self._suspect()
 
@@ -115,11 +115,11 @@ class CircuitBreaker(InterceptedStorage):
                 if not self.is_open:
                     self.is_open = True
                     self.openings += 1
-                    _log.error("the storage has stopped answering: its calls fail at once until it answers a probe")
+                    _log.error("the storage stopped responding: calls fail at once until a probe succeeds")
                 await asyncio.sleep(uniform(pause / 2, pause))  # replicas probe at different moments
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             if self.is_open:
-                _log.warning("the storage answers again, and its calls are made again")
+                _log.warning("the storage responds again")
         finally:
             self.is_open = False
             self._answered()

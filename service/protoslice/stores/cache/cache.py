@@ -200,7 +200,7 @@ class BlockCache:
         except OSError as error:
             self.counts.failures += 1
             if self._paused_until == float("-inf"):
-                _log.warning("the cache cannot write, and nothing more is kept meanwhile: %s", _reason(error))
+                _log.warning("cannot write to the cache, continuing without: %s", _reason(error))
             self._paused_until = time.monotonic() + _PAUSE_SECONDS
         finally:
             self._unwritten -= size
@@ -248,7 +248,7 @@ def _opened(options: CacheOptions) -> DiskBlocks | None:
     try:
         return DiskBlocks(CacheFolder(options.directory, options.bytes))
     except OSError as error:
-        _log.warning("PROTOSLICE_CACHE_DIRECTORY is not used, memory is: %s", _reason(error))
+        _log.warning("cannot use PROTOSLICE_CACHE_DIRECTORY, caching in memory: %s", _reason(error))
         return None
 
 

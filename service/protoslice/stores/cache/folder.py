@@ -160,7 +160,7 @@ class CacheFolder:
 
 def _check_ours(found: os.stat_result) -> None:
     if found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise PermissionError(f"its folder {FOLDER!r} belongs to another user, or others may enter it")
+        raise PermissionError(f"its folder {FOLDER!r} belongs to another user, or is accessible to others")
 
 
 def _path(name: str) -> str:

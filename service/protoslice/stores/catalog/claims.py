@@ -51,8 +51,8 @@ class Collected(Conflict):
 
     def __init__(self) -> None:
         super().__init__(
-            "objects of this upload were collected as garbage before it was complete, since it had not got on for "
-            "longer than a collector's grace: nothing was stored, send it again"
+            "The objects of this upload were collected as garbage, because it paused longer than the "
+            "collector's grace period: nothing was stored, send it again"
         )
 
 
@@ -94,7 +94,7 @@ class Claims:
                 raise Collected
             if await self._write(found, _spared(found), found.left) is not None:
                 return
-        raise StorageUnavailable(f"the claim of upload {attempt} keeps changing")
+        raise StorageUnavailable(f"the claim of upload {attempt} is being changed by other requests")
 
     async def hold(self, attempts: Iterable[str], names_in: NamesIn) -> None:
         """Protect the objects `names_in` each of `attempts` once a manifest that names them is published.

@@ -73,7 +73,7 @@ class FilesByDigest:
     async def find(self, sha256: str) -> FileRef | None:
         """A file of 1 MiB or more with this SHA-256, in hex; None when no store is known to have one."""
         if not _DIGEST.fullmatch(sha256):
-            raise InvalidInput("a digest is the 64 hex digits of a SHA-256, in lower case")
+            raise InvalidInput("Invalid digest: use the 64 hex digits of a SHA-256, in lower case")
         for item in (await self._storage.list(keys.by_digest(sha256), limit=_LOOKED_AT)).items:
             location = await self._location(item)
             if location is not None and not await self._is_gone(location):

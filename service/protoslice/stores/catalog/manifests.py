@@ -91,16 +91,16 @@ class Manifests:
             return found.stat.size, await self._decoded(found) if found.is_whole else None
         except NotFound:
             self._cache.drop(store_id)
-            raise NotFound(f"there is no store {store_id}") from None
+            raise NotFound(f"No store {store_id}") from None
 
     async def _decoded(self, found: ObjectContent) -> Manifest:
         """The manifest in an object, which is cached; `NotFound` when it was withdrawn."""
         store_id = found.stat.key.segments[-1]
         if is_retired(found.data):
-            raise NotFound(f"there is no store {store_id}")
+            raise NotFound(f"No store {store_id}")
         manifest = await self._worker.sized(len(found.data), lambda: Manifest.decode(found.data))
         if manifest.id != store_id:
-            raise IntegrityError(f"the manifest of store {store_id} is that of another store")
+            raise IntegrityError(f"the manifest of store {store_id} belongs to another store")
         self._cache.put(store_id, (found.stat, manifest), found.stat.size + _ENTRY + _FILE * len(manifest.files))
         return manifest
 
@@ -140,7 +140,7 @@ class Manifests:
             await self._indexes.mark(manifest)  # entries of the new one do not bear the tags of the old
             data = replace(manifest, again=True).encode()
             replaced = await self._replace(manifest.id, data, etag)
-        raise StorageUnavailable(f"the store {manifest.id} keeps changing")
+        raise StorageUnavailable(f"the store {manifest.id} is being changed by other requests: try again")
 
     async def _placed(self, manifest: Manifest, data: bytes) -> tuple[Manifest, str] | None:
         """The manifest in the store's place and its entity tag; `manifest` itself when the place was free.
@@ -193,8 +193,8 @@ class Manifests:
         """Raise `NotFound` when the objects of a manifest that was read have been collected."""
         if not await self._holds(manifest):
             raise NotFound(
-                f"the objects of store {manifest.id} were collected before its upload was complete: send its files "
-                "again"
+                f"The objects of store {manifest.id} were collected before its upload was complete: send its "
+                "files again"
             )
 
     async def _holds(self, manifest: Manifest) -> bool:
@@ -235,7 +235,7 @@ class Manifests:
             if found.data == mark:  # our own write, whose answer was lost
                 break
             if is_retired(found.data):
-                raise NotFound(f"there is no store {store_id}")
+                raise NotFound(f"No store {store_id}")
             manifest = await self._released(store_id, found.data)
             may_delete = manifest is not None and not manifest.again
             await bury(self._storage, store_id, found.data, tags)
@@ -244,7 +244,7 @@ class Manifests:
                 await self._storage.put(key, mark, if_etag=found.stat.etag)
                 break
         else:
-            raise StorageUnavailable(f"the store {store_id} keeps changing")
+            raise StorageUnavailable(f"the store {store_id} is being changed by other requests: try again")
         # The mark stays until the tags have gone: a store that comes to its place is looked at in full.
         await untag()
         await self._clear(key, mark, may_delete=may_delete)
@@ -253,7 +253,7 @@ class Manifests:
         try:
             return await self._storage.get(keys.store(store_id))
         except NotFound:
-            raise NotFound(f"there is no store {store_id}") from None
+            raise NotFound(f"No store {store_id}") from None
 
     async def _released(self, store_id: str, content: bytes) -> Manifest | None:
         """`Indexes.release` of a store that is to be removed; its manifest, None for a damaged one."""
@@ -301,9 +301,9 @@ class Manifests:
             if not is_removal_mark(item):
                 found.append(item.key.segments[-1])
         if len(found) > 1:
-            raise InvalidInput(f"{prefix!r} is the beginning of several ids: give more of it")
+            raise InvalidInput(f"Several ids start with {prefix!r}: give more digits")
         if not found:
-            raise NotFound(f"there is no store whose id begins with {prefix!r}")
+            raise NotFound(f"No store has an id that starts with {prefix!r}")
         return found[0]
 
 

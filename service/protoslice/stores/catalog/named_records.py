@@ -82,7 +82,7 @@ class NamedRecords:
             except NotFound:
                 continue
             except IntegrityError:
-                _log.exception("the %s %r is passed over", self._what, keys.name_of(item.key))
+                _log.exception("the %s %r is unreadable and was skipped", self._what, keys.name_of(item.key))
 
     async def set(self, key: ObjectKey, data: bytes) -> tuple[str, bool]:
         """Create or replace a record; returns its entity tag and True when it is new."""
@@ -118,7 +118,7 @@ class NamedRecords:
             if found.data == sealed:
                 return found.stat.etag  # our own write, whose answer was lost
             if not is_removed(found.data):
-                raise Conflict(f"the {self._what} {keys.name_of(key)!r} exists already")
+                raise Conflict(f"The {self._what} {keys.name_of(key)!r} already exists")
             with suppress(Conflict):
                 return await self._storage.put(key, sealed, if_etag=found.stat.etag)
         raise self._restless(key)
@@ -133,7 +133,9 @@ class NamedRecords:
                 found = await self._storage.get(key)
                 if found.data == sealed:
                     return found.stat.etag  # our own write, whose answer was lost
-            raise Conflict(f"the {self._what} {keys.name_of(key)!r} has been changed meanwhile, or is gone") from None
+            raise Conflict(
+                f"The {self._what} {keys.name_of(key)!r} was changed or removed by another request"
+            ) from None
 
     async def remove(self, key: ObjectKey, etag: str | None) -> None:
         """Remove a record atomically; `NotFound` when it does not exist.
@@ -147,9 +149,9 @@ class NamedRecords:
                 await self._drop_mark(key, found.stat.etag)
                 return
             if is_removed(found.data):
-                raise NotFound(f"there is no {self._what} {keys.name_of(key)!r}")
+                raise NotFound(f"No {self._what} {keys.name_of(key)!r}")
             if etag not in {None, found.stat.etag}:
-                raise Conflict(f"the {self._what} {keys.name_of(key)!r} has been changed meanwhile")
+                raise Conflict(f"The {self._what} {keys.name_of(key)!r} was changed by another request")
             with suppress(Conflict):
                 # After a lost answer, a `Conflict` of a deletion cannot tell whose it was; a unique mark can be
                 # compared.
@@ -176,13 +178,15 @@ class NamedRecords:
         stat = found.stat
         what = f"the {self._what} {keys.name_of(stat.key)!r}"
         if is_removed(found.data):
-            raise NotFound(f"{what} has been removed")
+            raise NotFound(f"{what} was removed")
         data = unseal(found.data, what)
         self._cache.put(stat.key, (stat, data), len(data) + _ENTRY)
         return data, stat
 
     def _restless(self, key: ObjectKey) -> StorageUnavailable:
-        return StorageUnavailable(f"the {self._what} {keys.name_of(key)!r} keeps changing")
+        return StorageUnavailable(
+            f"The {self._what} {keys.name_of(key)!r} is being changed by other requests: try again"
+        )
 
 
 def after(folder: ObjectKey, cursor: str | None) -> ObjectKey | None:

@@ -154,7 +154,7 @@ class StorePages:
         except NotFound:
             pass
         except IntegrityError:
-            _log.exception("the store %s is left out of a list", entry.store)
+            _log.exception("store %s is unreadable and was left out of a list", entry.store)
         return _Seen(entry, 0, None, ResultPage(()))
 
     async def _looked_at(self, entry: _Listed) -> _Seen:

@@ -59,9 +59,9 @@ async def removed_id(storage: Storage, prefix: str) -> str:
             break
         found.add(store_id)
     if len(found) > 1:
-        raise InvalidInput(f"Several removed stores have ids that begin with {prefix!r}: give more digits")
+        raise InvalidInput(f"Several removed stores have ids that start with {prefix!r}: give more digits")
     if not found:
-        raise NotFound(f"No removed store has an id that begins with {prefix!r}: its objects may have been collected")
+        raise NotFound(f"No removed store has an id that starts with {prefix!r}: its objects may have been collected")
     return found.pop()
 
 
@@ -72,7 +72,7 @@ async def find_tombstone(storage: Storage, worker: Worker, store_id: str) -> Tom
     """
     found = [item async for item in storage.iterate(keys.REMOVED / store_id)]
     if not found:
-        raise NotFound(f"the store {store_id} was not removed, or its objects have been collected since")
+        raise NotFound(f"Store {store_id} was not removed, or its objects have been collected")
     newest = max(found, key=lambda item: (item.modified, item.key))
     data = await storage.get_range(newest.key, 0, newest.size)
     return await worker.sized(len(data), lambda: tombstone_of(newest.key, data))

@@ -108,7 +108,7 @@ class Schemas:
         for _ in range(_TRIES):
             with suppress(_Changed):
                 return await self._find(type_name)
-        raise StorageUnavailable(f"the schemas that declare {type_name} keep changing")
+        raise StorageUnavailable(f"the schemas that declare {type_name} are being changed by other requests: try again")
 
     async def _find(self, type_name: str) -> TypeSchema | None:
         found: dict[str, tuple[str, TypeSchema]] = {}
@@ -139,7 +139,7 @@ class Schemas:
             types = await self._parse(kept)
             read_by = await self._worker.run(lambda: types.schema(name))
             if read_by.fingerprint != fingerprint:
-                raise IntegrityError(f"the schema of store {manifest.id} is that of another store")
+                raise IntegrityError(f"the schema of store {manifest.id} belongs to another store")
             return read_by, read_by.weight
 
         return await self._read_by.get((fingerprint, name), make)
@@ -175,9 +175,9 @@ class Schemas:
             if differing is not None:
                 raise _differently(differing, f"the schema {name!r}", who, "give it another name")
         if sum((len(known.declares) for known in others.values()), len(ours)) > MAX_TYPES:
-            raise LimitExceeded(f"all schemas together declare more than {MAX_TYPES} types: remove some of them")
+            raise LimitExceeded(f"All schemas together declare more than {MAX_TYPES} types: remove some schemas")
         if sum((known.size for known in others.values()), size) > MAX_BYTES:
-            raise LimitExceeded(f"all schemas together have more than {MAX_BYTES} bytes: remove some of them")
+            raise LimitExceeded(f"All schemas together have more than {MAX_BYTES} bytes: remove some schemas")
 
     async def _all(self) -> Mapping[str, _Known]:
         """Facts of every readable schema by name; unreadable ones are logged and skipped."""
@@ -188,7 +188,7 @@ class Schemas:
             except NotFound:
                 continue
             except (InvalidInput, LimitExceeded):
-                _log.exception("the schema %r is passed over", row.name)
+                _log.exception("schema %r is unreadable and was skipped", row.name)
         self._known = found
         return found
 
@@ -227,4 +227,4 @@ def _bundled_declarations() -> _core.Declarations:
 
 
 def _differently(type_name: str, one: str, other: str, remedy: str) -> Conflict:
-    return Conflict(f"{type_name} is declared by {one} differently than by {other}: {remedy}")
+    return Conflict(f"{type_name} is declared differently by {one} and {other}: {remedy}")

@@ -87,7 +87,7 @@ class Tags:
         try:
             return _tag(*await self._records.read(keys.tag(check_tag(name))))
         except NotFound:
-            raise NotFound(f"there is no tag {name!r}") from None
+            raise NotFound(f"No tag {name!r}") from None
 
     async def beginning_with(
         self, prefix: str, *, limit: int, cursor: str | None
@@ -155,7 +155,7 @@ class Tags:
         except NotFound:
             return None
         except IntegrityError:
-            _log.exception("the tag %r is passed over", name)
+            _log.exception("tag %r is unreadable and was skipped", name)
             return None
 
     async def trusted(self, name: str) -> str:
@@ -190,7 +190,7 @@ class Tags:
         there = (await self._indexes.tags(store.id, limit=TAGS_OF_A_STORE, cursor=None)).items
         if len({*there, *(store.tags or ()), *names}) > TAGS_OF_A_STORE:
             raise LimitExceeded(
-                f"a store has at most {TAGS_OF_A_STORE} tags, counting those moved elsewhere lately: remove some"
+                f"Too many tags on this store: at most {TAGS_OF_A_STORE}, including recently moved ones; remove some"
             )
 
     async def later(self, store: str, limit: int) -> ResultPage[str]:
@@ -267,7 +267,7 @@ class Tags:
             with self._trusted.changing(name):
                 await self._records.remove(keys.tag(check_tag(name)), if_match)
         except NotFound:
-            raise NotFound(f"there is no tag {name!r}") from None
+            raise NotFound(f"No tag {name!r}") from None
 
 
 def _tag(data: bytes, stat: ObjectStat) -> StoredTag:

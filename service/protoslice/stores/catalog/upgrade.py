@@ -67,7 +67,7 @@ async def _begin(storage: Storage) -> str:
     stat = await storage.stat(keys.MARKER)
     found = await storage.get_range(keys.MARKER, 0, stat.size, if_etag=stat.etag)
     if found not in UPGRADABLE:
-        raise Unsupported("this storage was laid out by a later version of protoslice: use that one")
+        raise Unsupported("This storage has the layout of a later version of Protoslice: use that version")
     return await storage.put(keys.MARKER, UPGRADING, if_etag=stat.etag)
 
 

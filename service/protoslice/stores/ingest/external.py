@@ -106,7 +106,7 @@ class ExternalObjects:
                 received, root = await self._received(files, request, types, worker)
         except TimeoutError as error:
             raise StorageUnavailable(
-                f"the objects were not read within {SECONDS} seconds: nothing was stored"
+                f"Reading the objects took more than {SECONDS} seconds: nothing was stored"
             ) from error
         request = replace(request, source="register")
         attempt = keys.new_attempt()
@@ -136,7 +136,7 @@ class ExternalObjects:
         An object used for several files is read once.
         """
         if not files:
-            raise InvalidInput("no files are named")
+            raise InvalidInput("No files given")
         found: dict[str, list[str]] = {}
         for path, uri in files.items():
             allowed(uri, self._prefixes)
@@ -152,7 +152,7 @@ class ExternalObjects:
         try:
             stat = await storage.stat(key)
         except NotFound:
-            raise NotFound(f"there is no object for {paths[0]!r} at the URI given") from None
+            raise NotFound(f"No object for {paths[0]!r} at the given URI") from None
         stored = ObjectLocation(stat.size, uri=uri, etag=stat.etag)
         head = await storage.get_range(key, 0, min(HEAD, stat.size), if_etag=stat.etag)
         found = []
@@ -167,7 +167,7 @@ class ExternalObjects:
     ) -> tuple[Prepared | None, None]:
         kind, type_name = root.detection.kind, root.detection.type_name
         if kind == "text" and type_name is not None and request.type is None:
-            raise Unsupported(f"{root.detection.why}; only serialized protos are registered in place")
+            raise Unsupported(f"{root.detection.why}; only serialized protos can be registered in place")
         if kind == "refused" and request.type is None:
             raise NotARoot(root.detection.why)
         opened = await self.open(root.stored, worker)
@@ -201,7 +201,7 @@ class _Source(InterceptedStorage):
         try:
             return await call()
         except StorageDenied as error:
-            raise SourceDenied(f"the source of a registered object refuses: {error.message}") from None
+            raise SourceDenied(f"Cannot read the source of a registered object: {error.message}") from None
 
 
 class _Bounded:
@@ -215,7 +215,7 @@ class _Bounded:
     def read(self, offset: int, length: int, /) -> bytes:
         self._left -= 1
         if self._left < 0:
-            raise LimitExceeded(f"indexing the object takes more than {REQUESTS} reads of it: upload it instead")
+            raise LimitExceeded(f"Indexing the object needs more than {REQUESTS} reads: upload it instead")
         return self._source.read(offset, length)
 
     def end(self) -> None:
@@ -235,7 +235,7 @@ class _NoSide:
     def write(self, data: bytes, /) -> None:
         """Raise unless `data` is empty."""
         if data:
-            raise _Compressed("a compressed chunked proto cannot be registered in place: upload it")
+            raise _Compressed("A compressed chunked proto cannot be registered in place: upload it")
 
     def source(self) -> RangeSource:
         """An empty source."""

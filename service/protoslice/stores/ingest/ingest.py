@@ -35,7 +35,7 @@ from protoslice.stores.requests import Created, IngestRequest
 
 T = TypeVar("T")
 
-_DAMAGED = "a file that another store has is damaged there: send it with its bytes, and without its digest"
+_DAMAGED = "Another store's copy of this file is damaged: send the file without its digest"
 
 
 class IntakeOptions:
@@ -186,7 +186,7 @@ class Ingest:
 
     async def _commit(self, expected_sha256: bytes | None) -> Created:
         if expected_sha256 is not None and [file.info.sha256 for file in self._files] != [expected_sha256.hex()]:
-            raise ChecksumMismatch("the digest given does not match what arrived: nothing was stored")
+            raise ChecksumMismatch("The digest does not match the received bytes: nothing was stored")
         root = None
         if expected_sha256 is not None and not self._lease.is_begun:
             root = await self._root()
@@ -238,7 +238,7 @@ class Ingest:
             self._check_room(path)
             self._left -= ref.size
             if self._left < 0:
-                raise LimitExceeded(f"the upload is larger than is taken: no room is left for the file {path!r}")
+                raise LimitExceeded(f"The upload is too large: no room for the file {path!r}")
         opened = await open_file_objects([ref.location for ref in files.values()], self._open_object)
         try:
             self._files += await map_concurrently(

@@ -100,9 +100,7 @@ class FileSink:
     def _grow(self, size: int) -> None:
         self._size += size
         if self._size > self._limit:
-            said = (
-                f"the upload is larger than is taken: {self._path!r} goes on beyond the {self._limit} bytes left for it"
-            )
+            said = f"The upload is too large: {self._path!r} exceeds the {self._limit} bytes left for it"
             raise LimitExceeded(said)
 
     async def finish(self) -> Received:

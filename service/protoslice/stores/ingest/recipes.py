@@ -25,7 +25,7 @@ from protoslice.stores.reading.opened import OpenStore
 _AHEAD: Final = 1 << 20
 """Memory of recipe events read ahead of writing."""
 _EVENT_BYTES: Final = 300
-_WRONG: Final = "the file does not have the size and the digest that the recipe says: nothing was stored"
+_WRONG: Final = "The file does not match the size and digest in the recipe: nothing was stored"
 
 
 class StoreOpener(Protocol):
@@ -92,7 +92,7 @@ class _Plan:
         self._size += length
         self._total += length
         if self._total > self._room:
-            raise LimitExceeded(f"the recipe makes {self._total} bytes or more, and an upload has {self._room} at most")
+            raise LimitExceeded(f"The recipe creates {self._total} bytes or more: at most {self._room} are allowed")
         if length and len(self._parts) < 2:
             self._parts.append(sha256)
 
@@ -202,13 +202,13 @@ def _weight(event: Event) -> int:
 async def _source(copy: Copy, stores: StoreOpener) -> Representation:
     """Source of a copy; raises when it is gone or has no such range."""
     if not is_id(copy.store):
-        raise InvalidInput("a recipe copies from a store by its whole id")
+        raise InvalidInput("A recipe must name the store to copy from by its full id")
     try:
         source = (await stores.view(copy.store)).file(copy.file)
     except (NotFound, IntegrityError) as error:
         raise _gone(copy) from error
     if copy.offset + copy.length > source.size:
-        raise InvalidInput(f"{copy.file!r} of store {copy.store} has {source.size} bytes: there is no such range")
+        raise InvalidInput(f"Range out of bounds: {copy.file!r} of store {copy.store} has {source.size} bytes")
     return source
 
 
@@ -247,4 +247,4 @@ def _continues(last: Copy, copy: Copy) -> bool:
 
 def _gone(copy: Copy) -> Conflict:
     # The recipe is valid but the store has changed: the client can send the bytes instead.
-    return Conflict(f"what is to be copied from store {copy.store} is gone or damaged: send it")
+    return Conflict(f"The bytes to copy from store {copy.store} are missing or damaged: send them instead")

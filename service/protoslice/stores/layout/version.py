@@ -29,16 +29,14 @@ async def check_layout(storage: Storage, *, mark: bool) -> bool:
     try:
         found = (await storage.get(keys.MARKER)).data
     except NotFound:
-        raise NotFound("no stores are kept in this storage") from None
+        raise NotFound("This storage contains no stores") from None
     if found == FIRST:
         raise Unsupported(
-            "this storage was laid out by protoslice 0.1: stop all services that use it, then run "
-            "`protoslice storage upgrade` once; nothing large is moved"
+            "This storage was created by Protoslice 0.1: stop all services that use it, then run "
+            "`protoslice storage upgrade` once (large objects are not moved)"
         )
     if found in _UPGRADING:
-        raise Unsupported(
-            "an upgrade of this storage has begun and not ended: run `protoslice storage upgrade` again, to its end"
-        )
+        raise Unsupported("An upgrade of this storage was interrupted: run `protoslice storage upgrade` again")
     if found not in {MARK, SECOND}:
         raise Unsupported("this storage was laid out by a later version of protoslice: use that one")
     return found == MARK

@@ -21,7 +21,7 @@ from protoslice.stores.objects.computed import Readable
 SUM_BLOCK = 64 << 10
 """Bytes that one checksum covers."""
 
-CHANGED = "an object that this store was registered over has changed, or is gone: register it anew"
+CHANGED = "An object that this store was registered over has changed or was removed: register it again"
 
 _COPIED = 128 << 10
 """Bytes that are copied to be verified, at a time."""
@@ -353,7 +353,7 @@ class StoredObject:
             return Conflict(CHANGED)
         if isinstance(error, IntegrityError):
             return error
-        return IntegrityError(f"the stored object {self.name!r} is missing, or another")
+        return IntegrityError(f"stored object {self.name!r} is missing, or another")
 
     def _verify(self, data: bytes, start: int, end: int | None = None) -> None:
         """Verify bytes that begin at `start` of the object, with `end` the first ones alone."""
@@ -368,7 +368,7 @@ class StoredObject:
             self._verify(bytes(data[at : at + _COPIED]), start + at)
 
     def _damaged(self, offset: int | None) -> IntegrityError:
-        error = IntegrityError(f"the stored object {self.name!r} is damaged: a block fails its checksum", offset)
+        error = IntegrityError(f"stored object {self.name!r} is damaged: a block fails its checksum", offset)
         error.object = self.name
         return error
 
@@ -437,10 +437,10 @@ async def open_object(
             sums = await recorded(cache, sums_key, lambda: storage.get_range(sums_key, 0, length))
         handle = await storage.open_file(key) if storage.abilities.open_file else None
     except NotFound as error:
-        raise IntegrityError(f"the stored object {str(key)!r}, or its sums, are missing") from error
+        raise IntegrityError(f"stored object {str(key)!r}, or its checksums, are missing") from error
     if handle is not None and handle.stat.size != stored.size:
         handle.close()
-        raise IntegrityError(f"the stored object {str(key)!r} is damaged: its length is not what it was", stored.size)
+        raise IntegrityError(f"stored object {str(key)!r} is damaged: its length has changed", stored.size)
     return StoredObject(storage, key, stored, sums if verify else None, handle, runner, cache)
 
 

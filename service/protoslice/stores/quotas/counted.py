@@ -92,7 +92,7 @@ class CountedStorage(InterceptedStorage):
         except QuotaExceeded:
             with suppress(NotFound):  # a store that is there already takes no room
                 await self._inner.stat(key)
-                raise Conflict(f"there is an object at {key} already") from None
+                raise Conflict(f"an object {key} already exists") from None
             raise
         try:
             etag = await self._inner.put_if_absent(key, data)

@@ -21,8 +21,8 @@ _log = logging.getLogger(__name__)
 
 _WHAT: Final = "ledger"
 _DAMAGED: Final = (
-    "the ledger of the space does not parse: `protoslice space set` gives the space a new one, and `protoslice gc` "
-    "one that is counted"
+    "the usage record of the space does not parse: run `protoslice space set` to create a new "
+    "one and `protoslice gc` to fill it"
 )
 
 
@@ -95,7 +95,7 @@ class Ledgers:
                 else:
                     await self._records.replace(keys.LEDGER, ledger.encode(), etag)
                 return ledger
-        raise StorageUnavailable("the ledger of the space keeps changing")
+        raise StorageUnavailable("the usage record of the space is being changed by other requests: try again")
 
     async def recount(self, before: SpaceLedger | None, stored_bytes: int, stores: int, moment: float) -> None:
         """Replace the counts of `before` by those of a collector that began at `moment`, and keep the quota.
@@ -115,7 +115,7 @@ class Ledgers:
             return found.plus(now.stored_bytes - before.stored_bytes, now.stores - before.stores)
 
         if before is None:
-            _log.warning("the ledger of a space did not parse and is made anew: set the quota of the space again")
+            _log.warning("the usage record of a space did not parse and was created again: set the space's quota again")
         await self.change(counted, mended=before or SpaceLedger())
 
     async def _there(self, mended: SpaceLedger | None) -> tuple[SpaceLedger, str | None]:

@@ -27,7 +27,7 @@ class Quota:
         """Raise `InvalidInput` for a limit below 0 or of more than 63 bits."""
         for name, value in asdict(self).items():
             if value is not None and (type(value) is not int or not 0 <= value <= _MOST):
-                raise InvalidInput(f"the quota {name} is a number from 0, which is no limit, to {_MOST}")
+                raise InvalidInput(f"Invalid quota {name}: use a number from 0 (no limit) to {_MOST}")
 
     def over(self, defaults: Quota) -> Quota:
         """Limits of this quota, and those of `defaults` where it has none."""

@@ -101,7 +101,7 @@ class SpaceRoom:
         self.is_touched = True
         most = self._quota.requests
         if most and self.requests >= most:
-            raise SpaceLimit(f"{self.requests} requests are under way in this space, whose quota is {most}")
+            raise SpaceLimit(f"Quota exceeded: {self.requests} concurrent requests in this space, the limit is {most}")
         self.requests += 1
         try:
             yield
@@ -112,17 +112,20 @@ class SpaceRoom:
         """Raise `SpaceLimit` when `count` open uploads are as many as the space may have."""
         most = self._quota.open_uploads
         if most and count >= most:
-            raise SpaceLimit(f"{count} uploads are open in this space, whose quota is {most}: end some")
+            raise SpaceLimit(
+                f"Quota exceeded: {count} open uploads in this space, the limit is {most}; finish or remove some"
+            )
 
     def _check(self, stored_bytes: int, stores: int) -> None:
         quota, used = self._quota, self.used
         if stored_bytes and quota.stored_bytes and used.stored_bytes + stored_bytes > quota.stored_bytes:
             raise QuotaExceeded(
-                f"the space holds {_size(used.stored_bytes)} of the {_size(quota.stored_bytes)} of its quota of stored "
-                f"bytes: no room for {_size(stored_bytes)} more. Bytes of removed stores count until they are collected"
+                f"Quota exceeded: the space stores {_size(used.stored_bytes)} of {_size(quota.stored_bytes)} "
+                f"and has no room for {_size(stored_bytes)} more. Removed stores count until they are "
+                "collected"
             )
         if stores and quota.stores and used.stores + stores > quota.stores:
-            raise QuotaExceeded(f"the space has {used.stores} stores, of the {quota.stores} of its quota: remove some")
+            raise QuotaExceeded(f"Quota exceeded: the space has {used.stores} of {quota.stores} stores; remove some")
 
     def _is_fresh(self, seconds: float) -> bool:
         return asyncio.get_running_loop().time() < self._shared_at + seconds

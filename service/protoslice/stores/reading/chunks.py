@@ -47,7 +47,7 @@ class StoreChunks:
     def one(self, n: int) -> Representation:
         """Chunk number `n`, from the plan alone, without reading storage; `NotFound` when there is none."""
         if not 0 <= n < len(self.plan):
-            raise NotFound(f"the store has no chunk {n}: it has {len(self.plan)}")
+            raise NotFound(f"The store has no chunk {n}: it has {len(self.plan)} chunks")
         kind, type_name, _, rope = self.plan.chunk(n)
         return Representation(
             rope,

@@ -144,7 +144,7 @@ class OpenStore:
     def file(self, path: str) -> Representation:
         """The file at `path`, unchanged; `NotFound` when the store has none."""
         if path not in self._files:
-            raise NotFound(f"the store has no file {path!r}")
+            raise NotFound(f"The store has no file {path!r}")
         file, stored = self._files[path]
         digest = bytes.fromhex(file.sha256) if file.sha256 else None
         is_root = path == self.manifest.root
@@ -244,7 +244,7 @@ class OpenStore:
     ) -> ResultPage[Node]:
         """A page of the nodes below `path` in the document `of`, nested `depth` levels deep (1 to `DEPTH`)."""
         if not 1 <= depth <= DEPTH:
-            raise InvalidInput(f"depth must be from 1 to {DEPTH}")
+            raise InvalidInput(f"Invalid depth: use 1 to {DEPTH}")
         found, first = await self.documents.of(of), first_item(cursor)
         items, total = await self._worker.run(
             lambda: nodes_below(found.document, path, first, depth, PageBudget(limit))
@@ -281,7 +281,7 @@ class OpenStore:
         """The value at `path` in the document `of`: its `fields`, without any above `omit_larger_than`."""
         found = await self.documents.of(of)
         if omit_larger_than is not None and not 0 <= omit_larger_than < 1 << 63:
-            raise InvalidInput("omit_larger_than must be a size in bytes, 0 or more")
+            raise InvalidInput("Invalid omit_larger_than: use a size in bytes, 0 or more")
         fields = tuple(fields or ())
         view = (path, fields, omit_larger_than)
         kind, type_name, rope = await self._plans.get(
@@ -393,13 +393,15 @@ class OpenStore:
         raise self._no_root()
 
     def _no_root(self) -> NoRoot:
-        return NoRoot(f"this store has files, but no root proto: {self.manifest.why or 'none was found'}")
+        return NoRoot(f"This store has files, but no root proto: {self.manifest.why or 'none was found'}")
 
     def _known(self) -> OpenRoot:
         if self.manifest.root is None:
             raise self._no_root()
         if self._proto is None:
-            raise Unsupported(f"the root of this store, {self.manifest.root}, is no proto: only its files are served")
+            raise Unsupported(
+                f"The root of this store, {self.manifest.root}, is not a protobuf: only its files can be read"
+            )
         return self._proto
 
     def _own_chunks(self) -> StoreChunks:

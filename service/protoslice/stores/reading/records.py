@@ -256,15 +256,15 @@ class StoreRecords:
         if file is not None and file in self._files:
             return file, [file]
         if file is not None and not is_pattern(file):
-            raise NotFound(f"the store has no file {file[:200]!r}")
+            raise NotFound(f"The store has no file {file[:200]!r}")
         try:
             paths = shards_among(self._files, file)
         except InvalidInput as error:
             if file is not None:
                 raise
             raise InvalidInput(
-                f"the store has {len(self._files)} files: name the one with the records by file=, or their shards "
-                f"as name@8 ({error.message})"
+                f"The store has {len(self._files)} files: select the record file with file=, or shards as "
+                f"name@8 ({error.message})"
             ) from None
         return name_of(paths, file), paths
 
@@ -276,7 +276,7 @@ class StoreRecords:
         )
         size = sum(map(len, indexes))
         if size > _ROOM:
-            raise LimitExceeded(f"the indexes of {len(paths)} shards take {size} bytes, and {_ROOM} are allowed")
+            raise LimitExceeded(f"The indexes of {len(paths)} shards take {size} bytes, at most {_ROOM} are allowed")
 
         def opened() -> _Stream:
             records = [_core.Records(index, limits=_LIMITS) for index in indexes]

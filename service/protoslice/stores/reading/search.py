@@ -88,5 +88,5 @@ class PieceSearch:
         except NotFound:
             pass
         except ProtosliceError:
-            _log.exception("no pieces are looked for in the store %s", store_id)
+            _log.exception("skipping store %s in the search for pieces", store_id)
         return ()

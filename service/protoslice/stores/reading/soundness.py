@@ -46,7 +46,7 @@ async def _check(storage: Storage, stored: ObjectLocation, worker: Worker, *, ve
     found = await open_object(storage, stored, worker, verify=verify)
     try:
         if (await storage.stat(ObjectKey(stored.key or ""))).size != stored.size:
-            raise IntegrityError(f"the stored object {stored.key!r} has another size")
+            raise IntegrityError(f"stored object {stored.key!r} has a wrong size")
         for at in range(0, stored.size if verify else 0, _STEP):
             await found.fetch([found.covering((at, min(at + _STEP, stored.size)))])
     finally:

@@ -45,7 +45,7 @@ def steps_of_treemap(document: _core.Document, path: str, depth: int, min_share:
     than `min_share` of the bytes at `path` are left out; `more` of the node above counts them.
     """
     if not 0 <= min_share <= 1:
-        raise InvalidInput("min_share must be a share of the whole, from 0 to 1")
+        raise InvalidInput("Invalid min_share: use a share of the whole, from 0 to 1")
     _, (kind, type_name, size, _) = document.heaviest(path, 0, 0)
     root = Node(path, 0, None, kind, type_name, None, size, True, None)
     room, least = PageBudget(MOST_CELLS), max(1, int(root.size * min_share))

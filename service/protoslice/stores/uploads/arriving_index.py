@@ -76,9 +76,7 @@ class ArrivingIndexes:
             return None
         framing = checked_framing(named) if named is not None else await self._told(upload)
         if framing in DECODED:
-            raise Unsupported(
-                f"records of {framing} files have to be decoded: they can be read when the upload has ended"
-            )
+            raise Unsupported(f"Records of {framing} files can only be read after the upload has finished")
         recent = self._recent.get((upload.id, framing))
         if recent is not None and recent.records.size >= upload.offset:
             return recent
@@ -93,7 +91,7 @@ class ArrivingIndexes:
         # A guess by few bytes could be another one later, and records would have other numbers.
         if ended or upload.offset >= _TOLD or framing in {"tfrecord", *DECODED}:
             return framing
-        raise Unsupported(f"fewer than {_TOLD} bytes have come, too few to tell the framing: name it by framing=")
+        raise Unsupported(f"Too few bytes to detect the framing (less than {_TOLD}): pass framing=")
 
     async def _extended(self, upload: Upload, framing: Framing) -> ArrivingIndex:
         known = self._recent.get((upload.id, framing)) or await self._loaded(upload, framing)

@@ -59,6 +59,6 @@ class Body:
     def compare(self, sha256: bytes | None) -> None:
         """Raise `ChecksumMismatch` unless the digests given match; `sha256` is that of the whole upload."""
         if self.checksum is not None and not self.checksum.matches():
-            raise ChecksumMismatch("the bytes are not those that the checksum was taken of: nothing was kept")
+            raise ChecksumMismatch("The bytes do not match their checksum: nothing was stored")
         if self.sha256 is not None and self.sha256 != sha256:
-            raise ChecksumMismatch("the upload does not have the SHA-256 given: nothing of its last body was kept")
+            raise ChecksumMismatch("The upload does not match its SHA-256: its last body was not stored")

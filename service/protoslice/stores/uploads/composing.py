@@ -50,7 +50,7 @@ class Composer:
         try:
             await self._read()
             if self._inspection.sha256.hex() != self._upload.sha256:
-                raise ChecksumMismatch("the chunks given are not those that the digest was taken of: nothing was kept")
+                raise ChecksumMismatch("The chunks do not match their digest: nothing was stored")
             own = None if self._own is None else await self._own.commit()
         except BaseException:
             if self._own is not None:

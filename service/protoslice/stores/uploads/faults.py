@@ -9,7 +9,7 @@ class WrongOffset(Conflict):
     """Request whose offset is not the upload's."""
 
     def __init__(self, expected: int, provided: int) -> None:
-        super().__init__(f"the upload goes on from byte {expected}, not {provided}")
+        super().__init__(f"The upload continues at byte {expected}, not {provided}")
         self.expected = expected
         self.provided = provided
 
@@ -18,21 +18,21 @@ class Superseded(Conflict):
     """Request ended because a newer one continues the same upload."""
 
     def __init__(self) -> None:
-        super().__init__("another request goes on with this upload")
+        super().__init__("Another request is sending to this upload")
 
 
 class AlreadyComplete(InvalidInput):
     """Bytes sent to a complete upload."""
 
     def __init__(self) -> None:
-        super().__init__("this upload is complete: it takes no more bytes")
+        super().__init__("This upload is complete: it accepts no more bytes")
 
 
 class JoinedUpload(Unsupported):
     """Bytes sent to an upload that was joined from others."""
 
     def __init__(self) -> None:
-        super().__init__("this upload was joined from others: it takes no bytes")
+        super().__init__("This upload was joined from others: it accepts no bytes")
 
 
 class InconsistentLength(InvalidInput):

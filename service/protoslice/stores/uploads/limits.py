@@ -60,9 +60,9 @@ class OpenUploadLimits:
         """The error when `client` may begin no upload now; None when it may."""
         most, each = self._options.max_open, self._options.max_open_per_client
         if self._open.total() >= most:
-            return TooMany(f"{most} uploads are open already: end some, or wait until they expire")
+            return TooMany(f"Too many open uploads ({most}): finish some, or wait until they expire")
         if each and client and self._open[client] >= each:
-            return ClientLimit(f"{each} uploads of this client are open already: end some, or wait until they expire")
+            return ClientLimit(f"Too many open uploads of this client ({each}): finish some, or wait until they expire")
         try:
             self._space.check_open_uploads(self._open.total())
         except SpaceLimit as error:

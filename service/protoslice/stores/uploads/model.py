@@ -56,7 +56,7 @@ class UploadOptions:
     def check_size(self, size: int) -> None:
         """Raise `LimitExceeded` when `size` is beyond the limit."""
         if size > self.max_bytes:
-            raise LimitExceeded(f"the upload is larger than {self.max_bytes} bytes, the most that is taken")
+            raise LimitExceeded(f"The upload is too large: at most {self.max_bytes} bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +172,7 @@ class Upload:
         try:
             raw = json.loads(unseal(sealed, "the record of an upload"))
             if raw.pop("version") != _VERSION:
-                raise IntegrityError("the record of an upload has a version this program does not read")
+                raise IntegrityError("the record of an upload has an unsupported version")
             raw["client_metadata"] = raw.pop("told")
             raw["request"] = IngestRequest(**_tuples(raw["request"]))
             raw["parts"] = tuple(stored_from_dict(part) for part in raw["parts"])

@@ -16,7 +16,7 @@ from protoslice.stores.layout.fresh import put_new
 from protoslice.stores.uploads.model import Upload
 
 _ID = re.compile(r"[0-9a-f]{10}-[0-9a-f]{20}")
-_MOVED = "another request has taken this upload on meanwhile: ask where it is, and go on from there"
+_MOVED = "Another request has sent to this upload meanwhile: ask for its offset and continue from there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class UploadRecords:
         """
         held = await self._read(upload_id)
         if held.upload.state == "gone":
-            raise Gone("this upload has been removed, or has expired")
+            raise Gone("This upload was removed or has expired")
         if held.upload.expires < now():
-            raise Gone("this upload has expired")
+            raise Gone("This upload has expired")
         return held
 
     async def again(self, held: VersionedUpload) -> VersionedUpload:
@@ -83,7 +83,7 @@ class UploadRecords:
             raise
 
     async def _read(self, upload_id: str) -> VersionedUpload:
-        missing = NotFound("there is no such upload: it may have ended long ago")
+        missing = NotFound("No such upload: it may have ended long ago")
         if not _ID.fullmatch(upload_id):
             raise missing
         try:

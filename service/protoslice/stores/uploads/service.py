@@ -238,10 +238,12 @@ class Uploads:
         length = upload.length if body.length is None else body.length
         if length is not None and length != upload.length:
             if upload.length is not None:
-                raise InconsistentLength(f"the upload has {upload.length} bytes, as was said before, and not {length}")
+                raise InconsistentLength(
+                    f"The upload has a length of {upload.length} bytes, as declared before, not {length}"
+                )
             self.options.check_size(length)
             if length < upload.offset:
-                raise InconsistentLength(f"the upload has {upload.offset} bytes by now: it cannot end at {length}")
+                raise InconsistentLength(f"The upload already has {upload.offset} bytes: it cannot end at {length}")
         if body.size is not None and upload.state == "open":
             self._check_end(body, upload.offset + body.size, length)
         return length
@@ -250,9 +252,9 @@ class Uploads:
         """Raise unless a body may bring the upload to byte `end`."""
         most = self.options.max_bytes if length is None else length
         if end > most:
-            raise LimitExceeded(f"the body goes on past byte {most}, where the upload ends")
+            raise LimitExceeded(f"The body continues after byte {most}, where the upload ends")
         if body.last and length is not None and end != length:
-            raise InconsistentLength(f"the upload was to have {length} bytes, and ends at {end}")
+            raise InconsistentLength(f"The upload should have {length} bytes, but ends at {end}")
 
     async def _append(self, held: VersionedUpload, holder: LockHolder, body: Body) -> VersionedUpload:
         upload = held.upload
@@ -357,7 +359,7 @@ class Uploads:
         if upload.failure is not None:
             raise upload.failure.error()
         if not upload.is_whole or upload.joined:
-            raise InvalidInput(f"the upload {upload_id} is not complete, or has been joined from others")
+            raise InvalidInput(f"Upload {upload_id} is not complete, or was joined from others")
         return held
 
     async def _note_use(self, uploads: Iterable[VersionedUpload]) -> None:

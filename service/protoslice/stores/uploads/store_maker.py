@@ -80,7 +80,7 @@ class StoreMaker:
             else:
                 info = await (await ingest.file(path)).close()
             if info.sha256 != digests.get(path, info.sha256):
-                raise InvalidInput(f"{path!r} does not have the digest given: nothing was stored")
+                raise InvalidInput(f"{path!r} does not match its digest: nothing was stored")
 
     async def _received(self, path: str, wanted: str | None, types: Types, uploads: Sequence[Upload]) -> Received:
         """A file made of consecutive uploads; the inspection resumes from the first upload's saved state."""

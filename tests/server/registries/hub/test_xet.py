@@ -104,7 +104,7 @@ def test_each_token_has_a_session_of_its_own(client: httpx.Client, made: Made) -
     extents = [(sent(client, first, DATA[:9]), 9, 0, 1)]
     told = shard(client, second, shard_of((DATA[:9], extents)))
     assert told.status_code == 400
-    assert "which has not come" in told.headers["x-error-message"]
+    assert "which was not sent" in told.headers["x-error-message"]
 
 
 def test_a_session_is_of_one_repository(client: httpx.Client, made: Made) -> None:

@@ -120,7 +120,7 @@ def test_a_chunked_root_keeps_its_plan_unless_rules_are_given() -> None:
             {"words.txt": b"no proto at all"},
             ("node: never",),
             Unsupported,
-            "name its type",
+            "pass its type",
         ),
     ],
     ids=["syntax", "path", "no proto"],
@@ -139,9 +139,9 @@ def test_rules_that_cannot_apply_store_nothing(
 @pytest.mark.parametrize(
     ("type_name", "rule", "said"),
     [
-        ("tensorflow.GraphDef", "node: every 0", "kept for tensorflow.GraphDef: .*at character 6"),
-        ("tensorflow.GraphDef", "nodes: never", "kept for tensorflow.GraphDef: .*no field nodes"),
-        ("mine.Own", "node: often", "kept for mine.Own: .*at character 6"),
+        ("tensorflow.GraphDef", "node: every 0", "default rules for tensorflow.GraphDef: .*at character 6"),
+        ("tensorflow.GraphDef", "nodes: never", "default rules for tensorflow.GraphDef: .*no field nodes"),
+        ("mine.Own", "node: often", "default rules for mine.Own: .*at character 6"),
     ],
 )
 def test_kept_rules_are_checked_when_the_service_starts(type_name: str, rule: str, said: str) -> None:

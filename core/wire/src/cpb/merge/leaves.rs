@@ -34,7 +34,7 @@ impl Merger<'_> {
         let path = index.map_or_else(|| path.to_owned(), |index| format!("{path}[{index}]"));
         if !key::is_text(field.kind) {
             let text = format!(
-                "it is a repeated {}: chunks hold messages, strings or bytes of a repeated field, but no numbers",
+                "the field is a repeated {}: chunks hold messages, strings or bytes of a repeated field, but not numbers",
                 field.kind.name()
             );
             return Err(inconsistent(&path, text));
@@ -70,7 +70,7 @@ impl Merger<'_> {
         let text = std::str::from_utf8(&text).ok();
         let value = text.and_then(|text| parse(field, text, self.bytes.schema));
         let Some((wire, bits)) = value else {
-            let text = format!("chunk {chunk} should hold a {} as text, and does not", field.kind.name());
+            let text = format!("chunk {chunk} should hold a {} as text, but does not", field.kind.name());
             return Err(inconsistent(path, text));
         };
         let mut literal = Vec::new();
@@ -87,7 +87,7 @@ impl Merger<'_> {
 /// The number of the chunk with the value of leaf `field`; an error when the addition goes further down.
 fn leaf_chunk(field: &Field, added: Addition<'_>, path: &str) -> Result<u64> {
     if !added.tags.is_empty() || !added.message.fields.is_empty() {
-        return Err(inconsistent(path, format!("it is a {}: nothing can belong below it", field.kind.name())));
+        return Err(inconsistent(path, format!("the field is a {}, so nothing can be below it", field.kind.name())));
     }
-    added.message.chunk.ok_or_else(|| inconsistent(path, "no chunk says what its value is".to_owned()))
+    added.message.chunk.ok_or_else(|| inconsistent(path, "no chunk has the field's value".to_owned()))
 }

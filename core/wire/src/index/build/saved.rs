@@ -121,7 +121,7 @@ fn save_entry(entry: &Entry, out: &mut Vec<u8>) {
 
 fn load_entry(reader: &mut Reader<'_>, seen: u64) -> Result<Entry> {
     let wire = reader.u8()?;
-    let wire = Wire::from_number(wire).ok_or_else(|| WireError::corrupt(reader.offset(), "there is no such wire type"));
+    let wire = Wire::from_number(wire).ok_or_else(|| WireError::corrupt(reader.offset(), "no such wire type"));
     let (wire, number) = (wire?, small(reader)?);
     let (start, content) = (reader.varint()?, reader.varint()?);
     let (content_end, end, count) = (reader.varint()?, reader.varint()?, reader.varint()?);

@@ -44,7 +44,7 @@ class Documents:
         """The configuration that `issuer` publishes; `StorageDenied` for that of another issuer."""
         said = await self.get(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
         if said.get("issuer") != issuer:
-            raise StorageDenied("the configuration that it publishes is that of another issuer")
+            raise StorageDenied("it published the configuration of another issuer")
         return said
 
     async def _ask(
@@ -54,7 +54,7 @@ class Documents:
             async with asyncio.timeout(_SECONDS):
                 return parse_object(await self._body(method, url, form, more))
         except _FAILURES as error:
-            raise StorageUnavailable(f"{url} gave no document ({type(error).__name__})") from None
+            raise StorageUnavailable(f"{url} could not be read ({type(error).__name__})") from None
 
     async def close(self) -> None:
         """Close the connections."""
@@ -67,12 +67,12 @@ class Documents:
         async with self._pool.stream(method, url, headers=headers, content=form, extensions=_TIMEOUTS) as answer:
             if answer.status != 200:
                 # Redirects are answers like any other: a document has one address, which the operator can write down.
-                raise StorageUnavailable(f"{url} answered {answer.status}")
+                raise StorageUnavailable(f"{url} responded with {answer.status}")
             body = bytearray()
             async for piece in answer.aiter_stream():
                 body += piece
                 if len(body) > _LARGEST:
-                    raise StorageDenied(f"{url} is longer than {_LARGEST} bytes")
+                    raise StorageDenied(f"{url} is larger than {_LARGEST} bytes")
         return bytes(body)
 
 
@@ -85,7 +85,7 @@ def endpoint(configuration: Mapping[str, Any], name: str) -> str:
     """Address in the configuration of an issuer, as safe as the issuer's; `StorageDenied` without one."""
     place, issuer = configuration.get(name), str(configuration.get("issuer"))
     if not isinstance(place, str) or (urlsplit(issuer).scheme == "https" and not place.startswith("https:")):
-        raise StorageDenied(f"the configuration that it publishes has no safe `{name}`")
+        raise StorageDenied(f"its configuration has no secure `{name}`")
     return place
 
 

@@ -75,11 +75,11 @@ class IssuerKeys:
         try:
             keys = public_keys(await self._document())
             if not keys:
-                raise StorageUnavailable("its document has no key that can be used")
+                raise StorageUnavailable("it publishes no usable key")
             self._keys = keys
         except (ProtosliceError, OSError) as error:
             # A failure of the issuer is no failure of the service: those whose key is known enter as before.
-            _log.warning("keys of the issuer %s stay as they are: %s", self._issuer.url, error)
+            _log.warning("could not refresh the keys of issuer %s, keeping the old ones: %s", self._issuer.url, error)
 
     async def _document(self) -> Mapping[str, Any]:
         issuer = self._issuer
@@ -118,4 +118,4 @@ def _trusting(issuer: Issuer) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=issuer.ca_file)
     except OSError as error:  # an SSLError is one
-        raise InvalidInput(f"issuer {issuer.url}: ca_file {issuer.ca_file} has no certificates: {error}") from error
+        raise InvalidInput(f"Issuer {issuer.url}: no certificates in ca_file {issuer.ca_file}: {error}") from error

@@ -75,13 +75,15 @@ class SignIn:
         """The id token for the answer `said` of the issuer, unverified, and the sign-in; `SignInFailed`."""
         begun = _begun(key, kept)
         if not hmac.compare_digest(begun.state.encode(), said.get("state", "").encode(errors="replace")):
-            raise SignInFailed("the answer belongs to another sign-in than the last one of this browser")
+            raise SignInFailed("The response belongs to another sign-in than the last one in this browser")
         if said.get("iss", self.issuer.url) != self.issuer.url:
-            raise SignInFailed("the answer is that of another issuer")
+            raise SignInFailed("The response is from another identity provider")
         code = said.get("code", "")
         if not _CODE.fullmatch(code):
             error = said.get("error", "")
-            raise SignInFailed(f"the issuer answered {error if _NAME.fullmatch(error) else 'without a code'}")
+            raise SignInFailed(
+                f"The identity provider responded with {error if _NAME.fullmatch(error) else 'without a code'}"
+            )
         form = {
             "grant_type": "authorization_code", "code": code, "redirect_uri": callback, "client_id": self.client,
             "code_verifier": begun.verifier,
@@ -90,22 +92,22 @@ class SignIn:
             place = endpoint(await self._configuration(), "token_endpoint")
             given = (await self._documents.post(place, form, self._login)).get("id_token")
         except ProtosliceError:
-            raise SignInFailed("the issuer does not take the code, or cannot be reached") from None
+            raise SignInFailed("The identity provider rejected the code, or cannot be reached") from None
         if not isinstance(given, str):
-            raise SignInFailed("the issuer gave no id token")
+            raise SignInFailed("The identity provider sent no id token")
         return given, begun
 
     def check(self, begun: BegunSignIn, claims: Mapping[str, Any]) -> None:
         """Raise `SignInFailed` unless verified `claims` are those of this sign-in."""
         audience, nonce = claims.get("aud"), claims.get("nonce")
         if claims.get("iss") != self.issuer.url:
-            raise SignInFailed("the id token is that of another issuer")
+            raise SignInFailed("The id token is from another issuer")
         if self.client not in (audience if isinstance(audience, list) else [audience]):
-            raise SignInFailed("the id token is for another client")
+            raise SignInFailed("The id token is for another client")
         if claims.get("azp", self.client) != self.client:
-            raise SignInFailed("the id token was given to another client")
+            raise SignInFailed("The id token was issued to another client")
         if not isinstance(nonce, str) or not hmac.compare_digest(nonce.encode(errors="replace"), begun.nonce.encode()):
-            raise SignInFailed("the id token is that of another sign-in")
+            raise SignInFailed("The id token belongs to another sign-in")
 
     async def _configuration(self) -> Mapping[str, Any]:
         if self._known is None or self._known[0] <= time.monotonic():
@@ -117,8 +119,8 @@ class SignIn:
 def _begun(key: bytes, kept: str | None) -> BegunSignIn:
     data = None if kept is None else unseal(key, _PURPOSE, kept)
     if data is None:
-        raise SignInFailed("this browser has begun no sign-in, or has kept no cookie of it")
+        raise SignInFailed("No sign-in was started in this browser, or its cookie is missing")
     begun = BegunSignIn(**json.loads(data))
     if begun.end <= time.time():
-        raise SignInFailed("it took too long")
+        raise SignInFailed("The sign-in took too long")
     return begun

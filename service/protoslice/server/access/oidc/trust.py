@@ -93,10 +93,10 @@ class Issuer:
     def told(self) -> list[str]:
         """The issuer and its rules, as a line each for people."""
         takes = f"JWTs for {' or '.join(self.audience)} by {' or '.join(self.algorithms)}"
-        login = [f"  people sign in as the client {self.login_client}"] if self.login_client else []
+        login = [f"  users sign in as the client {self.login_client}"] if self.login_client else []
         if self.device_client != self.login_client:
-            shown = f"as the client {self.device_client}" if self.device_client else "with tokens alone"
-            login.append(f"  those of the command line sign in {shown}")
+            shown = f"as the client {self.device_client}" if self.device_client else "with tokens only"
+            login.append(f"  command line users sign in {shown}")
         return [f"{self.url}: {takes}", *login, *(f"  {rule.told()}" for rule in self.rules)]
 
     def matching(self, claims: Claims) -> tuple[ClaimRule, ...]:
@@ -110,14 +110,14 @@ def read_trust(path: Path) -> tuple[Issuer, ...]:
         with path.open("rb") as file:
             text = file.read(_LARGEST + 1)
         if len(text) > _LARGEST:
-            raise InvalidInput(f"{path}: a file of issuers has at most {_LARGEST} bytes")
+            raise InvalidInput(f"the file is too large (at most {_LARGEST} bytes)")
         return parse_trust(tomllib.loads(text.decode()))
     except OSError as error:
         raise InvalidInput(f"{path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{path}: not TOML: {error}") from None
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error.message}") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{path}: not valid TOML: {error}") from None
 
 
 def parse_trust(data: Mapping[str, Any]) -> tuple[Issuer, ...]:
@@ -126,9 +126,9 @@ def parse_trust(data: Mapping[str, Any]) -> tuple[Issuer, ...]:
     issuers = _each(data.get("issuer"), "issuer", _issuer)
     twice = {one.url for one in issuers if sum(other.url == one.url for other in issuers) > 1}
     if twice:
-        raise InvalidInput(f"issuer {min(twice)} stands twice: its rules belong in one entry")
+        raise InvalidInput(f"Issuer {min(twice)} is listed twice: put its rules into one entry")
     if len([one for one in issuers if one.login_client]) > 1:
-        raise InvalidInput("login_client: people sign in at one issuer, and two entries have it")
+        raise InvalidInput("login_client: two entries have one, but only one issuer can be used to sign in")
     return issuers
 
 
@@ -137,7 +137,9 @@ def _issuer(data: Mapping[str, Any], where: str) -> Issuer:
     url = _text(data.get("url"), f"{where}.url")
     parts = urlsplit(url)
     if parts.scheme not in {"https", "http"} or not parts.hostname or parts.query or parts.fragment or "@" in url:
-        raise InvalidInput(f"{where}.url: {url!r} is no issuer: give https://HOST/PATH, as its JWTs have it in `iss`")
+        raise InvalidInput(
+            f"{where}.url: invalid issuer {url!r}: use https://HOST/PATH, exactly as in the `iss` of its JWTs"
+        )
     algorithms = _texts(data.get("algorithms", ["RS256", "ES256"]), f"{where}.algorithms")
     if unknown := [each for each in algorithms if each not in ALGORITHMS]:
         raise InvalidInput(f"{where}.algorithms: {unknown[0]!r} is not one of {', '.join(ALGORITHMS)}")
@@ -167,10 +169,10 @@ def _clients(data: Mapping[str, Any], where: str, audience: Sequence[str]) -> tu
     file = _optional(data.get("login_secret_file"), f"{where}.login_secret_file", Path)
     for name, value in (("login_secret_file", file), ("device_client", device)):
         if value is not None and client is None:
-            raise InvalidInput(f"{where}.{name}: it belongs to a `login_client`, which is missing")
+            raise InvalidInput(f"{where}.{name}: needs a `login_client`")
     for name, value in (("login_client", client), ("device_client", device)):
         if value is not None and value not in audience:
-            raise InvalidInput(f"{where}.{name}: JWTs of people have it as audience: add {value!r} to `audience`")
+            raise InvalidInput(f"{where}.{name}: JWTs of users have this audience: add {value!r} to `audience`")
     secret = None if file is None else secret_in(file, f"{where}.login_secret_file: {file}")
     return client, secret, device or (client if file is None else None)
 
@@ -179,11 +181,11 @@ def _rule(data: Mapping[str, Any], where: str) -> ClaimRule:
     _check_names(data, _RULE, where)
     claims = data.get("claims")
     if not isinstance(claims, Mapping) or not claims:
-        raise InvalidInput(f'{where}.claims: name a claim and its value; {{ sub = "*" }} lets in whomever it names')
+        raise InvalidInput(f'{where}.claims: name a claim and its value; {{ sub = "*" }} allows everyone')
     matched = {name: _texts(value, f"{where}.claims.{name}") for name, value in claims.items()}
     space = _text(data.get("space"), f"{where}.space")
     if space != EVERY_SPACE and not is_space(space):
-        raise InvalidInput(f"{where}.space: {space!r} is no name of a space, nor * for every one")
+        raise InvalidInput(f"{where}.space: {space!r} is neither a space nor * (all spaces)")
     scopes = _texts(data.get("scopes"), f"{where}.scopes")
     if unknown := [each for each in scopes if each not in set(Scope)]:
         raise InvalidInput(f"{where}.scopes: {unknown[0]!r} is not one of {', '.join(Scope)}")
@@ -197,20 +199,20 @@ def _fingerprint(terms: object) -> str:
 
 def _each(value: object, where: str, parse: Callable[[Mapping[str, Any], str], T]) -> tuple[T, ...]:
     if not isinstance(value, list) or not value or not all(isinstance(one, Mapping) for one in value):
-        raise InvalidInput(f"{where}: one table [[{where.split('[')[0]}]] at least is needed")
+        raise InvalidInput(f"{where}: add at least one table [[{where.split('[')[0]}]]")
     if len(value) > _MOST:
-        raise InvalidInput(f"{where}: at most {_MOST} are taken")
+        raise InvalidInput(f"{where}: at most {_MOST} allowed")
     return tuple(parse(one, f"{where}[{at}]") for at, one in enumerate(value))
 
 
 def _check_names(data: Mapping[str, Any], known: Iterable[str], where: str) -> None:
     if unknown := sorted(set(data) - set(known)):
-        raise InvalidInput(f"{where} has no {unknown[0]!r}: there are {', '.join(sorted(known))}")
+        raise InvalidInput(f"{where} has no {unknown[0]!r}: use one of {', '.join(sorted(known))}")
 
 
 def _text(value: object, where: str) -> str:
     if not isinstance(value, str) or not value or not value.isprintable():
-        raise InvalidInput(f"{where}: a text is needed")
+        raise InvalidInput(f"{where}: use a string")
     return value
 
 
@@ -221,5 +223,5 @@ def _optional(value: object, where: str, make: Callable[[str], T]) -> T | None:
 def _texts(value: object, where: str, least: int = 1) -> tuple[str, ...]:
     found: Sequence[object] = [value] if isinstance(value, str) else value if isinstance(value, list) else ()
     if len(found) < least or (least == 0 and not isinstance(value, list | str)):
-        raise InvalidInput(f"{where}: a text, or a list of texts, is needed")
+        raise InvalidInput(f"{where}: use a string or a list of strings")
     return tuple(_text(each, where) for each in found)

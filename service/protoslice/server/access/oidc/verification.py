@@ -101,14 +101,14 @@ class Verifier:
         if algorithm not in issuer.algorithms:
             raise NotValid(f"its algorithm is not one of {', '.join(issuer.algorithms)}")
         if id is not None and not isinstance(id, str):
-            raise NotValid("its key id is no text")
+            raise NotValid("its key id is not a string")
         key = await keys.find(id)
         if key is None:
             raise NotValid("the issuer has no such key, or cannot be reached")
         try:
             verified = jwt.decode(text, key, algorithms=list(issuer.algorithms)).claims
         except (JoseError, ValueError, TypeError, RecursionError):
-            raise NotValid("its signature is not the issuer's") from None
+            raise NotValid("its signature is invalid") from None
         return VerifiedToken(issuer, id, verified, _principal(issuer, verified), _end_of(issuer, verified))
 
     async def restate(self, statement: Statement) -> Principal | None:
@@ -127,11 +127,11 @@ def parts_of(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Header and claims of a JWT, which nobody has verified yet; `NotValid`."""
     parts = text.split(".", 3) if len(text) <= LONGEST else ()
     if len(parts) != 3:
-        raise NotValid(f"it is no JWT of three parts and at most {LONGEST} characters")
+        raise NotValid(f"it is not a JWT with three parts and at most {LONGEST} characters")
     with suppress(StorageDenied, ValueError):
         header, claims = (dict(parse_object(urlsafe_b64decode(part.encode("ascii")))) for part in parts[:2])
         return header, claims
-    raise NotValid("it is no JWT of JSON objects")
+    raise NotValid("it does not consist of JSON objects")
 
 
 def _end_of(issuer: Issuer, claims: Claims) -> float:
@@ -145,7 +145,7 @@ def _end_of(issuer: Issuer, claims: Claims) -> float:
     try:
         registry.validate(dict(claims))
     except (JoseError, ValueError, TypeError) as error:
-        raise NotValid(f"its claims are not right: {getattr(error, 'description', '') or 'odd types'}") from None
+        raise NotValid(f"its claims are invalid: {getattr(error, 'description', '') or 'odd types'}") from None
     end = claims["exp"]
     if not isinstance(end, int | float) or end <= time.time():
         raise NotValid("it has expired")

@@ -17,7 +17,7 @@ _DIGEST: Final = {
     "in": "header",
     "required": False,
     "schema": {"type": "string"},
-    "description": "Digest of the body, verified: `sha-256=:<base64>:`.",
+    "description": "Digest of the body, which the service verifies: `sha-256=:<base64>:`.",
 }
 _CHANGING: Final = frozenset({"post", "put", "patch", "delete"})
 _REF: Final = {
@@ -25,52 +25,52 @@ _REF: Final = {
     "in": "path",
     "required": True,
     "schema": {"type": "string"},
-    "description": "A store's id, an unambiguous beginning of one (12 digits or more), or a tag.",
+    "description": "Id of the store, its first 12 or more digits, or a tag.",
     "example": "resnet50:3",
 }
 _REST: Final[dict[str, dict[str, Any]]] = {
     "path": {
         "schema": {"type": "string"},
-        "description": "The file's path; may hold slashes.",
+        "description": "Path of the file; may contain slashes.",
         "example": "model.onnx",
     },
     "name": {
         "schema": {"type": "string"},
-        "description": "The name of the tensor, or its address; may hold slashes.",
+        "description": "Name or address of the tensor; may contain slashes.",
         "example": "conv1.weight",
     },
-    "n": {"schema": {"type": "integer", "minimum": 0}, "description": "The number, from 0.", "example": 0},
+    "n": {"schema": {"type": "integer", "minimum": 0}, "description": "Number, from 0.", "example": 0},
 }
 _REQUEST_HEADERS: Final = {
-    "If-Match": "Answer only if the representation has one of these entity tags.",
-    "If-None-Match": "Answer 304 if the representation has one of these entity tags.",
-    "Want-Repr-Digest": "`sha-256=0` leaves the digest out.",
-    "Want-Content-Digest": "`sha-256=1` asks for the digest of the bytes sent, where that is at hand.",
+    "If-Match": "Respond only if the representation has one of these entity tags.",
+    "If-None-Match": "Respond with 304 if the representation has one of these entity tags.",
+    "Want-Repr-Digest": "`sha-256=0` leaves out the digest.",
+    "Want-Content-Digest": "`sha-256=1` asks for the digest of the bytes sent, if available.",
 }
 _RANGE_HEADERS: Final = {
-    "Range": "One or several ranges: `bytes=0-4095`, `bytes=-100`, `bytes=0-9,100-199`.",
-    "If-Range": "Take ranges only of the representation with this entity tag.",
+    "Range": "One or more ranges: `bytes=0-4095`, `bytes=-100`, `bytes=0-9,100-199`.",
+    "If-Range": "Use the ranges only if the representation has this entity tag.",
 }
 _KEPT: Final = {
-    "etag": header("Strong; of this representation."),
-    "cache-control": header("Immutable under an id; revalidated under a tag."),
-    "content-location": header("The lasting URL, when the one asked is not."),
-    "vary": header("What chooses the representation."),
+    "etag": header("Strong entity tag of this representation."),
+    "cache-control": header("Immutable for an id; must be revalidated for a tag."),
+    "content-location": header("Permanent URL, if different from the requested one."),
+    "vary": header("Request headers that select the representation."),
     **REQUEST_ID,
 }
 _DESCRIBED: Final = {
     **_KEPT,
-    "accept-ranges": header("`bytes`; `none` for rendered forms."),
-    "content-disposition": header("A name for the download."),
-    "content-length": header("Always there.", "integer"),
-    "repr-digest": header("sha-256 of the whole representation, where it is known."),
-    "content-digest": header("sha-256 of the bytes sent, where it was asked for."),
-    "x-protobuf-message": header("Full name of the message's type, where it is known."),
-    "x-tensor-dtype": header("The type of a tensor's elements."),
+    "accept-ranges": header("`bytes`; `none` for rendered formats."),
+    "content-disposition": header("Name for the download."),
+    "content-length": header("Always present.", "integer"),
+    "repr-digest": header("SHA-256 of the whole representation, if known."),
+    "content-digest": header("SHA-256 of the bytes sent, if requested."),
+    "x-protobuf-message": header("Full name of the message type, if known."),
+    "x-tensor-dtype": header("Type of the tensor's elements."),
     "protoslice-omitted": header(
         'Tensors that were left out: `count=2, names=("words" "odd%20name")`, at most ten names.'
     ),
-    "x-tensor-shape": header("A tensor's shape: lengths with commas between, nothing for a scalar."),
+    "x-tensor-shape": header("Shape of the tensor: lengths separated by commas; empty for a scalar."),
 }
 
 
@@ -79,26 +79,29 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
     document = get_openapi(
         title="Protoslice",
         version=VERSION,
-        summary="Big protobufs, part by part",
-        description="Upload a protobuf of any size; pull chunks, files and merged parts of it by range.",
+        summary="Protobuf files of any size, served in parts",
+        description="Upload protobuf models of any size; download chunks, files and merged parts by range.",
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
         routes=app.routes,
         tags=[
-            {"name": "spaces", "description": "Stores, tags and schemas behind a wall, below `/spaces/{space}`."},
+            {
+                "name": "spaces",
+                "description": "Isolated tenants with their own stores, tags and schemas, below `/spaces/{space}`.",
+            },
             {
                 "name": "webhooks",
-                "description": "Addresses that a space tells of its changes, and what was sent to each.",
+                "description": "URLs that receive the events of a space, and their deliveries.",
             },
-            {"name": "tokens", "description": "Who may do what in a space."},
-            {"name": "sessions", "description": "Signing in, of people with a browser."},
+            {"name": "tokens", "description": "Access tokens."},
+            {"name": "sessions", "description": "Browser sign-in."},
             {"name": "stores", "description": "Immutable sets of files, one of which may be the root proto."},
-            {"name": "uploads", "description": "Uploads that survive interruptions: tus 1.0, and the IETF draft."},
-            {"name": "views", "description": "What a store can be read as."},
-            {"name": "chunks", "description": "What need not be sent or fetched, because it is there."},
-            {"name": "tags", "description": "Movable names for stores."},
-            {"name": "repositories", "description": "Repositories of registries, and their versions."},
-            {"name": "schemas", "description": "Message types out of uploaded descriptor sets."},
-            {"name": "operations", "description": "Health, metrics, help."},
+            {"name": "uploads", "description": "Uploads that survive interruptions: tus 1.0 and the IETF draft."},
+            {"name": "views", "description": "What can be read from a store."},
+            {"name": "chunks", "description": "Deduplication: pieces that need not be sent or downloaded again."},
+            {"name": "tags", "description": "Movable names of stores."},
+            {"name": "repositories", "description": "Repositories of model registries, and their versions."},
+            {"name": "schemas", "description": "Message types from uploaded descriptor sets."},
+            {"name": "operations", "description": "Health, metrics and help."},
         ],
     )
     for view in VIEWS:
@@ -113,7 +116,7 @@ def _operation(view: StoreView, method: str) -> dict[str, Any]:
     return {
         "tags": ["views"],
         "operationId": f"{view.operation}_head" if head else view.operation,
-        "summary": view.summary + (": the headers alone" if head else ""),
+        "summary": view.summary + (": headers only" if head else ""),
         "description": view.description,
         "parameters": _parameters(view, ranged=not head),
         "responses": _responses(view, head=head),
@@ -136,17 +139,21 @@ def _parameters(view: StoreView, *, ranged: bool) -> list[dict[str, Any]]:
 def _responses(view: StoreView, *, head: bool) -> dict[str, Any]:
     content = {media: {"schema": _schema(media)} for media in _media_types(view)}
     found: dict[int | str, dict[str, Any]] = {
-        200: {"description": "The whole.", "headers": _DESCRIBED, **({} if head else {"content": content})},
-        304: {"description": "The client has it already.", "headers": _KEPT},
+        200: {
+            "description": "The whole representation.",
+            "headers": _DESCRIBED,
+            **({} if head else {"content": content}),
+        },
+        304: {"description": "Not modified: the client has the current version.", "headers": _KEPT},
     }
     statuses = [404, 409, 412, 413, 422, *([406] if view.rendered else [])]
     if not head:
-        headers = {**_DESCRIBED, "content-range": header("Where the part lies; only with a single range.")}
+        headers = {**_DESCRIBED, "content-range": header("Position of the part; only for a single range.")}
         parts = {
             **{media: {"schema": BINARY} for media in _media_types(view)},
             "multipart/byteranges": {"schema": BINARY},
         }
-        found[206] = {"description": "The ranges asked for.", "headers": headers, "content": parts}
+        found[206] = {"description": "The requested ranges.", "headers": headers, "content": parts}
         statuses.append(416)
     failures = problems(*statuses)
     if head:

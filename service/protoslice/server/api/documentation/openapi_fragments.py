@@ -19,7 +19,7 @@ def header(description: str, kind: str = "string") -> dict[str, Any]:
     return {"description": description, "schema": {"type": kind}}
 
 
-REQUEST_ID: Final = {"x-request-id": header("The id that logs and problems bear; taken from the request when given.")}
+REQUEST_ID: Final = {"x-request-id": header("Request id, as in logs and problems; the client may choose it.")}
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:

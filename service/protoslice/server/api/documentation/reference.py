@@ -22,11 +22,10 @@ _PROBLEMS: Final = Template("""# Problems
 
 <!-- Made by `python -m protoslice.server.api.documentation.reference docs`; a test compares. -->
 
-Every failure is answered with `application/problem+json` (RFC 9457). `type` is a path at which the service itself
-explains the problem, the same on every installation, or a type that IANA registered; programs
-compare it as it stands. `detail` says what happened, `request_id` is also in the log. Where a file is at fault there
-are `path` and byte `offset`; where a limit is, `limit`.
-An answer with a 5xx status says nothing about its cause: the log does.
+Every error response is `application/problem+json` (RFC 9457). `type` is a path at which the service explains the
+problem, the same on every installation, or a type registered with IANA; programs should compare it literally. `detail`
+says what happened; `request_id` is also in the log. Errors in a file have its `path` and byte `offset`, and exceeded
+limits have `limit`. A 5xx response does not explain its cause: see the log.
 
 | status | `type` | title | what to do |
 |---|---|---|---|
@@ -34,25 +33,24 @@ $problems
 
 ## Which error is which problem
 
-Errors of the library (`protoslice.errors`; of resumable uploads `protoslice.stores.uploads`) while something stored is
-read, and while an upload is taken in:
+Errors of the library (`protoslice.errors`; for resumable uploads `protoslice.stores.uploads`), when something stored is
+read, and during an upload:
 
 | error | reading | upload |
 |---|---|---|
 $errors
 
-A fault that appears after the first byte of an answer cannot be told in words any more: the connection is closed short
-of `Content-Length`, and never as if the answer were complete.
+If an error occurs after the first byte of a response, the connection is closed before `Content-Length` is reached, so
+clients can tell that the response is incomplete.
 """)
 
 _CONFIGURATION: Final = Template("""# Configuration
 
 <!-- Made by `python -m protoslice.server.api.documentation.reference docs`; a test compares. -->
 
-Every setting is an environment variable. `protoslice config` shows them as they are, secrets hidden; `protoslice serve`
-takes `--host`, `--port` and `--storage` too. A name that begins with `PROTOSLICE_` and is no
-setting is refused at the start, with the nearest there is. Sizes are bytes or have a unit (`64KiB`, `2GB`); lists are
-separated by commas or spaces.
+Every setting is an environment variable. `protoslice config` shows their values, without secrets; `protoslice serve`
+also has the options `--host`, `--port` and `--storage`. The service does not start with an unknown `PROTOSLICE_…`
+variable. Sizes are bytes or have a unit (`64KiB`, `2GB`); lists are separated by commas or spaces.
 
 | variable | default | meaning |
 |---|---|---|

@@ -24,16 +24,16 @@ router = GuardedRouter(tags=["uploads"])
 _URL: Final = f"{PREFIX}/{{upload}}/records"
 _MEDIA_TYPES: Final = ("application/x-protobuf-delimited", "application/octet-stream")
 _SAID: Final = {
-    "link": header(
-        "The records behind these, with `rel=next`, until all have been given; the store, with `rel=related`."
-    ),
+    "link": header("The following records, with `rel=next`, or the store, with `rel=related`."),
     "upload-complete": header("`?1` when the upload has ended."),
 }
 
-After = Annotated[int, Query(ge=0, lt=1 << 62, description="Records that the client has: those behind them are sent.")]
-Wait = Annotated[float, Query(ge=0, le=30, description="Seconds to wait while there are no more.")]
-FramingOfUpload = Annotated[str | None, Query(description="Framing of the upload; needed where few bytes have come.")]
-FramingOfAnswer = Annotated[str, Query(description="Framing of the answer.")]
+After = Annotated[int, Query(ge=0, lt=1 << 62, description="Number of records that the client already has.")]
+Wait = Annotated[float, Query(ge=0, le=30, description="Seconds to wait if there are no more records yet.")]
+FramingOfUpload = Annotated[
+    str | None, Query(description="Framing of the upload; needed if it cannot be detected from the first bytes.")
+]
+FramingOfAnswer = Annotated[str, Query(description="Framing of the response.")]
 
 
 @router.get(
@@ -42,13 +42,13 @@ FramingOfAnswer = Annotated[str, Query(description="Framing of the answer.")]
     response_class=Response,
     responses={
         200: {
-            "description": "Records in their order; none when the wait is over, or the upload has ended.",
+            "description": "Records in order; none if the wait timed out or the upload has ended.",
             "content": {media_type: {"schema": BINARY} for media_type in _MEDIA_TYPES},
             "headers": _SAID,
         },
         **problems(404, 409, 410, 413, 415, 422, 429, 503),
     },
-    summary="Records of an upload while it arrives",
+    summary="Read records of an upload in progress",
 )
 @answering
 async def get_arriving_records(
@@ -60,7 +60,7 @@ async def get_arriving_records(
     framing: FramingOfUpload = None,
     format: FramingOfAnswer = "delimited",
 ) -> Response:
-    """Get records whose bytes are durable, some MiB at most; the request that sends them is not disturbed."""
+    """Return records whose bytes are durable, a few MiB at most, without disturbing the upload."""
     wanted = ArrivingRequest(after, wait, framing, format)
     async with AsyncExitStack() as opened:
         with services.clients.readers.one(context_of(request.scope).key) if wait else nullcontext():

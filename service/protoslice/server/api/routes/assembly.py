@@ -29,8 +29,8 @@ router = GuardedRouter(tags=["uploads"])
     status_code=201,
     response_model=MadeModel,
     responses={
-        200: {"description": "The store existed already.", "model": MadeModel},
-        201: {"description": "The store has been created.", "headers": {"location": header("The store's URL.")}},
+        200: {"description": "The store already existed.", "model": MadeModel},
+        201: {"description": "The store was created.", "headers": {"location": header("URL of the store.")}},
         **problems(404, 409, 410, 413, 415, 422, 507),
     },
     summary="Create a store from finished uploads",
@@ -38,7 +38,7 @@ router = GuardedRouter(tags=["uploads"])
 )
 @answering
 async def assemble_store(request: Request, services: Given, body: Assemble) -> Response:
-    """Create a store of uploaded files, each one or several uploads, of a recipe, or of an archive."""
+    """Create a store from uploaded files (each from one or more uploads), a recipe, or an archive."""
     services.allow_tags(body.tags)
     plain = IngestRequest()
     wanted = IngestRequest(

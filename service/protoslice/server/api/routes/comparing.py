@@ -23,9 +23,7 @@ from protoslice.stores.paging import ResultPage
 
 router = GuardedRouter(tags=["views"])
 
-Before = Annotated[
-    str, Query(description="The store that is compared with, by id, tag or name.", examples=["resnet:1"])
-]
+Before = Annotated[str, Query(description="The store to compare with, by id, tag or name.", examples=["resnet:1"])]
 
 _DIFFERENCE_BYTES = 200
 """Bytes of JSON of a difference, about."""
@@ -36,7 +34,7 @@ _DIFFERENCE_BYTES = 200
     operation_id="get_diff",
     response_model=DiffModel,
     responses={304: SEEN, **problems(404, 412, 413, 422)},
-    summary="In what a store differs from another",
+    summary="Compare two stores",
 )
 async def get_diff(
     request: Request,
@@ -44,15 +42,15 @@ async def get_diff(
     ref: Ref,
     before: Before,
     checksums: Annotated[
-        bool, Query(description="Blocks of equal checksums (CRC-32C of 64 KiB) count as equal, and are not read.")
+        bool, Query(description="Treat blocks with equal checksums (CRC-32C of 64 KiB) as equal, without reading them.")
     ] = False,
     limit: Limit = 1000,
     cursor: Cursor = None,
 ) -> Response:
-    """Files, tensors and parts that were added, removed, changed, renamed or put in another order.
+    """Return files, tensors and parts that were added, removed, changed, renamed or reordered.
 
-    Digests tell what is equal; other bytes are read, the first time. With `checksums`, equal blocks of large models are
-    found without that: likely, and no proof. The first 10 000 differences are listed, all are counted.
+    Parts with equal digests are not read; others are read the first time. With `checksums`, equal checksums of blocks
+    count as equal too, which is faster but not a proof. The first 10 000 differences are listed, all are counted.
     """
     async with CancelOnDisconnect(request.receive):
         found = await services.stores.compare(before, ref, checksums=checksums)
@@ -72,7 +70,7 @@ async def get_diff(
     operation_id="get_tensor_delta",
     response_model=TensorDeltaModel,
     responses={304: SEEN, **problems(404, 409, 412, 413, 422)},
-    summary="How far a tensor lies from that of another store",
+    summary="Compare a tensor with one of another store",
 )
 async def get_tensor_delta(
     request: Request,
@@ -80,12 +78,12 @@ async def get_tensor_delta(
     ref: Ref,
     name: str,
     before: Before,
-    was: Annotated[str | None, Query(description="Its name or address there, if another.")] = None,
+    was: Annotated[str | None, Query(description="Name or address in the other store, if different.")] = None,
     sample: Annotated[
-        int | None, Query(description="Elements compared at most; 0 for all. 16 777 216 unless given.", ge=0)
+        int | None, Query(description="Maximum number of elements to compare; 0 for all. Default: 16 777 216.", ge=0)
     ] = None,
 ) -> Response:
-    """Greatest and mean distance of the elements of two tensors of one type and shape, and their cosine."""
+    """Return the distances of two tensors of the same type and shape: maximum, mean and cosine."""
     async with CancelOnDisconnect(request.receive):
         found = await services.stores.tensor_delta(before, ref, was or name, name, sample)
     return json_answer(request, asdict(found), headers=_lasting(before, ref))

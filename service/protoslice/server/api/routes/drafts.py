@@ -22,10 +22,10 @@ router = GuardedRouter(tags=["stores"])
     status_code=201,
     response_model=MadeModel,
     responses=CREATED,
-    summary="Create a store of a folder of MLflow's artifacts",
+    summary="Create a store from a folder of MLflow artifacts",
 )
 async def store_draft(request: Request, services: Given, name: str, options: Options) -> Response:
-    """Create a store of all files below a folder as they are now; it shares their bytes."""
+    """Create a store from the current files of a folder, sharing their bytes."""
     with counted(services, request):
         made = await Drafts(services.stores).store(name.strip("/"), options)
     return await made_answer(request, services.stores, made)

@@ -27,19 +27,23 @@ router = GuardedRouter(tags=["stores"])
 DEFAULT_MIN_CHUNK = "1MiB"
 DEFAULT_MAX_CHUNK = "1GiB"
 
-Type = Annotated[str | None, Query(description="Full message name of the root proto; detected when absent.")]
-Root = Annotated[str | None, Query(description="Which file is the root proto; detected when absent.")]
-Tags = Annotated[list[str], Query(description="A tag to point at the store; repeatable.", max_length=TAGS_AT_ONCE)]
-Filename = Annotated[str | None, Query(description="The name of a body that is one file.", examples=["model.onnx"])]
+Type = Annotated[str | None, Query(description="Full message type of the root proto; default: detected.")]
+Root = Annotated[str | None, Query(description="Path of the root proto; default: detected.")]
+Tags = Annotated[list[str], Query(description="Tag to point at the store; repeatable.", max_length=TAGS_AT_ONCE)]
+Filename = Annotated[
+    str | None, Query(description="File name, for a body that is a single file.", examples=["model.onnx"])
+]
 Base = Annotated[
     str | None,
     Query(
-        description="A store with an earlier version: bytes at the same offsets of its files are not stored again. By "
-        "default that of the first tag, or the last of its name."
+        description="A store with an earlier version: bytes at the same offsets of its files are not stored "
+        "again. Default: the store of the first tag, or the last one with its name."
     ),
 ]
-MinChunk = Annotated[str, Query(description="Fields at least this big are split out.", examples=["1MiB"])]
-MaxChunk = Annotated[str, Query(description="Runs of repeated elements are cut at this size.", examples=["1GiB"])]
+MinChunk = Annotated[str, Query(description="Fields of at least this size become chunks.", examples=["1MiB"])]
+MaxChunk = Annotated[
+    str, Query(description="Repeated fields are cut into chunks of at most this size.", examples=["1GiB"])
+]
 Plan = Annotated[
     str | None,
     Query(description="`policy` plans a chunked proto by the chunk sizes; it keeps its own plan otherwise."),
@@ -47,21 +51,19 @@ Plan = Annotated[
 Rules = Annotated[
     list[str] | None,
     Query(
-        description="A rule such as `node: every 1000`, which goes before the sizes; repeatable. An empty one alone "
-        "leaves out those kept for the type.",
+        description="Split rule such as `node: every 1000`, which takes precedence over the sizes; repeatable. A "
+        "single empty rule disables those configured for the type.",
         max_length=64,
     ),
 ]
 Report = Annotated[bool, Query(description="Whether the answer is to tell what the model is and lacks.")]
-Strict = Annotated[
-    bool, Query(description="Refuse a model that lacks files it refers to, or fails checksums of its own.")
-]
+Strict = Annotated[bool, Query(description="Reject a model with missing files or wrong checksums.")]
 
-_LOCATION = {"location": header("The store's lasting URL."), "etag": header("Of the store's JSON.")}
+_LOCATION = {"location": header("Permanent URL of the store."), "etag": header("Entity tag of the store's JSON.")}
 _FILE = {"schema": BINARY}
 _BODY: dict[str, Any] = {
     "requestBody": {
-        "description": "One file, a form whose file parts are files, a directory as a tar stream, or a recipe.",
+        "description": "A single file, a form with one or more files, a tar archive of a directory, or a recipe.",
         "required": True,
         "content": {
             "application/protobuf": _FILE,
@@ -80,7 +82,7 @@ _BODY: dict[str, Any] = {
             "in": "header",
             "required": False,
             "schema": {"type": "string"},
-            "description": "Digest of the upload, verified: `sha-256=:<base64>:`.",
+            "description": "Digest of the upload, which the service verifies: `sha-256=:<base64>:`.",
         }
     ],
 }
@@ -127,7 +129,7 @@ async def create_store(
     filename: Filename = None,
     base: Base = None,
 ) -> Response:
-    """Create a store from the body, which is read as a stream and kept as it is."""
+    """Create a store from the body, which is streamed and stored unchanged."""
     return await made_answer(request, services.stores, await take_in(request, services, wanted, filename, base))
 
 
@@ -141,7 +143,7 @@ for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_p
         response_model=MadeModel,
         responses=CREATED,
         openapi_extra=_BODY,
-        summary="Create a store from the body",
+        summary="Upload a store",
     )
 
 
@@ -151,10 +153,10 @@ for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_p
     status_code=201,
     response_model=MadeModel,
     responses=CREATED,
-    summary="Create a store over objects in place",
+    summary="Register objects in place",
 )
 async def register_store(request: Request, services: Given, body: Register) -> Response:
-    """Index objects that already lie in allowed storage, without copying them."""
+    """Index objects in an allowed storage, without copying them."""
     services.allow_tags(body.tags)
     wanted = IngestRequest(
         type=body.type,
@@ -176,5 +178,5 @@ async def register_store(request: Request, services: Given, body: Register) -> R
         raise problem_of_error(error, uploading=True) from error
     except StorageDenied as error:
         # Not our own storage: the source is the client's choice.
-        raise HttpProblem(UNSUPPORTED, "the operator does not allow this source, or it refuses to be read") from error
+        raise HttpProblem(UNSUPPORTED, "This source is not allowed by the operator, or cannot be read") from error
     return await made_answer(request, services.stores, made)

@@ -45,37 +45,35 @@ _NODE_BYTES = 200
 class _Chosen:
     """Parameters that choose tensors, and their order."""
 
-    name: Annotated[
-        str | None, Query(description="Only of this name or address; `*` stands for anything.", examples=["encoder.*"])
-    ] = None
-    dtype: Annotated[str | None, Query(description="Only of this type.", examples=["F32"])] = None
+    name: Annotated[str | None, Query(description="Name or address; `*` matches anything.", examples=["encoder.*"])] = (
+        None
+    )
+    dtype: Annotated[str | None, Query(description="Data type.", examples=["F32"])] = None
     search: Annotated[
         str | None,
-        Query(description="Only with all of these words in the name, in any case.", examples=["layer.3 bias"]),
+        Query(
+            description="Words that the name must contain, in any case.",
+            examples=["layer.3 bias"],
+        ),
     ] = None
     regex: Annotated[
         str | None,
         Query(
-            description="Only with this regular expression in the name, which never backtracks: no back references, "
-            "no look-around.",
+            description="Regular expression that the name must contain; without back references and look-around.",
             examples=[r"layer\.(3|11)\..*bias$"],
         ),
     ] = None
-    prefix: Annotated[
-        str | None, Query(description="Only with names that begin so.", examples=["encoder.layer.3."])
-    ] = None
+    prefix: Annotated[str | None, Query(description="Beginning of the name.", examples=["encoder.layer.3."])] = None
     sort: Annotated[
         str | None,
-        Query(description="`name`, `dtype`, `shape` or `size`; with `-` before it descending.", examples=["-size"]),
+        Query(description="`name`, `dtype`, `shape` or `size`; with `-` in front, descending.", examples=["-size"]),
     ] = None
 
 
 async def _document(
     file: Annotated[str | None, Query(description=FILE_HELP, examples=["variables/variables.index"])] = None,
-    framing: Annotated[
-        Framing | None, Query(description="Framing of a stream, where its bytes do not tell it.")
-    ] = None,
-    type: Annotated[str | None, Query(description="Message type of the records of a stream.")] = None,
+    framing: Annotated[Framing | None, Query(description="Framing of the stream, if it cannot be detected.")] = None,
+    type: Annotated[str | None, Query(description="Message type of the stream's records.")] = None,
 ) -> RecordsRequest:
     """The document that is looked into."""
     return RecordsRequest(file, framing, type)
@@ -89,7 +87,7 @@ Of = Annotated[RecordsRequest, Depends(_document)]
     operation_id="list_chunks",
     response_model=PageModel[ChunkModel],
     responses={304: SEEN, **problems(404, 412, 422)},
-    summary="The chunk table",
+    summary="List chunks",
 )
 async def list_chunks(
     request: Request,
@@ -97,10 +95,15 @@ async def list_chunks(
     ref: Ref,
     limit: Limit = 100,
     cursor: Cursor = None,
-    digests: Annotated[bool, Query(description="With digests: chunks not read before are read whole for them.")] = True,
+    digests: Annotated[
+        bool, Query(description="Include digests; chunks that were never read are read for this.")
+    ] = True,
     plan: Annotated[str | None, Query(description=PLAN_HELP, examples=["policy"])] = None,
 ) -> Response:
-    """A page of chunks, in order. The table of a large store comes at once without digests."""
+    """Return a page of chunks, in order.
+
+    For a large store, the response is fast without digests.
+    """
     store = await services.stores.view(ref)
     page = await store.chunks(limit=_at_most(limit, services), cursor=cursor, digests=digests, plan=plan)
     items = [chunk_json(chunk) for chunk in page.items]
@@ -112,19 +115,19 @@ async def list_chunks(
     operation_id="get_tree",
     response_model=PageModel[NodeModel],
     responses={304: SEEN, **problems(404, 412, 422)},
-    summary="The structure below a path",
+    summary="List the structure below a path",
 )
 async def get_tree(
     request: Request,
     services: Given,
     ref: Ref,
     of: Of,
-    path: Annotated[str, Query(description="Where; absent for the root.", examples=["graph"])] = "",
-    depth: Annotated[int, Query(ge=1, le=16, description="How many levels.")] = 1,
+    path: Annotated[str, Query(description="Field path; default: the root.", examples=["graph"])] = "",
+    depth: Annotated[int, Query(ge=1, le=16, description="Number of levels.")] = 1,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
-    """The children of a node with field, name, type, count, size, and whether they go deeper."""
+    """Return the children of a node with field, name, type, count and size, and whether they have children."""
     store = await services.stores.view(ref)
     most = _at_most(limit, services)
     page = await store.tree(path, depth, most, cursor, of)
@@ -139,7 +142,7 @@ async def get_tree(
     operation_id="get_treemap",
     response_model=NodeModel,
     responses={304: SEEN, **problems(404, 412, 422)},
-    summary="The largest parts below a path",
+    summary="List the largest parts below a path",
 )
 async def get_treemap(
     request: Request,
@@ -148,10 +151,13 @@ async def get_treemap(
     path: Annotated[str, Query(description="Where; absent for the root.", examples=["graph"])] = "",
     depth: Annotated[int, Query(ge=1, le=16, description="How many levels.")] = 4,
     min_share: Annotated[
-        float, Query(ge=0, le=1, description="Parts of a smaller share of the bytes at `path` are left out.")
+        float, Query(ge=0, le=1, description="Leave out parts with a smaller share of the bytes at `path`.")
     ] = 0.001,
 ) -> Response:
-    """A node with its largest children, nested: at most 1000 nodes. `more` counts the others of each."""
+    """Return a node with its largest children, nested: at most 1000 nodes.
+
+    `more` counts the others of each.
+    """
     store = await services.stores.view(ref)
     found = await store.treemap(path, depth, min_share)
     body = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_json(node_json(found)))
@@ -163,10 +169,10 @@ async def get_treemap(
     operation_id="get_summary",
     response_model=ReportModel,
     responses={304: SEEN, **problems(404, 412)},
-    summary="The model as a whole",
+    summary="Summarize the model",
 )
 async def get_summary(request: Request, services: Given, ref: Ref) -> Response:
-    """Tensors, elements and bytes by data type; files that are missing, and names that occur twice."""
+    """Return tensors, elements and bytes by data type, missing files, and duplicate names."""
     store = await services.stores.view(ref)
     return json_answer(request, report_json(await store.summary()), headers=lasting_headers(request, store, ref))
 
@@ -176,7 +182,7 @@ async def get_summary(request: Request, services: Given, ref: Ref) -> Response:
     operation_id="list_tensors",
     response_model=TensorPageModel,
     responses={304: SEEN, **problems(404, 412, 422)},
-    summary="The tensors of a model",
+    summary="List tensors",
 )
 async def list_tensors(
     request: Request,
@@ -187,12 +193,13 @@ async def list_tensors(
     limit: Limit = 100,
     cursor: Cursor = None,
     start: Annotated[
-        int, Query(alias="from", ge=0, description="Place to begin at in the order of all, in place of a cursor.")
+        int,
+        Query(alias="from", ge=0, description="Position to start at in the order of all tensors, instead of a cursor."),
     ] = 0,
 ) -> Response:
-    """A page of tensors, in the model's order or sorted: name, address, type, shape, size, and the file.
+    """Return a page of tensors, in the model's order or sorted: name, address, type, shape, size and file.
 
-    A page may be empty and have a next one: for each, only so many names are searched.
+    A page may be empty and still have a next one, because each page only searches a limited number of names.
     """
     store = await services.stores.view(ref)
     tensors = store.tensors_with(tags_of(tags))
@@ -207,19 +214,19 @@ async def list_tensors(
     operation_id="list_tensor_groups",
     response_model=PageModel[TensorGroupModel],
     responses={304: SEEN, **problems(404, 412, 422)},
-    summary="Groups of tensors whose names begin alike",
+    summary="List tensors grouped by name",
 )
 async def list_tensor_groups(
     request: Request,
     services: Given,
     ref: Ref,
     prefix: Annotated[
-        str, Query(description="Groups below this beginning of names; absent for all.", examples=["encoder.layer."])
+        str, Query(description="Beginning of the names of the groups; default: all.", examples=["encoder.layer."])
     ] = "",
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
-    """A page of groups by the next step of the names (it ends at `.`, `/` or `:`), with their bytes."""
+    """Return a page of groups by the next part of the names (parts end at `.`, `/` or `:`), with their bytes."""
     store = await services.stores.view(ref)
     page = await store.tensors.groups(prefix, _at_most(limit, services), cursor)
     items = await services.stores.worker.sized(
@@ -233,19 +240,19 @@ async def list_tensor_groups(
     operation_id="list_signatures",
     response_model=PageModel[SignatureModel],
     responses={304: SEEN, **problems(404, 412, 413, 422)},
-    summary="The signatures of a SavedModel",
+    summary="List the signatures of a SavedModel",
 )
 async def list_signatures(
     request: Request,
     services: Given,
     ref: Ref,
     tags: Annotated[
-        str | None, Query(description="Only of the meta graph with exactly these tags.", examples=["serve,gpu"])
+        str | None, Query(description="Only the meta graph with exactly these tags.", examples=["serve,gpu"])
     ] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
-    """A page of signatures, meta graph by meta graph, with the types and shapes of their tensors."""
+    """Return a page of signatures, by meta graph, with the types and shapes of their tensors."""
     store = await services.stores.view(ref)
     page = await store.signatures(tags_of(tags), _at_most(limit, services), cursor)
     items = await services.stores.worker.sized(
@@ -261,17 +268,17 @@ class _Asked:
     around: Annotated[
         str | None,
         Query(
-            description="Path or name of the node in the middle, or of a value it takes; absent: nodes to begin with."
+            description="Path or name of the middle node, or of a value it consumes; default: the graph's first nodes."
         ),
     ] = None
     graph: Annotated[
-        str | None, Query(description="Path of the graph; absent for the outermost.", examples=["graph"])
+        str | None, Query(description="Path of the graph; default: the main graph.", examples=["graph"])
     ] = None
-    hops: Annotated[int, Query(ge=0, le=MOST_HOPS, description="Most links between it and the others.")] = 2
+    hops: Annotated[int, Query(ge=0, le=MOST_HOPS, description="Maximum number of links from the middle node.")] = 2
     search: Annotated[
-        str | None, Query(description="To begin with: nodes with all of these words in their names or paths.")
+        str | None, Query(description="Words that the names or paths of the first nodes must contain.")
     ] = None
-    limit: Annotated[int, Query(ge=1, le=MOST_NODES, description="Most nodes.")] = 100
+    limit: Annotated[int, Query(ge=1, le=MOST_NODES, description="Maximum number of nodes.")] = 100
 
 
 @router.get(
@@ -279,10 +286,10 @@ class _Asked:
     operation_id="get_graph",
     response_model=NeighbourhoodModel,
     responses={304: SEEN, **problems(404, 412, 413, 422)},
-    summary="The nodes around a node of a graph",
+    summary="List the nodes around a node of a graph",
 )
 async def get_graph(request: Request, services: Given, ref: Ref, asked: Annotated[_Asked, Depends()]) -> Response:
-    """Nodes within some hops of one, the nearest first, with the values between them; or the graph's ends."""
+    """Return the nodes around a node, nearest first, with the values between them; or the first nodes."""
     store = await services.stores.view(ref)
     found = await store.graphs.part(Question(**asdict(asked)))
     body = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_json(asdict(found)))
@@ -293,12 +300,12 @@ async def get_graph(request: Request, services: Given, ref: Ref, asked: Annotate
     "/v1/stores/{ref}/references.json",
     operation_id="get_references",
     responses={304: SEEN, **problems(404, 412, 413, 422)},
-    summary="References onto the tensors",
+    summary="Get references to the tensors",
 )
 async def get_references(
     request: Request, services: Given, ref: Ref, strict: Annotated[bool, Query(description=STRICT_HELP)] = False
 ) -> Response:
-    """References as kerchunk writes them, for fsspec and zarr: each tensor an array over ranges here."""
+    """Return kerchunk references for fsspec and zarr: each tensor is an array over ranges here."""
     store = await services.stores.view(ref)
     origin = f"{request.url.scheme}://{request.url.netloc}"
     base = origin + url_of(request.scope, f"/v1/stores/{store.info.id}")

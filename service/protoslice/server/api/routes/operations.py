@@ -34,10 +34,10 @@ class Status(BaseModel):
     operation_id="get_liveness",
     response_model=Status,
     responses=problems(),
-    summary="Whether the process lives",
+    summary="Check whether the process is alive",
 )
 async def livez() -> Response:
-    """Always ok, while the process answers at all."""
+    """Returns ok as long as the process responds."""
     return JsonAnswer({"status": "ok"}, headers=_NO_STORE)
 
 
@@ -46,12 +46,12 @@ async def livez() -> Response:
     operation_id="get_readiness",
     response_model=Status,
     responses=problems(507),
-    summary="Whether to send requests here",
+    summary="Check whether the service is ready",
 )
 async def readyz(services: Given) -> Response:
-    """Ok while storage and database answer, there is room, and the service is not draining."""
+    """Returns ok if storage and database respond, there is space, and the service is not shutting down."""
     if services.draining:
-        raise HttpProblem(DRAINING, "the service is ending", headers={"retry-after": str(RETRY_AFTER_SECONDS)})
+        raise HttpProblem(DRAINING, "The service is shutting down", headers={"retry-after": str(RETRY_AFTER_SECONDS)})
     await services.ready()
     return JsonAnswer({"status": "ok"}, headers=_NO_STORE)
 
@@ -60,11 +60,11 @@ async def readyz(services: Given) -> Response:
     "/metrics",
     operation_id="get_metrics",
     response_class=Response,
-    summary="Metrics for Prometheus",
+    summary="Prometheus metrics",
     responses={200: {"content": {CONTENT_TYPE: {"schema": {"type": "string"}}}}, **problems()},
 )
 async def metrics(services: Given) -> Response:
-    """Requests, seconds and bytes by route, ingest stages, loop lag."""
+    """Returns requests, durations and bytes by route, ingest stages and event loop lag."""
     return Response(await services.render_metrics(), headers={**_NO_STORE, "content-type": CONTENT_TYPE})
 
 
@@ -73,13 +73,13 @@ async def metrics(services: Given) -> Response:
     operation_id="get_problem_page",
     response_class=HTMLResponse,
     responses=problems(404),
-    summary="What a problem means",
+    summary="Explain a problem",
 )
 async def problem(slug: str) -> Response:
-    """The page behind the `type` of a problem."""
+    """The page that the `type` of a problem refers to."""
     found = next((each for each in PROBLEMS if each.slug == slug), None)
     if found is None:
-        raise HttpProblem(NOT_FOUND, "there is no such problem")
+        raise HttpProblem(NOT_FOUND, "No such problem")
     return HTMLResponse(problem_page(found), headers=PAGE_HEADERS)
 
 

@@ -30,12 +30,10 @@ _LASTING: Final = {
 _PREFERRED: Final = ("br", "gzip")
 
 
-@router.get(
-    "/", operation_id="get_home", response_class=HTMLResponse, responses=problems(), summary="A page for people"
-)
+@router.get("/", operation_id="get_home", response_class=HTMLResponse, responses=problems(), summary="Web page")
 @foreign_query
 async def home(request: Request, services: Given) -> Response:
-    """Home page: the library, or without scripts the newest stores, and how to begin."""
+    """Home page: the library, or without JavaScript the newest stores and first steps."""
     stores: Sequence[Store] | None = None
     if not services.gate.closed:
         try:
@@ -81,7 +79,7 @@ async def asset(request: Request, name: str) -> Response:
     """A file of the page, whose name changes with its content, in a coding that the client takes."""
     found = assets().get(name)
     if found is None:
-        raise HttpProblem(NOT_FOUND, "the page has no such file")
+        raise HttpProblem(NOT_FOUND, "No such file")
     taken = {each.partition(";")[0].strip() for each in request.headers.get("accept-encoding", "").split(",")}
     coding = next((each for each in _PREFERRED if each in taken and each in found.coded), "identity")
     headers = _LASTING if coding == "identity" else {**_LASTING, "content-encoding": coding}
@@ -89,7 +87,9 @@ async def asset(request: Request, name: str) -> Response:
 
 
 def _shell() -> Response:
-    built = shell('<p>This page needs scripts. <a href="/">Without them</a> there is a list of the newest stores.</p>')
+    built = shell(
+        '<p>This page needs JavaScript. <a href="/">Without it</a>, there is a list of the newest stores.</p>'
+    )
     if built is None:
-        raise HttpProblem(NOT_FOUND, "the page was not built: `make web` builds it")
+        raise HttpProblem(NOT_FOUND, "The web page was not built: run `make web`")
     return HTMLResponse(built, headers=BUILT_HEADERS)

@@ -24,10 +24,10 @@ router = GuardedRouter(tags=["chunks"])
     operation_id="find_missing_chunks",
     response_model=MissingModel,
     responses=problems(404, 409, 413, 422),
-    summary="Which pieces are not there",
+    summary="Find missing pieces",
 )
 async def find_missing(request: Request, services: Given, body: AskMissing) -> Response:
-    """Find pieces by digest, with places: in the stores named, else in those with most in common."""
+    """Find pieces by digest, and where they are: in the given stores, or in those with most in common."""
     wanted = {piece.sha256: piece.size for piece in body.chunks}
     async with CancelOnDisconnect(request.receive):
         found = await services.stores.locate(wanted, body.stores)
@@ -44,7 +44,7 @@ async def find_missing(request: Request, services: Given, body: AskMissing) -> R
     operation_id="list_pieces",
     response_model=PageModel[PieceModel],
     responses={304: SEEN, **problems(404, 409, 412, 422)},
-    summary="The pieces of every file, with their digests",
+    summary="List the pieces of every file, with digests",
 )
 async def list_pieces(
     request: Request,
@@ -53,7 +53,10 @@ async def list_pieces(
     limit: Limit = 1000,
     cursor: Cursor = None,
 ) -> Response:
-    """A page of pieces, which cover all files in order. The first time, every file is read for them."""
+    """Return a page of pieces, which cover all files in order.
+
+    The first request reads every file.
+    """
     store = await services.stores.view(ref)
     page = await services.stores.pieces(
         store.info.id, limit=min(limit, services.settings.max_page_items), cursor=cursor

@@ -26,16 +26,16 @@ PAGE = 100
     operation_id="list_repositories",
     response_model=PageModel[RepositoryModel],
     responses={304: SEEN, **problems(400, 412)},
-    summary="A page of repositories, by name",
+    summary="List repositories",
 )
 async def list_repositories(
     request: Request,
     services: Given,
-    prefix: Annotated[str, Query(description="Only with a name that begins so.")] = "",
+    prefix: Annotated[str, Query(description="Beginning of the name.")] = "",
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """List those of the hub, then those of OCI clients alone, then folders of MLflow's artifacts."""
+    """List Hugging Face repositories, then OCI-only repositories, then folders of MLflow artifacts."""
     most = min(limit, PAGE, services.settings.max_page_items)
     page = await RepositoryPages(services.stores).page(prefix, limit=most, cursor=cursor)
     return page_answer(request, page, [repository_json(each) for each in page.items])
@@ -46,12 +46,12 @@ async def list_repositories(
     operation_id="list_versions",
     response_model=PageModel[RepositoryVersionModel],
     responses={304: SEEN, **problems(400, 404, 412)},
-    summary="A page of the branches and tags of a repository",
+    summary="List the branches and tags of a repository",
 )
 async def list_versions(
     request: Request, services: Given, name: str, limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
-    """List the branches and tags of a repository that have files; those of MLflow have none."""
+    """List the branches and tags of a repository that have files; MLflow folders have none."""
     most = min(limit, PAGE, services.settings.max_page_items)
     page = await RepositoryPages(services.stores).versions(name, limit=most, cursor=cursor)
     return page_answer(request, page, [version_json(each) for each in page.items])

@@ -22,7 +22,7 @@ from protoslice.server.services import Given
 router = GuardedRouter(tags=["schemas"])
 
 _TYPES = ("application/protobuf", "application/x-protobuf", "application/x-protobuffer", "application/octet-stream")
-_ETAG = {"etag": header("Of the descriptor set.")}
+_ETAG = {"etag": header("Entity tag of the descriptor set.")}
 
 
 @router.get(
@@ -30,7 +30,7 @@ _ETAG = {"etag": header("Of the descriptor set.")}
     operation_id="list_schemas",
     response_model=PageModel[SchemaModel],
     responses={304: SEEN, **problems(412)},
-    summary="A page of schemas, by name",
+    summary="List schemas",
 )
 async def list_schemas(
     request: Request,
@@ -38,7 +38,7 @@ async def list_schemas(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
-    """List schemas."""
+    """List schemas by name."""
     page = await services.stores.schemas(limit=min(limit, services.settings.max_page_items), cursor=cursor)
     return page_answer(request, page, [schema_json(schema) for schema in page.items])
 
@@ -46,7 +46,7 @@ async def list_schemas(
 @router.get(
     "/v1/schemas/{name}",
     operation_id="get_schema",
-    summary="A descriptor set",
+    summary="Get a descriptor set",
     response_class=Response,
     responses={
         200: {"content": {"application/protobuf": {"schema": BINARY}}, "headers": _ETAG},
@@ -55,7 +55,7 @@ async def list_schemas(
     },
 )
 async def get_schema(request: Request, services: Given, name: str) -> Response:
-    """The serialized `FileDescriptorSet`, as it was uploaded."""
+    """Return the serialized `FileDescriptorSet` as uploaded."""
     info, data = await services.stores.schema(name)
     etag, message_type = EntityTag.of(info.etag).opaque, "google.protobuf.FileDescriptorSet"
     whole = InMemory(etag, f"{name}.binpb", "application/protobuf", message_type).of(data)
@@ -71,18 +71,18 @@ async def get_schema(request: Request, services: Given, name: str) -> Response:
     operation_id="put_schema",
     response_model=SchemaModel,
     responses={
-        200: {"description": "The schema has been replaced.", "headers": _ETAG},
-        201: {"description": "The schema is new.", "model": SchemaModel, "headers": _ETAG},
+        200: {"description": "The schema was replaced.", "headers": _ETAG},
+        201: {"description": "The schema was created.", "model": SchemaModel, "headers": _ETAG},
         **problems(404, 409, 413, 415, 422, 507),
     },
     openapi_extra={"requestBody": {"required": True, "content": {"application/protobuf": {"schema": BINARY}}}},
-    summary="Keep a descriptor set",
+    summary="Upload a descriptor set",
 )
 @takes_body(SCHEMA_BODY)
 async def put_schema(request: Request, services: Given, name: str) -> Response:
-    """Keep a serialized `FileDescriptorSet`; its message types can then be named by `type=`."""
+    """Store a serialized `FileDescriptorSet`, so that its message types can be used with `type=`."""
     if media_type_of(read_fields(request.scope), _TYPES[0]) not in _TYPES:
-        raise HttpProblem(MEDIA, "a descriptor set must be sent as application/protobuf", offers=list(_TYPES))
+        raise HttpProblem(MEDIA, "Send the descriptor set as application/protobuf", offers=list(_TYPES))
     info, created = await services.stores.put_schema(name, await request.body())
     headers = {"location": url_of(request.scope, f"/v1/schemas/{name}")} if created else {}
     return json_answer(
@@ -98,6 +98,6 @@ async def put_schema(request: Request, services: Given, name: str) -> Response:
     summary="Remove a schema",
 )
 async def delete_schema(services: Given, name: str) -> Response:
-    """Remove a schema; stores that were made with it keep what they need of it."""
+    """Remove a schema; stores that use it keep their copy."""
     await services.stores.delete_schema(name)
     return Response(status_code=204)

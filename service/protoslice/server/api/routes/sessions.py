@@ -44,27 +44,27 @@ _PLACE: Final = re.compile(r"/(?![/\\])[!-\[\]-~]{0,1023}")
 
 
 class SessionModel(BaseModel):
-    """Facts about the session of a browser, and the ways to begin one."""
+    """The session of a browser, and how to sign in."""
 
-    asks: bool = Field(description="True where the service asks for names at all.")
-    issuer: str | None = Field(description="The issuer at which people sign in; null: only with a token.")
+    asks: bool = Field(description="True if the service requires tokens.")
+    issuer: str | None = Field(description="URL of the identity provider to sign in with; null: only with a token.")
     name: str | None = Field(description="Name of the caller; null without a session.")
-    expires: str | None = Field(description="End of the session.")
-    spaces: list[str] = Field(description="Spaces in which the caller has grants; `*` stands for every one.")
+    expires: str | None = Field(description="When the session expires.")
+    spaces: list[str] = Field(description="Spaces the caller has access to; `*` for all.")
 
 
 class SignInModel(BaseModel):
-    """Issuer at which people sign in (RFC 9728), and the public client by which they do."""
+    """Identity provider to sign in with (RFC 9728), and the public client to use."""
 
     resource: str
     authorization_servers: list[str]
     bearer_methods_supported: list[str]
     client_id: str
-    scopes_supported: list[str] = Field(description="Scopes to ask the issuer for.")
+    scopes_supported: list[str] = Field(description="Scopes to request from the identity provider.")
 
 
 class NewSession(RequestBody):
-    """The token or JWT that a person has typed in."""
+    """The token or JWT to sign in with."""
 
     token: str = Field(min_length=1, max_length=16 << 10)
 
@@ -74,16 +74,20 @@ class NewSession(RequestBody):
     operation_id="get_sign_in",
     response_model=SignInModel,
     responses=problems(400, 404),
-    summary="The way to sign in",
+    summary="Get the sign-in options",
 )
 async def how_to_sign_in(request: Request, services: Given) -> Response:
-    """Tell at which issuer, as which public client, people sign in (RFC 9728)."""
+    """Return the identity provider and the public client to sign in with (RFC 9728)."""
     found = services.gate.sign_in
     if found is None:
-        raise HttpProblem(NOT_FOUND, "people sign in here with tokens: no issuer has a `login_client`")
+        raise HttpProblem(
+            NOT_FOUND, "Sign-in with a browser is not set up: no issuer has a `login_client`. Use a token"
+        )
     client = found.issuer.device_client
     if client is None:
-        raise HttpProblem(NOT_FOUND, "people sign in on the page, or with tokens: the issuer has no `device_client`")
+        raise HttpProblem(
+            NOT_FOUND, "Sign-in from the command line is not set up: the issuer has no `device_client`. Use a token"
+        )
     said = {
         "resource": _origin(request),
         "authorization_servers": [found.issuer.url],
@@ -99,10 +103,10 @@ async def how_to_sign_in(request: Request, services: Given) -> Response:
     operation_id="get_session",
     response_model=SessionModel,
     responses=problems(400),
-    summary="The session of a browser",
+    summary="Get the browser session",
 )
 async def get_session(request: Request, services: Given) -> Response:
-    """Tell whom the cookie of this request names, until when, and how one signs in."""
+    """Return who is signed in and until when, and how to sign in."""
     fields = read_fields(request.scope)
     found, session = await services.gate.visitor(request.scope, fields), session_of(request.scope, fields)
     end = session.expires if found is not None and session is not None else None
@@ -118,14 +122,17 @@ async def get_session(request: Request, services: Given) -> Response:
     summary="Sign in with a token",
 )
 async def begin_session(request: Request, services: Given, body: NewSession) -> Response:
-    """Begin a session of the browser by a token or a JWT; the answer sets a cookie, which holds neither."""
+    """Start a browser session with a token or a JWT.
+
+    The response sets a cookie, which contains neither.
+    """
     fields = read_fields(request.scope)
     context_of(request.scope).changes = True
     # Of another page, it would sign the person in as somebody else; listed origins may write, and not do that.
     if not is_own_page("GET" if b"origin" not in fields else "POST", fields):
         raise HttpProblem(CROSS_SITE, CROSS_SITE.advice)
     if not services.gate.closed:
-        raise Unsupported("this service asks nobody for a token: there is nothing to sign in to")
+        raise Unsupported("This service is open: there is nothing to sign in to")
     caller, signer = await services.gate.enter(body.token)
     _tell(request, caller)
     cookie, end = session_cookie(request.scope, fields, signer)
@@ -135,7 +142,7 @@ async def begin_session(request: Request, services: Given, body: NewSession) -> 
 
 @router.delete("/session", operation_id="end_session", status_code=204, responses=problems(400), summary="Sign out")
 async def end_session(request: Request, services: Given) -> Response:
-    """Sign out: the cookie is removed, and what the browser has kept of answers."""
+    """Sign out: removes the cookie and clears the browser's cache of this service."""
     context = context_of(request.scope)
     context.changes = True
     caller = await services.gate.visitor(request.scope, read_fields(request.scope))
@@ -157,7 +164,7 @@ async def begin_sign_in(
     try:
         address, kept = await found.begin(await key.get(), f"{_origin(request)}{_CALLBACK}", place)
     except ProtosliceError:
-        return _failed(request, "the issuer cannot be reached", 502)
+        return _failed(request, "the identity provider cannot be reached", 502)
     answer = RedirectResponse(address, 303, _NO_STORE)
     # Lax: the answer of the issuer is a link from another site, with which Strict cookies are not sent.
     answer.headers.append("set-cookie", set_cookie(request.scope, LOGIN, kept, 600, "Lax"))
@@ -182,7 +189,7 @@ async def end_sign_in(request: Request, services: Given) -> Response:
     except SignInFailed as error:
         return _failed(request, str(error), 400)
     except HttpProblem:
-        return _failed(request, "the id token of the issuer is not valid here", 400)
+        return _failed(request, "the id token is not valid here", 400)
     except ProtosliceError as error:
         return _failed(request, error.message, 400)
     _tell(request, caller)

@@ -29,12 +29,12 @@ from protoslice.server.store_references import StoreReferences
 
 router = GuardedRouter(tags=["stores"])
 
-Names = Annotated[bool, Query(description="Whether to look for names in registries, which takes longer.")]
+Names = Annotated[bool, Query(description="Also look for names in registries, which takes longer.")]
 Force = Annotated[
     list[str],
     Query(
-        description="A name that may break, as in `m:1`, `ann/m@main`, `ann/m:1` or `mlflow-artifacts:/folder`; "
-        "repeatable.",
+        description="Name that may be left dangling, such as `m:1`, `ann/m@main`, `ann/m:1` or "
+        "`mlflow-artifacts:/folder`; repeatable.",
         examples=[["resnet50:3"]],
     ),
 ]
@@ -45,18 +45,18 @@ Force = Annotated[
     operation_id="list_stores",
     response_model=PageModel[StoreModel],
     responses={304: SEEN, **problems(412)},
-    summary="A page of stores, newest first",
+    summary="List stores",
 )
 async def list_stores(
     request: Request,
     services: Given,
-    tag: Annotated[str | None, Query(description="Only with a tag that begins so, by the names of these tags.")] = None,
+    tag: Annotated[str | None, Query(description="Beginning of a tag; the list is sorted by these tags.")] = None,
     type: Annotated[str | None, Query(description="Only of this type.")] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
     names: Names = True,
 ) -> Response:
-    """List stores."""
+    """List stores, newest first."""
     page = await services.stores.list(
         tag=tag, type=type, limit=min(limit, services.settings.max_page_items), cursor=cursor
     )
@@ -70,10 +70,13 @@ async def list_stores(
     operation_id="get_store",
     response_model=StoreModel,
     responses={304: SEEN, **problems(404, 412)},
-    summary="A store",
+    summary="Get a store",
 )
 async def get_store(request: Request, services: Given, ref: Ref, names: Names = True) -> Response:
-    """Facts about a store. `ref` is an id, the beginning of one, a tag, or a name such as `ann%2Fm@main`."""
+    """Return a store.
+
+    `ref` is an id, the beginning of one, a tag, or a name such as `ann%2Fm@main`.
+    """
     store = await services.stores.get(ref)
     if names:
         (store,) = await StoreReferences(services.stores).named([store])
@@ -90,10 +93,10 @@ async def get_store(request: Request, services: Given, ref: Ref, names: Names = 
     summary="Remove a store",
 )
 async def delete_store(request: Request, services: Given, ref: Ref, force: Force = []) -> Response:  # noqa: B006
-    """Remove a store by its id, or the beginning of one; `ref` may not be a tag.
+    """Remove a store by its id, or the beginning of it; `ref` may not be a tag.
 
-    A store that names refer to is removed only if `force` lists all of them. Its tags go along; names in registries
-    stay, and lead nowhere until the store is restored or made again.
+    If names refer to the store, `force` has to list all of them. Tags are removed too; names in registries remain,
+    and are dangling until the store is restored or created again.
     """
     # A tag is refused because others may name the same store.
     removed = await services.stores.delete(ref, partial(StoreReferences(services.stores).check, frozenset(force)))
@@ -105,10 +108,13 @@ async def delete_store(request: Request, services: Given, ref: Ref, force: Force
     operation_id="restore_store",
     response_model=RestoredModel,
     responses=problems(400, 404, 409, 422),
-    summary="Take the removal of a store back",
+    summary="Restore a removed store",
 )
 async def restore_store(request: Request, services: Given, id: str) -> Response:
-    """Bring a removed store back, with those of its tags that are free, until its objects are collected."""
+    """Restore a removed store, and those of its tags that are free.
+
+    Possible until its objects are collected.
+    """
     restored = await services.stores.restore(id)
     if not services.may(Scope.READ):  # tags that were set meanwhile are for those who may read
         restored = replace(restored, store=replace(restored.store, tags=()), tags_taken=())

@@ -24,8 +24,8 @@ from protoslice.stores.names import is_id
 
 router = GuardedRouter(tags=["tags"])
 
-IfMatch = Annotated[str | None, Header(description="Only if the tag has this entity tag now; `*`: only if it exists.")]
-IfNoneMatch = Annotated[str | None, Header(description="`*`: only if there is no such tag yet.")]
+IfMatch = Annotated[str | None, Header(description="Only if the tag has this entity tag; `*`: only if it exists.")]
+IfNoneMatch = Annotated[str | None, Header(description="`*`: only if the tag does not exist.")]
 _ETAG = {"etag": header("Changes whenever the tag is set.")}
 
 
@@ -34,16 +34,16 @@ _ETAG = {"etag": header("Changes whenever the tag is set.")}
     operation_id="list_tags",
     response_model=PageModel[TagModel],
     responses={304: SEEN, **problems(404, 412)},
-    summary="A page of tags, by name",
+    summary="List tags",
 )
 async def list_tags(
     request: Request,
     services: Given,
-    store: Annotated[str | None, Query(description="Only those that point at this store: an id or a tag.")] = None,
+    store: Annotated[str | None, Query(description="Only tags of this store: an id or a tag.")] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
-    """List tags."""
+    """List tags by name."""
     page = await services.stores.tags(store=store, limit=min(limit, services.settings.max_page_items), cursor=cursor)
     return page_answer(request, page, [tag_json(tag) for tag in page.items])
 
@@ -53,7 +53,7 @@ async def list_tags(
     operation_id="get_tag",
     response_model=TagModel,
     responses={200: {"headers": _ETAG}, 304: SEEN, **problems(404, 412)},
-    summary="A tag",
+    summary="Get a tag",
 )
 async def get_tag(request: Request, services: Given, tag: str) -> Response:
     """Get the store that a tag points at."""
@@ -66,11 +66,15 @@ async def get_tag(request: Request, services: Given, tag: str) -> Response:
     operation_id="put_tag",
     response_model=TagModel,
     responses={
-        200: {"description": "The tag has been moved.", "headers": _ETAG},
-        201: {"description": "The tag is new.", "model": TagModel, "headers": _ETAG | {"location": header("The tag.")}},
+        200: {"description": "The tag was moved.", "headers": _ETAG},
+        201: {
+            "description": "The tag was created.",
+            "model": TagModel,
+            "headers": _ETAG | {"location": header("URL of the tag.")},
+        },
         **problems(404, 409, 412, 413, 415, 422, 507),
     },
-    summary="Point a tag at a store",
+    summary="Set a tag",
 )
 async def put_tag(
     request: Request,
@@ -80,7 +84,7 @@ async def put_tag(
     if_match: IfMatch = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Set a tag; with conditions, only if nobody else was first."""
+    """Set a tag; with conditions, only if it has not changed."""
     if not is_id(body.store):  # the answer tells which store another tag, or the beginning of an id, stands for
         services.require(Scope.READ)
     expected, absent = await _expected(services, tag, if_match, if_none_match)
@@ -104,7 +108,7 @@ async def put_tag(
 async def delete_tag(
     services: Given, tag: str, if_match: IfMatch = None, if_none_match: IfNoneMatch = None
 ) -> Response:
-    """Remove a tag; the store it points at stays."""
+    """Remove a tag; its store is kept."""
     expected, _ = await _expected(services, tag, if_match, if_none_match)
     try:
         await services.stores.delete_tag(tag, if_match=expected)
@@ -123,7 +127,9 @@ async def _expected(
     current = None if found is None else Validators(EntityTag.of(found.etag))
     conditions = Preconditions(if_match=if_match, if_none_match=if_none_match)
     if evaluate(conditions, current, reads=False) is not Verdict.PROCEED:
-        raise _failed("the tag is another than the condition allows", found if services.may(Scope.READ) else None)
+        raise _failed(
+            "The tag has changed, or does not meet the condition", found if services.may(Scope.READ) else None
+        )
     return (None, True) if found is None else (found.etag, False)
 
 

@@ -44,31 +44,33 @@ _TUS_BODY: Final = "application/offset+octet-stream"
 _DRAFT_BODY: Final = "application/partial-upload"
 _SAID: Final = {
     "upload-offset": header("How many bytes are durable.", "integer"),
-    "upload-expires": header("Until when the upload, or what became of it, is kept."),
-    "upload-complete": header("`?1` when all bytes are there."),
-    "upload-limit": header("The service's limits."),
-    "protoslice-store": header("The id of the store, once there is one."),
+    "upload-expires": header("When the upload, or its result, expires."),
+    "upload-complete": header("`?1` if the upload is complete."),
+    "upload-limit": header("Limits of the service."),
+    "protoslice-store": header("Id of the store, once it exists."),
     "link": header("The store, with `rel=related`."),
     "tus-resumable": header("1.0.0"),
 }
 _REQUEST_HEADERS: Final = {
-    "Tus-Resumable": "`1.0.0`, unless the request speaks the IETF draft.",
-    "Upload-Offset": "Where the body goes on; required to go on.",
-    "Upload-Length": "Bytes of the whole.",
-    "Upload-Defer-Length": "`1`: the length will be told later.",
-    "Upload-Metadata": "`filename`, `type`, `root`, `tag` (several with spaces between), `min_chunk`, `max_chunk`, "
-    "`rule` (several on lines of their own), `strict`.",
+    "Tus-Resumable": "`1.0.0`, unless the request uses the IETF draft.",
+    "Upload-Offset": "Offset of the body in the upload; required to continue.",
+    "Upload-Length": "Total number of bytes.",
+    "Upload-Defer-Length": "`1`: the length will be sent later.",
+    "Upload-Metadata": (
+        "`filename`, `type`, `root`, `tag` (several separated by spaces), `min_chunk`, `max_chunk`, "
+        "`rule` (several on separate lines), `strict`."
+    ),
     "Upload-Concat": "`partial`, or `final;` and the URLs of partial uploads.",
     "Upload-Checksum": "`sha256`, `crc32c` or `sha1`, and the digest of the body in base64.",
-    "Upload-Complete": "IETF draft (experimental): `?1` when the upload ends with the body, `?0` when not.",
-    "Repr-Digest": "Digest of the whole upload, verified: `sha-256=:<base64>:`.",
+    "Upload-Complete": "IETF draft (experimental): `?1` if the upload ends with this body, otherwise `?0`.",
+    "Repr-Digest": "Digest of the whole upload, which the service verifies: `sha-256=:<base64>:`.",
 }
 _STORE: Final = (
     query_parameter("filename", "Path of the file in the store.", {"type": "string"}, "model.onnx"),
     query_parameter(
         "type", "Full message name of the root proto; detected when absent.", {"type": "string"}, "onnx.ModelProto"
     ),
-    query_parameter("root", "Path of the root proto; detected when absent.", {"type": "string"}, "model.onnx"),
+    query_parameter("root", "Path of the root proto; default: detected.", {"type": "string"}, "model.onnx"),
     query_parameter(
         "tag",
         "A tag to point at the store; repeatable.",
@@ -85,13 +87,11 @@ _STORE: Final = (
     ),
     query_parameter(
         "rule",
-        "A rule such as `node: every 1000`, which goes before the sizes; repeatable.",
+        "Split rule such as `node: every 1000`, which takes precedence over the sizes; repeatable.",
         {"type": "array", "items": {"type": "string"}},
         ["node: every 1000"],
     ),
-    query_parameter(
-        "strict", "Refuse a model that lacks files it refers to.", {"type": "boolean", "default": False}, True
-    ),
+    query_parameter("strict", "Reject a model with missing files.", {"type": "boolean", "default": False}, True),
 )
 """Parameters of the store to be made; words of Upload-Metadata take precedence."""
 _QUERY: Final = QueryNames.of(_STORE)
@@ -115,11 +115,11 @@ def _documented(*names: str, body: bool = False, query: Sequence[dict[str, Any]]
     operation_id="get_upload_abilities",
     status_code=204,
     responses=problems(),
-    summary="What resumable uploads can do",
+    summary="Get the upload features",
 )
 @router.options(f"{PREFIX}/{{upload}}", include_in_schema=False)
 async def upload_abilities(services: Given) -> Response:
-    """The version of tus, its extensions, and the limits."""
+    """Return the tus version, extensions and limits."""
     headers = abilities(services.settings) | {"allow": "OPTIONS, POST, HEAD, GET, PATCH, DELETE"}
     return Response(status_code=204, headers=headers)
 
@@ -130,16 +130,16 @@ async def upload_abilities(services: Given) -> Response:
     status_code=201,
     response_class=Response,
     responses={
-        201: {"description": "The upload has begun.", "headers": {"location": header("The upload."), **_SAID}},
+        201: {"description": "The upload was created.", "headers": {"location": header("URL of the upload."), **_SAID}},
         **problems(404, 409, 410, 412, 413, 415, 422, 460, 507),
     },
     openapi_extra=_documented(*(set(_REQUEST_HEADERS) - {"Upload-Offset"}), body=True, query=_STORE),
-    summary="Begin a resumable upload",
+    summary="Start a resumable upload",
 )
 @takes_body(PART_BODY)
 @answering
 async def create_upload(request: Request, services: Given) -> Response:
-    """Begin an upload, with the first bytes in the body if there are any, by tus 1.0 or the IETF draft."""
+    """Start an upload by tus 1.0 or the IETF draft; the body may contain the first bytes."""
     fields = read_fields(request.scope)
     draft = speaks_draft(fields)
     query = _QUERY.read(request.scope["query_string"])
@@ -169,13 +169,14 @@ async def create_upload(request: Request, services: Given) -> Response:
     response_model=UploadModel,
     responses={200: {"headers": _SAID}, **problems(404, 409, 410, 412, 413, 415, 422, 507)},
     openapi_extra=_documented("Tus-Resumable"),
-    summary="How far an upload is, and what became of it",
+    summary="Get the state of an upload",
 )
 @answering
 async def get_upload(request: Request, services: Given, upload: str) -> Response:
-    """Get the number of durable bytes; ends a request that still sends to this upload, so that it holds.
+    """Return the number of durable bytes.
 
-    HEAD gives the same headers. When no store could be made, both answer with the problem that was the reason.
+    Ends a request that still sends to this upload, so that the number stays valid. HEAD returns the same headers. If
+    no store could be created, both return the problem that was the reason.
     """
     check_version(read_fields(request.scope))
     found = await services.uploads.get(upload)
@@ -191,17 +192,17 @@ async def get_upload(request: Request, services: Given, upload: str) -> Response
         **problems(403, 404, 409, 410, 412, 413, 415, 422, 460, 507),
     },
     openapi_extra=_documented(*(set(_REQUEST_HEADERS) - {"Upload-Metadata", "Upload-Concat"}), body=True),
-    summary="Go on with an upload",
+    summary="Continue an upload",
 )
 @takes_body(PART_BODY)
 @answering
 async def append_to_upload(request: Request, services: Given, upload: str) -> Response:
-    """Append the body at `Upload-Offset`; with the last byte a store is made of the upload."""
+    """Append the body at `Upload-Offset`; the last byte creates the store."""
     fields = read_fields(request.scope)
     check_type(fields, _DRAFT_BODY if speaks_draft(fields) else _TUS_BODY)
     offset = number(fields, "upload-offset")
     if offset is None:
-        raise InvalidInput("the header Upload-Offset is missing: the offset of the body's first byte")
+        raise InvalidInput("The header Upload-Offset is missing: send the offset of the first byte in the body")
     found = await _append(request, services, upload, fields, offset=offset)
     return _tell(request, services, found, status=204)
 
@@ -212,11 +213,14 @@ async def append_to_upload(request: Request, services: Given, upload: str) -> Re
     status_code=204,
     responses=problems(404, 409, 410, 412, 422),
     openapi_extra=_documented("Tus-Resumable"),
-    summary="End an upload",
+    summary="Cancel an upload",
 )
 @answering
 async def delete_upload(request: Request, services: Given, upload: str) -> Response:
-    """Forget an upload. A store that was made of it stays."""
+    """Cancel an upload.
+
+    A store created from it is kept.
+    """
     check_version(read_fields(request.scope))
     await services.uploads.remove(upload)
     services.metrics.resumable.labels("removed").inc()

@@ -126,7 +126,9 @@ class AnswerPlanner:
             verdict = evaluate(_preconditions(fields), self._current, reads=True)
             if verdict is Verdict.FAILED:
                 raise HttpProblem(
-                    PRECONDITION, "the representation has another entity tag than the request names", etag=facts.etag
+                    PRECONDITION,
+                    "The representation has changed: its entity tag differs from the one in the request",
+                    etag=facts.etag,
                 )
             if verdict is Verdict.NOT_MODIFIED:
                 return Answer(304, SharedHeaders(secured(_validators(facts.etag, terms), private=terms.private)), [])
@@ -243,4 +245,4 @@ def _part_head(boundary: str, media_type: str, content_range: bytes, n: int) -> 
 
 def _unsatisfiable(size: int) -> HttpProblem:
     headers = {"content-range": f"bytes */{size}", "accept-ranges": "bytes"}
-    return HttpProblem(RANGE, f"the representation has {size} bytes", headers=headers, limit=size)
+    return HttpProblem(RANGE, f"The representation has only {size} bytes", headers=headers, limit=size)

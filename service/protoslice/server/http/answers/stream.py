@@ -133,4 +133,4 @@ async def _gather(first: Buffer, rest: AsyncGenerator[Buffer, None]) -> bytes:
 
 def _check_end(left: int) -> None:
     if left:
-        raise IntegrityError(f"the bytes ended {left} short of the length announced")
+        raise IntegrityError(f"the response ended {left} bytes early")

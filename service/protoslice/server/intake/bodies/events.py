@@ -48,9 +48,9 @@ class Tally:
         """One more file, found at `offset`."""
         self._files += 1
         if self._files > MAX_FILES:
-            raise LimitExceeded(f"the {self._kind} holds more than {MAX_FILES} files", offset)
+            raise LimitExceeded(f"The {self._kind} contains more than {MAX_FILES} files", offset)
 
     def close(self, offset: int) -> None:
         """No more files will come."""
         if not self._files:
-            raise InvalidInput(f"the {self._kind} holds no file", offset)
+            raise InvalidInput(f"The {self._kind} contains no files", offset)

@@ -52,8 +52,9 @@ def _reader(content_type: str | None, disposition: str | None, query_filename: s
     if kind == _FORM:
         return FormReader(parameters.get("boundary"))
     raise UnsupportedMediaType(
-        f"a body of type {kind} cannot be taken: name it application/protobuf or application/octet-stream (one file), "
-        f"{_FORM} or {_TAR} (several); curl --data-binary needs -H 'Content-Type: application/protobuf'"
+        f"Unsupported body type {kind}: use application/protobuf or application/octet-stream for one "
+        f"file, {_FORM} or {_TAR} for several (with curl --data-binary, add -H 'Content-Type: "
+        "application/protobuf')"
     )
 
 

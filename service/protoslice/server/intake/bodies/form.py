@@ -70,14 +70,14 @@ class FormReader:
             self._parser.write(piece)
         except MultipartParseError as error:
             fault = _PLACE.sub("", str(error))
-            raise InvalidInput(f"the form is malformed: {fault}", self._offset + max(error.offset, 0)) from None
+            raise InvalidInput(f"Malformed form: {fault}", self._offset + max(error.offset, 0)) from None
         self._offset += len(piece)
         return self._events
 
     def finish(self) -> Iterator[Event]:
         """Nothing, if the form came to its end."""
         if not self._ended:
-            raise InvalidInput("the form ends before its closing boundary", self._offset)
+            raise InvalidInput("The form ends before its closing boundary", self._offset)
         self._tally.close(self._offset)
         return iter(())
 
@@ -99,14 +99,14 @@ class FormReader:
     def _header_end(self) -> None:
         name = self._name.decode("latin-1").lower()
         if name in self._headers:
-            raise InvalidInput(f"a part of the form has the header {name!r} twice", self._at)
+            raise InvalidInput(f"A part of the form has the header {name!r} twice", self._at)
         self._headers[name] = bytes(self._value)
         self._name, self._value = bytearray(), bytearray()
 
     def _headers_finished(self) -> None:
         raw = self._headers.get("content-disposition")
         if raw is None:
-            raise InvalidInput("a part of the form has no Content-Disposition", self._at)
+            raise InvalidInput("A part of the form has no Content-Disposition", self._at)
         self._check_encoding()
         try:
             self._field, filename = _names(path_text(raw))
@@ -119,7 +119,9 @@ class FormReader:
     def _check_encoding(self) -> None:
         encoding = self._headers.get("content-transfer-encoding", b"binary").decode("latin-1").strip().lower()
         if encoding not in _PLAIN:
-            raise InvalidInput(f"a part of the form is in {encoding[:100]!r}: send it as it is (binary)", self._at)
+            raise InvalidInput(
+                f"A part of the form uses the encoding {encoding[:100]!r}: send it unencoded (binary)", self._at
+            )
 
     def _start(self, filename: str) -> None:
         self._tally.add(self._at)
@@ -133,11 +135,12 @@ class FormReader:
         self._field_size += end - start
         if self._field not in _IGNORED:
             raise InvalidInput(
-                f"the form field {self._field[:100]!r} is no file (it has no filename): parameters go into the query",
+                f"The form field {self._field[:100]!r} is not a file (it has no filename): put parameters "
+                "into the query",
                 self._offset + start,
             )
         if self._field_size > _LONGEST_FIELD:
-            raise LimitExceeded(f"the form field {self._field!r} is larger than {_LONGEST_FIELD} bytes", self._offset)
+            raise LimitExceeded(f"The form field {self._field!r} is larger than {_LONGEST_FIELD} bytes", self._offset)
 
     def _part_end(self) -> None:
         if self._path is not None:
@@ -145,7 +148,7 @@ class FormReader:
             return
         self._fields += 1
         if self._fields > _MOST_FIELDS:
-            raise LimitExceeded(f"the form has more than {_MOST_FIELDS} parts that are no files", self._offset)
+            raise LimitExceeded(f"The form has more than {_MOST_FIELDS} fields that are not files", self._offset)
 
     def _end(self) -> None:
         self._ended = True

@@ -21,15 +21,17 @@ _CHARSETS: Final = {"utf-8", "iso-8859-1"}
 def parse_value(text: str, header: str) -> tuple[str, dict[str, str]]:
     """The word, and the parameters by name, both in lower case; `header` is the name in errors."""
     if len(text) > _LONGEST:
-        raise InvalidInput(f"{header} is longer than {_LONGEST} characters")
+        raise InvalidInput(f"{header} is too long: at most {_LONGEST} characters")
     word = _WORD.match(text)
     if word is None:
-        raise InvalidInput(f"{header} {text[:100]!r} does not begin with a word")
+        raise InvalidInput(f"{header} {text[:100]!r} does not start with a word")
     position, found = word.end(), dict[str, str]()
     while position < len(text):
         match = _PARAMETER.match(text, position)
         if match is None:
-            raise InvalidInput(f"{header} has a parameter that is not name=value: {text[position : position + 100]!r}")
+            raise InvalidInput(
+                f"{header} has an invalid parameter (name=value expected): {text[position : position + 100]!r}"
+            )
         position = match.end()
         if match[1] is not None:
             _keep(found, match, header)
@@ -52,8 +54,8 @@ def filename_in(parameters: Mapping[str, str], header: str) -> str | None:
     charset, first, rest = extended.partition("'")
     _, second, text = rest.partition("'")
     if not (first and second) or charset.lower() not in _CHARSETS:
-        raise InvalidInput(f"filename* of {header} is not of the form UTF-8''name: {extended[:100]!r}")
+        raise InvalidInput(f"filename* of {header} must have the form UTF-8''name: {extended[:100]!r}")
     try:
         return unquote_to_bytes(text).decode(charset)
     except UnicodeDecodeError:
-        raise InvalidInput(f"filename* of {header} is not {charset}: {text[:100]!r}") from None
+        raise InvalidInput(f"filename* of {header} is not valid {charset}: {text[:100]!r}") from None

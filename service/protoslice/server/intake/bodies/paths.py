@@ -29,7 +29,7 @@ def path_text(raw: bytes, offset: int | None = None) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        raise InvalidInput(f"the name {raw[:100]!r} is not UTF-8", offset) from None
+        raise InvalidInput(f"The name {raw[:100]!r} is not UTF-8", offset) from None
 
 
 def last_segment(name: str) -> str:

@@ -26,7 +26,7 @@ _REFUSED: Final = {
     b"4": "a block device",
     b"6": "a pipe",
     b"S": "a sparse file: archive it without --sparse",
-    b"M": "the rest of a file from another volume",
+    b"M": "a file continued from another volume",
     b"V": "a volume label",
     b"D": "a folder of an incremental dump",
 }
@@ -71,7 +71,7 @@ class TarReader:
     def finish(self) -> Iterator[Event]:
         """Nothing, if the archive came to its end."""
         if not self._ended:
-            raise CorruptModel("the archive ends before its two closing blocks of zeros", self._offset)
+            raise CorruptModel("The archive ends before its two closing blocks of zeros", self._offset)
         self._tally.close(self._offset)
         return iter(())
 
@@ -91,7 +91,7 @@ class TarReader:
     def _check_tail(self, piece: bytes) -> None:
         rest = piece.lstrip(b"\0")
         if rest:
-            raise CorruptModel("the archive goes on after its end", self._offset + len(piece) - len(rest))
+            raise CorruptModel("The archive has data after its end", self._offset + len(piece) - len(rest))
 
     def _header(self, block: bytes, offset: int) -> Iterator[Event]:
         if block == _ZEROS:
@@ -105,15 +105,15 @@ class TarReader:
 
     def _second_zeros(self, block: bytes, offset: int) -> Iterator[Event]:
         if block != _ZEROS:
-            raise CorruptModel("the archive goes on after a block of zeros", offset)
+            raise CorruptModel("The archive continues after a block of zeros", offset)
         if self._here or self._long_name is not None:
-            raise CorruptModel("the archive ends after an extended header without its member", offset)
+            raise CorruptModel("The archive ends after an extended header without its member", offset)
         self._ended = True
         return iter(())
 
     def _extension(self, header: Header, offset: int) -> None:
         if header.size > _LONGEST_EXTENSION:
-            raise LimitExceeded(f"the archive has an extended header of more than {_LONGEST_EXTENSION} bytes", offset)
+            raise LimitExceeded(f"The archive has an extended header of more than {_LONGEST_EXTENSION} bytes", offset)
         read = _EXTENSIONS[header.type]
 
         def taken(data: bytes, start: int) -> Iterator[Event]:
@@ -138,7 +138,7 @@ class TarReader:
             return
         if kind not in _FILES or SPARSE in records:
             refusal = _REFUSED[b"S"] if kind in _FILES else _REFUSED.get(kind, f"of the unknown type {kind!r}")
-            raise Unsupported(f"{text!r} in the archive is {refusal}", offset)
+            raise Unsupported(f"Unsupported archive member: {text!r} is {refusal}", offset)
         self._tally.add(offset)
         self._left, self._padding = size, -size % TAR_BLOCK
         yield FileStart(file_path(text, offset))
@@ -152,7 +152,7 @@ class TarReader:
 
     def _folder(self, name: str, size: int, offset: int) -> None:
         if size:
-            raise CorruptModel(f"the folder {name!r} in the archive claims {size} bytes", offset)
+            raise CorruptModel(f"The folder {name!r} in the archive has a size of {size} bytes instead of 0", offset)
         plain = name.rstrip("/")
         if plain != ".":
             file_path(plain, offset)

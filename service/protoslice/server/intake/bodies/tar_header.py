@@ -42,7 +42,7 @@ def _verify(block: bytes, offset: int) -> None:
     # Some old writers summed signed characters.
     high = sum(byte > 127 for byte in block) - sum(byte > 127 for byte in block[_CHECKSUM])
     if claimed != unsigned - 256 * high:
-        raise CorruptModel("the archive has no valid tar header here: its checksum does not fit", offset)
+        raise CorruptModel("The archive has no valid tar header here: wrong checksum", offset)
 
 
 def _text(field: bytes) -> bytes:
@@ -55,12 +55,12 @@ def _size(field: bytes, offset: int) -> int:
     # GNU tar's form for what octal digits cannot hold: a flag, then the number, big-endian, in two's complement.
     value = int.from_bytes(field) - (0x80 << 88)
     if value > LARGEST_NUMBER:
-        raise CorruptModel("the tar header gives a size that is negative or beyond 2^63-1", offset)
+        raise CorruptModel("The tar header has a negative size or one beyond 2^63-1", offset)
     return value
 
 
 def _octal(field: bytes, offset: int) -> int:
     match = _OCTAL.fullmatch(field)
     if match is None:
-        raise CorruptModel(f"the tar header has {field!r} where an octal number is due", offset)
+        raise CorruptModel(f"The tar header has {field!r} instead of an octal number", offset)
     return int(match[1] or b"0", 8)

@@ -33,7 +33,7 @@ def size_in(records: dict[bytes, bytes], offset: int) -> int | None:
     if not text:
         return None
     if not re.fullmatch(rb"[0-9]{1,19}", text) or int(text) > LARGEST_NUMBER:
-        raise CorruptModel(f"the pax header gives the size {text[:40]!r}", offset)
+        raise CorruptModel(f"The pax header has an invalid size {text[:40]!r}", offset)
     return int(text)
 
 
@@ -41,8 +41,8 @@ def _record(data: bytes, position: int, offset: int) -> tuple[bytes, bytes, int]
     match = _LENGTH.match(data, position)
     end = position + int(match[1]) if match else 0
     if match is None or not match.end() < end <= len(data) or data[end - 1 : end] != b"\n":
-        raise CorruptModel("the pax header has a record that is not `length key=value`", offset + position)
+        raise CorruptModel("The pax header has a record that is not `length key=value`", offset + position)
     key, equals, value = data[match.end() : end - 1].partition(b"=")
     if not equals:
-        raise CorruptModel("the pax header has a record without =", offset + position)
+        raise CorruptModel("The pax header has a record without =", offset + position)
     return key, value, end

@@ -27,9 +27,9 @@ def new_tus_upload(fields: Fields, query: Query) -> NewUpload:
         raise InvalidInput("Upload-Defer-Length must be 1")
     if concat.startswith("final"):
         if length is not None or deferred is not None:
-            raise InvalidInput("an upload joined from others has their length: leave Upload-Length out")
+            raise InvalidInput("An upload joined from others has their total length: leave out Upload-Length")
     elif (length is None) == (deferred is None):
-        raise InvalidInput("give either Upload-Length or Upload-Defer-Length: 1")
+        raise InvalidInput("Send either Upload-Length or Upload-Defer-Length: 1")
     name = words.get("filename") or words.get("name") or query.one("filename")
     return NewUpload(
         length=length,
@@ -46,7 +46,7 @@ def new_draft_upload(fields: Fields, query: Query) -> NewUpload:
     length, size = number(fields, "upload-length"), number(fields, "content-length")
     if flag(fields, "upload-complete") and size is not None:
         if length not in {None, size}:
-            raise InconsistentLength("the body is the whole upload, and Upload-Length differs from its length")
+            raise InconsistentLength("Upload-Length differs from the length of the body, which is the whole upload")
         length = size
     client_metadata = fields.get(b"upload-metadata", "")
     words = pairs(client_metadata)
@@ -89,5 +89,5 @@ def _rules(word: str | None, query: Query) -> tuple[str, ...] | None:
 def _truth(name: str, text: str | None) -> bool:
     """True or False for the text of a parameter, False for an absent one; `InvalidInput` for any other."""
     if text not in {None, "true", "false", "1", "0"}:
-        raise InvalidInput(f"{name} must be true or false")
+        raise InvalidInput(f"Invalid {name}: use true or false")
     return text in {"true", "1"}

@@ -45,12 +45,12 @@ def checksum_of(fields: Fields) -> Checksum | None:
         return None if digest is None else Checksum(hashlib.sha256(), digest)
     name, _, value = given.strip().partition(" ")
     if name not in _KNOWN:
-        raise InvalidInput(f"the checksum {name[:40]!r} is not supported; these are: {', '.join(ALGORITHMS)}")
+        raise InvalidInput(f"Unsupported checksum {name[:40]!r}: use one of {', '.join(ALGORITHMS)}")
     algorithm = _KNOWN[name]()
     try:
         digest = b64decode(value, validate=True)
     except (BadBase64, ValueError):
         digest = b""
     if len(digest) != len(algorithm.digest()):
-        raise InvalidInput(f"Upload-Checksum must be written {name} <the digest in base64>")
+        raise InvalidInput(f"Invalid Upload-Checksum: use {name} <the digest in base64>")
     return Checksum(algorithm, digest)

@@ -15,7 +15,7 @@ def speaks_draft(fields: Fields) -> bool:
     if b"tus-resumable" not in fields:
         raise HttpProblem(
             PRECONDITION,
-            "the header Tus-Resumable (tus) or Upload-Complete (IETF draft) is missing",
+            "Send the header Tus-Resumable (tus) or Upload-Complete (IETF draft)",
             headers={"tus-version": VERSION},
         )
     check_version(fields)
@@ -25,13 +25,13 @@ def speaks_draft(fields: Fields) -> bool:
 def check_version(fields: Fields) -> None:
     """Raise `HttpProblem` for another version of tus."""
     if fields.get(b"tus-resumable", VERSION) != VERSION:
-        raise HttpProblem(PRECONDITION, f"only version {VERSION} of tus is supported", headers={"tus-version": VERSION})
+        raise HttpProblem(PRECONDITION, f"Only tus version {VERSION} is supported", headers={"tus-version": VERSION})
 
 
 def check_type(fields: Fields, wanted: str) -> None:
     """Raise `UnsupportedMediaType` unless the body has the media type `wanted`."""
     if media_type_of(fields) != wanted:
-        raise UnsupportedMediaType(f"the body of an upload must be sent as {wanted}")
+        raise UnsupportedMediaType(f"Send the body of an upload as {wanted}")
 
 
 def has_body(fields: Fields) -> bool:
@@ -44,7 +44,7 @@ def joined_uploads(concat: str) -> list[str]:
     kind, _, urls = concat.partition(";")
     found = [upload_id(url) for url in urls.split()]
     if kind.strip() != "final" or not found:
-        raise InvalidInput("Upload-Concat must be `partial`, or `final;` and the URLs of partial uploads")
+        raise InvalidInput("Invalid Upload-Concat: use `partial`, or `final;` and the URLs of partial uploads")
     return found
 
 

@@ -17,7 +17,7 @@ def number(fields: Fields, name: str) -> int | None:
     if text is None:
         return None
     if not _NUMBER.fullmatch(text):
-        raise InvalidInput(f"{name} must be a number of bytes, not {text[:40]!r}")
+        raise InvalidInput(f"Invalid {name} {text[:40]!r}: use a number of bytes")
     return int(text)
 
 
@@ -27,5 +27,5 @@ def flag(fields: Fields, name: str) -> bool | None:
     if text is None:
         return None
     if text not in {"?0", "?1"}:
-        raise InvalidInput(f"{name} must be ?0 or ?1, not {text[:40]!r}")
+        raise InvalidInput(f"Invalid {name} {text[:40]!r}: use ?0 or ?1")
     return text == "?1"

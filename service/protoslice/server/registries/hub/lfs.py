@@ -66,7 +66,7 @@ async def send_file(
     found = await uploads.get(upload)
     sha256 = found.sha256
     if sha256 is None or found.path != sha256:
-        raise NotFound("there is no such upload")
+        raise NotFound("No such upload")
     repository = await services.repositories.get(repository_of(kind, name))
     if found.is_whole:  # sent again, since the answer was lost
         async for _ in pieces_of(request):

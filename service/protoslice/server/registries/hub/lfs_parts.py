@@ -96,7 +96,7 @@ async def send_part(
     repository = await services.repositories.get(repository_of(kind, name))
     services.stores.uploads.options.check_size(size)
     if number > _count(size, chunk):
-        raise NotFound(f"the file has no part {number}")
+        raise NotFound(f"The file has no part {number}")
     length = min(chunk, size - (number - 1) * chunk)
     with counted(services, request):
         client = pseudonym(context_of(request.scope).key)
@@ -113,7 +113,7 @@ async def join_parts(
     repository = await services.repositories.get(repository_of(kind, name))
     sent = {part.partNumber: part.etag.strip('"') for part in body.parts}
     if sorted(sent) != list(range(1, _count(size, chunk) + 1)):
-        raise InvalidInput(f"the file has parts 1 to {_count(size, chunk)}: name each once")
+        raise InvalidInput(f"Invalid parts: the file has parts 1 to {_count(size, chunk)}, each listed once")
     parts = [(_mark(oid, chunk, number), sent[number]) for number in sorted(sent)]
     with counted(services, request):
         await repository.staged.join(oid, size, parts, pseudonym(context_of(request.scope).key))
@@ -124,7 +124,7 @@ def _count(size: int, chunk: int) -> int:
     """Number of parts of a file; `InvalidInput` for more than a file may have."""
     count = -(-size // chunk)
     if count > MOST_PARTS:
-        raise InvalidInput(f"a file has at most {MOST_PARTS} parts, and not {count}")
+        raise InvalidInput(f"Too many parts: at most {MOST_PARTS}, not {count}")
     return count
 
 

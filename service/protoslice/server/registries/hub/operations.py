@@ -59,11 +59,11 @@ async def operations_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[Operation
     async for line in _lines(pieces):
         count += 1
         if count > _MOST:
-            raise LimitExceeded(f"a commit has at most {_MOST} operations: make several")
+            raise LimitExceeded(f"Too many operations in one commit (at most {_MOST}): split the commit")
         try:
             yield _operation(parse_json(line))
         except (ValueError, TypeError, KeyError, AttributeError):
-            raise InvalidInput(f"line {count} of the commit does not parse as an operation") from None
+            raise InvalidInput(f"Line {count} of the commit is not a valid operation") from None
 
 
 async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -85,8 +85,8 @@ async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 def _check(line: bytearray) -> None:
     if len(line) > _LINE_BYTES:
         raise LimitExceeded(
-            f"a line of a commit has at most {_LINE_BYTES} bytes: files of more than {INLINE_BYTES} bytes are uploaded "
-            "before the commit"
+            f"A line of the commit is too long (at most {_LINE_BYTES} bytes): upload files of more than "
+            f"{INLINE_BYTES} bytes before the commit"
         )
 
 
@@ -106,13 +106,13 @@ def _operation(raw: Any) -> Operation:
             return KnownFile(_path(value), str(value["oid"]))
         case "deletedFile" | "deletedFolder":
             return Deletion(_path(value), key == "deletedFolder")
-    raise ValueError(f"no operation is called {key!r}")
+    raise ValueError(f"Unknown operation {key!r}")
 
 
 def _path(value: dict[str, Any]) -> str:
     path = value["path"]
     if not isinstance(path, str):
-        raise TypeError("a path is a text")
+        raise TypeError("Invalid path: use a string")
     return path
 
 

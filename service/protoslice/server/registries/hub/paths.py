@@ -67,9 +67,9 @@ def repository_of(kind: str, name: str) -> str:
     """
     plain = unquote(name)
     if kind not in _KINDS or plain.partition("/")[0] in _TAKEN:
-        raise NotFound(f"there are no repositories at {kind[:80]}/{plain[:200]}")
+        raise NotFound(f"No repositories at {kind[:80]}/{plain[:200]}")
     if plain.count("/") > 1:
-        raise InvalidInput(f"{plain[:200]!r} is no name for a repository: an owner and a name are due")
+        raise InvalidInput(f"Invalid repository name {plain[:200]!r}: use OWNER/NAME")
     return _KINDS[kind] + plain
 
 

@@ -50,16 +50,16 @@ async def files_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[ShardFile]:
     rows = _rows(pieces)
     version, _ = _VERSION.unpack(await _next(rows))
     if version != 2:
-        raise InvalidInput(f"a shard has version 2, and not {version}")
+        raise InvalidInput(f"Unsupported shard version {version}: use 2")
     while (row := await _next(rows))[:32] != _END:
         _, flags, count = _HEAD.unpack(row)
         if count > _MOST_EXTENTS:
-            raise LimitExceeded(f"a file of a shard has at most {_MOST_EXTENTS} extents, and not {count}")
+            raise LimitExceeded(f"A file of the shard has too many extents: at most {_MOST_EXTENTS}, not {count}")
         extents = [_extent(await _next(rows)) for _ in range(count)]
         for _ in range(count if flags & _CHECKED else 0):
             await _next(rows)
         if not flags & _DIGESTED:
-            raise InvalidInput("a file of the shard has no SHA-256")
+            raise InvalidInput("A file of the shard has no SHA-256")
         (digest,) = _DIGEST.unpack(await _next(rows))
         yield ShardFile(_spelled(digest), extents)
     async for _ in rows:
@@ -84,7 +84,7 @@ async def _rows(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 async def _next(rows: AsyncIterator[bytes]) -> bytes:
     row = await anext(rows, None)
     if row is None:
-        raise InvalidInput("the shard ends within its list of files")
+        raise InvalidInput("The shard ends inside its list of files")
     return row
 
 

@@ -94,7 +94,7 @@ async def commit(request: Request, services: Given, kind: str, name: str, revisi
         operations = operations_of(pieces_of(request))
         header = await anext(operations, None)
         if not isinstance(header, CommitHeader):
-            raise InvalidInput("a commit begins with a line whose key is header")
+            raise InvalidInput("The first line of a commit must have the key `header`")
         async with await repository.change(revision, parent=header.parent) as change:
             await _apply(operations, repository, change)
             made = await change.commit(Author(header.summary, header.description))
@@ -107,7 +107,7 @@ async def _apply(operations: AsyncIterator[Operation], repository: Repository, c
     async for operation in operations:
         match operation:
             case CommitHeader():
-                raise InvalidInput("a commit has one line whose key is header")
+                raise InvalidInput("A commit must have a single line with the key `header`")
             case InlineFile(path, content):
                 await change.put(path, _once(content))
             case KnownFile(path, sha256):
@@ -119,13 +119,13 @@ async def _apply(operations: AsyncIterator[Operation], repository: Repository, c
 async def _take(repository: Repository, known: KnownFiles, change: Change, path: str, sha256: str) -> None:
     """Take a file that was uploaded before the commit, or is in the repository."""
     if not _SHA256.fullmatch(sha256):
-        raise InvalidInput(f"{path!r}: an oid is a SHA-256 in hex")
+        raise InvalidInput(f"{path!r}: the oid must be a SHA-256 in hex")
     if (upload := await repository.staged.find(sha256)) is not None:
         await change.take(path, upload)
     elif (place := await repository.staged.place(sha256) or await known.find(sha256)) is not None:
         change.copy(path, place)
     else:
-        raise InvalidInput(f"{path!r}: the repository has no file of SHA-256 {sha256}: upload it")
+        raise InvalidInput(f"{path!r}: the repository has no file with SHA-256 {sha256}: upload it first")
 
 
 async def _once(content: bytes) -> AsyncIterator[bytes]:

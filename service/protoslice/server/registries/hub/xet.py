@@ -62,7 +62,7 @@ async def begin_session(request: Request, services: Given, kind: str, name: str,
 async def send_xorb(request: Request, services: Given, kind: str, name: str, session: str, hash: str) -> Response:
     """Take a xorb, which is unpacked as it comes and compared with its hash."""
     if not _HASH.fullmatch(hash):
-        raise InvalidInput("the hash of a xorb has 64 hex digits")
+        raise InvalidInput("Invalid xorb hash: use 64 hex digits")
     repository = await services.repositories.get(repository_of(kind, name))
     opened = await repository.sessions.open(session, _client(request, services))
     new = not await opened.has(hash)
@@ -109,7 +109,7 @@ async def _take(session: XorbSession, services: Services, hash: str, pieces: Asy
             await batches.add(piece)
         await batches.flush()
         if await worker.run(xorb.hash) != hash:
-            raise ChecksumMismatch("the chunks are not those that the hash of the xorb was taken of: nothing was kept")
+            raise ChecksumMismatch("The chunks do not match the xorb's hash: nothing was stored")
         stored = await chunks.commit()
     except BaseException:
         await batches.stop()

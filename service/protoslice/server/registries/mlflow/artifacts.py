@@ -89,7 +89,7 @@ async def _answered(request: Request, services: Services, name: str, file: Draft
     try:
         rope = (await services.stores.view(file.store)).file(file.path)
     except NotFound:
-        raise NotFound(f"the store of the artifact {name!r} has been removed: log it again") from None
+        raise NotFound(f"The store of artifact {name!r} was removed: log the artifact again") from None
     told: Headers = [(b"protoslice-store", file.store.encode())]
     return FileAnswer(rope, told, location=url_of(request.scope, f"/v1/stores/{file.store}/files/{quote(file.path)}"))
 

@@ -50,13 +50,15 @@ def check_place(fields: Fields, offset: int) -> None:
         return
     found = _CONTENT_RANGE.fullmatch(said.strip().removeprefix("bytes ").partition("/")[0])
     if found is None:
-        raise HttpProblem(BAD_REQUEST, "Content-Range must be written <first byte>-<last byte>")
+        raise HttpProblem(BAD_REQUEST, "Invalid Content-Range: use <first byte>-<last byte>")
     first, last = int(found[1]), int(found[2])
     length = fields.get(b"content-length")
     if first != offset or last < first or (length is not None and int(length) != last - first + 1):
         headers = {"range": f"0-{max(0, offset - 1)}"}
         raise HttpProblem(
-            RANGE, f"the upload goes on from byte {offset}, with as many bytes as are sent", headers=headers
+            RANGE,
+            f"The range does not match the upload: it must start at byte {offset} and match the body's length",
+            headers=headers,
         )
 
 
@@ -70,4 +72,4 @@ def refuse_backward(fields: Fields, size: int) -> None:
     found = _BACKWARD.fullmatch(fields.get(b"range", ""))
     if found is not None and int(found[2]) < int(found[1]):
         headers = {"content-range": f"bytes */{size}"}
-        raise HttpProblem(RANGE, "the range ends before it begins", headers=headers)
+        raise HttpProblem(RANGE, "The range ends before it starts", headers=headers)

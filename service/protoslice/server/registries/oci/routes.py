@@ -143,7 +143,7 @@ async def finish_upload(
 ) -> Response:
     """End an upload, with its last bytes or all of them in the body."""
     if digest is None:
-        raise UploadInvalid("the query has no digest: an upload ends with ?digest=")
+        raise UploadInvalid("The query has no digest: finish the upload with ?digest=")
     expected = Digest(digest)
     check_place(read_fields(request.scope), (await repository.upload(upload)).offset)
     with counted(services, request):
@@ -204,7 +204,7 @@ async def put_manifest(
     if stored.store is not None:
         headers["protoslice-store"] = context_of(request.scope).store = stored.store
     if missing:
-        headers["warning"] = f'299 - "{len(missing)} contents were never sent, {missing[0].text} for one"'
+        headers["warning"] = f'299 - "{len(missing)} blobs were never uploaded, such as {missing[0].text}"'
     if tag:
         headers["oci-tag"] = ", ".join(tag)
     location = absolute_url(request.scope, f"/v2/{repository.name.text}/manifests/{stored.digest.text}")

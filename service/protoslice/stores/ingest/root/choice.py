@@ -69,14 +69,14 @@ async def choose_root(
     is named and cannot be used, and for damage in a file whose content identifies it.
     """
     if not files:
-        raise InvalidInput("the upload holds no file")
+        raise InvalidInput("The upload contains no files")
     ranked = await _ranked(files, opened, worker)
     if request.names_a_root:
         file = ranked[0] if request.root is None else _named(files, request.root)
         try:
             return Root(file, *await _prepared(file, prepare, alone=len(files) == 1))
         except NotARoot as error:
-            raise Unsupported(f"{error.why}; name its type if it is a proto after all") from error
+            raise Unsupported(f"{error.why}; if the file is a protobuf, pass its type") from error
     reasons: dict[str, str] = {}
     by_path = {file.info.path: file for file in ranked}
     for file in (by_path[candidate.path] for candidate in tried(_candidates(ranked))):
@@ -90,7 +90,7 @@ async def choose_root(
 def _named(files: Sequence[Received], path: str) -> Received:
     found = next((file for file in files if file.info.path == path), None)
     if found is None:
-        raise NotFound(f"the upload holds no file {path!r}, which is to be its root")
+        raise NotFound(f"The upload has no file {path!r} to use as the root")
     return found
 
 
@@ -108,10 +108,10 @@ def _why(ranked: Sequence[Received], reasons: dict[str, str]) -> str:
     """Reason why no file is a root, given for the likeliest file."""
     path, reason = next(iter(reasons.items()), (ranked[0].info.path, ranked[0].detection.why))
     if len(ranked) == 1:
-        return f"{path} is not taken for a proto: {reason}. If it is one, name its type{_records(ranked)}"
+        return f"{path} does not look like a protobuf: {reason}. If it is one, pass its type{_records(ranked)}"
     return (
-        f"none of the {len(ranked)} files is taken for a proto; {path}: {reason}. If one is, name it by root and type"
-        f"{_records(ranked)}"
+        f"none of the {len(ranked)} files looks like a protobuf; {path}: {reason}. If one is, pass "
+        f"its root and type{_records(ranked)}"
     )
 
 
@@ -120,7 +120,7 @@ def _records(ranked: Sequence[Received]) -> str:
     stream = next((file.info.path for file in ranked if file.detection.kind in _STREAMS), None)
     if stream is None:
         return ""
-    return f". The records of {stream} are read at /records{'' if len(ranked) == 1 else f'?file={stream}'}"
+    return f". The records of {stream} can be read at /records{'' if len(ranked) == 1 else f'?file={stream}'}"
 
 
 async def _ranked(files: Sequence[Received], opened: Open, worker: Worker) -> list[Received]:

@@ -93,7 +93,7 @@ def prepare_root(
         _check_known(source, received, request)
         return None
     if not source.size and detection.kind == "unknown" and not request.names_a_root:
-        raise NotARoot("it is empty")
+        raise NotARoot("the file is empty")
     file = _file(source, received, request, text_type)
     terms = _terms(file, received, side, types)
     found = _index(_decode(file, side, terms, request), received, terms, request)
@@ -119,9 +119,9 @@ def _check_known(source: RangeSource, received: Received, request: IngestRequest
     """Raise `NotARoot` for a file that no format reads as a root, unless the request names a root."""
     path, detection = received.info.path, received.detection
     if request.rules:
-        raise NotARoot("rules split a proto, and it is none")
+        raise NotARoot("rules only apply to protobufs, but the root is not one")
     if not request.names_a_root and not formats_of(Model(path, detection.type_name, {path: source}, None)):
-        raise NotARoot(f"{detection.why}, and no format knows such a file")
+        raise NotARoot(f"{detection.why}, and no format supports such a file")
 
 
 def _file(source: RangeSource, received: Received, request: IngestRequest, text_type: str | None) -> ProtoFile:
@@ -155,7 +155,7 @@ def _decode(file: ProtoFile, side: BoundedSide, terms: IndexingTerms, request: I
         raise
     except CorruptModel as error:
         if file.form == "text" and request.type is None and not means_text(file.name or ""):
-            raise NotARoot(f"{error.message}, so it only looked like a message in text format") from error
+            raise NotARoot(f"{error.message}: not a message in text format after all") from error
         raise
 
 

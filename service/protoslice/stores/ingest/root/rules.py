@@ -41,5 +41,5 @@ def planned(
 
 
 def _of_type(type_name: str, error: ProtosliceError) -> ProtosliceError:
-    error.message = f"the rules kept for {type_name}: {error.message}"
+    error.message = f"the default rules for {type_name}: {error.message}"
     return error

@@ -46,7 +46,7 @@ class StoredSide:
         """Append `data`; `LimitExceeded` beyond `room`."""
         size = (0 if self._writer is None else self._writer.size) + len(data)
         if size > self.room:
-            raise LimitExceeded(f"the file decodes to {size} bytes or more, and the upload has room for {self.room}")
+            raise LimitExceeded(f"The decoded file has {size} bytes or more, but the upload has room for {self.room}")
         self._sums.update(data)
         self._worker.wait_for(self._write(data))
 
@@ -64,7 +64,7 @@ class StoredSide:
 
     async def _write(self, data: bytes) -> None:
         if self._closed:
-            raise InvalidInput("the upload was given up")
+            raise InvalidInput("the upload was cancelled")
         if self._writer is None:
             self._writer = await self._storage.writer(self._key)
         await self._writer.write(data)

@@ -71,7 +71,7 @@ class TensorOrder:
             return range(len(found))
         if sort.removeprefix("-") not in _COLUMNS:
             raise InvalidInput(
-                f"{sort[:40]!r} is no column to sort by: there are {', '.join(_COLUMNS)}, - for descending"
+                f"Unknown sort column {sort[:40]!r}: use one of {', '.join(_COLUMNS)}, with '-' for descending"
             )
         return await self._sorted.get(sort, lambda: self._made(found, sort))
 

@@ -31,7 +31,7 @@ class NameSearch:
     def __init__(self, search: str | None = None, regex: str | None = None, prefix: str | None = None) -> None:
         self._words = (search or "").casefold().split()
         if len(self._words) > _MOST_WORDS:
-            raise InvalidInput(f"a search has at most {_MOST_WORDS} words")
+            raise InvalidInput(f"Too many words in the search: at most {_MOST_WORDS}")
         self._prefix = prefix or ""
         self._pattern = _core.Pattern(regex) if regex else None
         self.is_any = not self._words and not self._prefix and self._pattern is None

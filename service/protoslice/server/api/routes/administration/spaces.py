@@ -23,18 +23,19 @@ router = GuardedRouter(tags=["spaces"])
 
 
 class SpaceModel(BaseModel):
-    """Stores, tags and schemas behind a wall."""
+    """An isolated tenant with its own stores, tags and schemas."""
 
-    name: str = Field(description="a-z, 0-9 and -, 63 at most; its calls are those below `/spaces/{name}`.")
-    stored_bytes: int = Field(
-        description="Bytes of the objects of uploads; of removed stores until they are collected."
+    name: str = Field(
+        description="Lower-case letters, digits and '-', at most 63 characters; the API of the space is below "
+        "`/spaces/{name}`."
     )
+    stored_bytes: int = Field(description="Bytes of uploaded objects; removed stores count until they are collected.")
     stores: int
-    counted: str | None = Field(description="Time of the last collection, which counts anew; null before the first.")
-    quota_bytes: int = Field(description="The most stored bytes; 0 is no limit.")
-    quota_stores: int = Field(description="The most stores; 0 is no limit.")
-    quota_open_uploads: int = Field(description="The most resumable uploads that are kept; 0 is no limit.")
-    quota_requests: int = Field(description="The most requests under way, at each replica; 0 is no limit.")
+    counted: str | None = Field(description="Time of the last collection, which recounts; null before the first.")
+    quota_bytes: int = Field(description="Maximum stored bytes; 0 for no limit.")
+    quota_stores: int = Field(description="Maximum number of stores; 0 for no limit.")
+    quota_open_uploads: int = Field(description="Maximum number of unfinished resumable uploads; 0 for no limit.")
+    quota_requests: int = Field(description="Maximum concurrent requests per replica; 0 for no limit.")
 
 
 @router.get(
@@ -42,7 +43,7 @@ class SpaceModel(BaseModel):
     operation_id="list_spaces",
     response_model=PageModel[SpaceModel],
     responses={304: SEEN, **problems(412)},
-    summary="A page of spaces",
+    summary="List spaces",
 )
 async def list_spaces(
     request: Request,
@@ -50,7 +51,7 @@ async def list_spaces(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
-    """List spaces with what they hold and their quotas, the default one first."""
+    """List spaces with their usage and quotas, the default space first."""
     spaces = _spaces(services)
     page = await spaces.page(limit=min(limit, _MOST), cursor=cursor)
     return page_answer(request, page, [as_json(each) for each in await spaces.usage(page.items)])
@@ -61,16 +62,16 @@ async def list_spaces(
     operation_id="create_space",
     response_model=SpaceModel,
     responses={
-        200: {"description": "The space existed already."},
-        201: {"description": "The space is new.", "model": SpaceModel},
+        200: {"description": "The space already existed."},
+        201: {"description": "The space was created.", "model": SpaceModel},
         **problems(403, 413, 422, 507),
     },
     summary="Create a space, or set its quota",
 )
 async def create_space(request: Request, services: Given, space: str, body: PutSpace | None = None) -> Response:
-    """Create a space: stores, tags and schemas of its own, which no other space knows of.
+    """Create a space with its own stores, tags and schemas, invisible to other spaces.
 
-    A body sets its quota, of one that is there too; without a body that stays as it is.
+    A body sets the quota, also of an existing space; without a body the quota is unchanged.
     """
     spaces = _spaces(services)
     created = await spaces.create(space)
@@ -107,5 +108,5 @@ def as_json(usage: SpaceUsage) -> dict[str, object]:
 
 def _spaces(services: Services) -> Spaces:
     if services.spaces is None:
-        raise NotFound("the service is starting or has ended")
+        raise NotFound("The service is starting or shutting down")
     return services.spaces

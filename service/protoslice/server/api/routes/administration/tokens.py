@@ -25,29 +25,29 @@ from protoslice.server.services import Given, Services
 router = GuardedRouter(tags=["tokens"])
 
 _NO_STORE = {"cache-control": "no-store"}
-Everywhere = Annotated[bool, Query(description="Tokens for every space, which takes an admin of all.")]
+Everywhere = Annotated[bool, Query(description="Tokens for all spaces; needs an admin token for all spaces.")]
 
 
 class TokenModel(BaseModel):
-    """Facts about a token, but for its secret."""
+    """A token, without its secret."""
 
     id: str
     name: str
-    space: str = Field(description="`*` is every space.")
+    space: str = Field(description="`*` for all spaces.")
     scopes: list[Scope]
-    tags: list[str] = Field(description="Patterns that tags have to match; none: any tag.")
+    tags: list[str] = Field(description="Patterns that tags must match; default: any tag.")
     created: str
     expires: str | None
 
 
 class NewTokenModel(TokenModel):
-    """Facts about a new token, and the token, which is told this once."""
+    """A new token; its secret is only returned once."""
 
     token: str
 
 
 class SignedUrlModel(BaseModel):
-    """A URL that is permission to read what it names."""
+    """A signed URL, which needs no token."""
 
     url: str
     expires: str
@@ -59,10 +59,10 @@ class SignedUrlModel(BaseModel):
     status_code=201,
     response_model=NewTokenModel,
     responses=problems(401, 403, 404, 413, 422, 507),
-    summary="Make a token",
+    summary="Create a token",
 )
 async def create_token(request: Request, services: Given, body: CreateToken) -> Response:
-    """Make a token for the space of the URL, or for every space; only its hash is kept."""
+    """Create a token for the space in the URL, or for all spaces; only its hash is stored."""
     space = _where(request, services, body.every_space)
     expires = None if body.expires_seconds is None else time.time() + body.expires_seconds
     grant = Grant(space, frozenset(body.scopes), tuple(body.tags))
@@ -75,7 +75,7 @@ async def create_token(request: Request, services: Given, body: CreateToken) -> 
     operation_id="list_tokens",
     response_model=PageModel[TokenModel],
     responses={304: SEEN, **problems(401, 403, 404, 412, 422)},
-    summary="A page of tokens",
+    summary="List tokens",
 )
 async def list_tokens(
     request: Request,
@@ -84,7 +84,10 @@ async def list_tokens(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
-    """List the tokens of the space of the URL, or those for every space. Secrets are not kept."""
+    """List the tokens of the space in the URL, or those for all spaces.
+
+    Secrets are not stored.
+    """
     space = _where(request, services, every_space)
     most = min(limit, services.settings.max_page_items)
     page = await services.gate.tokens.page(space, most, cursor)
@@ -99,7 +102,7 @@ async def list_tokens(
     summary="Revoke a token",
 )
 async def revoke_token(request: Request, services: Given, id: str, every_space: Everywhere = False) -> Response:
-    """Revoke a token; at every replica it ends within ten seconds."""
+    """Revoke a token; all replicas refuse it within ten seconds."""
     await services.gate.tokens.revoke(id, _where(request, services, every_space))
     return Response(status_code=204)
 
@@ -113,9 +116,9 @@ async def revoke_token(request: Request, services: Given, id: str, every_space: 
     summary="Sign a URL",
 )
 async def sign_url(request: Request, services: Given, body: SignUrl) -> Response:
-    """Make a URL by which anybody reads what the caller may read, until it or the caller's token ends."""
+    """Create a URL that gives anyone the caller's read access, until it or the caller's token expires."""
     if services.admission is None:
-        raise Unsupported("this service asks nobody for a token: its URLs need no signature")
+        raise Unsupported("This service is open: its URLs need no signature")
     signer = await services.admission.signer()
     wanted = time.time() + body.expires_seconds
     signed, end = signer.sign("GET", url_of(request.scope, body.path), wanted)

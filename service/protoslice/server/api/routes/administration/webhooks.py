@@ -27,7 +27,7 @@ _NO_STORE = {"cache-control": "no-store"}
 
 
 class WebhookModel(BaseModel):
-    """Facts about a webhook, but for its secret."""
+    """A webhook, without its secret."""
 
     name: str
     url: str
@@ -36,13 +36,13 @@ class WebhookModel(BaseModel):
 
 
 class NewWebhookModel(WebhookModel):
-    """Facts about a webhook, and its secret, which is told this once."""
+    """A new webhook; its secret is only returned once."""
 
-    secret: str = Field(description="`whsec_` and base64: the key of the HMAC in `webhook-signature`.")
+    secret: str = Field(description="`whsec_` and base64: the HMAC key for `webhook-signature`.")
 
 
 class LetterModel(BaseModel):
-    """An event that a webhook has not taken."""
+    """An event that was not delivered to a webhook."""
 
     id: str
     type: str
@@ -53,7 +53,7 @@ class LetterModel(BaseModel):
 
 
 class RedeliveredModel(BaseModel):
-    """Number of dead letters that are on their way again."""
+    """Number of failed events that will be delivered again."""
 
     letters: int
 
@@ -63,10 +63,13 @@ class RedeliveredModel(BaseModel):
     operation_id="list_webhooks",
     response_model=PageModel[WebhookModel],
     responses={304: SEEN, **problems(401, 403, 404, 412, 422)},
-    summary="All webhooks of a space",
+    summary="List webhooks",
 )
 async def list_webhooks(request: Request, services: Given) -> Response:
-    """List the webhooks of the space by name; there are few. Secrets are not shown."""
+    """List the webhooks of the space by name.
+
+    Secrets are not shown.
+    """
     hooks = await services.webhooks.of(space_of(request.scope))
     return page_answer(request, ResultPage(hooks), [_as_json(hook) for hook in hooks])
 
@@ -79,7 +82,10 @@ async def list_webhooks(request: Request, services: Given) -> Response:
     summary="Create or replace a webhook",
 )
 async def put_webhook(request: Request, services: Given, name: str, body: PutWebhook) -> Response:
-    """Create or replace a webhook. The answer holds a new secret, this once."""
+    """Create or replace a webhook.
+
+    The response has a new secret, which is only returned once.
+    """
     wanted = NewWebhook(name, body.url, tuple(body.events))
     hook, created = await services.webhooks.put(space_of(request.scope), wanted)
     said = _as_json(hook) | {"secret": hook.secret_text}
@@ -94,7 +100,7 @@ async def put_webhook(request: Request, services: Given, name: str, body: PutWeb
     summary="Remove a webhook",
 )
 async def remove_webhook(request: Request, services: Given, name: str) -> Response:
-    """Remove a webhook, and the events that it has not taken."""
+    """Remove a webhook and its undelivered events."""
     await services.webhooks.remove(space_of(request.scope), name)
     return Response(status_code=204)
 
@@ -104,19 +110,17 @@ async def remove_webhook(request: Request, services: Given, name: str) -> Respon
     operation_id="list_letters",
     response_model=PageModel[LetterModel],
     responses={304: SEEN, **problems(401, 403, 404, 412, 422)},
-    summary="A page of events that a webhook has not taken",
+    summary="List undelivered events of a webhook",
 )
 async def list_letters(
     request: Request,
     services: Given,
     name: str,
-    dead: Annotated[
-        bool, Query(description="Events that were given up, instead of those that are tried again.")
-    ] = False,
-    limit: Annotated[int, Query(ge=1, description="At most so many.")] = 100,
+    dead: Annotated[bool, Query(description="List events that failed permanently, instead of pending ones.")] = False,
+    limit: Annotated[int, Query(ge=1, description="Maximum number of events.")] = 100,
     cursor: Cursor = None,
 ) -> Response:
-    """List the events that a webhook has not taken, oldest first."""
+    """List the events not yet delivered to a webhook, oldest first."""
     most = min(limit, services.settings.max_page_items)
     hook = await services.webhooks.get(space_of(request.scope), name)
     page = await services.webhooks.letters(hook, dead=dead, limit=most, cursor=cursor)
@@ -129,10 +133,10 @@ async def list_letters(
     status_code=202,
     response_model=RedeliveredModel,
     responses=problems(401, 403, 404, 422),
-    summary="Deliver dead letters again",
+    summary="Deliver failed events again",
 )
 async def redeliver_letters(request: Request, services: Given, name: str) -> Response:
-    """Put the dead letters of a webhook on their way again."""
+    """Deliver the failed events of a webhook again."""
     count = await services.webhooks.redeliver(space_of(request.scope), name)
     return json_answer(request, {"letters": count}, status=202, headers=_NO_STORE)
 

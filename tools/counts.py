@@ -1,0 +1,70 @@
+"""Count what should become less, and fail when something grew over its limit in `tools/limits.json`.
+
+`python -m tools.counts` prints each count beside its limit; `make check` runs it. After an improvement,
+`python -m tools.counts --lower` writes the lower counts as limits. Limits are never raised.
+
+Marked words are those of the project's former dialect, per 1 000 words of text that users read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+from tools.messages import messages
+
+ROOT = Path(__file__).resolve().parents[1]
+LIMITS = ROOT / "tools/limits.json"
+MARKED = re.compile(
+    r"\b(told|tells? of|beside|alone|anew|nobody|nothing but|whoever|whatever|of (?:its|their) own|thereof"
+    r"|stands? (?:in|at|there|still)|lies? (?:in|at|there|beside)|comes? (?:with|from|behind)|goes? on|breaks? off"
+    r"|(?:is|are) due|by (?:itself|themselves)|what is there|as it (?:is|was|came)|is to be had|would be dear|a word of"
+    r"|is no (?!longer))\b",
+    re.IGNORECASE,
+)
+CODE = re.compile(r"```.*?```|`[^`]*`|\{[^{}]*\}", re.DOTALL)
+
+
+def marked(text: str) -> float:
+    """Return how many of 1 000 words of `text` are marked; code and values do not count."""
+    prose = CODE.sub(" ", text)
+    return 1000 * len(MARKED.findall(prose)) / max(1, len(re.findall(r"\w+", prose)))
+
+
+def counts() -> dict[str, float]:
+    """Return each count by its name."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    found = {f"marked words, {page.relative_to(ROOT)}": marked(page.read_text()) for page in pages}
+    found["marked words, messages"] = marked("\n".join(each.text for each in messages()))
+    return {name: round(count, 2) for name, count in found.items()}
+
+
+def exceeded(found: dict[str, float], limits: dict[str, float]) -> list[str]:
+    """Return a line for each count over its limit; a count that has no limit yet may be 1."""
+    return [
+        f"{name}: {count}, at most {most}" for name, count in found.items() if count > (most := limits.get(name, 1))
+    ]
+
+
+def lowered(found: dict[str, float], limits: dict[str, float]) -> dict[str, float]:
+    """Return the limits, with each that a count has fallen below replaced by that count."""
+    return {name: min(count, limits.get(name, count)) for name, count in found.items()}
+
+
+def main(arguments: list[str]) -> int:
+    """Print the counts, and return 1 when one is over its limit."""
+    found, limits = counts(), json.loads(LIMITS.read_text()) if LIMITS.exists() else {}
+    if arguments == ["--lower"]:
+        LIMITS.write_text(json.dumps(lowered(found, limits), indent=1) + "\n")
+    elif over := exceeded(found, limits):
+        print(*over, "Use plain words: see 'How we write prose' in CONTRIBUTING.md", sep="\n")
+        return 1
+    else:
+        print(*(f"{count:5.2f} (at most {limits.get(name, 1):.2f})  {name}" for name, count in found.items()), sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
