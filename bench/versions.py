@@ -13,8 +13,10 @@ from bench.service import running_service
 from bench.timing import Row
 from tests.support.protos.writer import varint
 
+from protoslice.catalog import open_database
 from protoslice.client import Client
 from protoslice.storage import open_storage
+from protoslice.stores.names import DEFAULT_SPACE
 from protoslice.stores.usage import usage_of
 
 _TENSORS: Final = 64
@@ -68,8 +70,9 @@ def _send(url: str, model: Path, query: str) -> None:
 
 
 async def _stored(folder: Path) -> int:
-    async with open_storage(f"file://{folder}") as storage:
-        return (await usage_of(storage)).stored_bytes
+    uri = f"file://{folder}"
+    async with open_storage(uri) as storage, open_database(None, uri) as database:
+        return (await usage_of(storage, database, DEFAULT_SPACE)).stored_bytes
 
 
 def _write(path: Path, tensors: Sequence[bytes]) -> None:

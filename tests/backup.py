@@ -206,7 +206,7 @@ def test_copies_without_deletions_are_found(tmp_path: Path) -> None:
 
 
 FORMER: Final = f"""
-for part in protoslice.json tags schemas stores objects; do
+for part in protoslice.json tags stores objects; do
     if [ -d {LIVE}/$part ]; then rclone copy {LIVE}/$part {COPY}/$part; else rclone copy {LIVE}/$part {COPY}; fi
 done
 """

@@ -84,7 +84,7 @@ def test_damaged_file_is_reported(tmp_path: Path) -> None:
 
     async def work() -> None:
         db = connect(f"sqlite:///{tmp_path}/catalog.sqlite", "memory://")
-        with pytest.raises(IntegrityError, match="no SQLite database"):
+        with pytest.raises(IntegrityError, match="not an SQLite database"):
             await upgrade(db)
         await db.close()
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
-from tests.support.stores import assert_whole, keys_in, onnx, read, upload, visible
+from tests.support.stores import assert_whole, keys_in, onnx, open_stores, read, upload, visible
 
 from protoslice.errors import Conflict, CorruptModel, InvalidInput, NotFound
 from protoslice.storage import FileStorage, MemoryStorage, Storage
@@ -34,7 +34,7 @@ class StoresMachine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.stack = ExitStack()
         self.storage = self.new_storage()
-        self.stores = self.run(Stores.open(self.storage))
+        self.stores = self.run(open_stores(self.storage))
         self.abandoned: list[Stores] = []
         self.contents: dict[str, int] = {}
         self.tags: dict[str, tuple[str, str]] = {}
@@ -162,12 +162,12 @@ class StoresMachine(RuleBasedStateMachine):
     @rule()
     def crash(self) -> None:
         self.abandoned.append(self.stores)
-        self.stores = self.run(Stores.open(self.storage))
+        self.stores = self.run(open_stores(self.storage))
 
     @rule()
     def restart(self) -> None:
         self.run(self.stores.close())
-        self.stores = self.run(Stores.open(self.storage))
+        self.stores = self.run(open_stores(self.storage))
 
     @rule(ref=refs, start=st.integers(0, 60_000), length=st.integers(0, 60_000))
     def read(self, ref: str, start: int, length: int) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.stores import in_memory, onnx, upload
+from tests.support.stores import in_memory, onnx, open_stores, upload
 
 from protoslice.storage import FileStorage, MemoryStorage
 from protoslice.storage.wrappers.metered import Call, MeteredStorage
@@ -38,7 +38,7 @@ def test_closing_waits_for_a_store_that_is_being_opened(
 
     async def work() -> list[str]:
         async with FileStorage(str(tmp_path)) as storage:
-            stores = await Stores.open(storage)
+            stores = await open_stores(storage)
             info = (await upload(stores, onnx(90_000))).store
             held = open_files(tmp_path)
             monkeypatch.setattr("protoslice.stores.open_stores.open_root", slowly)

@@ -9,7 +9,7 @@ import asyncio, hashlib, resource, sys
 from protoslice.storage import FileStorage
 from protoslice.stores import IngestRequest, Stores
 from tests.support.protos.writer import varint
-from tests.support.stores import field, onnx, upload
+from tests.support.stores import field, onnx, open_stores, upload
 
 TENSORS, SIZE = int(sys.argv[2]), 64 << 20
 PIECE = bytes(range(256)) * 4096
@@ -37,7 +37,7 @@ async def feed(sink, sha):
 
 async def main():
     storage = FileStorage(sys.argv[1])
-    stores = await Stores.open(storage)
+    stores = await open_stores(storage)
     await upload(stores, onnx(5_000_000))
     with open("/proc/self/clear_refs", "w") as peak:
         peak.write("5")  # the peak is counted from here on

@@ -10,6 +10,7 @@ from tests.support.stores import (
     in_memory,
     keys_in,
     onnx,
+    open_stores,
     opened,
     records_apart,
     some,
@@ -65,7 +66,7 @@ def test_a_storage_of_another_layout_is_refused() -> None:
         for mark, sentence in said.items():
             await storage.put(ObjectKey("protoslice.json"), mark)
             with pytest.raises(Unsupported, match=sentence):
-                await Stores.open(storage)
+                await open_stores(storage)
 
     asyncio.run(run())
 

@@ -12,7 +12,8 @@ from protoslice.errors import InvalidInput, NotFound
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores import StoreOptions, Stores
 from protoslice.stores.layout.version import MARK
-from protoslice.stores.spaces import DEFAULT_SPACE, Spaces
+from protoslice.stores.names import DEFAULT_SPACE
+from protoslice.stores.spaces import Spaces
 
 MODEL = onnx(1000)
 HOUR = 3600.0

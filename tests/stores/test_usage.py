@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
-from tests.support.stores import onnx, opened, upload
+from tests.support.stores import collect_garbage, onnx, opened, upload, usage_of
 
 from protoslice.storage import MemoryStorage
-from protoslice.stores.collection.garbage import collect_garbage
-from protoslice.stores.usage import usage_of
 
 
 def _in_two_days() -> float:

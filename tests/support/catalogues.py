@@ -1,13 +1,25 @@
-"""Catalogues of tests: SQLite files that need not survive a crash of the machine."""
+"""Catalogues of tests: SQLite in memory, and files that need not survive a crash of the machine."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
-from protoslice.catalog import Database, upgrade
-from protoslice.catalog.sqlite import SqliteDatabase
+from protoslice.catalog import Database, schema, upgrade
+from protoslice.catalog.database import Work
+from protoslice.catalog.sqlite import SqliteDatabase, SqliteTransaction, translated
+from protoslice.storage import FileStorage, Storage
+
+T = TypeVar("T")
+
+_KEPT: Final = 64
+_in_memory: Final = WeakKeyDictionary[Storage, Database]()
+_of_folders: Final = dict[str, Database]()
 
 
 @asynccontextmanager
@@ -19,3 +31,61 @@ async def shared_catalogue(path: Path) -> AsyncIterator[Database]:
         yield database
     finally:
         await database.close()
+
+
+class InlineDatabase(Database):
+    """A catalogue in memory whose transactions run on the event loop, one after the other."""
+
+    dialect = "sqlite"
+
+    def __init__(self) -> None:
+        self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._connection.execute("PRAGMA foreign_keys = ON")
+        at_once(schema.migrate(self))
+
+    async def _write(self, work: Work[T], *, background: bool) -> T:
+        return self._run(work, "COMMIT")
+
+    async def _read(self, work: Work[T], *, background: bool) -> T:
+        return self._run(work, "ROLLBACK")
+
+    def _run(self, work: Work[T], end: str) -> T:
+        with translated():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                result = work(SqliteTransaction(self._connection))
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute(end)
+            return result
+
+    async def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+def at_once(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine that waits for nothing."""
+    try:
+        while True:
+            work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+
+
+def catalogue_of(storage: Storage) -> Database:
+    """Return the catalogue that belongs to a storage, the same for all replicas, in memory."""
+    while hasattr(storage, "_inner"):
+        storage = storage._inner
+    if not isinstance(storage, FileStorage):
+        if storage not in _in_memory:
+            _in_memory[storage] = InlineDatabase()
+        return _in_memory[storage]
+    folder = os.readlink(f"/proc/self/fd/{storage._tree._root}")
+    if folder not in _of_folders:
+        _of_folders[folder] = InlineDatabase()
+        while len(_of_folders) > _KEPT:
+            del _of_folders[next(iter(_of_folders))]
+    return _of_folders[folder]

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from pathlib import Path
 from random import Random
 
+from tests.support.catalogues import shared_catalogue
 from tests.support.stores import onnx, upload
 
 from protoslice.storage import FileStorage
@@ -37,9 +39,10 @@ async def _work(stores: Stores, random: Random) -> None:
 
 
 async def _main(directory: str, seed: int) -> None:
-    stores = await Stores.open(FileStorage(directory))
-    print(f"! {os.getpid()}", flush=True)
-    await asyncio.gather(*(_work(stores, Random(f"{seed} {n}")) for n in range(3)))
+    async with shared_catalogue(Path(f"{directory}.sqlite")) as database:
+        stores = await Stores.open(FileStorage(directory), database)
+        print(f"! {os.getpid()}", flush=True)
+        await asyncio.gather(*(_work(stores, Random(f"{seed} {n}")) for n in range(3)))
 
 
 def _serve(directory: str) -> None:

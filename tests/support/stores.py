@@ -9,19 +9,23 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import TypeVar
+from typing import Any, TypeVar
 from unittest.mock import patch
 
+from tests.support.catalogues import catalogue_of
 from tests.support.protos.writer import varint
 
 from protoslice.errors import NoRoot, Unsupported
 from protoslice.facts import Store
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
-from protoslice.stores import Created, IngestRequest, OpenStore, Representation, StoreOptions, Stores
-from protoslice.stores.collection.garbage import collect_garbage
+from protoslice.stores import Created, IngestRequest, OpenStore, Representation, StoreOptions, Stores, usage
+from protoslice.stores.collection import garbage
+from protoslice.stores.collection.garbage import GarbageReport
 from protoslice.stores.ingest import packs, persist
 from protoslice.stores.layout import fresh, keys
 from protoslice.stores.layout.indexes import IndexEntry
+from protoslice.stores.names import DEFAULT_SPACE
+from protoslice.stores.usage import Usage
 
 T = TypeVar("T")
 
@@ -56,10 +60,31 @@ def records_apart(largest: int = -1, *, sums: int = -1, files: int = -1) -> Iter
         yield
 
 
+async def open_stores(storage: Storage, options: StoreOptions | None = None) -> Stores:
+    """The stores in `storage`, with the catalogue that belongs to it."""
+    return await Stores.open(storage, catalogue_of(storage), options)
+
+
+async def collect_garbage(storage: Storage, **options: Any) -> GarbageReport:
+    """See `protoslice.stores.collection.garbage.collect_garbage`; in the default space."""
+    return await garbage.collect_garbage(storage, catalogue_of(storage), DEFAULT_SPACE, **options)
+
+
+async def usage_of(storage: Storage, **options: Any) -> Usage:
+    """See `protoslice.stores.usage.usage_of`; of the default space."""
+    return await usage.usage_of(storage, catalogue_of(storage), DEFAULT_SPACE, **options)
+
+
+async def derived_in(storage: Storage) -> dict[str, bytes]:
+    """Derived facts in the catalogue that belongs to a storage, by store and name."""
+    rows = await catalogue_of(storage).read(lambda tx: tx.all("SELECT store, name, data FROM derived"))
+    return {f"{store}/{name}": bytes(data) for store, name, data in rows}
+
+
 @asynccontextmanager
 async def opened(storage: Storage, options: StoreOptions | None = None) -> AsyncIterator[Stores]:
     """The stores in `storage`, closed on the way out; the storage stays open."""
-    stores = await Stores.open(storage, options)
+    stores = await open_stores(storage, options)
     try:
         yield stores
     finally:

@@ -115,7 +115,7 @@ class Services:
             )
             hooks = await _webhooks(database, metered, settings, stack) if settings.webhook_allow else None
             metered = metered if hooks is None else hooks.storage
-            opened = await Stores.open(metered, _store_options(settings), names=StoreNames())
+            opened = await Stores.open(metered, database, _store_options(settings), names=StoreNames())
             if self.gate.closed:
                 verifier = None if settings.issuers is None else await _verifier(settings.issuers, stack)
                 self.first_token = await self.gate.start(Tokens(database), verifier, _service_key(database, settings))

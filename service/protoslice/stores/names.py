@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from typing import Final
 
 from protoslice import _core
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import InvalidInput, LimitExceeded
 from protoslice.stores.requests import TAGS_AT_ONCE, IngestRequest
 
+DEFAULT_SPACE: Final = "default"
+"""Name of the space that lies in the storage itself."""
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}")
 _HEX = re.compile(r"[0-9a-f]{12,64}")
 _LONGEST = 1024

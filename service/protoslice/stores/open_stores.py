@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from protoslice.catalog.derived import DerivedRecords
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import run_concurrently
 from protoslice.concurrency.singleflight import SingleFlight
@@ -42,6 +43,7 @@ class OpenStores:
     def __init__(
         self,
         storage: Storage,
+        derived: DerivedRecords,
         worker: Worker,
         schemas: Schemas,
         external: ExternalObjects,
@@ -51,6 +53,7 @@ class OpenStores:
     ) -> None:
         """`beside`: those of another storage, with which these share their number and memory."""
         self._storage = storage
+        self._derived = derived
         self._worker = worker
         self._schemas = schemas
         self._external = external
@@ -110,7 +113,7 @@ class OpenStores:
             for stored in opened:
                 stored.close()
             raise
-        derived = DerivedFacts(self._storage, manifest.id, self._worker)
+        derived = DerivedFacts(self._derived, self._storage, manifest.id, self._worker)
         return OpenStore(manifest, files, proto, self._worker, derived, self._common, self._find_type)
 
     async def close(self) -> None:

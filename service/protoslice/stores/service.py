@@ -9,6 +9,8 @@ from contextlib import suppress
 from datetime import timedelta
 
 from protoslice import schema
+from protoslice.catalog import Database
+from protoslice.catalog.derived import DerivedRecords
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import in_turns, map_concurrently, run_concurrently
 from protoslice.errors import (
@@ -43,7 +45,7 @@ from protoslice.stores.ingest.root.rules import check_kept
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.version import check_layout
 from protoslice.stores.manifest import Manifest
-from protoslice.stores.names import check_request, check_tag, is_id, is_id_prefix
+from protoslice.stores.names import DEFAULT_SPACE, check_request, check_tag, is_id, is_id_prefix
 from protoslice.stores.open_stores import OpeningTerms, OpenStores
 from protoslice.stores.options import StoreOptions
 from protoslice.stores.paging import ResultPage
@@ -71,8 +73,10 @@ class Stores:
     def __init__(
         self,
         storage: Storage,
+        database: Database,
         options: StoreOptions,
         *,
+        space: str = DEFAULT_SPACE,
         refused: str | None,
         names: Names | None = None,
         beside: Stores | None = None,
@@ -80,6 +84,8 @@ class Stores:
     ) -> None:
         """With `bears_tags`, index entries of new stores bear their tags, as in layout 3."""
         self._inner = storage
+        self._database = database
+        self._space = space
         self.room = SpaceRoom(storage, options.quota)
         """Quota of these stores, and what is left of it."""
         storage = self._storage = CountedStorage(storage, self.room)
@@ -89,7 +95,7 @@ class Stores:
         self._shares = beside is not None
         self._worker: Worker = beside._worker if beside else Worker(options.threads)
         self._tags = Tags(storage, late_after=options.renew_seconds, trust_seconds=options.trust_seconds)
-        self._schemas = Schemas(storage, self._worker)
+        self._schemas = Schemas(database, space, self._worker)
         check_kept(options.rules)
         self._places: ExternalObjects = (
             beside._places
@@ -123,6 +129,7 @@ class Stores:
         )
         self._open_stores: OpenStores = OpenStores(
             storage,
+            DerivedRecords(database, space),
             self._worker,
             self._schemas,
             self._places,
@@ -144,15 +151,16 @@ class Stores:
     async def open(
         cls,
         storage: Storage,
+        database: Database,
         options: StoreOptions | None = None,
         *,
         create: bool = True,
         names: Names | None = None,
     ) -> Stores:
-        """Open the stores in `storage`; read-only when the storage fails the probe of its conditional writes.
+        """Open the stores in `storage`, with their records in `database`.
 
-        With `create`, an unmarked storage gets the layout marker; else it raises `NotFound`. `names` resolves
-        references that are no ids and no tags.
+        They are read-only if the storage fails the probe of its conditional writes. With `create`, an unmarked storage
+        gets the layout marker; else it raises `NotFound`. `names` resolves references that are no ids and no tags.
         """
         refused = None
         try:
@@ -161,7 +169,7 @@ class Stores:
             refused = error.message
             _log.warning("opened read-only: %s", refused)
         bears_tags = await check_layout(storage, mark=create and refused is None)
-        return cls(storage, options or StoreOptions(), refused=refused, names=names, bears_tags=bears_tags)
+        return cls(storage, database, options or StoreOptions(), refused=refused, names=names, bears_tags=bears_tags)
 
     async def below(self, folder: ObjectKey, *, create: bool = False) -> Stores:
         """The stores of a folder of this storage: a world of its own, with these threads and this memory.
@@ -172,7 +180,15 @@ class Stores:
             self._check_writable()
         storage = PrefixStorage(self._inner, folder)
         bears_tags = await check_layout(storage, mark=create)
-        return Stores(storage, self._options, refused=self._refused, beside=self, bears_tags=bears_tags)
+        return Stores(
+            storage,
+            self._database,
+            self._options,
+            space=folder.segments[-1],
+            refused=self._refused,
+            beside=self,
+            bears_tags=bears_tags,
+        )
 
     @property
     def storage(self) -> Storage:
@@ -483,7 +499,9 @@ class Stores:
         """Delete what no store needs any more; a dry run only reports."""
         self._check_writable()
         # Beside the counts of this replica: the collection counts anew.
-        return await collect_garbage(self._inner, grace_seconds=grace_seconds, dry_run=dry_run)
+        return await collect_garbage(
+            self._inner, self._database, self._space, grace_seconds=grace_seconds, dry_run=dry_run
+        )
 
     async def _is_sound(self, manifest: Manifest) -> bool:
         return await is_sound(self._storage, manifest, self._worker, verify=self._options.verify_reads)

@@ -15,12 +15,11 @@ from protoslice.storage import ObjectKey, PrefixStorage, Storage
 from protoslice.stores.collection.garbage import GRACE_SECONDS, GarbageReport
 from protoslice.stores.collection.tally import keep_tally
 from protoslice.stores.layout import keys
+from protoslice.stores.names import DEFAULT_SPACE
 from protoslice.stores.paging import ResultPage
 from protoslice.stores.quotas import Ledgers, Quota, SpaceLedger, SpaceRoom
 from protoslice.stores.service import Stores
 
-DEFAULT_SPACE: Final = "default"
-"""Name of the space that lies in the storage itself."""
 _OPENED: Final = 256
 """Spaces kept in memory. They are small: opened stores, threads and caches are shared by all."""
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from protoslice.catalog import Database
 from protoslice.concurrency.gather import each_concurrently
 from protoslice.errors import Conflict, IntegrityError, NotFound
 from protoslice.storage import ObjectStat, Storage
@@ -30,7 +31,9 @@ class Usage:
     """Damaged manifests, whose files are not counted."""
 
 
-async def usage_of(storage: Storage, *, clock: Callable[[], float] = time.time) -> Usage:
+async def usage_of(
+    storage: Storage, database: Database, space: str, *, clock: Callable[[], float] = time.time
+) -> Usage:
     """Count the stores of one space: lists its objects, and reads its manifests."""
     usage = Usage()
 
@@ -48,5 +51,5 @@ async def usage_of(storage: Storage, *, clock: Callable[[], float] = time.time) 
     await each_concurrently(add, storage.iterate(keys.STORES))
     async for item in storage.iterate(keys.OBJECTS):
         usage.stored_bytes += item.size
-    usage.reclaimable_bytes = (await collect_garbage(storage, dry_run=True, clock=clock)).bytes
+    usage.reclaimable_bytes = (await collect_garbage(storage, database, space, dry_run=True, clock=clock)).bytes
     return usage

@@ -21,7 +21,7 @@ from protoslice.storage.interface import Buffer
 from protoslice.stores.catalog.manifests import is_retired
 from protoslice.stores.catalog.named_records import is_removed
 from protoslice.stores.envelope import unseal
-from protoslice.stores.spaces import DEFAULT_SPACE
+from protoslice.stores.names import DEFAULT_SPACE
 from protoslice.webhooks.model import Proof
 
 Facts = Mapping[str, str | None]

@@ -48,7 +48,7 @@ def keys(storage: Path) -> list[str]:
         async with FileStorage(str(storage)) as files:
             return await keys_in(files)
 
-    return [key for key in asyncio.run(read()) if key != "tally/last"]
+    return [key for key in asyncio.run(read()) if key != "tally/last" and not key.startswith("catalog.sqlite")]
 
 
 def test_garbage_is_shown_then_removed(storage: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_damaged_manifest_keeps_what_it_may_need(storage: Path) -> None:
 def test_storage_without_stores_is_not_made_one(tmp_path: Path) -> None:
     done = call("gc", "--storage", tmp_path.as_uri(), code=4)
     assert done.stderr == "protoslice: no stores are kept in this storage\n"
-    assert keys(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
     call("gc", "--storage", "nothing://", code=2)
 
 

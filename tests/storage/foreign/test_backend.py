@@ -13,7 +13,7 @@ import fsspec
 import numpy as np
 import onnx
 import pytest
-from tests.support.stores import in_memory
+from tests.support.stores import in_memory, open_stores
 from tests.support.webdav import WebDav, webdav_server
 
 import protoslice
@@ -126,7 +126,7 @@ def test_a_file_is_registered_in_place_and_a_replaced_one_is_told(dav: WebDav, m
     memory.pipe(path, (dav.root / "models" / "model.onnx").read_bytes())
 
     async def work(_: Stores, storage: Storage) -> None:
-        stores = await Stores.open(storage, StoreOptions(register_prefixes=(root,)))
+        stores = await open_stores(storage, StoreOptions(register_prefixes=(root,)))
         try:
             made = (await stores.register({"m.onnx": f"{root}/model.onnx"}, IngestRequest())).store
             view = await stores.view(made.id)

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import pytest
-from tests.support.stores import assert_whole, keys_in, onnx, opened, upload
+from tests.support.stores import assert_whole, collect_garbage, keys_in, onnx, opened, upload
 
 from protoslice.errors import Conflict
 from protoslice.storage import MemoryStorage, ObjectKey
@@ -18,7 +18,6 @@ from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.catalog.tags import Tags
 from protoslice.stores.catalog.upgrade import upgrade
-from protoslice.stores.collection.garbage import collect_garbage
 from protoslice.stores.collection.stale_records import SETTLED_SECONDS
 
 T = TypeVar("T")

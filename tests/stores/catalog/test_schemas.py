@@ -3,20 +3,24 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 from google.protobuf import descriptor_pb2
+from tests.support.catalogues import catalogue_of
 from tests.support.stores import in_files, in_memory, opened, read, upload
 
 from protoslice import schema
+from protoslice.catalog import open_database
+from protoslice.catalog.schemas import SchemaRecords
 from protoslice.concurrency.lru import LruCache
 from protoslice.errors import Conflict, InvalidInput, LimitExceeded, NotFound, Unsupported
 from protoslice.schema.registry import bundled_bytes
-from protoslice.storage import MemoryStorage, Storage
+from protoslice.storage import FileStorage, MemoryStorage, Storage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.catalog import schemas
-from protoslice.stores.envelope import seal
-from protoslice.stores.layout import keys
+from protoslice.stores.names import DEFAULT_SPACE
 
 
 def descriptor_set(*names: str) -> bytes:
@@ -113,21 +117,32 @@ def test_what_is_bundled_means_what_it_means() -> None:
     in_memory(work)
 
 
-def test_two_who_declare_a_type_at_the_same_time_are_both_named() -> None:
-    """Each of two replicas may take in a schema before it sees the other: names decide nothing then."""
+def test_of_two_who_declare_a_type_at_the_same_time_one_is_refused(tmp_path: Path, catalogue: str) -> None:
+    """Each of two replicas checks its schema before it sees the other."""
 
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        await stores.put_schema("b", one_type("mine.A", "x", "y"))
-        there = await taken(stores, "mine.A")
-        await storage.put(keys.schema("a"), seal(one_type("mine.A", "y", "x")))
-        for each in (stores, await Stores.open(storage)):
-            with pytest.raises(Conflict, match=r"mine\.A is declared differently by the schema 'a' .* the schema 'b'"):
-                await taken(each, "mine.A")
-            assert await read(await (await each.view(there)).merge("x", None, None)) == b"abc"
-        await stores.delete_schema("a")
-        assert await taken(stores, "mine.A") == there
+    async def work() -> None:
+        async with AsyncExitStack() as stack:
+            replicas = []
+            for _ in range(2):
+                database = await stack.enter_async_context(open_database(catalogue, "memory://"))
+                stores = await Stores.open(FileStorage(str(tmp_path / "storage")), database)
+                stack.push_async_callback(stores.close)
+                replicas.append(stores)
+            ways = {"a": ("x", "y"), "b": ("y", "x")}
+            found = await asyncio.gather(
+                *(
+                    stores.put_schema(name, one_type("mine.A", *ways[name]))
+                    for stores, name in zip(replicas, ways, strict=True)
+                ),
+                return_exceptions=True,
+            )
+            refused = [each for each in found if isinstance(each, Conflict)]
+            assert len(refused) == 1, found
+            assert "mine.A is declared differently by the schema" in str(refused[0])
+            assert len((await replicas[0].schemas()).items) == 1
+            await taken(replicas[1], "mine.A")
 
-    in_memory(work)
+    asyncio.run(work())
 
 
 def test_an_extension_that_one_schema_knows_is_no_matter_of_names() -> None:
@@ -248,7 +263,8 @@ def test_all_schemas_together_have_room_for_so_much(
 
 def test_a_schema_that_no_program_of_ours_would_take_harms_no_other() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
-        await storage.put(keys.schema("a"), seal(one_type("mine." + "A" * 2000, "x")))
+        records = SchemaRecords(catalogue_of(storage), DEFAULT_SPACE)
+        await records.put("a", one_type("mine." + "A" * 2000, "x"), {})
         await stores.put_schema("b", one_type("mine.B", "x"))
         await taken(stores, "mine.B")
         assert [(info.name, info.messages) for info in (await stores.schemas()).items] == [("a", 0), ("b", 1)]

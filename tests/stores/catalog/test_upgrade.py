@@ -12,7 +12,7 @@ import tarfile
 import pytest
 from tests.support.golden import GOLDEN
 from tests.support.seeded import Counting
-from tests.support.stores import assert_whole, keys_in, onnx, opened, upload, visible
+from tests.support.stores import assert_whole, keys_in, onnx, open_stores, opened, upload, visible
 
 from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.facts import Store
@@ -67,7 +67,7 @@ def test_nothing_opens_a_storage_of_the_first_layout_before_it_is_upgraded() -> 
     async def run() -> None:
         storage = await old_storage()
         with pytest.raises(Unsupported, match="protoslice storage upgrade"):
-            await Stores.open(storage)
+            await open_stores(storage)
         report = await upgrade(storage)
         assert (report.stores, report.tags, report.unreadable) == (3, 3, ())
         async with opened(storage) as stores:
@@ -107,7 +107,7 @@ def test_an_upgrade_that_breaks_off_anywhere_is_taken_up_again(after: bool) -> N
             except ProtosliceError:
                 if await marker(storage) != MARK:  # else the last answer alone got lost
                     with pytest.raises(Unsupported, match="storage upgrade"):
-                        await Stores.open(storage)
+                        await open_stores(storage)
             if not faulty.failed:
                 return fail_at
             await upgrade(storage)

@@ -9,12 +9,22 @@ from typing import TypeVar
 import pytest
 from tests.support.interrupted import InterruptedStorage, at_every_call
 from tests.support.seeded import Counting, seed
-from tests.support.stores import assert_whole, in_files, in_memory, keys_in, onnx, opened, some, upload, visible
+from tests.support.stores import (
+    assert_whole,
+    collect_garbage,
+    in_files,
+    in_memory,
+    keys_in,
+    onnx,
+    opened,
+    some,
+    upload,
+    visible,
+)
 
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.catalog.claims import Claims
-from protoslice.stores.collection.garbage import collect_garbage
 from protoslice.stores.layout import keys
 from protoslice.stores.uploads import Body, NewUpload, Upload
 
@@ -165,7 +175,7 @@ def test_a_collection_with_nothing_to_collect_only_lists() -> None:
         assert others == {"list", "collect_garbage"}
         listed = {folder: count for (name, folder), count in counting.calls.items() if name == "list"}
         assert listed == {
-            "uploads": 1, "removed": 1, "stores": 2, "objects": 4, "derived": 1, "probe": 1, "tags": 2, "schemas": 1,
+            "uploads": 1, "removed": 1, "stores": 2, "objects": 4, "derived": 1, "probe": 1, "tags": 2,
             "indexes": 2 + 2 + 1 + 1 + 1 + 1, "artifacts": 2, "repositories": 1, "histories": 1, "drafts": 1,
         }  # fmt: skip
 

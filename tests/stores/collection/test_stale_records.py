@@ -17,9 +17,11 @@ from tests.support.interrupted import InterruptedStorage, at_every_call
 from tests.support.stores import (
     assert_whole,
     collect_a_day_later,
+    collect_garbage,
     in_memory,
     keys_in,
     onnx,
+    open_stores,
     opened,
     some,
     upload,
@@ -34,7 +36,6 @@ from protoslice.storage.interface import Abilities
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.catalog.tags import Tags
-from protoslice.stores.collection.garbage import collect_garbage
 from protoslice.stores.collection.stale_records import SETTLED_SECONDS
 from protoslice.stores.layout.indexes import IndexEntry
 
@@ -139,7 +140,7 @@ def test_a_collector_leaves_the_probe_of_a_replica_that_starts() -> None:
         inner = MemoryStorage()
         halted = Halted(inner, "list", "probe")
         async with opened(inner) as others:
-            starting = asyncio.create_task(Stores.open(halted))
+            starting = asyncio.create_task(open_stores(halted))
             await halted.stopped.wait()
             await asyncio.sleep(0.002)
             await others.collect_garbage(grace_seconds=0)

@@ -6,14 +6,13 @@ import asyncio
 import json
 
 import pytest
-from tests.support.stores import collect_a_day_later, onnx, opened, some, upload
+from tests.support.stores import collect_a_day_later, onnx, opened, some, upload, usage_of
 
 from protoslice.storage import MemoryStorage
 from protoslice.stores.collection.tally import KeptTally, StorageTally, keep_logical_bytes, keep_tally, last_tally
 from protoslice.stores.envelope import seal
 from protoslice.stores.layout import keys
 from protoslice.stores.spaces import Spaces
-from protoslice.stores.usage import usage_of
 
 
 def test_a_collection_counts_what_is_left_in_all_spaces() -> None:

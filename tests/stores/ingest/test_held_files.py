@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.stores import assert_whole, in_files, in_memory, keys_in, objects_in, onnx, opened, upload, visible
+from tests.support.stores import (
+    assert_whole,
+    collect_garbage,
+    in_files,
+    in_memory,
+    keys_in,
+    objects_in,
+    onnx,
+    opened,
+    upload,
+    visible,
+)
 
 from protoslice.errors import NotFound
 from protoslice.storage import Storage
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.collection.garbage import collect_garbage
 from protoslice.stores.manifest import LARGEST_HELD
 
 MODEL = onnx(10)

@@ -10,8 +10,10 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.catalogues import catalogue_of
 from tests.support.stores import assert_whole, in_files, in_memory, keys_in, objects_in, onnx, opened, read, upload
 
+from protoslice.catalog.derived import DerivedRecords
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import IntegrityError
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
@@ -20,6 +22,7 @@ from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.catalog.derived_facts import DerivedFacts
 from protoslice.stores.ingest import packs
 from protoslice.stores.ingest.writers import BATCH
+from protoslice.stores.names import DEFAULT_SPACE
 from protoslice.stores.objects.stored import SUM_BLOCK
 from protoslice.stores.reading.opened import CommonWork, OpenStore
 
@@ -152,7 +155,7 @@ def test_a_store_is_not_opened_with_a_file_too_few() -> None:
         store = await stores.view(info.id)
         worker = Worker(1)
         opened_files = [store.file(file.path).sources[0] for file in store.manifest.files]
-        derived = DerivedFacts(storage, info.id, worker)
+        derived = DerivedFacts(DerivedRecords(catalogue_of(storage), DEFAULT_SPACE), storage, info.id, worker)
         with pytest.raises(ValueError, match="shorter"):
             OpenStore(store.manifest, opened_files[:-1], None, worker, derived, CommonWork(), stores._own_type)  # type: ignore[arg-type]
         await worker.close()

@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from tests.support.stores import in_files, keys_in, onnx, opened, read, upload
+from tests.support.catalogues import catalogue_of
+from tests.support.stores import derived_in, in_files, keys_in, onnx, opened, read, upload
 
+from protoslice.catalog.derived import DerivedRecords
 from protoslice.storage import Call, FileStorage, MemoryStorage, MeteredStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.ingest import external
-from protoslice.stores.layout import keys
+from protoslice.stores.names import DEFAULT_SPACE
 from protoslice.stores.objects.read_memo import MemoizedReads
 from protoslice.stores.objects.stored import SUM_BLOCK
 
@@ -52,6 +54,13 @@ def registered(folder: Path, work: Callable[[MemoryStorage, StoreOptions, str], 
     asyncio.run(run())
 
 
+async def kept_reads(storage: MemoryStorage, store_id: str) -> bytes:
+    row = await DerivedRecords(catalogue_of(storage), DEFAULT_SPACE).get(store_id, "reads")
+    assert row is not None
+    assert row.data is not None
+    return row.data
+
+
 def test_a_registered_model_is_listed_without_a_read_of_it(tmp_path: Path, calls: list[Call]) -> None:
     async def work(storage: MemoryStorage, options: StoreOptions, store_id: str) -> None:
         calls.clear()
@@ -69,23 +78,26 @@ def test_a_registered_model_is_listed_without_a_read_of_it(tmp_path: Path, calls
     registered(tmp_path, work)
 
 
-@pytest.mark.parametrize("damage", ["flipped", "cut off", "gone"])
+DAMAGES = {
+    "flipped": "UPDATE derived SET data = CAST(substr(data, 1, length(data) - 1) || x'00' AS blob)",
+    "cut off": "UPDATE derived SET data = substr(data, 1, length(data) - 1)",
+    "gone": "DELETE FROM derived",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_what_was_kept_is_made_anew_when_it_is_damaged(tmp_path: Path, calls: list[Call], damage: str) -> None:
     async def work(storage: MemoryStorage, options: StoreOptions, store_id: str) -> None:
         async with opened(storage, options) as stores:
             first = await listed(stores, store_id)
-        key = keys.derived(store_id, "reads")
-        kept = await storage.get_range(key, 0, (await storage.stat(key)).size)
+        kept = await kept_reads(storage, store_id)
         assert len(kept) < 40_000, "only what lies between the tensors is kept"
-        if damage == "gone":
-            await storage.delete(key)
-        else:
-            await storage.put(key, kept[:-1] if damage == "cut off" else bytes([kept[0] ^ 1]) + kept[1:])
+        await catalogue_of(storage).write(lambda tx: tx.run(DAMAGES[damage]))
         calls.clear()
         async with opened(storage, options) as stores:
             assert await listed(stores, store_id) == first
         assert sum(call.bytes_read for call in reading(calls)) > COUNT * 50_000
-        assert await storage.get_range(key, 0, (await storage.stat(key)).size) == kept
+        assert await kept_reads(storage, store_id) == kept
 
     registered(tmp_path, work)
 
@@ -148,12 +160,12 @@ def test_it_is_collected_with_its_store() -> None:
         async with opened(storage) as stores:
             store_id = (await upload(stores, MODEL)).store.id
             await listed(stores, store_id)
-            assert await keys_in(storage, "derived") == [f"derived/{store_id}/reads"]
+            assert list(await derived_in(storage)) == [f"{store_id}/reads"]
             await stores.collect_garbage(grace_seconds=0)
-            assert len(await keys_in(storage, "derived")) == 1
+            assert len(await derived_in(storage)) == 1
             await stores.delete(store_id)
             await stores.collect_garbage(grace_seconds=0)
-            assert await keys_in(storage, "derived") == []
+            assert await derived_in(storage) == {}
 
     asyncio.run(run())
 

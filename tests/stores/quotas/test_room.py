@@ -10,7 +10,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from tests.support.stores import keys_in, onnx, opened, upload
+from tests.support.stores import keys_in, onnx, open_stores, opened, upload
 
 from protoslice.errors import Conflict, IntegrityError, QuotaExceeded, SpaceLimit
 from protoslice.storage import MemoryStorage, ObjectKey, Storage
@@ -33,7 +33,7 @@ def with_replicas(count: int, work: Callable[[list[Stores], MemoryStorage], Awai
         storage = MemoryStorage()
         options = StoreOptions(quota=Quota(**limits))
         async with asyncio.timeout(60), opened(storage, options) as first:
-            others = [await Stores.open(storage, options) for _ in range(count - 1)]
+            others = [await open_stores(storage, options) for _ in range(count - 1)]
             await work([first, *others], storage)
             for each in others:
                 await each.close()
@@ -247,7 +247,7 @@ class History:
 
     async def die(self, at: int, random: Random) -> None:
         self.lost += self.untold[at]
-        self.replicas[at] = await Stores.open(self.storage, StoreOptions(quota=Quota(stored_bytes=QUOTA)))
+        self.replicas[at] = await open_stores(self.storage, StoreOptions(quota=Quota(stored_bytes=QUOTA)))
         await self.share(at, random)
 
 
@@ -306,7 +306,7 @@ def test_a_ledger_that_does_not_parse_stops_writing_alone_and_is_mended(name: st
         counted = first.room.used
         for mend in ("set_quota", "collection"):
             await storage.put(keys.LEDGER, DAMAGED[name])
-            cold = await Stores.open(storage, StoreOptions(quota=Quota(stored_bytes=quota)))
+            cold = await open_stores(storage, StoreOptions(quota=Quota(stored_bytes=quota)))
             for stores in (cold, first, second):
                 await stores.room.share()
                 assert (await stores.get(made.store.id)).id == made.store.id

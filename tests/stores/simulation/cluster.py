@@ -13,6 +13,7 @@ from tests.stores.simulation.faults import REQUEST, Fates, Request
 from tests.stores.simulation.journal import Journal
 from tests.stores.simulation.loop import MACHINE, SimulatedLoop, Stuck
 from tests.stores.simulation.network import MachineStorage
+from tests.support.catalogues import InlineDatabase
 
 from protoslice.errors import ProtosliceError
 from protoslice.storage import MemoryStorage
@@ -66,6 +67,7 @@ class Cluster:
         self.fates = fates
         self.journal = journal
         self.truth = MemoryStorage()
+        self.catalogue = InlineDatabase()
         self.page = page
         """As many objects as a page of a listing shows at most."""
         self.conditional_delete = conditional_delete
@@ -111,7 +113,7 @@ class Cluster:
             name = f"r{number}" + "'" * self._starts[number]
             self._starts[number] += 1
             machine = self.machines[number] = Machine(self, name)
-            opening = Stores.open(machine.storage, self._options)
+            opening = Stores.open(machine.storage, self.catalogue, self._options)
             task = self.begin(machine, self.request(f"{name} starts", "start"), opening)
             waiting: set[asyncio.Future[Any]] = {task, machine.death}
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

@@ -17,7 +17,7 @@ from tests.support.stores import assert_whole, keys_in
 from protoslice.drafts import Drafts, NoDraft, QuietFolders
 from protoslice.drafts.records import DraftRecords
 from protoslice.stores import Stores
-from protoslice.stores.spaces import DEFAULT_SPACE
+from protoslice.stores.names import DEFAULT_SPACE
 
 QUIET_SECONDS = 300.0
 _kept: WeakKeyDictionary[Stores, QuietFolders] = WeakKeyDictionary()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
-from tests.support.stores import assert_whole, onnx
+from tests.support.stores import assert_whole, onnx, open_stores
 
 from protoslice.errors import ChecksumMismatch, CorruptModel, Gone, InvalidInput, LimitExceeded
 from protoslice.storage import FileStorage, MemoryStorage, Storage
@@ -46,7 +46,7 @@ class UploadsMachine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.folder = TemporaryDirectory()
         self.storage = self.new_storage()
-        self.stores = self.run(Stores.open(self.storage, OPTIONS))
+        self.stores = self.run(open_stores(self.storage, OPTIONS))
         self.left: list[Stores] = []
         self.content: dict[str, bytes] = {}
         self.offset: dict[str, int] = {}
@@ -173,7 +173,7 @@ class UploadsMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.left.append(self.stores)
-        self.stores = self.run(Stores.open(self.storage, OPTIONS))
+        self.stores = self.run(open_stores(self.storage, OPTIONS))
 
     @rule()
     def collect(self) -> None:

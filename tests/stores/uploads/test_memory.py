@@ -12,7 +12,7 @@ from protoslice.storage import FileStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.uploads import Body, NewUpload, UploadOptions
 from tests.support.protos.writer import varint
-from tests.support.stores import onnx, upload
+from tests.support.stores import onnx, open_stores, upload
 
 TENSORS, SIZE = int(sys.argv[2]), 32 << 20
 PIECE = bytes(range(256)) * 1024
@@ -44,7 +44,7 @@ async def push(uploads, wanted, first):
 async def main():
     options = StoreOptions(uploads=UploadOptions(part_bytes=8 << 20))
     storage = FileStorage(sys.argv[1])
-    stores = await Stores.open(storage, options)
+    stores = await open_stores(storage, options)
     await upload(stores, onnx(5_000_000))
     with open("/proc/self/clear_refs", "w") as peak:
         peak.write("5")  # the peak is counted from here on

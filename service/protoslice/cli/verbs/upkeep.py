@@ -18,6 +18,7 @@ from protoslice.errors import IntegrityError
 from protoslice.sizes import format_size
 
 if TYPE_CHECKING:
+    from protoslice.server.settings import Settings
     from protoslice.storage import Abilities
     from protoslice.stores import GarbageReport
     from protoslice.stores.catalog.upgrade import UpgradeReport
@@ -51,7 +52,7 @@ def gc(
     Example: protoslice gc --storage file:///var/lib/protoslice --dry-run
     """
     settings = service_settings(storage=storage)
-    report = asyncio.run(_collect(settings.storage, settings.plain_storage_options(), grace_seconds, dry_run))
+    report = asyncio.run(_collect(settings, grace_seconds, dry_run))
     if as_json:
         print_json(asdict(report) | {"dry_run": dry_run})
     else:
@@ -62,17 +63,21 @@ def gc(
         raise typer.Exit(NOT_KEPT)
 
 
-async def _collect(uri: str, options: dict[str, str], grace_seconds: float, dry_run: bool) -> GarbageReport:
+async def _collect(settings: Settings, grace_seconds: float, dry_run: bool) -> GarbageReport:
+    from protoslice.catalog import open_database
     from protoslice.storage import open_storage
     from protoslice.stores import Stores
+    from protoslice.stores.layout.version import check_layout
     from protoslice.stores.spaces import Spaces
 
-    async with open_storage(uri, options) as storage:
-        stores = await Stores.open(storage, create=False)
-        try:
-            return await Spaces(storage, stores).collect_garbage(grace_seconds=grace_seconds, dry_run=dry_run)
-        finally:
-            await stores.close()
+    async with open_storage(settings.storage, settings.plain_storage_options()) as storage:
+        await check_layout(storage, mark=False)  # before a catalogue is made in what is no storage
+        async with open_database(settings.database, settings.storage, shared=storage.abilities.shared) as database:
+            stores = await Stores.open(storage, database, create=False)
+            try:
+                return await Spaces(storage, stores).collect_garbage(grace_seconds=grace_seconds, dry_run=dry_run)
+            finally:
+                await stores.close()
 
 
 def _told(report: GarbageReport, done: str) -> str:
@@ -175,7 +180,7 @@ def usage(
     Example: protoslice storage usage file:///var/lib/protoslice
     """
     settings = service_settings(storage=uri)
-    found = asyncio.run(_usage(settings.storage, settings.plain_storage_options()))
+    found = asyncio.run(_usage(settings))
     if as_json:
         print_json({space: asdict(each) for space, each in found.items()})
         return
@@ -189,18 +194,22 @@ def usage(
         raise IntegrityError(f"{_counted(damaged, 'manifest')} could not be read; their files are not counted")
 
 
-async def _usage(uri: str, options: dict[str, str]) -> dict[str, Usage]:
+async def _usage(settings: Settings) -> dict[str, Usage]:
+    from protoslice.catalog import open_database
     from protoslice.storage import PrefixStorage, open_storage
     from protoslice.stores.collection.tally import keep_logical_bytes
     from protoslice.stores.layout.version import check_layout
-    from protoslice.stores.spaces import DEFAULT_SPACE, space_folders
+    from protoslice.stores.names import DEFAULT_SPACE
+    from protoslice.stores.spaces import space_folders
     from protoslice.stores.usage import usage_of
 
-    async with open_storage(uri, options) as storage:
-        await check_layout(storage, mark=False)
-        found = {DEFAULT_SPACE: await usage_of(storage)}
-        async for folder in space_folders(storage):
-            found[folder.segments[-1]] = await usage_of(PrefixStorage(storage, folder))
+    async with open_storage(settings.storage, settings.plain_storage_options()) as storage:
+        await check_layout(storage, mark=False)  # before a catalogue is made in what is no storage
+        async with open_database(settings.database, settings.storage, shared=storage.abilities.shared) as database:
+            found = {DEFAULT_SPACE: await usage_of(storage, database, DEFAULT_SPACE)}
+            async for folder in space_folders(storage):
+                space = folder.segments[-1]
+                found[space] = await usage_of(PrefixStorage(storage, folder), database, space)
         if storage.abilities.write:
             await keep_logical_bytes(storage, sum(each.logical_bytes for each in found.values()))
         return found

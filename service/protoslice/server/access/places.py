@@ -10,7 +10,7 @@ from pydantic import AfterValidator
 from starlette.requests import Request
 from starlette.types import Scope
 
-from protoslice.stores.spaces import DEFAULT_SPACE
+from protoslice.stores.names import DEFAULT_SPACE
 
 _SPACE: Final = "protoslice.space"
 _PATH: Final = re.compile(r"(/spaces/([a-z0-9][a-z0-9-]{0,62}))(/.*)", re.DOTALL)

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from protoslice import _core, schema
+from protoslice.catalog import Database
+from protoslice.catalog.schemas import SchemaRecords, SchemaRow, SchemasChanged
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound, StorageUnavailable
 from protoslice.facts import Schema
 from protoslice.schema import MessageTypes, TypeSchema
-from protoslice.storage import ObjectStat, Storage
-from protoslice.stores.catalog.named_records import TRIES, NamedRecords, is_removal_mark
-from protoslice.stores.layout import keys
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.names import check_schema_name
 from protoslice.stores.paging import ResultPage
@@ -25,20 +24,21 @@ from protoslice.stores.paging import ResultPage
 _log = logging.getLogger(__name__)
 
 MAX_TYPES: Final = 1_000_000
-"""Most message types and enums declared by all schemas of a storage; each takes 32 bytes of memory."""
+"""Most message types and enums declared by all schemas of a space; each takes 32 bytes of memory."""
 MAX_BYTES: Final = 256 << 20
-"""Most bytes of all schemas of a storage together; each process reads every schema once."""
+"""Most bytes of all schemas of a space together; each process reads every schema once."""
 
 _PARSED: Final = 64 << 20
 _READ_BY: Final = 64 << 20
 _CACHED_SCHEMAS: Final = 1 << 12
+_TRIES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Facts of a schema, valid as long as its entity tag is unchanged."""
+    """Facts of one version of a schema."""
 
-    etag: str
+    version: str
     size: int
     messages: int
     declares: _core.Declarations
@@ -46,7 +46,7 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class StoredSchema(Schema):
-    """A schema with the entity tag of its record, which changes whenever the schema is put."""
+    """A schema with an entity tag, which changes whenever the schema is put."""
 
     etag: str
 
@@ -56,32 +56,29 @@ class _Changed(Exception):
 
 
 class Schemas:
-    """Schemas of one storage. Descriptor sets are parsed in a worker thread, one at a time, each once."""
+    """Schemas of one space. Descriptor sets are parsed in a worker thread, one at a time, each once."""
 
-    def __init__(self, storage: Storage, worker: Worker) -> None:
-        self._storage = storage
+    def __init__(self, database: Database, space: str, worker: Worker) -> None:
         self._worker = worker
-        self._records = NamedRecords(storage, keys.SCHEMAS, "schema")
+        self._records = SchemaRecords(database, space)
         self._parsing = asyncio.Lock()
         self._known: dict[str, _Known] = {}
         self._knowing: SingleFlight[tuple[str, str], _Known] = SingleFlight()
         self._parsed: CachedFlight[str, MessageTypes] = CachedFlight(most=_CACHED_SCHEMAS, room=_PARSED)
-        """Keyed by entity tag."""
+        """Keyed by version."""
         self._read_by: CachedFlight[tuple[str, str], TypeSchema] = CachedFlight(most=_CACHED_SCHEMAS, room=_READ_BY)
-        """Keyed by (entity tag, type) for uploaded sets, by (fingerprint, type) for sets stored with stores."""
+        """Keyed by (version, type) for uploaded sets, by (fingerprint, type) for sets stored with stores."""
 
     async def page(self, limit: int, cursor: str | None) -> ResultPage[StoredSchema]:
         """A page of the schemas, by name."""
-        items, after = await self._records.page(limit, cursor)
-        return ResultPage([await self._info(*item) for item in items], after)
+        rows = await self._records.page("" if cursor is None else check_schema_name(cursor), limit + 1)
+        infos = [await self._info(row) for row in rows[:limit]]
+        return ResultPage(infos, infos[-1].name if len(rows) > limit else None)
 
     async def get(self, name: str) -> tuple[StoredSchema, bytes]:
         """The schema called `name` and its descriptor set; `NotFound` when it does not exist."""
-        try:
-            data, stat = await self._records.read(keys.schema(check_schema_name(name)))
-        except NotFound:
-            raise NotFound(f"No schema {name!r}") from None
-        return await self._info(data, stat), data
+        row, data = await self._records.get(check_schema_name(name))
+        return await self._info(row, data), data
 
     async def put(self, name: str, data: bytes) -> tuple[StoredSchema, bool]:
         """Store a descriptor set and return the schema, and True when it is new.
@@ -91,23 +88,24 @@ class Schemas:
         """
         check_schema_name(name)
         types = await self._parse(data)
-        await self._check(name, types, len(data))
-        _, created = await self._records.set(keys.schema(name), data)
-        return (await self.get(name))[0], created
+        for _ in range(_TRIES):
+            others = {row.name: row.version for row in await self._records.all() if row.name != name}
+            await self._check(name, types, len(data))
+            with suppress(SchemasChanged):
+                row, created = await self._records.put(name, data, others)
+                return await self._info(row, data), created
+        raise StorageUnavailable("The schemas of this space keep changing; try again later")
 
     async def delete(self, name: str) -> None:
         """Remove a schema; `NotFound` when it does not exist. Stores made with it keep their own copy."""
-        try:
-            await self._records.remove(keys.schema(check_schema_name(name)), None)
-        except NotFound:
-            raise NotFound(f"No schema {name!r}") from None
+        await self._records.remove(check_schema_name(name))
 
     async def find(self, type_name: str) -> TypeSchema | None:
         """Schema of a message type from the uploaded sets; None when no set declares the type.
 
         Raises `Conflict` when two sets declare the type differently. Only sets that declare the type are parsed.
         """
-        for _ in range(TRIES):
+        for _ in range(_TRIES):
             with suppress(_Changed):
                 return await self._find(type_name)
         raise StorageUnavailable(f"the schemas that declare {type_name} are being changed by other requests: try again")
@@ -116,10 +114,10 @@ class Schemas:
         found: dict[str, tuple[str, TypeSchema]] = {}
         for name, known in (await self._all()).items():
             if type_name in known.declares:
-                read_by = await self._of(name, known.etag, type_name)
+                read_by = await self._of(name, known.version, type_name)
                 if read_by is not None:
                     found.setdefault(read_by.fingerprint, (name, read_by))
-        # Two replicas may have accepted conflicting sets at the same time.
+        # Sets may declare a type alike and its extensions differently.
         if len(found) > 1:
             one, other = sorted(name for name, _ in found.values())[:2]
             raise _differently(type_name, f"the schema {one!r}", f"the schema {other!r}", "remove one of them")
@@ -146,15 +144,15 @@ class Schemas:
 
         return await self._read_by.get((fingerprint, name), make)
 
-    async def _of(self, name: str, etag: str, type_name: str) -> TypeSchema | None:
+    async def _of(self, name: str, version: str, type_name: str) -> TypeSchema | None:
         """Schema of `type_name` from the set called `name`; None when the name is an enum's."""
 
         async def parsed() -> tuple[MessageTypes, int]:
             try:
-                data, stat = await self._records.read(keys.schema(name))
+                row, data = await self._records.get(name)
             except NotFound as error:
                 raise _Changed from error
-            if stat.etag != etag:
+            if row.version != version:
                 raise _Changed
             types = await self._parse(data)
             return types, types.weight
@@ -163,8 +161,8 @@ class Schemas:
             read_by = await self._worker.run(lambda: types.schema(type_name))
             return read_by, read_by.weight
 
-        types = await self._parsed.get(etag, parsed)
-        return await self._read_by.get((etag, type_name), made) if type_name in types else None
+        types = await self._parsed.get(version, parsed)
+        return await self._read_by.get((version, type_name), made) if type_name in types else None
 
     async def _check(self, name: str, types: MessageTypes, size: int) -> None:
         """Raise `Conflict` when another set declares a type differently, `LimitExceeded` beyond a total."""
@@ -184,38 +182,35 @@ class Schemas:
     async def _all(self) -> Mapping[str, _Known]:
         """Facts of every readable schema by name; unreadable ones are logged and skipped."""
         found: dict[str, _Known] = {}
-        async for stat in self._storage.iterate(keys.SCHEMAS):
-            if is_removal_mark(stat):
-                continue
-            name = keys.name_of(stat.key)
+        for row in await self._records.all():
             try:
-                found[name] = await self._know(name, stat)
+                found[row.name] = await self._know(row)
             except NotFound:
                 continue
-            except (IntegrityError, InvalidInput, LimitExceeded):
-                _log.exception("schema %r is unreadable and was skipped", name)
+            except (InvalidInput, LimitExceeded):
+                _log.exception("schema %r is unreadable and was skipped", row.name)
         self._known = found
         return found
 
-    async def _know(self, name: str, stat: ObjectStat, data: bytes | None = None) -> _Known:
-        known = self._known.get(name)
-        if known is not None and known.etag == stat.etag:
+    async def _know(self, row: SchemaRow, data: bytes | None = None) -> _Known:
+        known = self._known.get(row.name)
+        if known is not None and known.version == row.version:
             return known
 
         async def make() -> _Known:
-            record = (data, stat) if data is not None else await self._records.read(stat.key)
-            types = await self._parse(record[0])
+            found, content = (row, data) if data is not None else await self._records.get(row.name)
+            types = await self._parse(content)
             messages, declares = await self._worker.run(lambda: (len(types), types.declarations()))
-            made = self._known[name] = _Known(record[1].etag, len(record[0]), messages, declares)
+            made = self._known[row.name] = _Known(found.version, found.size, messages, declares)
             return made
 
-        return await self._knowing.get((name, stat.etag), make)
+        return await self._knowing.get((row.name, row.version), make)
 
-    async def _info(self, data: bytes, stat: ObjectStat) -> StoredSchema:
-        name, messages = keys.name_of(stat.key), 0
+    async def _info(self, row: SchemaRow, data: bytes | None = None) -> StoredSchema:
+        messages = 0
         with suppress(InvalidInput, LimitExceeded):  # accepted by a version with other limits
-            messages = (await self._know(name, stat, data)).messages
-        return StoredSchema(name, len(data), messages, stat.modified, stat.etag)
+            messages = (await self._know(row, data)).messages
+        return StoredSchema(row.name, row.size, messages, row.modified, row.version)
 
     async def _parse(self, data: bytes) -> MessageTypes:
         async with self._parsing:

@@ -6,7 +6,10 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from typing import Final
 
+from protoslice.catalog import Database
+from protoslice.catalog.derived import DerivedRecords
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.storage import ObjectStat, Storage
 from protoslice.storage.probe import FOLDER as PROBES
@@ -22,6 +25,8 @@ from protoslice.stores.uploads.records import end_uploads
 
 GRACE_SECONDS = 86400.0
 """Default grace period in seconds: younger uploads may be under way, removed stores still read."""
+_STORES: Final = 1000
+"""Stores that one statement asks about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,8 @@ class GarbageReport:
 
 async def collect_garbage(
     storage: Storage,
+    database: Database,
+    space: str,
     *,
     grace_seconds: float = GRACE_SECONDS,
     dry_run: bool = False,
@@ -80,6 +87,7 @@ async def collect_garbage(
     leftovers = len(probes)
     if not dry_run:
         await map_concurrently(storage.delete, [item.key for item in (*underived, *expired, *probes)])
+        await _remove_underived(DerivedRecords(database, space), census, before)
         await outdated.remove()
         leftovers += await storage.collect_garbage(grace_seconds)
     there = None
@@ -99,6 +107,15 @@ async def _underived(storage: Storage, census: Census, before: float) -> AsyncIt
     async for item in storage.iterate(keys.DERIVED):
         if not census.has(item.key.segments[1]) and _is_old(item, before):
             yield item
+
+
+async def _remove_underived(derived: DerivedRecords, census: Census, before: float) -> None:
+    """Remove old derived facts, in the database, of stores that no longer exist."""
+    after = ""
+    while stores := await derived.stores(after, _STORES, before=before):
+        if gone := [store for store in stores if not census.has(store)]:
+            await derived.remove(gone)
+        after = stores[-1]
 
 
 def _time(seconds: float) -> datetime:

@@ -206,13 +206,13 @@ class StaleRecords:
             await self._tags.delete(tag.name, if_match=tag.etag)
 
     async def _marks(self, tags: TagCensus) -> AsyncIterator[ObjectStat]:
-        """Old marks in the place of removed tags, schemas and, where they can go, records of rooms above."""
+        """Old marks in the place of removed tags and, where they can go, records of rooms above."""
         # Without conditional deletes the others stay: deleting one could hit what was written in its place, and no
         # order of other calls prevents that, as a delete may take effect long after it was sent.
         for item in tags.marks:
             if item.modified.timestamp() < self._settled:
                 yield item
-        for folder in (keys.SCHEMAS, *(_MARKED if self._storage.abilities.conditional_delete else ())):
+        for folder in _MARKED if self._storage.abilities.conditional_delete else ():
             async for item in self._storage.iterate(folder):
                 if item.modified.timestamp() < self._settled and is_removal_mark(item):
                     yield item

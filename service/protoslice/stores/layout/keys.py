@@ -16,9 +16,8 @@ objects/<attempt>/state-<random>    what is known of its first bytes
 objects/<attempt>/xorb-<hash>-<size>  of an upload that is a session of Xet: where the chunks of a xorb lie, and end
 objects/<attempt>/records-<framing> where its first records lie, once somebody reads them while they arrive
 uploads/<attempt>                   the record of a resumable upload: which parts make it up so far
-derived/<id>/<name>                 what can be made anew: digests of chunks and pieces, and the reads that find tensors
+derived/<id>/<name>                 large facts that can be computed again, such as the digests of pieces
 tags/<name>                         a tag: the id it points to
-schemas/<name>                      an uploaded descriptor set
 removed/<id>/<time>-<random>        the manifest and the tags of a store removed then, until its objects are collected
 indexes/time/<place>=<tag>=<tag>…   a store, newer ones first, with the tags that it was sent with; a place is the time
                                     upside down, and the id. In storages of layout 2 the place alone
@@ -58,7 +57,6 @@ STORES = ObjectKey("stores")
 OBJECTS = ObjectKey("objects")
 DERIVED = ObjectKey("derived")
 TAGS = ObjectKey("tags")
-SCHEMAS = ObjectKey("schemas")
 REMOVED = ObjectKey("removed")
 UPLOADS = ObjectKey("uploads")
 SPACES = ObjectKey("spaces")
@@ -191,11 +189,6 @@ def before_tags(prefix: str, folder: ObjectKey = TAGS) -> ObjectKey | None:
     # No name has as many of the last letter that names have.
     last = max(chr(letter) for letter in range(ord(prefix[-1])) if chr(letter) != "/")
     return folder / (prefix[:-1] + last).ljust(MAX_SEGMENT_BYTES, "~")
-
-
-def schema(name: str) -> ObjectKey:
-    """An uploaded descriptor set."""
-    return SCHEMAS / quote(name)
 
 
 def repository(name: str) -> ObjectKey:

@@ -17,7 +17,7 @@ from protoslice.facts import PiecePlace
 from protoslice.pieces import PieceCutter, regions
 from protoslice.storage import Storage
 from protoslice.storage.interface import Buffer
-from protoslice.stores.catalog.derived_facts import DerivedFacts
+from protoslice.stores.catalog.derived_facts import DerivedObjects
 from protoslice.stores.catalog.piece_index import PieceIndex
 from protoslice.stores.catalog.piece_table import ROW, TABLE, PieceTable
 from protoslice.stores.layout.indexes import place_in_time
@@ -68,8 +68,8 @@ class Pieces:
             found += await self._worker.bulk(lambda table=table, store=store: list(_found(table, store.info.id, left)))  # type: ignore[misc]
         return found
 
-    def _derived(self, store_id: str) -> DerivedFacts:
-        return DerivedFacts(self._storage, store_id, self._worker)
+    def _derived(self, store_id: str) -> DerivedObjects:
+        return DerivedObjects(self._storage, store_id, self._worker)
 
     async def _load(self, store: OpenStore) -> tuple[bytes, int]:
         rows = await self._derived(store.info.id).load(TABLE)

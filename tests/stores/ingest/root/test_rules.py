@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.support.golden import CHUNKED
-from tests.support.stores import in_files, in_memory, opened, read, upload
+from tests.support.stores import in_files, in_memory, open_stores, opened, read, upload
 
 import protoslice
 from protoslice import _core
@@ -77,7 +77,7 @@ def test_rules_kept_by_type_are_for_roots_that_come_without() -> None:
     kept = StoreOptions(rules={"tensorflow.GraphDef": RULES, "onnx.ModelProto": ["graph: whole"]})
 
     async def work(_: Stores, storage: Storage) -> None:
-        stores = await Stores.open(storage, kept)
+        stores = await open_stores(storage, kept)
         try:
             by_type = (await upload(stores, FILES, replace(REQUEST, rules=None))).store
             assert by_type.rules == CANONICAL
@@ -98,7 +98,7 @@ def test_a_chunked_root_keeps_its_plan_unless_rules_are_given() -> None:
     kept = StoreOptions(rules={"tensorflow.GraphDef": RULES})
 
     async def work(_: Stores, storage: Storage) -> None:
-        stores = await Stores.open(storage, kept)
+        stores = await open_stores(storage, kept)
         try:
             came = (await upload(stores, files)).store
             assert (came.planner, came.rules) == (_core.Plan.KEPT_VERSION, ())
@@ -147,7 +147,7 @@ def test_rules_that_cannot_apply_store_nothing(
 def test_kept_rules_are_checked_when_the_service_starts(type_name: str, rule: str, said: str) -> None:
     async def work(_: Stores, storage: Storage) -> None:
         with pytest.raises(ProtosliceError, match=said) as refused:
-            await Stores.open(storage, StoreOptions(rules={type_name: [rule]}))
+            await open_stores(storage, StoreOptions(rules={type_name: [rule]}))
         assert rule.partition(":")[0] in str(refused.value.path)
 
     in_memory(work)

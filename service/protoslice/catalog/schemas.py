@@ -1,0 +1,100 @@
+"""Uploaded descriptor sets of each space, by name."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from protoslice.catalog.database import Database, Row, Transaction
+from protoslice.errors import Conflict, NotFound
+
+_COLUMNS = "name, version, modified, size"
+
+
+class SchemasChanged(Conflict):
+    """Other schemas of the space than those that were checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRow:
+    """A descriptor set without its bytes; `version` is another one whenever they are put."""
+
+    name: str
+    version: str
+    modified: datetime
+    size: int
+
+
+class SchemaRecords:
+    """Descriptor sets of one space."""
+
+    def __init__(self, database: Database, space: str) -> None:
+        self._database = database
+        self._space = space
+
+    async def all(self) -> list[SchemaRow]:
+        """Return all schemas of the space, by name."""
+        sql = f"SELECT {_COLUMNS} FROM schemas WHERE space = :space ORDER BY name"
+        return await self._database.read(lambda tx: [_row(row) for row in tx.all(sql, space=self._space)])
+
+    async def page(self, after: str, limit: int) -> list[SchemaRow]:
+        """Return at most `limit` schemas whose names follow `after`."""
+        sql = f"SELECT {_COLUMNS} FROM schemas WHERE space = :space AND name > :after ORDER BY name LIMIT :limit"
+        return await self._database.read(
+            lambda tx: [_row(row) for row in tx.all(sql, space=self._space, after=after, limit=limit)]
+        )
+
+    async def get(self, name: str) -> tuple[SchemaRow, bytes]:
+        """Return a schema and its bytes; raise `NotFound` if there is none of that name."""
+        sql = f"SELECT {_COLUMNS}, data FROM schemas WHERE space = :space AND name = :name"
+        row = await self._database.read(lambda tx: tx.first(sql, space=self._space, name=name))
+        if row is None:
+            raise NotFound(f"No schema {name!r}")
+        return _row(row[:-1]), bytes(row[-1])
+
+    async def put(self, name: str, data: bytes, others: Mapping[str, str]) -> tuple[SchemaRow, bool]:
+        """Create or replace a schema and return it, and True if it is new.
+
+        Raise `SchemasChanged` unless the other schemas of the space have the versions in `others`.
+        """
+        version = secrets.token_bytes(12)
+        existing = "SELECT name, version FROM schemas WHERE space = :space"
+
+        def work(tx: Transaction) -> tuple[SchemaRow, bool]:
+            tx.all("SELECT one FROM meta FOR UPDATE")  # one schema at a time, so that no two contradict each other
+            found = {row[0]: bytes(row[1]).hex() for row in tx.all(existing, space=self._space)}
+            is_new = found.pop(name, None) is None
+            if found != others:
+                raise SchemasChanged("Other schemas were changed meanwhile")
+            row = tx.first(
+                f"""
+                INSERT INTO schemas (space, {_COLUMNS}, data)
+                VALUES (:space, :name, :version, :now, :size, :data)
+                ON CONFLICT (space, name) DO UPDATE SET
+                    version = excluded.version, modified = excluded.modified,
+                    size = excluded.size, data = excluded.data
+                RETURNING {_COLUMNS}""",
+                space=self._space,
+                name=name,
+                version=version,
+                now=tx.now,
+                size=len(data),
+                data=data,
+            )
+            assert row is not None  # RETURNING gives the row that was inserted or updated
+            return _row(row), is_new
+
+        return await self._database.write(work)
+
+    async def remove(self, name: str) -> None:
+        """Remove a schema; raise `NotFound` if there is none of that name."""
+        sql = "DELETE FROM schemas WHERE space = :space AND name = :name"
+        if not await self._database.write(lambda tx: tx.run(sql, space=self._space, name=name)):
+            raise NotFound(f"No schema {name!r}")
+
+
+def _row(row: Row) -> SchemaRow:
+    name, version, modified, size = row
+    return SchemaRow(name, bytes(version).hex(), datetime.fromtimestamp(modified / 1_000_000, UTC), size)
