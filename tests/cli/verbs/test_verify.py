@@ -154,7 +154,7 @@ def test_verify_compares_records_with_their_checksums(call: Any, tmp_path: Path)
     data = bytearray(FRAMED["tfrecord"]([bytes(90)] * 10))
     stream = tmp_path / "a.tfrecord"
     stream.write_bytes(data)
-    assert "1 × records" in call("verify", stream).stdout
+    assert "1 record file verified" in call("verify", stream).stdout
     data[4 * 106 + 20] ^= 1
     stream.write_bytes(data)
-    assert "a record differs from its checksum" in call("verify", stream, code=3).stderr
+    assert "a record does not match its checksum" in call("verify", stream, code=3).stderr

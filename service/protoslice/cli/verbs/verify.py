@@ -39,7 +39,7 @@ class Check:
     """Result of one comparison."""
 
     what: str
-    """`file`, `chunk`, `records`, `tensor`."""
+    """`file`, `chunk`, `records`, `record file`, `tensor`."""
     name: str
     size: int
     digest: bool
@@ -191,7 +191,7 @@ def _records(name: str) -> Check | None:
             if stream.fault is not None:
                 raise stream.fault
 
-        return _check("records", name, os.path.getsize(name), compare)
+        return _check("record file", name, os.path.getsize(name), compare)
 
 
 def _tensors(model: LocalModel) -> Iterator[Tensor]:
