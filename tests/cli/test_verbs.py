@@ -60,7 +60,7 @@ def test_info_tells_type_size_and_biggest_parts(graph: Path) -> None:
     }
     text = _call("info", str(graph)).stdout.decode()
     assert "tensorflow.GraphDef" in text
-    assert told["why"] == "its fields are those of tensorflow.GraphDef"
+    assert told["why"] == "detected by fields"
     assert f"why     {told['why']}\n" in text
     assert _json("info", str(graph), "--type", "tensorflow.GraphDef")["why"] == "type given by the caller"
     assert "\x1b" not in text, "no colours where nobody watches"
@@ -289,7 +289,7 @@ def test_the_version_is_told() -> None:
 @pytest.mark.parametrize(
     ("verb", "code", "says"),
     [
-        ("merge", 2, b"a path into a stream begins with one of its records"),
+        ("merge", 2, b"Start the path with a record of the stream"),
         ("info", 3, b"a riegeli file of 5000 records, not a chunked proto"),
         ("verify", 3, b"a riegeli file of 5000 records, not a chunked proto"),
     ],

@@ -10,6 +10,7 @@ import pytest
 from tests.support import bundles
 from tests.support.bundles import Variable, bundle
 from tests.support.proxy import faulty_proxy
+from tests.support.streams import FRAMED
 from typer.testing import CliRunner
 
 from protoslice import _core, open_model
@@ -147,3 +148,13 @@ def test_large_tensors_of_a_bundle_are_compared(call: Any, tmp_path: Path, monke
         shard.seek(size - 5000)
         shard.write(b"x")
     assert "bad: tensor large" in call("verify", tmp_path, code=3).stderr
+
+
+def test_verify_compares_records_with_their_checksums(call: Any, tmp_path: Path) -> None:
+    data = bytearray(FRAMED["tfrecord"]([bytes(90)] * 10))
+    stream = tmp_path / "a.tfrecord"
+    stream.write_bytes(data)
+    assert "1 record file verified" in call("verify", stream).stdout
+    data[4 * 106 + 20] ^= 1
+    stream.write_bytes(data)
+    assert "a record does not match its checksum" in call("verify", stream, code=3).stderr
