@@ -36,6 +36,7 @@ CODE = re.compile(  # SQL; routes; upper case and lists of names; headers and st
 )
 JSX = re.compile(r"=>|&&|\|\||===|\)[:;]|\?\s*$|^[\])}:,]|^\(|: [A-Z]\w+$|^\{ |\{$")
 PROSE = re.compile(r"[A-Za-z']{2,}[.,:;!?]?[ \n]|[ \n][A-Za-z']{3,}[.!?]?$")
+SHORT = 3
 KINDS = ("error", "log", "text", "help", "problem", "setting", "api", "page", "core")
 
 
@@ -49,9 +50,11 @@ class Message:
 
 
 def messages() -> list[Message]:
-    """Return every text, each once, in the order of its kind and place."""
-    found = [*_python(), *_help(), *_application(), *_pages(), *_core()]
-    unique = {(each.kind, each.text): each for each in reversed(found)}
+    """Return every text, each once, in the order of its kind and place; without short parts of texts."""
+    unique: dict[str, Message] = {}
+    for each in [*_help(), *_application(), *_python(), *_pages(), *_core()]:
+        if each.text[:1].isupper() or each.kind not in {"text", "core"} or len(each.text.split()) > SHORT:
+            unique.setdefault(each.text, each)
     return sorted(unique.values(), key=lambda each: (KINDS.index(each.kind), each.place))
 
 

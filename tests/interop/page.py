@@ -365,13 +365,13 @@ def test_what_is_taken_for_equal_by_checksums_is_said_and_compared_on_demand(
     """Two large tensors are the same in both versions, which were uploaded whole."""
     random = np.random.default_rng(5)
     arrays = {name: random.standard_normal((512, 512)).astype("<f4") for name in ("first", "second", "third")}
-    for version in (1, 2):
-        arrays["second"] = arrays["second"] + np.float32(version)
+    for number, tag in enumerate(("raw:1", "tuned:1")):  # names that differ: an upload shares with versions of its name
+        arrays["second"] = arrays["second"] + np.float32(number)
         tensors = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
         model = helper.make_model(helper.make_graph([], "main", [], [], tensors))
-        asked = {"filename": "m.onnx", "tag": f"tuned:{version}"}
+        asked = {"filename": "m.onnx", "tag": tag}
         httpx.put(f"{service.url}/v1/stores", content=model.SerializeToString(), params=asked).raise_for_status()
-    page = opened(context, "/diff/tuned:1...tuned:2")
+    page = opened(context, "/diff/raw:1...tuned:1")
     output = page.locator(".changes > p.soft")
     expect(output).to_contain_text(re.compile(r"2(\.0)? MiB assumed equal, because the checksums of their blocks are"))
     assert violations(context, page) == "[]"

@@ -206,6 +206,22 @@ def test_no_verb_starts_with_a_misspelt_name(arguments: list[str]) -> None:
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("given", "uri"),
+    [
+        ("/srv/my models", "file:///srv/my%20models"),
+        ("./models", "file:///here/models"),
+        ("..", "file:///"),
+        ("~/models", "file:///home/me/models"),
+        ("/srv/..//50%?", "file:///50%25%3F"),
+    ],
+)
+def test_storage_accepts_a_path(monkeypatch: pytest.MonkeyPatch, given: str, uri: str) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setattr("os.getcwd", lambda: "/here")
+    assert read_settings({"storage": given}).storage == uri
+
+
 def test_the_default_storage_is_in_the_data_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", "/data home")
     assert default_storage() == "file:///data%20home/protoslice"

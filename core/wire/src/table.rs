@@ -168,7 +168,11 @@ impl<'a> Entries<'a> {
         }
         let packed_at = self.packed_at;
         self.step().map(Some).map_err(|error| match packed_at {
-            Some(at) => WireError::new(error.kind(), format!("in a decompressed block: {}", error.message())).at(at),
+            Some(at) => WireError::new(
+                error.kind(),
+                format!("a table block is damaged after decompression: {}", error.message()),
+            )
+            .at(at),
             None => error,
         })
     }
@@ -178,7 +182,10 @@ impl<'a> Entries<'a> {
         let (shared, fresh, len) = (self.reader.varint()?, self.reader.varint()?, self.reader.varint()?);
         let suffix = self.reader.take(fresh)?;
         let kept = usize::try_from(shared).ok().and_then(|shared| self.key.get(shared..)).ok_or_else(|| {
-            let message = format!("a key shares {shared} bytes with one of {}", self.key.len());
+            let message = format!(
+                "a key of the table refers to {shared} bytes of the previous key, which has {}",
+                self.key.len()
+            );
             WireError::corrupt(start, message)
         })?;
         if !self.fresh && suffix.cmp(kept) != Ordering::Greater {

@@ -60,5 +60,5 @@ SplitterName = Annotated[
 ]
 StorageUri = Annotated[
     str | None,
-    typer.Option(metavar="URI", help="URI of the storage.", show_default="a folder under your data folder"),
+    typer.Option(metavar="URI", help="Storage: a URI or a path.", show_default="a folder under your data folder"),
 ]

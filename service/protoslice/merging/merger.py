@@ -134,7 +134,7 @@ class _Merge:
     def _chunk(self, number: int, path: Path) -> Chunk:
         if number >= len(self._chunks):
             count = len(self._chunks)
-            raise _inconsistent(path, f"Chunk {number} belongs here, but there are only {count} chunks")
+            raise _inconsistent(path, f"The chunked proto refers to chunk {number}, but has only {count} chunks")
         try:
             chunk = self._chunks[number]
         except InconsistentChunks as error:
@@ -163,7 +163,7 @@ class _Merge:
         """Merge `message` at the place `tags` below `target`."""
         if not tags:
             if not (message.HasField("chunk_index") or message.chunked_fields):
-                raise _inconsistent(path, "A part of the message itself has no chunk")
+                raise _inconsistent(path, "A chunked message has neither a chunk nor chunked fields")
             self.apply(target, message, path, depth)
             return
         if depth > self._depth:
@@ -233,7 +233,7 @@ class _Merge:
 
     def _value(self, each: Shape, tags: list[Any], message: Any, path: Path, *, lenient: bool = False) -> Any:
         if tags or message.chunked_fields:
-            raise _inconsistent(path, "The field is not a message, so nothing can be below it")
+            raise _inconsistent(path, "The field is not a message, so it has no fields to merge into")
         if not message.HasField("chunk_index"):
             raise _inconsistent(path, "No chunk has the field's value")
         number = message.chunk_index

@@ -52,6 +52,13 @@ def _words(value: object) -> object:
     return tuple(word for word in _SEPARATORS.split(value) if word) if isinstance(value, str) else value
 
 
+def _as_uri(value: object) -> object:
+    """Return a path that starts with `/`, `.` or `~` as a file URI, and anything else unchanged."""
+    if isinstance(value, str) and re.match(r"[/~]|\.\.?(/|$)", value) and value.isprintable():
+        return Path(os.path.abspath(os.path.expanduser(value))).as_uri()
+    return value
+
+
 def _networks(texts: tuple[str, ...]) -> tuple[str, ...]:
     try:
         Networks(*texts)
@@ -92,7 +99,9 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, frozen=True, extra="forbid", populate_by_name=True, env_ignore_empty=True
     )
 
-    storage: str = Field(default_factory=default_storage, description="URI of the storage for all data.")
+    storage: Annotated[str, BeforeValidator(_as_uri)] = Field(
+        default_factory=default_storage, description="Storage for all data: a URI, or a path such as `/srv/models`."
+    )
     storage_options: dict[str, SecretStr] = Field(
         default_factory=dict,
         description="Options of the storage backend (keys, region, endpoint), as a JSON object; also used to "

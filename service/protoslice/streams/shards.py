@@ -53,7 +53,9 @@ def shards_among(paths: Iterable[str], wanted: str | None = None) -> Sequence[st
         fitting, sets = [ShardSet(named["stem"], int(named["count"]), named["ending"])], {}
     if len(fitting) != 1:
         what = "no shards, such as train-00000-of-00008" if not fitting else "several sets of shards"
-        raise InvalidInput(f"There are {what}{': name one of ' if fitting else ''}{_some(map(str, fitting))}")
+        raise InvalidInput(
+            f"The folder contains {what}{': choose one of ' if fitting else ''}{_some(map(str, fitting))}"
+        )
     return _whole(fitting[0], sets.get(fitting[0], {}))
 
 

@@ -19,6 +19,7 @@ def test_an_array_is_written_as_one(call: Any, store: str, model: Path, tmp_path
         assert numpy.load(out).tobytes() == b"\x02" * 40
         call("tensor", source, "constant_1", "-o", out, "--format", "raw")
         assert out.read_bytes() == b"\x02" * 300_000
+        assert json.loads(call("tensor", source, "constant_1", "--json").stdout)["shape"] == [75_000]
 
 
 def test_all_tensors_go_to_one_file(call: Any, store: str, model: Path, tmp_path: Path) -> None:

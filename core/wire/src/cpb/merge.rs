@@ -82,7 +82,7 @@ impl Merger<'_> {
         }
         for field in sorted(&message.fields).map_err(|error| error.on(path))? {
             if field.tags.is_empty() && field.message == ChunkedMessage::default() {
-                return Err(inconsistent(path, "a part of the message itself has no chunk".to_owned()));
+                return Err(inconsistent(path, "a chunked message has neither a chunk nor chunked fields".to_owned()));
             }
             self.place(tree, Addition::of(field, depth + 1), path)?;
         }
@@ -115,7 +115,7 @@ impl Merger<'_> {
     fn chunk(&self, number: u64, path: &str) -> Result<std::ops::Range<u64>> {
         let chunk = self.chunked.chunk(number).ok_or_else(|| {
             let count = self.chunked.len();
-            inconsistent(path, format!("chunk {number} belongs here, but there are only {count} chunks"))
+            inconsistent(path, format!("the chunked proto refers to chunk {number}, but has only {count} chunks"))
         })?;
         self.merged.set(self.merged.get().saturating_add(chunk.end - chunk.start));
         check_repeats(self.merged.get(), self.chunked.records.len()).map_err(|error| error.on(named(path)))?;

@@ -115,7 +115,7 @@ impl Tile {
                 return Err(bad(format!("a part of a tensor, {length} from {start}, exceeds {whole}")));
             }
             if *length > 1 && *stride == 0 {
-                return Err(bad("the elements of a tensor are at the same place".into()));
+                return Err(bad("elements of a tensor overlap".into()));
             }
             let way = length.saturating_sub(1).checked_mul(*stride);
             last = last.zip(way).and_then(|(last, way)| last.checked_add(way));

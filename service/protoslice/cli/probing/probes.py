@@ -118,7 +118,7 @@ def _tags_are_strong(service: ProbedService) -> str | None:
 
 def _digests_pass(service: ProbedService) -> str | None:
     if service.content is None:
-        raise CannotTell("the store belongs to someone else, so its digest may be unknown")
+        raise CannotTell("not tested with --store, because the digest of that store's file is unknown")
     if "repr-digest" in service.get().headers:
         return None
     return "the proxy removes Repr-Digest: downloads cannot be verified"
@@ -147,7 +147,7 @@ def _paths_stay(service: ProbedService) -> str | None:
 
 def _changes_are_seen(service: ProbedService) -> str | None:
     if service.content is None:
-        raise CannotTell("the store belongs to someone else, so it cannot be tagged")
+        raise CannotTell("not tested with --store, because that would add a tag to the store")
     tag, store = f"/v1/tags/doctor-{secrets.token_hex(6)}", service.path.rpartition("/")[2]
     service.ask("PUT", tag, {"Content-Type": "application/json"}, f'{{"store": "{store}"}}'.encode())
     before = service.ask("GET", tag).status

@@ -40,7 +40,7 @@ def diff(
     """
     root = root_type(type_name, schema_file)
     if root.given and is_address(before) and is_address(after):
-        raise Unsupported("the type of a store was settled when it was made: --type and --schema are for files")
+        raise Unsupported("--type and --schema are only for files: the type of a store is fixed when it is created")
     found = _found(before, after, root)
     if as_json:
         print_json({"equal": not found, "differences": [asdict(each) for each in found]})

@@ -196,6 +196,8 @@ def merge(
             _name_external(file, root_type(type_name, schema_file))
         if part.kind == "message" and size > LARGEST_MESSAGE:
             note(f"note: {format_size(size)} is more than protobuf's own parsers accept (2 GiB)")
+        if limit is not None and size == subject.part(path, fields, None).content.size:
+            note(f"note: nothing was left out: no field is larger than {format_size(limit)}")
         with Progress("merging", size) as progress:
             write_content(part.content, out, progress, source=file)
         if out != STDIO:

@@ -227,7 +227,9 @@ def chunks(  # noqa: PLR0913 - each is an option
     Example: protoslice chunks model.onnx --min-chunk 64KiB
     """
     if plan and splitter is not None:
-        raise InvalidInput("--plan prints the rules of --rules; a splitter creates its rules for each proto")
+        raise InvalidInput(
+            "--plan prints the rules given by --rules; those of a splitter depend on the proto and cannot be printed"
+        )
     policy = ChunkPolicy(_size(min_chunk), _size(max_chunk), rules_in(rules), splitter)
     with opened_subject(file, root_type(type_name, schema_file)) as subject:
         found: list[dict[str, Any]] = list(subject.chunks(policy))

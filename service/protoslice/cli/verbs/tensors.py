@@ -69,7 +69,7 @@ def tensor(  # noqa: PLR0913 - each is an option
         if out.endswith(".safetensors") and form is None:
             raise InvalidInput("A safetensors file holds whole tensors: leave out --slice and --dtype, or set --format")
         if name is not None and "*" not in name:
-            _take(subject, name, slice_, form or ("npy" if out.endswith(".npy") else "raw"), out)
+            _take(subject, name, slice_, form or ("json" if as_json else "npy" if out.endswith(".npy") else "raw"), out)
             return
         if slice_ is not None or out != STDIO:
             raise InvalidInput("No tensor given: name the one to write (protoslice tensor MODEL lists them)")

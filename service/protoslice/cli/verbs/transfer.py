@@ -206,7 +206,9 @@ def ls(
     tag: Annotated[
         str | None, typer.Option(metavar="TAG", help="Only stores with a tag that starts with this.")
     ] = None,
-    type_name: TypeName = None,
+    type_name: Annotated[
+        str | None, typer.Option("--type", metavar="TYPE", help="Only stores of this message type: onnx.ModelProto.")
+    ] = None,
     repositories: Annotated[
         bool, typer.Option("--repositories", help="List repositories of model registries instead.")
     ] = False,

@@ -57,7 +57,7 @@ def verify(file: FileName, type_name: TypeName = None, schema_file: SchemaFile =
     """
     root = root_type(type_name, schema_file)
     if is_address(file) and root.given:
-        raise Unsupported("the type of a store was settled when it was made: --type and --schema are for files")
+        raise Unsupported("--type and --schema are only for files: the type of a store is fixed when it is created")
     checks = list(_of_store(file) if is_address(file) else _of_file(file, root))
     bad = [check for check in checks if check.error is not None]
     if as_json:
@@ -76,7 +76,8 @@ _NAMED: Final = {"records": "chunked file"}
 
 def _told(checks: list[Check]) -> str:
     counts = Counter(_NAMED.get(check.what, check.what) for check in checks if check.digest and check.error is None)
-    size = sum(check.size for check in checks if check.digest and check.error is None)
+    # Chunks are parts of the root file, whose bytes are counted already.
+    size = sum(check.size for check in checks if check.digest and check.error is None and check.what != "chunk")
     without = sum(not check.digest and check.error is None for check in checks)
     bad = sum(check.error is not None for check in checks)
     if without == len(checks):

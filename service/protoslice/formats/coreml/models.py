@@ -79,7 +79,7 @@ def _data(draft: TensorDraft, proto: RootProto, found: _core.Finding, field: int
             raise CorruptModel(f"Weights of {dtype.name} have {size} bytes, which does not fit their shape")
         values = None if data is None else Stored(data)
     if values is None:
-        raise CorruptModel("The weights have no values of their type")
+        raise CorruptModel("The weights have no values of the type that they declare")
     return values
 
 

@@ -160,7 +160,10 @@ class Heads:
     def _numbers(self, count: int, *, signed: bool = False) -> list[int]:
         self._held += count
         if self._held > _MOST_NUMBERS:
-            raise LimitExceeded(f"More than {_MOST_NUMBERS} numbers: read them from the file", self._at)
+            raise LimitExceeded(
+                f"Shapes and levels of detail have more than {_MOST_NUMBERS} numbers: download the file to read them",
+                self._at,
+            )
         at = self._at
         self._skip(8 * count)
         return list(struct.unpack(f"<{count}{'q' if signed else 'Q'}", self._source.read(at, 8 * count)))

@@ -49,7 +49,7 @@ class Bundle:
         """All variables, with the slices of partitioned ones put together; reads the index."""
         prefix = _prefix(model)
         if prefix is None:
-            raise NotFound(f"{model.root} is not a tensor bundle and has none next to it")
+            raise NotFound(f"{model.root} is not a tensor bundle, and no tensor bundle belongs to it")
         return BundleTensors(model.files, prefix, model.beside(_index(model, prefix)))
 
 

@@ -82,7 +82,7 @@ class TensorProtos:
             return Strings(lambda: _unpacked(whole, count))
         places = list(contents(self._proto, found, _STRINGS))
         if len(places) > count > 0:
-            raise CorruptModel(f"a tensor of {count} strings has {len(places)}")
+            raise CorruptModel(f"The shape of a tensor needs {count} strings, but it has {len(places)}")
 
         def read() -> Sequence[bytes]:
             values = [Rope(place.rope, place.sources).read() for place in places[:count]]

@@ -50,7 +50,9 @@ def worked_out(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = False
             elements = Computed.varints(rope, sources, digits, dtype.width, count, repeat=repeat)
             return Stored(Bytes.of(elements), Encoding.LOOSE, stored.compare)
         case Encoding.PACKED_VARINT if repeat:
-            raise Unsupported("Elements that share a varint cannot be used to fill missing ones")
+            raise Unsupported(
+                "A tensor of bit-packed elements has too few values: the last one cannot be repeated to fill it"
+            )
         case Encoding.PACKED_VARINT:
             stream = Computed.varints(rope, sources, "plain", 1, -(-count * dtype.bits // 8))
             return Stored(Bytes.of(stream), Encoding.PACKED, stored.compare)

@@ -189,5 +189,5 @@ def _pairs(header: str) -> list[tuple[str, str]] | None:
         raise InvalidInput("Invalid entity tags: use double quotes, separated by commas", offset=end)
     pairs = _TAG.findall(header)
     if not pairs:
-        raise InvalidInput("The list has no entity tag")
+        raise InvalidInput("The header contains no entity tag")
     return pairs

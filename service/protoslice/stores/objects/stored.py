@@ -353,7 +353,7 @@ class StoredObject:
             return Conflict(CHANGED)
         if isinstance(error, IntegrityError):
             return error
-        return IntegrityError(f"stored object {self.name!r} is missing, or another")
+        return IntegrityError(f"stored object {self.name!r} is missing or was replaced")
 
     def _verify(self, data: bytes, start: int, end: int | None = None) -> None:
         """Verify bytes that begin at `start` of the object, with `end` the first ones alone."""

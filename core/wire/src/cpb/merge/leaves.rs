@@ -87,7 +87,10 @@ impl Merger<'_> {
 /// The number of the chunk with the value of leaf `field`; an error when the addition goes further down.
 fn leaf_chunk(field: &Field, added: Addition<'_>, path: &str) -> Result<u64> {
     if !added.tags.is_empty() || !added.message.fields.is_empty() {
-        return Err(inconsistent(path, format!("the field is a {}, so nothing can be below it", field.kind.name())));
+        return Err(inconsistent(
+            path,
+            format!("the field is a {}, so it has no fields to merge into", field.kind.name()),
+        ));
     }
     added.message.chunk.ok_or_else(|| inconsistent(path, "no chunk has the field's value".to_owned()))
 }

@@ -80,7 +80,8 @@ impl OpenNode {
         let id = small(reader)?;
         let record = NodeRecord::read(reader)?;
         let mark = reader.varint()?;
-        let mark = usize::try_from(mark).map_err(|_| WireError::corrupt(reader.offset(), "a mark is out of bounds"))?;
+        let mark =
+            usize::try_from(mark).map_err(|_| WireError::corrupt(reader.offset(), "a position is out of bounds"))?;
         let mut node = Self::new(id, record, mark);
         node.blocks = listed(reader)?;
         node.block = taken(reader)?.to_vec();

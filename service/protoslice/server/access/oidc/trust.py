@@ -128,7 +128,7 @@ def parse_trust(data: Mapping[str, Any]) -> tuple[Issuer, ...]:
     if twice:
         raise InvalidInput(f"Issuer {min(twice)} is listed twice: put its rules into one entry")
     if len([one for one in issuers if one.login_client]) > 1:
-        raise InvalidInput("login_client: two entries have one, but only one issuer can be used to sign in")
+        raise InvalidInput("Two issuers have a `login_client`, but users can sign in with only one: remove the other")
     return issuers
 
 

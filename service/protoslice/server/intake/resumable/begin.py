@@ -46,7 +46,9 @@ def new_draft_upload(fields: Fields, query: Query) -> NewUpload:
     length, size = number(fields, "upload-length"), number(fields, "content-length")
     if flag(fields, "upload-complete") and size is not None:
         if length not in {None, size}:
-            raise InconsistentLength("Upload-Length differs from the length of the body, which is the whole upload")
+            raise InconsistentLength(
+                "Upload-Length must equal the length of the body, because the body is the whole upload"
+            )
         length = size
     client_metadata = fields.get(b"upload-metadata", "")
     words = pairs(client_metadata)

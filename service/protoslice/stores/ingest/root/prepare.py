@@ -155,7 +155,7 @@ def _decode(file: ProtoFile, side: BoundedSide, terms: IndexingTerms, request: I
         raise
     except CorruptModel as error:
         if file.form == "text" and request.type is None and not means_text(file.name or ""):
-            raise NotARoot(f"{error.message}: not a message in text format after all") from error
+            raise NotARoot(f"{error.message}: not a valid message in text format") from error
         raise
 
 
