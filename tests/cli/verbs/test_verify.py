@@ -20,7 +20,7 @@ from protoslice.sizes import format_size
 
 
 def test_a_sound_store_is_told_to_be(call: Any, store: str) -> None:
-    assert call("verify", store).stdout == "OK: 1 file, 5 chunks verified (1.15 MiB)\n"
+    assert call("verify", store).stdout == "OK: 1 file, 5 chunks verified (1.14 MiB)\n"
     output = json.loads(call("verify", store, "--json").stdout)
     assert output["sound"]
     assert [check["what"] for check in output["checks"]] == ["file", *["chunk"] * 5]
