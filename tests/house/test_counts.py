@@ -42,7 +42,7 @@ def test_lowered_never_raises_a_limit() -> None:
 
 def test_messages_are_of_every_kind() -> None:
     found = {(each.kind, " ".join(each.text.split())) for each in messages()}
-    assert ("error", "Name a store after '@': a tag or an id") in found
+    assert ("error", "No store after '@': add a tag or a store id") in found
     assert ("help", "Show the version and exit.") in found
     assert ("problem", "Quota exceeded") in found
     assert ("page", "Drop a model here") in found

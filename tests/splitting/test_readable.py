@@ -35,17 +35,17 @@ def field(tags: list[Any], chunk: int | None = 0, below: list[Any] | None = None
 
 NODE: list[Any] = [1, ("index", 0)]
 CASES: list[tuple[Any, list[Any], str]] = [
-    (GRAPH, [99], "the message: the field tags do not lead to a field"),
-    (GRAPH, [*NODE, ("index", 0)], "node[0]: the field tags do not lead to a field"),
+    (GRAPH, [99], "the message: the field tags do not match any field"),
+    (GRAPH, [*NODE, ("index", 0)], "node[0]: the field tags do not match any field"),
     (GRAPH, [1], "node: TensorFlow crashes on a repeated message without an index"),
     (GRAPH, [2, ("index", 0)], "library: TensorFlow crashes on an index or key of a singular field"),
     (GRAPH, [*NODE, 5], "node[0].attr: TensorFlow crashes on a map without a key"),
     (GRAPH, [*NODE, 5, ("i64", 1)], "node[0].attr[1]: the key's type is not that of the map"),
     (GRAPH, [*NODE, 3], "node[0].input: TensorFlow crashes on repeated elements that are not messages"),
-    (GRAPH, [3], "version: TensorFlow parses a number from text, and crashes if it is out of range"),
+    (GRAPH, [3], "version: TensorFlow reads the chunk of a number as text, and crashes if the number is out of range"),
     (FUNCTION, [4, ("s", "r")], 'ret["r"]: a map\'s value that is not a message stops the process'),
     (OP, [3], "type: TensorFlow does not parse a chunk that lacks a required field"),
-    (OP, [], "the message: TensorFlow does not parse a part that may lack required fields"),
+    (OP, [], "the message: TensorFlow cannot parse a part of a message type with required fields"),
 ]
 
 
@@ -68,13 +68,15 @@ def test_chunks_have_to_be_there() -> None:
 
 def test_parts_without_chunks() -> None:
     assert tensorflow_readable(field([], None), GRAPH) == [
-        "the message: TensorFlow reads a part without a chunk as chunk 0"
+        "the message: this part names no chunk, so TensorFlow would read chunk 0"
     ]
     assert tensorflow_readable(field([], 0, [2]), GRAPH) == [
-        "the message: TensorFlow ignores chunks inside a part of the message itself"
+        "the message: TensorFlow ignores chunks nested in a part that has no field tag"
     ]
     text = field([*NODE, 1], None)
-    assert tensorflow_readable(text, GRAPH) == ["node[0].name: TensorFlow reads a value without a chunk from chunk 0"]
+    assert tensorflow_readable(text, GRAPH) == [
+        "node[0].name: this value names no chunk, so TensorFlow would read chunk 0"
+    ]
 
 
 def test_order_below_map_keys_is_not_certain() -> None:
@@ -82,5 +84,6 @@ def test_order_below_map_keys_is_not_certain() -> None:
     both = field(value)
     both.MergeFrom(field([*value, 8], 1))
     assert tensorflow_readable(both, GRAPH) == [
-        'node[0].attr["value"].tensor: TensorFlow may merge this chunk, which is below a map key, before the one above it'
+        'node[0].attr["value"].tensor: this chunk is below a map key, and TensorFlow may merge it before the chunk '
+        "that contains it"
     ]

@@ -146,7 +146,7 @@ impl<'a> OnDemand<'a> {
                 return Ok(());
             }
             let message =
-                "a message without index has too many fields to scan it here; pass its type, or a smaller path";
+                "the message is not indexed and has too many fields to scan; pass its type, or the path of a smaller part";
             Err(WireError::new(Kind::Limit, message).at(span.start))
         })?;
         for entry in &mut entries {

@@ -70,7 +70,7 @@ fn footer(source: &dyn Source) -> Result<Handle> {
     let mut reader = Reader::new(&bytes, start);
     let mut handles = reader.sub(FOOTER - MAGIC.len() as u64)?;
     if reader.rest() != MAGIC {
-        let message = "the file does not end like a table: it is cut off or something else";
+        let message = "the file does not end like a table: it is cut off, or not a table";
         return Err(WireError::corrupt(source.len() - MAGIC.len() as u64, message));
     }
     Handle::read(&mut handles)?;
@@ -126,7 +126,7 @@ impl<'a> Block<'a> {
 
     fn entries(&self) -> Result<Entries<'_>> {
         let at = self.place.offset;
-        let broken = || WireError::corrupt(at, "a table block has no room for its restart points");
+        let broken = || WireError::corrupt(at, "a table block is too short for its restart points");
         let (rest, count) = self.content.split_last_chunk().ok_or_else(broken)?;
         let restarts = usize::try_from(u32::from_le_bytes(*count)).ok().and_then(|count| count.checked_mul(4));
         let len = restarts.and_then(|restarts| rest.len().checked_sub(restarts)).ok_or_else(broken)?;

@@ -52,11 +52,14 @@ RulesFile = Annotated[
     typer.Option(
         "--rules",
         metavar="FILE",
-        help="File of split rules, one per line, such as node: every 1000; they take precedence over sizes.",
+        help="File of split rules, one per line, such as 'node: every 1000'; they take precedence over sizes.",
     ),
 ]
 SplitterName = Annotated[
-    str | None, typer.Option("--splitter", metavar="NAME", help="Installed splitter to use; its rules come first.")
+    str | None,
+    typer.Option(
+        "--splitter", metavar="NAME", help="Installed splitter to use; --rules take precedence over its rules."
+    ),
 ]
 StorageUri = Annotated[
     str | None,

@@ -117,7 +117,7 @@ class _Maker:
         if typed is None and not element_count(dims):
             return Stored(Bytes(_core.Rope([]), []))
         if typed is None:
-            raise CorruptModel("The shape of a tensor needs elements, but it has no data of its type")
+            raise CorruptModel("A tensor has no values of its data type, although its shape is not empty")
         return checked(typed, kind.dtype, dims) if isinstance(typed, Stored) else typed
 
     def _strings(self, found: _core.Finding, count: int) -> Strings:

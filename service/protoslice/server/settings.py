@@ -151,7 +151,8 @@ class Settings(BaseSettings):
     )
     register_allow: Words = Field(
         default=(),
-        description="URI prefixes under which objects may be registered in place; empty disables registering.",
+        description="URI prefixes of objects that may be registered, which means indexed in place without copying "
+        "them; empty disables this.",
     )
     register_networks: NetworkNames = Field(
         default=(),
@@ -225,7 +226,7 @@ class Settings(BaseSettings):
         default=defaults.UPLOAD_BEGIN_SECONDS,
         ge=1,
         le=31_536_000,
-        description="How long a resumable upload is kept that has not received any bytes.",
+        description="How long a resumable upload is kept if it has not received any bytes.",
     )
     upload_lifetime_seconds: float = Field(
         default=defaults.UPLOAD_LIFETIME_SECONDS,
@@ -237,8 +238,8 @@ class Settings(BaseSettings):
         default=900,
         ge=0,
         le=31_536_000,
-        description="A folder of MLflow artifacts becomes a store after this time without writes (at most twice "
-        "this time); 0 disables this. Must exceed the clock differences of replicas.",
+        description="A folder of MLflow artifacts becomes a store after this time without writes, at the latest "
+        "after twice this time; 0 disables this. Must exceed the clock differences of replicas.",
     )
     upload_checkpoint_bytes: Annotated[Size, Field(ge=1 << 16)] = Field(
         default=defaults.UPLOAD_PART_BYTES,
@@ -313,9 +314,14 @@ class Settings(BaseSettings):
         default=4096,
         description="Minimum speed of an upload after its first minute, averaged over half a minute; 0 for no minimum.",
     )
-    send_timeout_seconds: Seconds = Field(default=30, description="How often slow readers are checked.")
+    send_timeout_seconds: Seconds = Field(
+        default=30,
+        description="How often `PROTOSLICE_SEND_MIN_BYTES_PER_SECOND` is checked for a client that reads slowly.",
+    )
     send_min_bytes_per_second: Size = Field(
-        default=1024, description="A client that reads slower than this between two checks is disconnected."
+        default=1024,
+        description="Minimum speed at which a client must read a response, averaged over "
+        "`PROTOSLICE_SEND_TIMEOUT_SECONDS`; slower clients are disconnected.",
     )
     keep_alive_seconds: int = Field(default=20, ge=1, description="How long an idle connection is kept open.")
     render_timeout_seconds: Seconds = Field(default=60, description="Maximum time to render a message.")
@@ -354,15 +360,15 @@ class Settings(BaseSettings):
 
     cache_directory: Path | None = Field(
         default=None,
-        description="Directory for a cache of bucket reads, which services on this machine may share; empty "
-        "caches in memory.",
+        description="Directory to cache data read from a bucket; services on this machine may share it. If empty, "
+        "the cache is in memory.",
     )
     cache_bytes: Annotated[Size, Field(ge=64 << 20)] = Field(
         default=defaults.CACHE_BYTES, description="Maximum size of the cache directory, at least 64 MiB."
     )
     cache_memory_bytes: Size = Field(
         default=defaults.CACHE_MEMORY_BYTES,
-        description="Maximum size of the cache in memory, without a cache directory; 0 disables it.",
+        description="Maximum size of the cache in memory, which is used if there is no cache directory; 0 disables it.",
     )
 
     log_format: Literal["json", "text"] = Field(default="json", description="Format of log lines.")

@@ -60,7 +60,7 @@ class StoreReferences:
         except NotFound:
             return
         except IntegrityError:
-            _log.exception("store %s is damaged: not searching for folders that hold its files", store_id)
+            _log.exception("store %s is damaged: cannot search MLflow folders for its files", store_id)
         names = [*(StoreName("tag", tag) for tag in sorted(tags))]
         names += (await self._scan([store_id], known, bounded=False)).get(store_id, ())
         left = [each for each in names if each.name not in forced]
@@ -122,7 +122,9 @@ def _unless_damaged(look: Callable[[str], Awaitable[None]]) -> Callable[[str], A
         try:
             await look(name)
         except IntegrityError:
-            _log.exception("names in repository %r skipped, its records are damaged", name)
+            _log.exception(
+                "repository %r skipped in the search for references to a store: its records are damaged", name
+            )
 
     return looking
 
@@ -139,7 +141,9 @@ def _with_names(store: Store, names: Collection[StoreName]) -> Store:
 def _still_named(store_id: str, left: Sequence[StoreName]) -> StillNamed:
     shown = ", ".join(f"{each.name} ({each.protocol})" for each in left[:10])
     others = f" and {len(left) - 10} more" if len(left) > 10 else ""
-    error = StillNamed(f"Store {store_id[:12]} is named by {shown}{others}: remove these names or force them")
+    error = StillNamed(
+        f"Store {store_id[:12]} is referenced by {shown}{others}: remove these names first, or list them in `force`"
+    )
     error.names = tuple((each.protocol, each.name) for each in left[:MOST_NAMES])
     error.more = len(left) > MOST_NAMES
     return error

@@ -63,11 +63,11 @@ def _own_part(message: Any, descriptor: Descriptor, path: Path, chunks: int | No
     where = show(path) or "the message"
     yield from _chunk(message, path, chunks)
     if not message.HasField("chunk_index"):
-        yield f"{where}: TensorFlow reads a part without a chunk as chunk 0"
+        yield f"{where}: this part names no chunk, so TensorFlow would read chunk 0"
     if not complete_when_empty(descriptor):
-        yield f"{where}: TensorFlow does not parse a part that may lack required fields"
+        yield f"{where}: TensorFlow cannot parse a part of a message type with required fields"
     if message.chunked_fields:
-        yield f"{where}: TensorFlow ignores chunks inside a part of the message itself"
+        yield f"{where}: TensorFlow ignores chunks nested in a part that has no field tag"
 
 
 def _field(message: Any, steps: Path, path: Path, chunks: int | None) -> Iterator[str]:
@@ -79,13 +79,15 @@ def _field(message: Any, steps: Path, path: Path, chunks: int | None) -> Iterato
     yield from _chunk(message, whole, chunks)
     last = steps[-1].field
     if not message.HasField("chunk_index"):
-        yield f"{show(whole)}: TensorFlow reads a value without a chunk from chunk 0"
+        yield f"{show(whole)}: this value names no chunk, so TensorFlow would read chunk 0"
     if last.key is not None:
         yield f"{show(whole)}: TensorFlow crashes on a map value that is not a message"
     elif last.repeated:
         yield f"{show(whole)}: TensorFlow crashes on repeated elements that are not messages"
     elif not last.text:
-        yield f"{show(whole)}: TensorFlow parses a number from text, and crashes if it is out of range"
+        yield (
+            f"{show(whole)}: TensorFlow reads the chunk of a number as text, and crashes if the number is out of range"
+        )
 
 
 def _steps(descriptor: Descriptor, tags: Sequence[Any]) -> tuple[Path, str | None]:
@@ -97,7 +99,7 @@ def _steps(descriptor: Descriptor, tags: Sequence[Any]) -> tuple[Path, str | Non
         tag = rest.pop(0)
         found = field_by_number(parent, tag.field) if parent is not None and tag.HasField("field") else None
         if found is None:
-            return tuple(steps), "the field tags do not lead to a field"
+            return tuple(steps), "the field tags do not match any field"
         each = shape(found)
         at, reason = _at(each, rest)
         steps.append(Step(each, at))
@@ -147,4 +149,7 @@ def _order(places: Sequence[tuple[Path, tuple[Any, ...]]], path: Path) -> Iterat
     for steps, positions in places:
         for end in range(1, len(positions)):
             if positions[:end] in taken and any(step.field.key is not None for step in steps[:end]):
-                yield f"{show((*path, *steps))}: TensorFlow may merge this chunk, which is below a map key, before the one above it"
+                yield (
+                    f"{show((*path, *steps))}: this chunk is below a map key, and TensorFlow may merge it before the "
+                    "chunk that contains it"
+                )

@@ -49,7 +49,7 @@ class RecordChoice:
     def check(self) -> None:
         """Raise `InvalidInput` for a key without a value, a value without a key, and for too large a sample."""
         if (self.key is None) != (not self.values):
-            raise InvalidInput("Pass key= with the path of a field and value= together")
+            raise InvalidInput("Pass both key= (the path of a field) and value=, or neither")
         if self.sample is not None and not 0 <= self.sample <= MOST_SAMPLED:
             raise InvalidInput(f"Invalid sample: at most {MOST_SAMPLED} records")
 

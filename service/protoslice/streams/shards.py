@@ -52,7 +52,7 @@ def shards_among(paths: Iterable[str], wanted: str | None = None) -> Sequence[st
     if not fitting and named is not None and named["count"] != "*":
         fitting, sets = [ShardSet(named["stem"], int(named["count"]), named["ending"])], {}
     if len(fitting) != 1:
-        what = "no shards, such as train-00000-of-00008" if not fitting else "several sets of shards"
+        what = "no shards with names such as train-00000-of-00008" if not fitting else "several sets of shards"
         raise InvalidInput(
             f"The folder contains {what}{': choose one of ' if fitting else ''}{_some(map(str, fitting))}"
         )
@@ -99,7 +99,7 @@ def _whole(shards: ShardSet, found: Mapping[int, str]) -> Sequence[str]:
             f"{_some(name for name, _ in zip(names, range(shards.count - len(found)), strict=False))}"
         )
     if max(found) >= shards.count:
-        raise InvalidInput(f"{shards} has a shard numbered {max(found)}: {found[max(found)]}")
+        raise InvalidInput(f"{shards} has a shard whose number is too high, {max(found)}: {found[max(found)]}")
     return _bounded([found[number] for number in sorted(found)])
 
 

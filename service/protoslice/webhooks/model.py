@@ -97,7 +97,7 @@ class Letter:
         try:
             return cls(**raw | {"proof": raw["proof"] and Proof(**raw["proof"])})
         except (TypeError, KeyError) as error:
-            raise IntegrityError("the record of a letter does not parse") from error
+            raise IntegrityError("the record of a webhook event does not parse") from error
 
 
 def _parsed(data: bytes, what: str) -> dict[str, Any]:

@@ -128,7 +128,10 @@ impl Merger<'_> {
             return self.apply(tree, added.message, path, added.depth);
         };
         let Tag::Field(number) = first else {
-            return Err(inconsistent(path, "an index or map key appears where a field is expected".to_owned()));
+            return Err(inconsistent(
+                path,
+                "the chunk metadata has an index or map key where a field is expected".to_owned(),
+            ));
         };
         let Some(field) = self.bytes.schema.field(tree.type_id, *number) else {
             let known = tree.type_id.and_then(|id| self.bytes.schema.message(id));
@@ -145,7 +148,7 @@ impl Merger<'_> {
                 let (entry, value, path) = self.map_entry(tree, field, key, &path)?;
                 self.singular(entry, value, added.from(rest).below(), &path)
             }
-            _ if map => Err(inconsistent(&path, "the field is a map, but no key selects a value".to_owned())),
+            _ if map => Err(inconsistent(&path, "the field is a map, but the chunk metadata gives no key".to_owned())),
             Some((Tag::Index(index), rest)) if field.repeated && !field.kind.is_message() => {
                 self.listed(tree, field, Some(*index), added.from(rest), &path)
             }
@@ -158,11 +161,12 @@ impl Merger<'_> {
                 self.place(child, added.from(rest).below(), &path)
             }
             _ if field.repeated => {
-                Err(inconsistent(&path, "the field is repeated, but no index selects an element".to_owned()))
+                Err(inconsistent(&path, "the field is repeated, but the chunk metadata gives no index".to_owned()))
             }
             Some((Tag::Index(_) | Tag::Key(_), _)) => Err(inconsistent(
                 &path,
-                "the field is neither repeated nor a map, but an index or key follows".to_owned(),
+                "the field is neither repeated nor a map, but the chunk metadata gives an index or key for it"
+                    .to_owned(),
             )),
             _ => self.singular(tree, field, added.from(rest), &path),
         }

@@ -17,7 +17,7 @@ impl Filled {
         if found <= size && found.is_multiple_of(width as u64) {
             return Ok(Self { source, width, size });
         }
-        let message = format!("{found} bytes are not the first elements of {count}, each of {width} bytes");
+        let message = format!("{found} bytes cannot be the first of {count} elements, which have {width} bytes each");
         Err(WireError::new(Kind::Corrupt, message))
     }
 }

@@ -138,7 +138,7 @@ impl Points {
             let len = reader.varint()?;
             let window = reader.take(len)?.to_vec();
             if bits.0 > 7 || window.len() > WINDOW || made <= loaded.last() || loaded.points.len() >= MOST {
-                return Err(WireError::corrupt(offset, "the restart points of a compressed file are inconsistent"));
+                return Err(WireError::corrupt(offset, "the saved index of a compressed file is inconsistent"));
             }
             loaded.points.push(Point { made, taken, bits, window });
         }

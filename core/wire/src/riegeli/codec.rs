@@ -194,7 +194,7 @@ pub fn pack<'a>(compression: &Compression, bytes: &'a [u8]) -> Result<Cow<'a, [u
         Codec::Snappy => snap::raw::Encoder::new().compress_vec(bytes).map_err(std::io::Error::other),
     };
     let packed = packed.map_err(|error| {
-        WireError::new(Kind::Unsupported, format!("{:?} does not compress: {error}", compression.codec))
+        WireError::new(Kind::Unsupported, format!("compressing with {:?} failed: {error}", compression.codec))
     })?;
     blob.extend_from_slice(&packed);
     Ok(Cow::Owned(blob))

@@ -72,7 +72,7 @@ def named_files(name: str, root: RootType) -> Iterator[NamedFiles]:
     """The place of the path or URI `name`, closed in the end; `Unsupported` for a stream."""
     if is_stream(name):
         raise Unsupported(
-            f"{name} can only be read once, so the model's other files cannot be found: pass a file or a directory"
+            f"{name} is a stream, so other files of the model cannot be found: pass a file or a directory"
         )
     with errors_about(name):
         files, named = files_at(name)

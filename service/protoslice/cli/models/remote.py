@@ -68,7 +68,7 @@ def _way_in(service: str) -> str:
     return (
         ways
         if is_trusted(service)
-        else f"{ways}, and set PROTOSLICE_URL to this service (credentials are sent to no other)"
+        else f"{ways}, and set PROTOSLICE_URL to this service (credentials are only sent there)"
     )
 
 

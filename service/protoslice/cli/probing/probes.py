@@ -89,7 +89,10 @@ def _ranges_pass(service: ProbedService) -> str | None:
 
 def _ranges_are_the_services(service: ProbedService) -> str | None:
     if service.ask("GET", service.path, {"Range": "bytes=0-9"}).status == 206:
-        return "the proxy cuts ranges out of responses that don't support them: a partial list looks complete"
+        return (
+            "the proxy answers range requests where the service has none, such as for lists: a part looks "
+            "like the whole list"
+        )
     if service.size < 64:
         return None
     answer = service.get(Range=f"bytes=0-1,{service.size - 2}-{service.size - 1}")
@@ -130,7 +133,7 @@ def _binaries_stay(service: ProbedService) -> str | None:
     if coding != "identity":
         return f"the proxy compresses files ({coding}), which disables ranges"
     if service.content is not None and answer.body != service.content:
-        return f"a file of {service.size} bytes arrives as {len(answer.body)} different bytes"
+        return f"a file of {service.size} bytes arrives with other content ({len(answer.body)} bytes)"
     return None
 
 
@@ -179,7 +182,7 @@ PROBES: Final = (
     Probe(
         "uploads may pause", uploads_may_pause, "client_body_timeout 60s; (between two reads, not for the whole body)"
     ),
-    Probe("slow readers are not buffered", answers_wait, "proxy_buffering off;"),
+    Probe("responses to slow clients are not buffered", answers_wait, "proxy_buffering off;"),
     Probe("ranges are exact", _ranges_pass, _CACHES),
     Probe("ranges are served by the service", _ranges_are_the_services, _CACHES),
     Probe(

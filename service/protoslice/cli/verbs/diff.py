@@ -70,7 +70,7 @@ def _show(found: list[Difference], limit: int) -> None:
         told = ", ".join(
             f"{count} {what}{'' if count == 1 else 's'} {change}" for (what, change), count in counts.items()
         )
-        more = f"… {len(found) - limit} more (--limit shows more, --json all): " if len(found) > limit else ""
+        more = f"… {len(found) - limit} more (--limit shows more, --json all); in total: " if len(found) > limit else ""
         say()
         say(f"{more}{told}")
 

@@ -32,7 +32,8 @@ Grace = Annotated[
     typer.Option(
         min=0,
         metavar="SECONDS",
-        help="Keep objects younger than this; must exceed the longest upload of a file, or read.",
+        help="Keep objects younger than this; must exceed the time that the longest upload of a file, or the "
+        "longest read, takes.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, without removing it.")]
@@ -174,8 +175,8 @@ def usage(
 ) -> None:
     """Report the size of all files, the bytes stored, and the bytes `gc` would free.
 
-    Stores share data, so the bytes stored can be far less than the files. Lists all objects and reads all
-    manifests. Services report the first number in /metrics.
+    Stores share data, so the bytes stored can be far less than the files. To compute this, it reads the list of all
+    objects and all manifests. The size of all files is also in the /metrics of services.
 
     Example: protoslice storage usage file:///var/lib/protoslice
     """

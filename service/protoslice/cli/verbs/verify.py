@@ -50,8 +50,8 @@ class Check:
 def verify(file: FileName, type_name: TypeName = None, schema_file: SchemaFile = None, as_json: Json = False) -> None:
     """Read a whole model and verify all its checksums.
 
-    For a store: the checksums of its files and chunks. For a local file: those it contains, as chunked files and
-    tensor bundles do.
+    For a store: the checksums of its files and chunks. For a local file: the checksums in the file itself, if its
+    format has any, such as chunked files and tensor bundles.
 
     Example: protoslice verify http://127.0.0.1:8000/v1/stores/resnet50:3
     """

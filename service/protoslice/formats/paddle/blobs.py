@@ -190,4 +190,4 @@ class Heads:
         self._at += length
 
     def _bad(self, what: str, *, back: int = 0) -> CorruptModel:
-        return CorruptModel(f"The parameters do not fit: {what}", self._at - back, self._path)
+        return CorruptModel(f"Invalid parameter file: {what}", self._at - back, self._path)

@@ -204,7 +204,7 @@ class BundleTensors:
     ) -> Tile:
         """One slice of a tensor; `CorruptModel` if its entry is missing or contradicts the tensor's."""
         if len(extents) != len(shape):
-            raise CorruptModel(f"{name!r} has {len(shape)} dimensions, but a slice of {len(extents)}")
+            raise CorruptModel(f"{name!r} has {len(shape)} dimensions, but one of its slices has {len(extents)}")
         if entry is None:
             raise CorruptModel(f"A slice of {name!r} is missing from the index")
         pairs = list(zip(extents, shape, strict=True))

@@ -97,7 +97,7 @@ def _filled(stored: Stored, dtype: Dtype, count: int) -> Stored | Filled:
         return Filled(stored)
     have, rest = divmod(stored.bytes.size, dtype.width)
     if rest or have > count:
-        raise CorruptModel(f"A tensor of {count} elements of {dtype.name} has {stored.bytes.size} bytes of data")
+        raise CorruptModel(f"{stored.bytes.size} bytes of data do not fit a tensor of {count} elements of {dtype.name}")
     return stored if have == count else Filled(stored)
 
 

@@ -68,7 +68,7 @@ def _read_webdav(fs: AbstractFileSystem, path: str, start: int, end: int) -> byt
         for piece in answer.iter_raw():
             data += piece
             if len(data) > end - start:
-                raise OSError("a longer range than requested")
+                raise OSError("the WebDAV server sent more bytes than requested")
         return bytes(data)
 
 

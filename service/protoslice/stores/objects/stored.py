@@ -21,7 +21,7 @@ from protoslice.stores.objects.computed import Readable
 SUM_BLOCK = 64 << 10
 """Bytes that one checksum covers."""
 
-CHANGED = "An object that this store was registered over has changed or was removed: register it again"
+CHANGED = "An object that this store refers to has changed or was removed: register the store again"
 
 _COPIED = 128 << 10
 """Bytes that are copied to be verified, at a time."""

@@ -32,7 +32,7 @@ class JoinedUpload(Unsupported):
     """Bytes sent to an upload that was joined from others."""
 
     def __init__(self) -> None:
-        super().__init__("This upload was joined from others: it accepts no bytes")
+        super().__init__("This upload was concatenated from others: it accepts no bytes")
 
 
 class InconsistentLength(InvalidInput):

@@ -16,7 +16,7 @@ from protoslice.stores.layout.fresh import put_new
 from protoslice.stores.uploads.model import Upload
 
 _ID = re.compile(r"[0-9a-f]{10}-[0-9a-f]{20}")
-_MOVED = "Another request has sent to this upload meanwhile: ask for its offset and continue from there"
+_MOVED = "Another request has sent data to this upload in the meantime: ask for the upload's offset and continue there"
 
 
 @dataclass(frozen=True, slots=True)

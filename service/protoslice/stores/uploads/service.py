@@ -359,7 +359,9 @@ class Uploads:
         if upload.failure is not None:
             raise upload.failure.error()
         if not upload.is_whole or upload.joined:
-            raise InvalidInput(f"Upload {upload_id} is not complete, or was joined from others")
+            raise InvalidInput(
+                f"Upload {upload_id} cannot be used here: it is incomplete, or was itself concatenated from others"
+            )
         return held
 
     async def _note_use(self, uploads: Iterable[VersionedUpload]) -> None:

@@ -34,7 +34,7 @@ impl Merger<'_> {
         let path = index.map_or_else(|| path.to_owned(), |index| format!("{path}[{index}]"));
         if !key::is_text(field.kind) {
             let text = format!(
-                "the field is a repeated {}: chunks hold messages, strings or bytes of a repeated field, but not numbers",
+                "the field is a repeated {}: elements of a repeated numeric field cannot be in chunks",
                 field.kind.name()
             );
             return Err(inconsistent(&path, text));

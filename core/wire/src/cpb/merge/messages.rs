@@ -62,8 +62,15 @@ impl Merger<'_> {
         let fields = entry_type.and_then(|entry| Some((entry.field(1)?, entry.field(2)?)));
         let (key_field, value_field) =
             fields.ok_or_else(|| inconsistent(path, "the map's entries have no key or value".to_owned()))?;
-        let key = OwnedKey::of(key_field.kind, key)
-            .ok_or_else(|| inconsistent(path, format!("the key does not fit a map of {}", key_field.kind.name())))?;
+        let key = OwnedKey::of(key_field.kind, key).ok_or_else(|| {
+            inconsistent(
+                path,
+                format!(
+                    "the key in the chunk metadata does not fit the key type of the map, {}",
+                    key_field.kind.name()
+                ),
+            )
+        })?;
         let path = format!("{path}[{}]", key.label(key_field.kind));
         let at = match tree.items(&self.bytes)?.entry(field.number, &key, field.target, &self.bytes)? {
             Some(at) => at,

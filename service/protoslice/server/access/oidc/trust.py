@@ -92,7 +92,7 @@ class Issuer:
 
     def told(self) -> list[str]:
         """The issuer and its rules, as a line each for people."""
-        takes = f"JWTs for {' or '.join(self.audience)} by {' or '.join(self.algorithms)}"
+        takes = f"JWTs for the audience {' or '.join(self.audience)}, signed with {' or '.join(self.algorithms)}"
         login = [f"  users sign in as the client {self.login_client}"] if self.login_client else []
         if self.device_client != self.login_client:
             shown = f"as the client {self.device_client}" if self.device_client else "with tokens only"
@@ -172,7 +172,9 @@ def _clients(data: Mapping[str, Any], where: str, audience: Sequence[str]) -> tu
             raise InvalidInput(f"{where}.{name}: needs a `login_client`")
     for name, value in (("login_client", client), ("device_client", device)):
         if value is not None and value not in audience:
-            raise InvalidInput(f"{where}.{name}: JWTs of users have this audience: add {value!r} to `audience`")
+            raise InvalidInput(
+                f"{where}.{name}: add {value!r} to `audience`, because users who sign in get JWTs for this audience"
+            )
     secret = None if file is None else secret_in(file, f"{where}.login_secret_file: {file}")
     return client, secret, device or (client if file is None else None)
 
@@ -207,7 +209,7 @@ def _each(value: object, where: str, parse: Callable[[Mapping[str, Any], str], T
 
 def _check_names(data: Mapping[str, Any], known: Iterable[str], where: str) -> None:
     if unknown := sorted(set(data) - set(known)):
-        raise InvalidInput(f"{where} has no {unknown[0]!r}: use one of {', '.join(sorted(known))}")
+        raise InvalidInput(f"{where}: unknown key {unknown[0]!r}; use one of {', '.join(sorted(known))}")
 
 
 def _text(value: object, where: str) -> str:

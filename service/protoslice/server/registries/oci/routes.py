@@ -143,7 +143,7 @@ async def finish_upload(
 ) -> Response:
     """End an upload, with its last bytes or all of them in the body."""
     if digest is None:
-        raise UploadInvalid("The query has no digest: finish the upload with ?digest=")
+        raise UploadInvalid("The query has no digest: finish the upload with ?digest=sha256:…")
     expected = Digest(digest)
     check_place(read_fields(request.scope), (await repository.upload(upload)).offset)
     with counted(services, request):

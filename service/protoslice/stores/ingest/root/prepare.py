@@ -169,4 +169,4 @@ def _index(decoded: Decoded, received: Received, terms: IndexingTerms, request: 
         sure = request.names_a_root or received.detection.confidence > BY_NAME
         if sure or file.form != "serialized":
             raise
-        raise NotARoot(f"{received.detection.why}, and it does not parse as a message: {error}") from error
+        raise NotARoot(f"{received.detection.why}, but it does not parse as a message: {error}") from error
