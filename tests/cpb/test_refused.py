@@ -17,7 +17,7 @@ BROKEN: list[tuple[list[Tag], int | None, str, str]] = [
     (["subs"], 0, "no index selects an element", "subs"),
     (["subs", ("s", "k")], 0, "no index selects an element", "subs"),
     (["strs", at(1)], 0, "0 elements, so adding this one would leave a gap", "strs[1]"),
-    (["strs", at(0), "str"], 0, "nothing can be below it", "strs[0]"),
+    (["strs", at(0), "str"], 0, "no fields to merge into", "strs[0]"),
     (["strs"], None, "o chunk has the field's value", "strs"),
     (["ints", at(0)], 0, "but not numbers", "ints[0]"),
     (["ints"], 0, "but not numbers", "ints"),
@@ -30,12 +30,12 @@ BROKEN: list[tuple[list[Tag], int | None, str, str]] = [
     (["sub", 99], 0, "t.M has no field 99", "sub"),
     ([at(0)], 0, "where a field is expected", "the root message"),
     ([("s", "k")], 0, "where a field is expected", "the root message"),
-    (["bytes", "bytes"], 0, "nothing can be below it", "bytes"),
+    (["bytes", "bytes"], 0, "no fields to merge into", "bytes"),
     (["i32", at(0)], 0, "neither repeated nor a map", "i32"),
     (["bytes"], None, "o chunk has the field's value", "bytes"),
-    ([], None, "has no chunk", "the root message"),
-    (["sub"], 1, "there are only 1 chunks", "sub"),
-    (["sub"], (1 << 64) - 1, "there are only 1 chunks", "sub"),
+    ([], None, "neither a chunk nor chunked fields", "the root message"),
+    (["sub"], 1, "has only 1 chunks", "sub"),
+    (["sub"], (1 << 64) - 1, "has only 1 chunks", "sub"),
 ]
 
 
@@ -55,7 +55,7 @@ def test_a_tag_that_says_nothing_is_an_error() -> None:
 
 
 def test_tags_that_contradict_each_other_are_an_error() -> None:
-    with pytest.raises(InconsistentChunks, match="disagree"):
+    with pytest.raises(InconsistentChunks, match="tags of different kinds"):
         merged([M(), M()], 0, (["subs", at(0)], 1), (["subs", ("s", "k")], 1))
 
 

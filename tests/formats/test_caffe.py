@@ -51,7 +51,7 @@ def test_dimensions(tmp_path: Path, blob: dict[str, Any], shape: tuple[int, ...]
     ("blob", "says"),
     [
         ({"data": [1, 2, 3], "shape": {"dim": [2, 2]}}, "4 values, but it has 3"),
-        ({"data": [1], "shape": {"dim": [-1]}}, "a dimension of -1"),
+        ({"data": [1], "shape": {"dim": [-1]}}, "Invalid dimension -1"),
         ({"data": [1], "num": 1}, "needs 0 values"),
         ({"data": [1], "shape": {"dim": [2**62, 2**62]}}, "too many elements to address"),
         ({"data": [1], "shape": {"dim": [1 << 60] * 1000}}, "more dimensions than Caffe allows"),

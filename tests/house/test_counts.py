@@ -46,5 +46,5 @@ def test_messages_are_of_every_kind() -> None:
     assert ("help", "Show the version and exit.") in found
     assert ("problem", "Quota exceeded") in found
     assert ("page", "Drop a model here") in found
-    assert ("core", "no such tensor") in found
+    assert ("core", "the scan has not read the whole proto yet") in found
     assert {kind for kind, _ in found} == {"error", "log", "text", "help", "problem", "setting", "api", "page", "core"}

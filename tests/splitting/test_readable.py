@@ -43,7 +43,7 @@ CASES: list[tuple[Any, list[Any], str]] = [
     (GRAPH, [*NODE, 5, ("i64", 1)], "node[0].attr[1]: the key's type is not that of the map"),
     (GRAPH, [*NODE, 3], "node[0].input: TensorFlow crashes on repeated elements that are not messages"),
     (GRAPH, [3], "version: TensorFlow reads the chunk of a number as text, and crashes if the number is out of range"),
-    (FUNCTION, [4, ("s", "r")], 'ret["r"]: a map\'s value that is not a message stops the process'),
+    (FUNCTION, [4, ("s", "r")], 'ret["r"]: TensorFlow crashes on a map value that is not a message'),
     (OP, [3], "type: TensorFlow does not parse a chunk that lacks a required field"),
     (OP, [], "the message: TensorFlow cannot parse a part of a message type with required fields"),
 ]

@@ -98,7 +98,8 @@ def _of_store(facts: dict[str, Any]) -> str:
     if facts["planner"] is not None and _core.Plan.is_kept_version(facts["planner"]):
         return "as in the chunked file"
     rules = ", and by split rules (see protoslice chunks --plan)" if facts["rules"] else ""
-    return f"of {format_size(facts['min_chunk'])} to {format_size(facts['max_chunk'])} each{rules}"
+    sizes = f"{format_size(facts['min_chunk'])} to {format_size(facts['max_chunk'])}"
+    return f"the first holds the remainder; others {sizes}{rules}"
 
 
 def _show_biggest(biggest: list[dict[str, Any]], proto_size: int | None) -> None:

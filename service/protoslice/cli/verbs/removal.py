@@ -152,8 +152,8 @@ def _tell(removal: _Removal, done: dict[str, Any]) -> None:
     if removal.store is not None:
         others = [tag for tag in removal.store.tags if tag != removal.ref]
         also = command("rm", Address(removal.client.url, removal.store.id[:12]))
-        named = f"it still has the tags {' '.join(others)}" if others else f"to remove it, run {also}"
-        note(f"store {removal.store.id[:12]} is kept: {named}")
+        named = f"it still has the tags {' '.join(others)}" if others else f"to remove it: {also}"
+        note(f"store {removal.store.id[:12]} is kept; {named}")
 
 
 def restore(
