@@ -261,9 +261,9 @@ def test_writing_that_fails_names_the_file(tmp_path: Path) -> None:
     writers = [RecordWriter(path, options="uncompressed") for _ in range(2)]
     os.close(end)
     writers[1].write_record(b"small")
-    with pytest.raises(StorageError, match="Cannot write .*pipe"):
+    with pytest.raises(StorageError, match=r"Cannot write .*pipe"):
         writers[0].write_record(bytes(1 << 20))
-    with pytest.raises(StorageError, match="Cannot write .*pipe"):
+    with pytest.raises(StorageError, match=r"Cannot write .*pipe"):
         writers[1].flush()
 
 

@@ -130,8 +130,8 @@ def test_a_quota_is_set_and_shown(call: Any, site: Site, tmp_path: Path) -> None
     for name, size, code in (("small", 50_000, 0), ("other", 50_000, 6), ("large", 6_000_000, 6)):
         file = tmp_path / name
         file.write_bytes(name.encode() * (size // 5))
-        told = call("push", str(file), code=code, **inside)
-        assert code == 0 or "Quota exceeded" in told.stderr
+        output = call("push", str(file), code=code, **inside)
+        assert code == 0 or "Quota exceeded" in output.stderr
     rows = {each["name"]: each for each in json.loads(call("space", "ls", "--json", **admin).stdout)}
     bounded = rows["bounded"]
     assert (bounded["stores"], bounded["quota_stores"], bounded["quota_bytes"]) == (1, 1, 5_000_000)
