@@ -114,7 +114,7 @@ def of_skopeo(home: Home, oras: Path) -> None:
     home.good("skopeo", "login", "--tls-verify=false", "-u", "robot", "--password-stdin", home.host, given=home.writer)
     home.good(*copy, "dir:skopeo", other)
     home.good("skopeo", "logout", home.host)
-    home.refused("the service Token required", *copy, image, "dir:nobody")
+    home.refused("the service Token required", *copy, image, "dir:none")
     home.good(oras, "login", "--plain-http", "-u", "robot", "--password-stdin", home.host, given=home.reader)
     home.good(*copy, "--src-authfile", home.folder / "docker/config.json", image, "dir:by-docker")
     home.good(oras, "logout", home.host)

@@ -114,8 +114,8 @@ def device_flow(home: Home) -> None:
     said = home.login()
     assert "; renewed automatically" in said, said
     assert home.run("ls", "--url", home.service)[0] == 0
-    code, told = home.run("push", __file__, "--url", home.service)
-    assert (code, "the token lacks the scope write" in told) == (6, True), told
+    code, output = home.run("push", __file__, "--url", home.service)
+    assert (code, "the token lacks the scope write" in output) == (6, True), output
     tell("device flow: signed in, reads, and is refused to write")
 
 
@@ -196,8 +196,8 @@ def away_and_back(home: Home, dex: Dex) -> None:
     dex.stop()
     assert home.run("ls", "--url", home.service)[0] == 0
     until(home.kept["id_token"], left=-1)
-    code, told = home.run("ls", "--url", home.service)
-    assert (code, "Could not renew" in told, "the JWT expired" in told) == (6, True, True), told
+    code, output = home.run("ls", "--url", home.service)
+    assert (code, "Could not renew" in output, "the JWT expired" in output) == (6, True, True), output
     dex.start()
     assert home.run("ls", "--url", home.service)[0] == 0
     tell("issuer away: known until the end of the token, told why then; renewed when it is back")
@@ -207,7 +207,7 @@ def with_a_secret(folder: Path, port: int, dex: Dex) -> None:
     """Sign in on the page of a service that is a confidential client; have a wrong secret refused."""
     secret = folder / "secret"
     clients = f"audience = ['{KEEPER}', '{CLIENT}']\nlogin_client = '{KEEPER}'\nlogin_secret_file = '{secret}'"
-    for word, more, status, told in (
+    for word, more, status, output in (
         (SECRET, f"\ndevice_client = '{CLIENT}'", 303, CLIENT),
         ("wrong", "", 400, "the issuer has no `device_client`"),
     ):
@@ -218,7 +218,7 @@ def with_a_secret(folder: Path, port: int, dex: Dex) -> None:
                 assert (answer.status_code, "rejected the code" in answer.text) == (status, status == 400)
                 named = person.get(f"{service.url}/session", headers=OWN).json()["name"]
                 assert named == (EMAIL if status == 303 else None)
-            assert told in httpx.get(f"{service.url}/.well-known/oauth-protected-resource").text
+            assert output in httpx.get(f"{service.url}/.well-known/oauth-protected-resource").text
             assert word not in service.log.read_text()
     tell(
         "confidential client: signed in with its secret, refused with a wrong one; the command line has its own client"
@@ -241,11 +241,11 @@ def disabled(home: Home, dex: Dex) -> None:
     """Have the account end at the issuer: it goes on to the end of the token, and no further."""
     dex.forget_people()
     until(home.kept["id_token"], left=50)
-    code, told = home.run("ls", "--url", home.service)
-    assert (code, "Could not renew: the issuer no longer accepts the refresh token" in told) == (0, True), told
+    code, output = home.run("ls", "--url", home.service)
+    assert (code, "Could not renew: the issuer no longer accepts the refresh token" in output) == (0, True), output
     until(home.kept["id_token"], left=-1)
-    code, told = home.run("ls", "--url", home.service)
-    assert (code, "the JWT expired" in told, "run protoslice login" in told) == (6, True, True), told
+    code, output = home.run("ls", "--url", home.service)
+    assert (code, "the JWT expired" in output, "run protoslice login" in output) == (6, True, True), output
     tell("account disabled: in until the end of the token, told why it is not renewed")
 
 

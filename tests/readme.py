@@ -1,7 +1,7 @@
 """Run everything in the README: `make registries`.
 
-The commands and the Python example also run with the other tests (`tests/cli/test_tour.py`,
-`tests/docs/test_readme.py`); the lines for clients of registries only here, with these clients installed.
+The commands and the Python example also run with the other tests (`tests/docs/test_examples.py`);
+the lines for clients of registries only here, with these clients installed.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def holds(lines: str, folder: Path, programs: Path, service: str) -> bool:
 def main(oras: str) -> int:
     """Run the README's commands, then the lines of each client against a new service; return the number of failures."""
     programs = {"hf": python_of(*HUB).parent, "mlflow": python_of(WHOLE).parent, "oras": Path(oras).parent.absolute()}
-    failed = int(pytest.main(["-q", "tests/cli/test_tour.py", "tests/docs/test_readme.py"]))
+    failed = int(pytest.main(["-q", "tests/docs/test_examples.py"]))
     for name, text in lines().items():
         with TemporaryDirectory() as folder:
             sys.argv = ["make_model.py", f"{folder}/model.onnx"]

@@ -61,7 +61,7 @@ def test_a_plug_in_is_found_by_name(group: PluginGroup[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "told"),
+    ("name", "kind", "output"),
     [
         ("absent", Unsupported, "package some-package 1.2: ModuleNotFoundError: No module named 'abs"),
         ("faulty", Unsupported, "package some-package 1.2: SyntaxError: invalid syntax"),
@@ -70,10 +70,10 @@ def test_a_plug_in_is_found_by_name(group: PluginGroup[str]) -> None:
         ("none", InvalidInput, "No thing for 'none'; available: absent, faulty, ours, sound, two, wanting"),
     ],
 )
-def test_a_fault_is_one_line(group: PluginGroup[str], name: str, kind: type[Exception], told: str) -> None:
+def test_a_fault_is_one_line(group: PluginGroup[str], name: str, kind: type[Exception], output: str) -> None:
     with pytest.raises(kind) as caught:
         group.get(name)
-    assert told in str(caught.value)
+    assert output in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -113,7 +113,7 @@ def test_modules_of_the_environment_register_theirs(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "output"),
     [
         (None, "ModuleNotFoundError: No module named 'broken_plugin'"),
         ("def", "SyntaxError: "),
@@ -121,7 +121,7 @@ def test_modules_of_the_environment_register_theirs(
     ],
 )
 def test_a_module_that_does_not_import_is_named(
-    group: PluginGroup[str], text: str | None, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    group: PluginGroup[str], text: str | None, output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if text is not None:
         (tmp_path / "broken_plugin.py").write_text(text)
@@ -130,7 +130,7 @@ def test_a_module_that_does_not_import_is_named(
     for _ in range(2):
         with pytest.raises(Unsupported) as caught:
             group.names()
-        assert f"Cannot import the module 'broken_plugin' listed in PROTOSLICE_PLUGINS: {told}" in str(caught.value)
+        assert f"Cannot import the module 'broken_plugin' listed in PROTOSLICE_PLUGINS: {output}" in str(caught.value)
         assert "\n" not in str(caught.value)
 
 

@@ -1,6 +1,6 @@
 """Count what should become less, and fail when something grew over its limit in `tools/limits.json`.
 
-`python -m tools.counts` prints each count beside its limit; `make check` runs it. After an improvement,
+`python -m tools.counts` prints each count with its limit; `make check` runs it. After an improvement,
 `python -m tools.counts --lower` writes the lower counts as limits. Limits are never raised.
 
 Marked words are those of the project's former dialect, per 1 000 words of text that users read.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 """Escape of one half of a surrogate pair; whether the other half follows is looked at only then."""
@@ -21,7 +21,7 @@ def parse_json(data: bytes | str) -> Any:
     """
     text = data if isinstance(data, str) else data.decode("utf-8")
     try:
-        found = json.loads(text)
+        found = json.loads(text, parse_constant=_refuse)
         if "\\u" in text and _SURROGATE.search(text):
             json.dumps(found, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
@@ -29,6 +29,10 @@ def parse_json(data: bytes | str) -> Any:
     except RecursionError:
         raise ValueError("the JSON is nested too deeply") from None
     return found
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not valid JSON")
 
 
 def encode_json(data: object) -> bytes:

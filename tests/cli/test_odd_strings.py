@@ -75,3 +75,14 @@ def test_verbs_read_messages_of_every_type(package: str, tmp_path: Path) -> None
 def test_a_parser_that_leaves_bytes_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "parsed", lambda kind, data: kind.FromString(data))
     assert _failures(["onnx.ModelProto"], tmp_path) != []
+
+
+@pytest.mark.parametrize(
+    "arguments", [["cat", "{}", "gr\udcffaph"], ["merge", "{}", "out", "--fields", "\udcff"], ["tree", "{}", "\udcff"]]
+)
+def test_arguments_that_are_not_utf8_are_named(call: Any, tmp_path: Path, arguments: list[str]) -> None:
+    file = tmp_path / "m.onnx"
+    file.write_bytes(b"\x08\x07\x3a\x03\x12\x01g")
+    said = call(*[each.format(file) for each in arguments], code=2).stderr
+    assert r"\xff" in said
+    assert "is not valid UTF-8" in said

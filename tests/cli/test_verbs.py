@@ -52,16 +52,16 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_info_tells_type_size_and_biggest_parts(graph: Path) -> None:
-    told = _json("info", str(graph))
-    assert (told["type"], told["form"]) == ("tensorflow.GraphDef", "serialized")
-    assert told["size"] == graph.stat().st_size
-    assert {part["path"] for part in told["biggest"][:3]} == {
+    facts = _json("info", str(graph))
+    assert (facts["type"], facts["form"]) == ("tensorflow.GraphDef", "serialized")
+    assert facts["size"] == graph.stat().st_size
+    assert {part["path"] for part in facts["biggest"][:3]} == {
         f'node[{n}].attr["value"].tensor.tensor_content' for n in range(3)
     }
     text = _call("info", str(graph)).stdout.decode()
     assert "tensorflow.GraphDef" in text
-    assert told["why"] == "its fields are those of tensorflow.GraphDef"
-    assert f"why     {told['why']}\n" in text
+    assert facts["why"] == "detected by fields"
+    assert f"why     {facts['why']}\n" in text
     assert _json("info", str(graph), "--type", "tensorflow.GraphDef")["why"] == "type given by the caller"
     assert "\x1b" not in text, "no colours where nobody watches"
 
@@ -76,10 +76,10 @@ def test_a_text_is_called_a_text_and_is_sound(tmp_path: Path) -> None:
 
 
 def test_tree_pages_and_descends(graph: Path) -> None:
-    told = _json("tree", str(graph), "node", "--limit", "3", "--depth", "2")
-    assert told["total"] == 53
-    assert [item["path"] for item in told["items"]] == ["node[0]", "node[1]", "node[2]"]
-    assert {child["name"] for child in told["items"][0]["children"]["items"]} == {"name", "op", "attr"}
+    facts = _json("tree", str(graph), "node", "--limit", "3", "--depth", "2")
+    assert facts["total"] == 53
+    assert [item["path"] for item in facts["items"]] == ["node[0]", "node[1]", "node[2]"]
+    assert {child["name"] for child in facts["items"][0]["children"]["items"]} == {"name", "op", "attr"}
     text = _call("tree", str(graph), "node", "--limit", "2").stdout.decode()
     assert '"weight_0"' in text
     assert "… 51 more" in text
@@ -101,10 +101,10 @@ def test_cat_gives_bytes_and_text(graph: Path, tmp_path: Path) -> None:
 
 
 def test_split_and_merge_give_the_file_back(graph: Path, tmp_path: Path) -> None:
-    told = _json("split", str(graph), str(tmp_path / "parts"), "--min-chunk", "64KiB")
-    assert told == {"file": str(tmp_path / "parts.cpb"), "size": (tmp_path / "parts.cpb").stat().st_size, "chunks": 4}
+    facts = _json("split", str(graph), str(tmp_path / "parts"), "--min-chunk", "64KiB")
+    assert facts == {"file": str(tmp_path / "parts.cpb"), "size": (tmp_path / "parts.cpb").stat().st_size, "chunks": 4}
     again = tmp_path / "again.pb"
-    _call("merge", told["file"], str(again))
+    _call("merge", facts["file"], str(again))
     assert again.read_bytes() == graph.read_bytes()
     assert _call("merge", str(graph), "-", "--path", "node[0]", "--fields", "op").stdout == b"\x12\x05Const"
     small = _call("merge", str(graph), "-", "--omit-larger-than", "1KiB").stdout
@@ -289,7 +289,7 @@ def test_the_version_is_told() -> None:
 @pytest.mark.parametrize(
     ("verb", "code", "says"),
     [
-        ("merge", 2, b"a path into a stream begins with one of its records"),
+        ("merge", 2, b"Start the path with a record of the stream"),
         ("info", 3, b"a riegeli file of 5000 records, not a chunked proto"),
         ("verify", 3, b"a riegeli file of 5000 records, not a chunked proto"),
     ],

@@ -16,10 +16,10 @@ def test_a_client_has_its_share_and_all_together_no_more_than_there_is() -> None
         with ExitStack() as held:
             held.enter_context(shares.one("a"))
             held.enter_context(shares.one("a"))
-            with pytest.raises(ClientLimit, match="one client is 2 dances") as each:
+            with pytest.raises(ClientLimit, match="Limit per client reached: 2 dances") as each:
                 held.enter_context(shares.one("a"))
             held.enter_context(shares.one("b"))
-            with pytest.raises(TooMany, match="3 dances already") as most:
+            with pytest.raises(TooMany, match="Limit reached: 3 dances") as most:
                 held.enter_context(shares.one("c"))
             assert (each.value.limit, most.value.limit, type(most.value)) == (2, 3, TooMany)
 

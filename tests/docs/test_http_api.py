@@ -43,9 +43,9 @@ def client() -> Iterator[httpx.Client]:
 
 
 def _named() -> set[tuple[str, str]]:
-    """Each call that the first table of the page names, but for HEAD."""
+    """Each call that the table of the page names, but for HEAD."""
     found: set[tuple[str, str]] = set()
-    for row in re.findall(r"^\| (`.+?) \|", PAGE.split("\n## ")[0], re.MULTILINE):
+    for row in re.findall(r"^\| (`.+?) \|", PAGE.split("\n## Calls\n")[1].split("\n## ")[0], re.MULTILINE):
         for group in row.split(" · "):
             *verbs, path = group.replace("`", "").split()
             found |= {(verb, path) for verb in verbs if verb in VERBS}

@@ -91,10 +91,10 @@ def test_a_format_is_registered_and_taken_back(columns: type[Any], tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("factory", "told"), [(object, "lacks name, tensors, wants"), (dict.fromkeys, "does not load")]
+    ("factory", "output"), [(object, "lacks name, tensors, wants"), (dict.fromkeys, "does not load")]
 )
-def test_what_is_no_format(factory: Any, told: str) -> None:
-    with pytest.raises(Unsupported, match=told):
+def test_what_is_no_format(factory: Any, output: str) -> None:
+    with pytest.raises(Unsupported, match=output):
         registry.register("mine", factory)
 
 

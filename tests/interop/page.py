@@ -345,8 +345,8 @@ def test_changes_are_shown_with_their_distances(context: BrowserContext) -> None
     page.get_by_role("link", name="changes since 1").click()
     expect(page).to_have_url(re.compile(r"/diff/bert%3A1\.\.\.bert%3A2$"))
     counts = page.get_by_role("list", name="Number of changes")
-    for told in ("6 tensors changed", "6 tensors renamed", "1 part changed"):
-        expect(counts).to_contain_text(told)
+    for output in ("6 tensors changed", "6 tensors renamed", "1 part changed"):
+        expect(counts).to_contain_text(output)
     rows = page.get_by_role("grid", name="Changes")
     expect(rows).to_contain_text("encoder.layer.3.attention.key.weight")
     expect(rows).to_contain_text('"MatMul" → "Gemm"')
@@ -372,11 +372,11 @@ def test_what_is_taken_for_equal_by_checksums_is_said_and_compared_on_demand(
         asked = {"filename": "m.onnx", "tag": f"tuned:{version}"}
         httpx.put(f"{service.url}/v1/stores", content=model.SerializeToString(), params=asked).raise_for_status()
     page = opened(context, "/diff/tuned:1...tuned:2")
-    told = page.locator(".changes > p.soft")
-    expect(told).to_contain_text(re.compile(r"2(\.0)? MiB assumed equal, because the checksums of their blocks are"))
+    output = page.locator(".changes > p.soft")
+    expect(output).to_contain_text(re.compile(r"2(\.0)? MiB assumed equal, because the checksums of their blocks are"))
     assert violations(context, page) == "[]"
     page.get_by_role("button", name="Compare every byte").click()
-    expect(told).to_contain_text("compared; the rest matched by checksum")
+    expect(output).to_contain_text("compared; the rest matched by checksum")
     expect(page).to_have_url(re.compile(r"exact=1"))
     expect(page.get_by_role("list", name="Number of changes")).to_contain_text("1 tensor changed")
 

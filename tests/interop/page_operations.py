@@ -25,7 +25,7 @@ def service(service: ServiceProcess) -> ServiceProcess:
     return service
 
 
-def told(page: Page, group: str, what: str) -> str:
+def shown(page: Page, group: str, what: str) -> str:
     """The value of a row of a group."""
     rows = page.get_by_role("region", name=group, exact=True).locator("dl > div")
     value: str = rows.filter(has=page.get_by_text(what, exact=True)).locator("dd").inner_text()
@@ -34,16 +34,16 @@ def told(page: Page, group: str, what: str) -> str:
 
 def test_totals_are_those_of_the_metrics(context: BrowserContext, service: ServiceProcess) -> None:
     page = opened(context, "/operations")
-    assert told(page, "Uploads", "resumable, started") == "1"
-    assert told(page, "Uploads", "in progress") == "0"
-    assert told(page, "Uploads", "received") == "3.0 MiB"
-    assert told(page, "Storage", "stored") == "3.0 MiB"
-    assert told(page, "Storage", "stores") == "1"
-    assert told(page, "Storage", "responding") == "yes"
-    assert told(page, "Requests", "server errors (5xx)") == "0"
-    assert int(told(page, "Requests", "client errors (4xx)")) >= 1
-    assert re.fullmatch(r"[\d.]+ (ms|s)", told(page, "Storage", "mean call time"))
-    assert told(page, "Cache", "files evicted") == "0"
+    assert shown(page, "Uploads", "resumable, started") == "1"
+    assert shown(page, "Uploads", "in progress") == "0"
+    assert shown(page, "Uploads", "received") == "3.0 MiB"
+    assert shown(page, "Storage", "stored") == "3.0 MiB"
+    assert shown(page, "Storage", "stores") == "1"
+    assert shown(page, "Storage", "responding") == "yes"
+    assert shown(page, "Requests", "server errors (5xx)") == "0"
+    assert int(shown(page, "Requests", "client errors (4xx)")) >= 1
+    assert re.fullmatch(r"[\d.]+ (ms|s)", shown(page, "Storage", "mean call time"))
+    assert shown(page, "Cache", "files evicted") == "0"
     routes = page.get_by_role("region", name="Requests by route")
     expect(routes.get_by_role("row").filter(has_text="PUT /v1/stores")).to_contain_text("1")
 

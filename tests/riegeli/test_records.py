@@ -77,7 +77,7 @@ def test_a_record_that_is_no_message_is_damage() -> None:
     data = written([Value(bool_value=True).SerializeToString(), b"\xff", Value(number_value=1).SerializeToString()])
     with RecordReader(data) as reader:
         reader.read_message(Value)
-        with pytest.raises(CorruptModel, match=r"64/1 is no google\.protobuf\.Value"):
+        with pytest.raises(CorruptModel, match=r"64/1 is not a google\.protobuf\.Value"):
             reader.read_message(Value)
     regions: list[SkippedRegion] = []
     with RecordReader(data, recovery=regions.append) as reader:
@@ -214,9 +214,9 @@ def test_positions() -> None:
 
 
 def test_there_is_no_last_position_before_a_record() -> None:
-    with RecordReader(b"") as reader, pytest.raises(NotFound, match="no record"):
+    with RecordReader(b"") as reader, pytest.raises(NotFound, match="No position yet"):
         assert reader.last_pos
-    with RecordWriter(io.BytesIO()) as writer, pytest.raises(NotFound, match="no record"):
+    with RecordWriter(io.BytesIO()) as writer, pytest.raises(NotFound, match="No position yet"):
         assert writer.last_pos
 
 
@@ -261,9 +261,9 @@ def test_writing_that_fails_names_the_file(tmp_path: Path) -> None:
     writers = [RecordWriter(path, options="uncompressed") for _ in range(2)]
     os.close(end)
     writers[1].write_record(b"small")
-    with pytest.raises(StorageError, match="pipe cannot be written"):
+    with pytest.raises(StorageError, match=r"Cannot write .*pipe"):
         writers[0].write_record(bytes(1 << 20))
-    with pytest.raises(StorageError, match="pipe cannot be written"):
+    with pytest.raises(StorageError, match=r"Cannot write .*pipe"):
         writers[1].flush()
 
 
@@ -307,7 +307,7 @@ def test_a_source_that_gives_too_little_is_an_error() -> None:
         def read(self, offset: int, length: int, /) -> bytes:
             return super().read(offset, length)[:-1]
 
-    with pytest.raises(StorageError, match="asked for"):
+    with pytest.raises(StorageError, match="63 bytes instead of 64"):
         RecordReader(Short(written([b"a"]))).read_record()
 
 

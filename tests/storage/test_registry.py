@@ -151,31 +151,31 @@ def test_a_scheme_that_is_none(scheme: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("factory", "told"),
+    ("factory", "output"),
     [
         (5, "is not a factory: a callable"),
         (lambda uri: MemoryStorage(), "does not accept"),
         (Storage, "lacks abilities, delete, get_range, get_ranges, list, put, put_if_absent, stat, stream, writer"),
     ],
 )
-def test_what_is_no_factory(factory: Any, told: str) -> None:
-    with pytest.raises(Unsupported, match=told):
+def test_what_is_no_factory(factory: Any, output: str) -> None:
+    with pytest.raises(Unsupported, match=output):
         register("mine", factory)
     assert "mine" not in schemes()
 
 
 @pytest.mark.parametrize(
-    ("opens", "told"),
+    ("opens", "output"),
     [
         (lambda: 5, r"tests.storage.test_registry returned a int instead of a protoslice\.storage\.Storage"),
         (lambda: divmod(1, 0), "tests.storage.test_registry: ZeroDivisionError: "),
         (lambda: int("a-secret"), "tests.storage.test_registry: ValueError$"),
     ],
 )
-def test_what_a_factory_must_give(opens: Any, told: str, request: pytest.FixtureRequest) -> None:
+def test_what_a_factory_must_give(opens: Any, output: str, request: pytest.FixtureRequest) -> None:
     register("mine", lambda uri, options: opens())
     request.addfinalizer(lambda: unregister("mine"))
-    with pytest.raises(Unsupported, match=f"the storage backend for 'mine' of module {told}"):
+    with pytest.raises(Unsupported, match=f"the storage backend for 'mine' of module {output}"):
         open_storage("mine://host", {"token": "a-secret"})
 
 

@@ -213,7 +213,7 @@ class ReadsOnly(MemoryStorage):
 
 
 @pytest.mark.parametrize(
-    ("storage", "why"), [(Forgets(), "not return"), (ListsLate(), "cannot list"), (ReadsOnly(), "read-only")]
+    ("storage", "why"), [(Forgets(), "not return"), (ListsLate(), "does not list"), (ReadsOnly(), "read-only")]
 )
 def test_the_probe_refuses_what_cannot_work(storage: MemoryStorage, why: str) -> None:
     with pytest.raises(Unsupported, match=why):

@@ -123,7 +123,7 @@ def test_an_answer_over_shards_is_bounded() -> None:
     nothing = _core.Sources([])
     with pytest.raises(LimitExceeded, match="fewer at a time"):
         core.rope(nothing, [(0, 100)], "u64be")
-    with pytest.raises(LimitExceeded, match="more than 8 shards"):
+    with pytest.raises(LimitExceeded, match="between shards more than 8 times"):
         core.views(nothing, [(0, 100)], "delimited", None, None, "1")
     _, core = joined([0, 50, 100], held=100)
     with pytest.raises(LimitExceeded, match="fewer at a time"):

@@ -53,7 +53,7 @@ class TestServer:
         return self.url(self._make("CREATE DATABASE {} STRATEGY file_copy"))
 
     def new_catalogue(self) -> str:
-        """Create a catalogue in a schema of its own, which is faster than a database, and return its URL."""
+        """Create a catalogue in a separate schema, which is faster than a database, and return its URL."""
         url = f"{self.url()}&options=-csearch_path%3D{self._make('CREATE SCHEMA {}')}"
         with ThreadPoolExecutor(1) as thread:  # the caller may have an event loop already
             thread.submit(asyncio.run, _upgrade(url)).result()

@@ -64,7 +64,7 @@ export const isStream = (path: string): boolean => STREAM.test(path);
 
 /** True for stores with a stream of records: found by its bytes, as `why` tells then, or known by its name. */
 export const hasRecords = ({ why, files }: Store): boolean =>
-  why?.includes(" are read at /records") || files.some(({ path }) => isStream(path));
+  why?.includes(" can be read at /records") || files.some(({ path }) => isStream(path));
 
 /** A part of a graph: the nodes around one, or some to begin with. */
 export interface Neighbourhood {

@@ -56,6 +56,9 @@ def one_line_errors() -> Iterator[None]:
         _end_by(ended.number)
     except ProtosliceError as error:
         _end(_told(error), next(code for kind, code in _CODES if isinstance(error, kind)))
+    except UnicodeEncodeError as error:  # an argument that is not UTF-8, and no name of a file
+        text = error.object.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        _end(f"'{text[:200]}' is not valid UTF-8", 2)
     except OSError as error:
         _end(_refused(error), 4 if isinstance(error, FileNotFoundError) else 6)
 

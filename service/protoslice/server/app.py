@@ -118,7 +118,9 @@ class Application(FastAPI):
         inner = super().build_middleware_stack()
         front = _Dispatcher(self.views, inner, self.policy, self.services)
         origins = self.services.settings.cors_origins
-        stack: ASGIApp = RequestMiddleware(front, self.recorder, self.services.clients)
+        stack: ASGIApp = RequestMiddleware(
+            front, self.recorder, self.services.clients, closed=self.services.settings.asks_for_tokens()
+        )
         stack = AllowOrigins(stack, origins) if origins else stack
         return Traced(stack) if self.traced else stack
 

@@ -466,16 +466,16 @@ def _secret_of(settings: Settings, name: str) -> object:
     file: Path = getattr(settings, f"{name}_file")
     if name in settings.model_fields_set:
         raise InvalidInput(f"{variable} and {variable}_FILE are both set: remove one")
-    told = f"{variable}_FILE: {file}"
-    text = secret_in(file, told)
+    place = f"{variable}_FILE: {file}"
+    text = secret_in(file, place)
     if name != "storage_options":
         if any(letter.isspace() or not letter.isprintable() for letter in text):
-            raise InvalidInput(f"{told} contains several lines, spaces or control characters")
+            raise InvalidInput(f"{place} contains several lines, spaces or control characters")
         return text
     try:
         return _OPTIONS.validate_json(text)
     except ValidationError:
-        raise InvalidInput(f"{told} is not a JSON object of strings") from None
+        raise InvalidInput(f"{place} is not a JSON object of strings") from None
 
 
 def check_environment() -> None:

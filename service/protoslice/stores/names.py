@@ -12,7 +12,7 @@ from protoslice.errors import InvalidInput, LimitExceeded
 from protoslice.stores.requests import TAGS_AT_ONCE, IngestRequest
 
 DEFAULT_SPACE: Final = "default"
-"""Name of the space that lies in the storage itself."""
+"""Name of the space at the root of the storage."""
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}")
 _HEX = re.compile(r"[0-9a-f]{12,64}")
 _LONGEST = 1024

@@ -86,9 +86,9 @@ class JoinedRecords:
     ) -> _core.Rope:
         """See `_core.Records.views`."""
         split = list(self._split(ranges))
-        if len({number for number, _ in split}) > _READ_AT_ONCE:
+        if len(split) > _READ_AT_ONCE:
             raise LimitExceeded(
-                f"The response needs records of more than {_READ_AT_ONCE} shards: ask for fewer at a time"
+                f"The response changes between shards more than {_READ_AT_ONCE} times; ask for fewer records, in order"
             )
         parts = []
         for number, within in split:

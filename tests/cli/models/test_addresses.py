@@ -88,8 +88,8 @@ def test_who_we_are_is_told_by_the_environment(
             assert done.exit_code == 0, (verb, done.stderr, done.stdout)
             assert "good-news" not in done.stdout + done.stderr
         monkeypatch.setattr(waiting, "PAUSE_SECONDS", 0.2)
-        told = json.loads(CliRunner().invoke(program.app, ["doctor", "--json", "--store", store[1:]]).stdout)
-        assert {check["check"] for check in told["checks"] if check["found"]} <= {
+        output = json.loads(CliRunner().invoke(program.app, ["doctor", "--json", "--store", store[1:]]).stdout)
+        assert {check["check"] for check in output["checks"] if check["found"]} <= {
             "uploads are streamed",  # here they do not
             "chunked uploads are streamed",
         }
@@ -118,9 +118,9 @@ def test_a_token_goes_to_no_other_service_than_its_own(
 
 def test_secrets_are_not_for_addresses(call: Any) -> None:
     for verb in (["ls", "--url"], ["doctor"], ["info"], ["diff", "x"]):
-        told = call(*verb, "http://me:hush@127.0.0.1:1/v1/stores/any", code=2).stderr
-        assert "hush" not in told
-        assert "PROTOSLICE_AUTHORIZATION" in told
+        output = call(*verb, "http://me:hush@127.0.0.1:1/v1/stores/any", code=2).stderr
+        assert "hush" not in output
+        assert "PROTOSLICE_AUTHORIZATION" in output
     assert "hush" not in call("ls", url="http://me:hush@127.0.0.1:1", code=2).stderr
 
 
@@ -154,8 +154,8 @@ def test_a_push_is_told_what_is_there(call: Any, store: str, tmp_path: Path) -> 
     for name, content in (("one.pb", large), ("two.pb", large + b"\x08\x01")):
         (tmp_path / name).write_bytes(b"\x0a" + varint(len(large)) + content)
     call("push", tmp_path / "one.pb", "--tag", "base:1")
-    told = call("push", tmp_path / "two.pb", "--base", "@base:1").stderr
-    assert re.search(r"reused", told)
+    output = call("push", tmp_path / "two.pb", "--base", "@base:1").stderr
+    assert re.search(r"reused", output)
 
 
 def test_a_pull_that_is_interrupted_says_what_is_kept(service: str, tmp_path: Path) -> None:
@@ -169,10 +169,10 @@ def test_a_pull_that_is_interrupted_says_what_is_kept(service: str, tmp_path: Pa
         assert process.stdout is not None
         assert process.stdout.readline() == "pulling\n"
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=30)
+        _, output = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert told.count("\n") == 1
-    assert "Partial download kept; run the same command again" in told
+    assert output.count("\n") == 1
+    assert "Partial download kept; run the same command again" in output
 
 
 def test_nobody_waits_for_a_silent_line_who_wants_to_leave(call: Any, service: str, tmp_path: Path) -> None:
@@ -185,9 +185,9 @@ def test_nobody_waits_for_a_silent_line_who_wants_to_leave(call: Any, service: s
             with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
                 assert relay.reached.wait(60)
                 process.send_signal(signal.SIGINT)
-                _, told = process.communicate(timeout=20)  # the line would be given up after 30
+                _, output = process.communicate(timeout=20)  # the line would be given up after 30
         assert process.returncode == 130
-        assert told.count("\n") == 1
+        assert output.count("\n") == 1
 
 
 def test_a_store_needs_no_sign_where_nothing_else_can_be_meant(call: Any, store: str, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_store_needs_no_sign_where_nothing_else_can_be_meant(call: Any, store:
 def test_what_a_push_leaves_behind_is_told(call: Any, tmp_path: Path) -> None:
     for name, data in bundle("v", [Variable("weight", 1, (100,), bytes(400))]).items():
         (tmp_path / name).write_bytes(data)
-    told = call("push", tmp_path / "v.index").stderr
-    assert "missing: the model refers to v.data-00000-of-00001, not sent\n" in told
-    assert f"run: protoslice push {tmp_path}\n" in told
+    output = call("push", tmp_path / "v.index").stderr
+    assert "missing: the model refers to v.data-00000-of-00001, not sent\n" in output
+    assert f"run: protoslice push {tmp_path}\n" in output
     assert "not sent" not in call("push", tmp_path).stderr

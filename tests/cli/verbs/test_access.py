@@ -59,7 +59,7 @@ def test_a_team_gets_a_space_and_a_robot_a_token(call: Any, site: Site, tmp_path
     assert "ci-1" in call("ls", **robot).stdout
     refused = call("tag", "prod", "@ci-1", code=6, **robot)
     assert "lacks the scope write for the tags prod" in refused.stderr
-    assert "there is no space" in call("ls", "--url", site.url, code=4, **robot).stderr
+    assert "No space 'default'" in call("ls", "--url", site.url, code=4, **robot).stderr
 
 
 def test_tokens_are_listed_and_revoked(call: Any, site: Site) -> None:
@@ -130,8 +130,8 @@ def test_a_quota_is_set_and_shown(call: Any, site: Site, tmp_path: Path) -> None
     for name, size, code in (("small", 50_000, 0), ("other", 50_000, 6), ("large", 6_000_000, 6)):
         file = tmp_path / name
         file.write_bytes(name.encode() * (size // 5))
-        told = call("push", str(file), code=code, **inside)
-        assert code == 0 or "of its quota" in told.stderr
+        output = call("push", str(file), code=code, **inside)
+        assert code == 0 or "Quota exceeded" in output.stderr
     rows = {each["name"]: each for each in json.loads(call("space", "ls", "--json", **admin).stdout)}
     bounded = rows["bounded"]
     assert (bounded["stores"], bounded["quota_stores"], bounded["quota_bytes"]) == (1, 1, 5_000_000)

@@ -57,4 +57,4 @@ def test_a_token_of_the_storage_is_explained(call: Any, tmp_path: Path) -> None:
     done = call("auth", "explain", token, "GET", "/metrics", "--storage", uri)
     assert done.stdout.startswith("t: allowed\n")
     done = call("auth", "explain", "psl_x", "GET", "/metrics", "--storage", uri, code=6)
-    assert "names no issuers" in done.stdout
+    assert "lists no issuers" in done.stdout

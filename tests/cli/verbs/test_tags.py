@@ -30,7 +30,7 @@ def test_a_store_is_asked_by_tags(folder: Path, service: str) -> None:
             assert client.stats(ref, "w", tags=tags).max == VALUES[number].max()
             (only,) = client.tensors(ref, name="w*", tags=tags)
             assert only.address.startswith(f"path:meta_graphs[{number}].")
-        with pytest.raises(NotFound, match="no meta graph"):
+        with pytest.raises(NotFound, match="No meta graph"):
             list(client.tensors(ref, tags=["tpu"]))
         etags = {client.source(ref, "safetensors", [("tags", ",".join(tags))]).facts.headers["etag"] for tags in GRAPHS}
         assert len(etags) == len(GRAPHS)
@@ -48,4 +48,4 @@ def test_the_command_line_takes_tags(call: Any, folder: Path, service: str, remo
     call("tensor", name, "--tags", "serve", "-o", out)
     assert safetensors.numpy.load_file(out).keys() == {"w", "own0", "v"}
     assert json.loads(call("stats", name, "w", "--tags", "serve", "--json").stdout)["max"] == 3
-    assert "no meta graph has exactly the tags tpu" in call("tensor", name, "--tags", "tpu", code=4).stderr
+    assert "No meta graph has exactly the tags tpu" in call("tensor", name, "--tags", "tpu", code=4).stderr

@@ -38,9 +38,9 @@ def test_a_root_that_is_no_proto_is_told_by_its_tensors(call: Any, tmp_path: Pat
     for name, data in bundle("v", [Variable("weight", 1, (100,), bytes(400))]).items():
         (tmp_path / name).write_bytes(data)
     for place in (tmp_path, tmp_path / "v.index"):
-        told = json.loads(call("info", place, "--json").stdout)
+        output = json.loads(call("info", place, "--json").stdout)
         entry = {"shard": 0, "offset": 0, "size": 400, "crc32c": masked(crc32c(bytes(400)))}
-        assert told["biggest"] == [{"path": "weight", "size": 400, "count": None, "stored": entry}]
+        assert output["biggest"] == [{"path": "weight", "size": 400, "count": None, "stored": entry}]
         assert "weight" in call("info", place).stdout
         assert "shard 0, offset 0, size 400" in call("info", place).stdout
 
@@ -50,18 +50,18 @@ def test_parameters_without_their_program_are_told_by_their_heads(call: Any) -> 
     expected = json.loads((path.parent / "expected.json").read_text())["tensors"]
     rows = json.loads(call("tensor", path, "--json").stdout)
     assert [(row["dtype"], row["shape"]) for row in rows] == [(each["dtype"], each["shape"]) for each in expected]
-    told = json.loads(call("info", path, "--json").stdout)
-    assert told["why"] == f"not a proto, but it has {len(expected)} tensors"
-    assert told["biggest"][0]["path"].startswith("tensor[")
+    output = json.loads(call("info", path, "--json").stdout)
+    assert output["why"] == f"not a proto, but it has {len(expected)} tensors"
+    assert output["biggest"][0]["path"].startswith("tensor[")
 
 
 def test_numbers_are_summed_up(call: Any, store: str, model: Path) -> None:
     for source in (model, store):
         table = call("stats", source).stdout.splitlines()
         assert [line.split()[-1] for line in table[1:]] == [f"constant_{n}" for n in range(4)]
-        told = json.loads(call("stats", source, "constant_1", "--slice", "0:10", "--json").stdout)
-        assert (told["elements"], told["looked_at"], told["zeros"], told["deviation"]) == (10, 10, 0, 0)
-        assert (told["min"], told["max"]) == (told["mean"], told["mean"])
+        output = json.loads(call("stats", source, "constant_1", "--slice", "0:10", "--json").stdout)
+        assert (output["elements"], output["looked_at"], output["zeros"], output["deviation"]) == (10, 10, 0, 0)
+        assert (output["min"], output["max"]) == (output["mean"], output["mean"])
         shown = call("stats", source, "constant_1", "--sample", "3").stdout
         assert "3 of them" in shown
         assert len(json.loads(call("stats", source, "*_3", "--json").stdout)) == 1

@@ -97,7 +97,7 @@ def test_a_damaged_manifest_keeps_what_it_may_need(storage: Path) -> None:
 
 def test_storage_without_stores_is_not_made_one(tmp_path: Path) -> None:
     done = call("gc", "--storage", tmp_path.as_uri(), code=4)
-    assert done.stderr == "protoslice: no stores are kept in this storage\n"
+    assert done.stderr == "protoslice: This storage contains no stores\n"
     assert list(tmp_path.iterdir()) == []
     call("gc", "--storage", "nothing://", code=2)
 
@@ -126,7 +126,7 @@ def test_broken_promises_are_named(
         main()
     assert ended.value.code == 3
     shown = capsys.readouterr().out
-    assert "writing    this storage ignores create-if-absent" in shown
+    assert "writing    This storage ignores create-if-absent" in shown
     assert "\nbroken: create does not replace: " in shown
 
 
@@ -221,8 +221,8 @@ def test_schemes_are_listed_with_plug_ins_and_what_is_wrong(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("prefix", "told"),
     [
-        ("mine:///x", "'mine:///x' allows nothing: a storage URI must name a host or a bucket"),
-        ("mine://x", "'mine://x' allows nothing: no storage backend for 'mine'; there are: az, file"),
+        ("mine:///x", "'mine:///x' allows nothing: Invalid storage URI: give a host or bucket"),
+        ("mine://x", "'mine://x' allows nothing: No storage backend for 'mine'; available: az, file"),
     ],
 )
 def test_a_prefix_that_allows_nothing_ends_the_service_at_its_start(prefix: str, told: str, tmp_path: Path) -> None:

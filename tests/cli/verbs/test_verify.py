@@ -10,6 +10,7 @@ import pytest
 from tests.support import bundles
 from tests.support.bundles import Variable, bundle
 from tests.support.proxy import faulty_proxy
+from tests.support.streams import FRAMED
 from typer.testing import CliRunner
 
 from protoslice import _core, open_model
@@ -20,10 +21,10 @@ from protoslice.sizes import format_size
 
 def test_a_sound_store_is_told_to_be(call: Any, store: str) -> None:
     assert call("verify", store).stdout == "OK: 1 file, 5 chunks verified (2.29 MiB)\n"
-    told = json.loads(call("verify", store, "--json").stdout)
-    assert told["sound"]
-    assert [check["what"] for check in told["checks"]] == ["file", *["chunk"] * 5]
-    assert all(check["digest"] for check in told["checks"])
+    output = json.loads(call("verify", store, "--json").stdout)
+    assert output["sound"]
+    assert [check["what"] for check in output["checks"]] == ["file", *["chunk"] * 5]
+    assert all(check["digest"] for check in output["checks"])
 
 
 def test_a_damaged_store_is_found_and_the_place_named(
@@ -41,9 +42,9 @@ def test_a_damaged_store_is_found_and_the_place_named(
     data[data.index(needle) + 150_000] ^= 1
     kept.chmod(0o644)
     kept.write_bytes(data)
-    told = json.loads(call("verify", "@damaged:1", "--json", code=3).stdout)
-    bad = [check["name"] for check in told["checks"] if check["error"]]
-    assert not told["sound"]
+    output = json.loads(call("verify", "@damaged:1", "--json", code=3).stdout)
+    bad = [check["name"] for check in output["checks"] if check["error"]]
+    assert not output["sound"]
     assert bad == ["damaged.pb", '3 (node[2].attr["value"].tensor.tensor_content)']
 
 
@@ -67,14 +68,14 @@ def test_the_checksums_of_a_bundle_are_compared(call: Any, tmp_path: Path) -> No
     damaged = bytearray(shard.read_bytes())
     damaged[600] ^= 1
     shard.write_bytes(damaged)
-    told = json.loads(call("verify", index, "--json", code=3).stdout)
-    assert [check["name"] for check in told["checks"] if check["error"]] == ["two"]
+    output = json.loads(call("verify", index, "--json", code=3).stdout)
+    assert [check["name"] for check in output["checks"] if check["error"]] == ["two"]
 
 
 def test_what_has_no_digest_is_said_to_have_none(call: Any, model: Path) -> None:
     assert call("verify", model).stdout.startswith("well-formed, but contains no checksums")
-    told = json.loads(call("verify", model, "--json").stdout)
-    assert [check["digest"] for check in told["checks"]] == [False]
+    output = json.loads(call("verify", model, "--json").stdout)
+    assert [check["digest"] for check in output["checks"]] == [False]
 
 
 def test_the_root_is_read_once(call: Any, service: str, graph_of: Any, tmp_path: Path) -> None:
@@ -84,9 +85,9 @@ def test_the_root_is_read_once(call: Any, service: str, graph_of: Any, tmp_path:
     for model, tag in ((path, "once:1"), (tmp_path / "parts.cpb", "once:2")):
         call("push", model, "--tag", tag)
         with faulty_proxy(service) as proxy:
-            told = call("verify", f"{proxy.url}/v1/stores/{tag}").stdout
+            output = call("verify", f"{proxy.url}/v1/stores/{tag}").stdout
             assert (
-                told == f"OK: 1 file, 5 chunks verified ({format_size(model.stat().st_size + path.stat().st_size)})\n"
+                output == f"OK: 1 file, 5 chunks verified ({format_size(model.stat().st_size + path.stat().st_size)})\n"
             )
             assert path.stat().st_size < proxy.sent_down < 1.1 * path.stat().st_size
 
@@ -147,3 +148,13 @@ def test_large_tensors_of_a_bundle_are_compared(call: Any, tmp_path: Path, monke
         shard.seek(size - 5000)
         shard.write(b"x")
     assert "bad: tensor large" in call("verify", tmp_path, code=3).stderr
+
+
+def test_verify_compares_records_with_their_checksums(call: Any, tmp_path: Path) -> None:
+    data = bytearray(FRAMED["tfrecord"]([bytes(90)] * 10))
+    stream = tmp_path / "a.tfrecord"
+    stream.write_bytes(data)
+    assert "1 record file verified" in call("verify", stream).stdout
+    data[4 * 106 + 20] ^= 1
+    stream.write_bytes(data)
+    assert "a record does not match its checksum" in call("verify", stream, code=3).stderr

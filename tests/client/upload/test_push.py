@@ -314,11 +314,11 @@ def test_a_recipe_copies(service: LiveServer, source: str, client: Client) -> No
     [
         ({"sha256": sha(b"other")}, 400, "digest"),
         ({"size": 9}, 400, "digest"),
-        ({"copy": {"store": "f" * 64}}, 409, "gone"),
-        ({"copy": {"file": "other.pb"}}, 409, "gone"),
-        ({"copy": {"offset": 1}}, 400, "no such range"),
-        ({"copy": {"length": 1 << 62}}, 400, "no such range"),
-        ({"copy": {"store": "file:1"}}, 400, "whole id"),
+        ({"copy": {"store": "f" * 64}}, 409, "missing or damaged"),
+        ({"copy": {"file": "other.pb"}}, 409, "missing or damaged"),
+        ({"copy": {"offset": 1}}, 400, "Range out of bounds"),
+        ({"copy": {"length": 1 << 62}}, 400, "Range out of bounds"),
+        ({"copy": {"store": "file:1"}}, 400, "full id"),
         ({"path": "../up"}, 400, "path"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Pushes resumed after one closed the connection, in another process too; anything that changed is sent anew."""
+"""Pushes resumed after one closed the connection, in another process too; anything that changed is sent again."""
 
 from __future__ import annotations
 

@@ -168,8 +168,8 @@ def test_a_new_storage_gets_an_admin_token_that_is_told_once(tmp_path: Path) -> 
     settings = {"PROTOSLICE_STORAGE": tmp_path.as_uri(), "PROTOSLICE_AUTH": "tokens"}
     with service_process(settings=settings) as first:
         assert first.running.stdout is not None
-        told, _, token = first.running.stdout.readline().strip().partition(": ")
-        assert told == "Admin token (shown only once)"
+        output, _, token = first.running.stdout.readline().strip().partition(": ")
+        assert output == "Admin token (shown only once)"
         assert httpx.get(f"{first.url}/v1/stores").status_code == 401
         assert httpx.get(f"{first.url}/v1/stores", auth=("any", token)).status_code == 200
         assert token not in first.log.read_text()

@@ -56,4 +56,4 @@ def test_a_plan_by_sizes_from_the_beginning(client: httpx.Client) -> None:
 def test_another_plan_is_refused(client: httpx.Client, path: str) -> None:
     answer = client.get(f"/v1/stores/{_made(client)['id']}/{path}?plan=mine")
     assert (answer.status_code, answer.json()["title"] != "") == (400, True)
-    assert "'mine' is no plan" in answer.json()["detail"]
+    assert "Invalid plan 'mine'" in answer.json()["detail"]

@@ -43,8 +43,8 @@ def test_server_errors_give_nothing_away(kind: type[errors.ProtosliceError], upl
     problem = json.loads(bytes(answer.body))
     assert problem["offset"] == 7
     assert problem["path"] == "graph"
-    told = failure.problem.status < 500 or kind is errors.QuotaExceeded  # quotas are told in words of ours
-    assert ("hush" in bytes(answer.body).decode()) == told
+    output = failure.problem.status < 500 or kind is errors.QuotaExceeded  # quotas are told in words of ours
+    assert ("hush" in bytes(answer.body).decode()) == output
     assert ("retry-after" in answer.headers) == (failure.problem.status in {429, 503})
 
 
@@ -116,6 +116,6 @@ def test_of_many_mistakes_the_number_is_told(client: httpx.Client, path: str) ->
     few = client.post(path, json={str(n): 1 for n in range(10)})
     assert len(assert_problem(few.status_code, few.headers, few.content, expected=400)["errors"]) >= 10
     many = client.post(path, json={str(n): 1 for n in range(50_000)})
-    (told,) = assert_problem(many.status_code, many.headers, many.content, expected=400)["errors"]
-    assert "errors are too many to list" in told["detail"]
+    (output,) = assert_problem(many.status_code, many.headers, many.content, expected=400)["errors"]
+    assert "errors are too many to list" in output["detail"]
     assert len(many.content) < 1000

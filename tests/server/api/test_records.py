@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from io import BytesIO
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ from google.protobuf import descriptor_pb2
 from tests.support.problems import assert_problem
 from tests.support.streams import FRAMED, example
 
+from protoslice.riegeli import RecordWriter
 from protoslice.schema.rendering import render
 
 pytestmark = pytest.mark.contract
@@ -158,3 +160,15 @@ def test_what_cannot_be_is_a_problem(client: httpx.Client, url: str, query: str,
 def test_a_file_that_is_no_stream_says_so(client: httpx.Client) -> None:
     url = stored(client, b"\x89PNG\r\n\x1a\n" + hashlib.sha256(b"").digest(), "picture.png")
     assert "framing" in problem(client.get(f"{url}/0"), 422, "unsupported")
+
+
+@pytest.mark.parametrize("query", ["&".join(["n=0"] * 9), "sample=9", "n=0,1,2,3,4,5,6,7,8", "range=0:9"])
+def test_choices_of_records_share_one_budget(client: httpx.Client, query: str) -> None:
+    out = BytesIO()
+    with RecordWriter(out) as writer:
+        for _ in range(9):
+            writer.write_record(bytes(8 << 20))
+    url = stored(client, out.getvalue(), "zeros.riegeli")
+    answer = client.get(f"{url}?{query}")
+    assert "ask for fewer" in problem(answer, 413, "limit-exceeded")
+    assert client.get(f"{url}?range=0:2").status_code == 200

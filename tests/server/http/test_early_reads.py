@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from tempfile import TemporaryDirectory
 
 import pytest
 from tests.support.asgi import Asked, ask
@@ -54,16 +55,18 @@ async def seen_long_ago() -> AsyncIterator[tuple[Application, Noting, str]]:
     """A service with an open store, whose manifest it believes no more; its bucket, and the store's id."""
     bucket = Noting()
     register(bucket.scheme, bucket.opened)
-    app = create_app(Settings(storage=bucket.uri, auth="open"))
-    await app.services.open()
-    try:
-        info = (await upload(app.services.stores, {"model.onnx": MODEL})).store
-        (await app.services.stores.view(info.id)).seen_at = float("-inf")
-        bucket.together.clear()
-        yield app, bucket, info.id
-    finally:
-        await app.services.close()
-        unregister(bucket.scheme)
+    with TemporaryDirectory() as folder:
+        database = f"sqlite:///{folder}/catalog.sqlite"
+        app = create_app(Settings(storage=bucket.uri, database=database, auth="open"))
+        await app.services.open()
+        try:
+            info = (await upload(app.services.stores, {"model.onnx": MODEL})).store
+            (await app.services.stores.view(info.id)).seen_at = float("-inf")
+            bucket.together.clear()
+            yield app, bucket, info.id
+        finally:
+            await app.services.close()
+            unregister(bucket.scheme)
 
 
 async def get(app: Application, store: str, method: str = "GET", **headers: str) -> Asked:

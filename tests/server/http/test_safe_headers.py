@@ -85,14 +85,11 @@ def faults_of(row: str, answer: httpx.Response, *, closed: bool) -> list[str]:
     if not own and not plain and not answer.headers.get("content-disposition", "").startswith("attachment"):
         found.append(f"disposition of {kind}: {said.get('content-disposition')}")
     caching = ", ".join(said.get("cache-control", []))
-    if not caching or (closed and row not in OPEN and not re.search(r"\b(private|no-store)\b", caching)):
+    if not caching or (closed and not re.search(r"\b(private|no-store)\b", caching)):
         found.append(f"cache-control: {caching}")
-    if closed and row not in OPEN and "public" in caching:
+    if closed and "public" in caching:
         found.append(f"cache-control: {caching}")
     return found
-
-
-OPEN: Final = {row for row, rule in rules.RULES.items() if rule.scope is None}
 
 
 def walked(

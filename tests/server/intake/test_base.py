@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 
 import httpx
 import pytest
@@ -31,10 +32,10 @@ CHANGED = MODEL[:-1] + bytes([MODEL[-1] ^ 1])
         ("", False),
     ],
 )
-def test_a_version_over_another(query: str, shares: bool) -> None:
+def test_a_version_over_another(query: str, shares: bool, tmp_path: Path) -> None:
     async def work() -> None:
         with counted_bucket() as bucket:
-            app = create_app(Settings(storage=bucket.uri, auth="open"))
+            app = create_app(Settings(storage=bucket.uri, database=f"sqlite:///{tmp_path}/catalog.sqlite", auth="open"))
             await app.services.open()
             try:
                 assert (await ask(app, "PUT", "/v1/stores?filename=m.onnx&tag=model:1", MODEL)).status == 201

@@ -69,7 +69,7 @@ def test_connections_of_one_client(serving: Any) -> None:
                 assert read_answer(connection).status == 200
             for _ in range(20):
                 answer = asked(live, GREEDY, PING)
-                assert_over(answer, "the limit is 3")
+                assert_over(answer, "Limit per client reached: 3 connections")
                 assert answer.headers["connection"] == "close"
             assert asked(live, HONEST, PING).status == 200
         until(lambda: asked(live, GREEDY, PING).status == 200)

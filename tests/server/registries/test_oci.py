@@ -466,6 +466,8 @@ def test_a_manifest_without_a_content_type_has_the_one_it_names(client: httpx.Cl
         b'{"artifactType": "\xed\xa0\x80"}',
         b"\xff\xfe{\x00}\x00",
         b'{"mediaType": 17}',
+        b'{"layers": [], "annotations": {"a": NaN}}',
+        b'{"layers": [], "size": -Infinity}',
         b'{"mediaType": null}',
         b"17",
         b"",

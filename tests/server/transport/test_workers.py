@@ -113,9 +113,9 @@ def _lives(pid: int) -> bool:
 
 
 def test_a_storage_of_one_process_has_one_worker() -> None:
-    with pytest.raises(RuntimeError) as told, service_process("--storage", "memory://", "--workers", "2"):
+    with pytest.raises(RuntimeError) as output, service_process("--storage", "memory://", "--workers", "2"):
         pass
-    assert str(told.value).count("This storage works with one process only") == 1
+    assert str(output.value).count("This storage works with one process only") == 1
 
 
 def test_workers_give_requests_ids_of_their_own() -> None:
@@ -125,5 +125,5 @@ def test_workers_give_requests_ids_of_their_own() -> None:
         os._exit(0)
     os.waitpid(pid, 0)
     os.close(write)
-    with open(read, "rb") as told:
-        assert told.read() != RequestContext().id
+    with open(read, "rb") as output:
+        assert output.read() != RequestContext().id

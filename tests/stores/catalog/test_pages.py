@@ -94,7 +94,7 @@ def test_a_beginning_of_several_ids_is_not_enough() -> None:
         store_id = (await upload(stores, onnx(5))).store.id
         twin = store_id[:20] + ("0" if store_id[20] != "0" else "1") * 44
         await storage.put(ObjectKey(f"stores/{twin}"), b"")
-        with pytest.raises(InvalidInput, match="several"):
+        with pytest.raises(InvalidInput, match="Several ids start with"):
             await stores.get(store_id[:20])
         assert (await stores.get(store_id[:21])).id == store_id
 

@@ -54,52 +54,62 @@ impl Reading {
     /// The records `range` of `source` in `form`. Reads nothing for uncompressed records, but for TFRecords made of
     /// others, whose checksums take the bytes; `Limit` for more than `limits.held` bytes that have to be read.
     pub fn rope(&self, source: &dyn Source, range: Range<u64>, form: Form) -> Result<Rope> {
-        let mut out = RopeBuilder::new(&self.limits);
-        self.append(source, range, form, &mut out)?;
-        out.check()?;
-        Ok(out.finish())
+        self.ropes(source, std::slice::from_ref(&range), form)
     }
 
-    /// Like [`Reading::rope`], of several ranges.
+    /// Like [`Reading::rope`], of several ranges, which share the limit.
     pub fn ropes(&self, source: &dyn Source, ranges: &[Range<u64>], form: Form) -> Result<Rope> {
-        let mut out = RopeBuilder::new(&self.limits);
+        let (mut out, mut room) = (RopeBuilder::new(&self.limits), self.limits.held);
         for range in ranges {
-            self.append(source, range.clone(), form, &mut out)?;
+            self.append(source, range.clone(), form, &mut room, &mut out)?;
         }
         out.check()?;
         Ok(out.finish())
     }
 
-    fn append(&self, source: &dyn Source, range: Range<u64>, form: Form, out: &mut RopeBuilder) -> Result<()> {
+    fn append(
+        &self,
+        source: &dyn Source,
+        range: Range<u64>,
+        form: Form,
+        room: &mut u64,
+        out: &mut RopeBuilder,
+    ) -> Result<()> {
         if range.is_empty() {
             return Ok(());
         }
         self.index.check(range.end - 1)?;
         if self.index.framing().is_chunked() {
-            return self.append_chunks(source, range, form, out);
+            return self.append_chunks(source, range, form, room, out);
         }
         if self.index.framing().wrapper().is_some() {
-            return self.append_inflated(source, range, form, out);
+            return self.append_inflated(source, range, form, room, out);
         }
         if form == Form::Framed(self.index.framing()) {
             let (start, end) = (self.index.start(range.start)?, self.index.start(range.end)?);
             out.extent(IMAGE, start, end - start);
             return Ok(());
         }
-        let mut room = self.limits.held;
         self.index.each(range, |place| {
             let record = Rope::extent(IMAGE, place.content, place.content_end - place.content);
-            put(source, &record, form, &mut room, out)
+            put(source, &record, form, room, out)
         })
     }
 
-    fn append_inflated(&self, source: &dyn Source, range: Range<u64>, form: Form, out: &mut RopeBuilder) -> Result<()> {
-        let (mut number, mut room) = (range.start, self.limits.held);
+    fn append_inflated(
+        &self,
+        source: &dyn Source,
+        range: Range<u64>,
+        form: Form,
+        room: &mut u64,
+        out: &mut RopeBuilder,
+    ) -> Result<()> {
+        let mut number = range.start;
         while number < range.end {
             let batch = self.read(source, number..range.end, STRIDE)?;
             for record in batch.records() {
-                take(&mut room, record.len() as u64)?;
-                put(source, &Rope::literal(record), form, &mut room, out)?;
+                take(room, record.len() as u64)?;
+                put(source, &Rope::literal(record), form, room, out)?;
                 number += 1;
             }
             self.give_back(batch);
@@ -114,14 +124,21 @@ impl Reading {
         Inflated { file: source, wrapper, points, len: self.index.size(), last }.read_into(offset, buffer)
     }
 
-    fn append_chunks(&self, source: &dyn Source, range: Range<u64>, form: Form, out: &mut RopeBuilder) -> Result<()> {
-        let (mut number, mut room) = (range.start, self.limits.held);
+    fn append_chunks(
+        &self,
+        source: &dyn Source,
+        range: Range<u64>,
+        form: Form,
+        room: &mut u64,
+        out: &mut RopeBuilder,
+    ) -> Result<()> {
+        let mut number = range.start;
         while number < range.end {
             source.carry_on()?;
             number = self.of_chunk(source, number..range.end, |record| {
                 let literals = record.pieces().filter(|piece| matches!(piece, Piece::Literal(_)));
-                take(&mut room, literals.map(|piece| piece.len()).sum())?;
-                put(source, &record, form, &mut room, out).map(|()| true)
+                take(room, literals.map(|piece| piece.len()).sum())?;
+                put(source, &record, form, room, out).map(|()| true)
             })?;
         }
         Ok(())

@@ -68,6 +68,7 @@ def _compiled(file: Path) -> bytes:
             [*command, f"--descriptor_set_out={out}", str(file)], capture_output=True, text=True, check=False
         )
         if done.returncode or not out.exists():
-            told = "; ".join(line.strip() for line in done.stderr.splitlines() if line.strip())
-            raise CorruptModel(f"{told[:500] or 'the compiler failed'} (or pass the output of {_COMPILED_BY_HAND} -I…)")
+            reason = "; ".join(line.strip() for line in done.stderr.splitlines() if line.strip())
+            why = reason[:500] or "the compiler failed"
+            raise CorruptModel(f"{why} (or pass the output of {_COMPILED_BY_HAND} -I…)")
         return _read(str(out))

@@ -43,7 +43,7 @@ def copy(
     storage: StorageUri = None,
     database: DatabaseUrl = None,
 ) -> None:
-    """Copy a SQLite catalogue to a file, as it is at one moment, also while a service uses it.
+    """Copy a SQLite catalogue to a file: a snapshot, also while a service uses it.
 
     Example: protoslice database copy /backup/catalog.sqlite --storage file:///var/lib/protoslice
     """

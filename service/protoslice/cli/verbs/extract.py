@@ -12,12 +12,13 @@ import typer
 
 from protoslice import Rope
 from protoslice.cli.models.addresses import is_address
-from protoslice.cli.models.files import opened
+from protoslice.cli.models.files import opened, opened_model
 from protoslice.cli.models.opening import opened_subject
 from protoslice.cli.models.output import STDIO, write_content
 from protoslice.cli.models.rules import rules_in
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.subjects import PathContent, Subject
+from protoslice.cli.models.types import RootType
 from protoslice.cli.options import (
     FileName,
     Json,
@@ -34,6 +35,7 @@ from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import escaped, note, print_json, say
 from protoslice.defaults import LARGEST_MESSAGE
 from protoslice.errors import NotFound, ProtosliceError, Unsupported
+from protoslice.formats.report import report_on
 from protoslice.library.chunk_sizes import LargeChunkWarning
 from protoslice.sizes import format_size, parse_size
 from protoslice.splitters import splitter_named
@@ -42,6 +44,8 @@ _SAVED_MODEL: Final = "tensorflow.SavedModel"
 
 _LONGEST_HINT: Final = 4096
 """Bytes of a name that a hint repeats."""
+_NAMED: Final = 5
+"""Most files that a note names."""
 
 
 def cat(
@@ -135,6 +139,7 @@ def split(  # noqa: PLR0913 - each is an option
         out = out_prefix + (".pb" if whole else ".cpb")
         if parts.problem is not None:
             note(f"note: {parts.problem}")
+        _name_external(file, root_type(type_name, schema_file))
         with Progress("splitting", (1 if whole else 2) * proto.size) as progress, warnings.catch_warnings():
             warnings.simplefilter("ignore", LargeChunkWarning)  # the note has said it
             rope: Rope = parts[0].rope if whole else parts.cpb(progress.advance)
@@ -146,6 +151,18 @@ def split(  # noqa: PLR0913 - each is an option
             print_json({"file": out, "size": rope.size, "chunks": len(parts)})
         else:
             say(f"{out}: {format_size(rope.size)} in {len(parts)} chunk{'' if len(parts) == 1 else 's'}")
+
+
+def _name_external(file: str, root: RootType) -> None:
+    """Name the files whose tensors stay outside of what is written."""
+    if file == STDIO or is_address(file):
+        return
+    with suppress(ProtosliceError), opened_model(file, root) as model:
+        report = report_on(model.model, most=None)
+        if others := [*report.files, *report.missing]:
+            shown = ", ".join(escaped(each) for each in others[:_NAMED])
+            more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+            note(f"note: tensors stay in {shown}{more}; keep these files next to the output")
 
 
 def _drop_other(other: str, file: str) -> None:
@@ -175,6 +192,8 @@ def merge(
         limit = None if omit_larger_than is None else parse_size(omit_larger_than)
         part = subject.part(path, fields, limit)
         size = part.content.size
+        if not path and not fields:
+            _name_external(file, root_type(type_name, schema_file))
         if part.kind == "message" and size > LARGEST_MESSAGE:
             note(f"note: {format_size(size)} is more than protobuf's own parsers accept (2 GiB)")
         with Progress("merging", size) as progress:

@@ -31,7 +31,7 @@ _FORMS: Final = {
 
 
 def info(file: FileName, type_name: TypeName = None, schema_file: SchemaFile = None, as_json: Json = False) -> None:
-    """Show what a model is: type, size, chunks, largest parts or files.
+    """Show the type, size, chunks and largest parts of a model.
 
     Example: protoslice info model.onnx
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,6 +29,7 @@ from protoslice.errors import Conflict, CorruptModel, IntegrityError, NotFound, 
 from protoslice.formats.model import Fault, Tensor
 from protoslice.formats.report import comparing
 from protoslice.sizes import format_size
+from protoslice.streams.framing import DEFLATED
 
 NOT_SOUND = 3
 
@@ -37,7 +39,7 @@ class Check:
     """Result of one comparison."""
 
     what: str
-    """`file`, `chunk`, `records`, `tensor`."""
+    """`file`, `chunk`, `records`, `record file`, `tensor`."""
     name: str
     size: int
     digest: bool
@@ -156,6 +158,9 @@ def _of_file(name: str, root: RootType) -> Iterator[Check]:
         with opened(name, root) as proto:
             yield _proto(name, proto)
         return
+    if not root.given and (check := _records(name)) is not None:
+        yield check
+        return
     with opened_model(name, root) as model, Progress("verifying") as progress:
         if model.proto is not None:
             yield _proto(model.model.root, model.proto)
@@ -166,6 +171,27 @@ def _of_file(name: str, root: RootType) -> Iterator[Check]:
             elif compare := comparing(tensor):
                 yield _check("tensor", tensor.name, tensor.size or 0, compare)
             progress.advance(tensor.size or 0)
+
+
+def _records(name: str) -> Check | None:
+    """Compare the records of a TFRecord or ArrayRecord file with their checksums; None for any other file."""
+    if not os.path.isfile(name):
+        return None
+    try:
+        stream = protoslice.records(name)
+    except ProtosliceError:
+        return None  # opening it as a model says what is wrong
+    with stream:
+        if stream.framing not in DEFLATED | {"tfrecord", "array_record"}:
+            return None
+
+        def compare() -> None:
+            for _ in stream:
+                pass
+            if stream.fault is not None:
+                raise stream.fault
+
+        return _check("record file", name, os.path.getsize(name), compare)
 
 
 def _tensors(model: LocalModel) -> Iterator[Tensor]:

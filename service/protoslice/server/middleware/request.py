@@ -27,8 +27,12 @@ _HEALTH: Final = frozenset({"/livez", "/readyz", "/metrics"})
 class RequestMiddleware:
     """An ASGI layer round the whole application."""
 
-    def __init__(self, app: ASGIApp, recorder: Recorder, clients: Clients | None = None) -> None:
+    def __init__(
+        self, app: ASGIApp, recorder: Recorder, clients: Clients | None = None, *, closed: bool = False
+    ) -> None:
+        """`closed` marks every response as private: the service asks for tokens."""
         self._app = app
+        self._closed = closed
         self._clients = clients
         self._recorder = recorder
         self._metrics = recorder.metrics
@@ -45,7 +49,7 @@ class RequestMiddleware:
         scope[KEY] = context
         self._tell_client(scope, context)
         self._metrics.under_way += 1
-        watched = _Watched(context, receive, send, expects, self._metrics)
+        watched = _Watched(context, receive, send, expects, self._metrics, closed=self._closed)
         try:
             await self._run(scope, watched)
         finally:
@@ -94,10 +98,13 @@ class RequestMiddleware:
 class _Watched:
     """`receive` and `send` of one request, counted."""
 
-    __slots__ = ("_metrics", "_receive", "_send", "_unread", "complete", "context", "streaming")
+    __slots__ = ("_closed", "_metrics", "_receive", "_send", "_unread", "complete", "context", "streaming")
 
-    def __init__(self, context: RequestContext, receive: Receive, send: Send, expects: bool, metrics: Metrics) -> None:
+    def __init__(
+        self, context: RequestContext, receive: Receive, send: Send, expects: bool, metrics: Metrics, *, closed: bool
+    ) -> None:
         self.streaming = False
+        self._closed = closed
         self._metrics = metrics
         self._unread = expects
         self.context = context
@@ -122,7 +129,7 @@ class _Watched:
             self.complete = not message.get("more_body", False)
             return
         self.context.status = message["status"]
-        headers = secured(message["headers"], private=self.context.principal is not None)
+        headers = secured(message["headers"], private=self._closed)
         headers.append((b"x-request-id", self.context.id))
         if self._unread:
             # The client was never told to go on: what it sends next may be the body, or another request.

@@ -53,8 +53,8 @@ class Certificate:
             # A callback, as a key with a passphrase would else be asked for at the terminal.
             context.load_cert_chain(*self._files, password=_no_passphrase)
         except (OSError, ValueError) as error:
-            told = None if isinstance(error, ssl.SSLError) or not isinstance(error, OSError) else error.strerror
-            why = told or "not a PEM certificate and key without a passphrase"
+            reason = None if isinstance(error, ssl.SSLError) or not isinstance(error, OSError) else error.strerror
+            why = reason or "not a PEM certificate and key without a passphrase"
             raise InvalidInput(f"PROTOSLICE_TLS_CERT and PROTOSLICE_TLS_KEY: {why}") from None
 
     def _marks(self) -> tuple[tuple[int, int, int] | None, ...]:

@@ -70,6 +70,6 @@ class ConditionalDeletes:
 
 def _refused(doing: str, status: int, body: bytes) -> ProtosliceError:
     code = _CODE.search(body)
-    told = f"{status} ({code[1].decode()})" if code else str(status)
+    reason = f"{status} ({code[1].decode()})" if code else str(status)
     kind = StorageDenied if status in {401, 403} else StorageUnavailable
-    return kind(f"{doing}: the storage responded with {told}")
+    return kind(f"{doing}: the storage responded with {reason}")

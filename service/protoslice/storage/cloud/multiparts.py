@@ -130,9 +130,9 @@ class Multiparts:
 
 def _refused(status: int, body: bytes) -> ProtosliceError:
     code = _CODE.search(body)
-    told = f"{status} ({code[1].decode()})" if code else str(status)
+    reason = f"{status} ({code[1].decode()})" if code else str(status)
     kind = StorageDenied if status in {401, 403} else StorageUnavailable
-    return kind(f"cannot list or end multipart uploads: the storage responded with {told}")
+    return kind(f"cannot list or end multipart uploads: the storage responded with {reason}")
 
 
 def _parsed(body: bytes) -> Element:

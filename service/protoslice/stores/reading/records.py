@@ -16,6 +16,7 @@ from protoslice.concurrency.shares import Shares
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import RecordsSummary
+from protoslice.formats.tensors.budget import allow
 from protoslice.identity import RECORDS
 from protoslice.library.documents import StreamDocument
 from protoslice.schema import TypeSchema, bundled
@@ -228,6 +229,7 @@ class StoreRecords:
             return rope, document.type_at(ranges, part.path), etag
 
         rope, shown, etag = await work(made)
+        allow(rope.size, sum(source.size for source in sources), "ask for fewer records, or for each of them once")
         ending = "pb" if form is None else form
         return Representation(
             rope,

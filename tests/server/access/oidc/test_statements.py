@@ -67,11 +67,11 @@ def test_a_jwt_signs_urls_that_end_with_it(tmp_path: Path, monkeypatch: pytest.M
         token = issuer.token(exp=end)
         headers = bearer(token) | {"content-type": "application/json"}
         body = json.dumps({"path": FILE, "expires_seconds": 600}).encode()
-        told = json.loads((await ask(app, "POST", "/spaces/own/v1/sign", body, headers)).body)
-        parts = urlsplit(told["url"])
+        output = json.loads((await ask(app, "POST", "/spaces/own/v1/sign", body, headers)).body)
+        parts = urlsplit(output["url"])
         target = f"{parts.path}?{parts.query}"
         assert f"psl-expires={end}&" in target
-        assert told["expires"] == time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(end))
+        assert output["expires"] == time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(end))
         assert (await got(app, target)).body == DATA
         assert not any(part in target for part in token.split("."))
         assert (await ask(app, "DELETE", target.replace("/files/m.onnx", ""))).status == 401
@@ -171,8 +171,8 @@ def test_a_jwt_that_matches_too_many_rules_is_told_so(tmp_path: Path) -> None:
         many = [RULES[0].replace("ci-*", f"ci-{number}") for number in range(100)]
         await trusting_anew(app, tmp_path, issuer, rules=many)
         headers = bearer(issuer.token()) | {"content-type": "application/json"}
-        told = await ask(app, "POST", "/spaces/own/v1/sign", json.dumps({"path": FILE}).encode(), headers)
-        assert "Too many rules match this JWT" in told.text
+        output = await ask(app, "POST", "/spaces/own/v1/sign", json.dumps({"path": FILE}).encode(), headers)
+        assert "Too many rules match this JWT" in output.text
 
     with_store(tmp_path, work)
 

@@ -59,9 +59,9 @@ MISTAKES = {
 def test_a_mistake_is_told_by_its_place(tmp_path: Path, text: str) -> None:
     path = tmp_path / "issuers.toml"
     path.write_text(text)
-    with pytest.raises(InvalidInput, match=MISTAKES[text]) as told:
+    with pytest.raises(InvalidInput, match=MISTAKES[text]) as output:
         read_trust(path)
-    assert told.value.message.startswith(f"{path}: ")
+    assert output.value.message.startswith(f"{path}: ")
 
 
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:

@@ -61,5 +61,5 @@ def test_operations_are_counted() -> None:
 
 
 def test_a_mistake_is_told_with_its_line() -> None:
-    with pytest.raises(InvalidInput, match="line 3"):
+    with pytest.raises(InvalidInput, match="Line 3"):
         parsed([LINES.replace(b'"utf-8"}', b'"utf-8"')])

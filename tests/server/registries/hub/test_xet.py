@@ -23,12 +23,12 @@ CHUNKS = [DATA[start:end] for start, end in pairwise(CUTS)]
 
 def session(client: httpx.Client, name: str, kind: str = "models") -> str:
     """Path of a new session."""
-    told = client.get(f"/api/{kind}/{name}/xet-write-token/main")
-    assert told.status_code == 200
-    found = told.json()
+    output = client.get(f"/api/{kind}/{name}/xet-write-token/main")
+    assert output.status_code == 200
+    found = output.json()
     assert found["accessToken"]
     names = {"casUrl": "x-xet-cas-url", "accessToken": "x-xet-access-token", "exp": "x-xet-token-expiration"}
-    assert {name: str(found[name]) for name in names} == {name: told.headers[read] for name, read in names.items()}
+    assert {name: str(found[name]) for name in names} == {name: output.headers[read] for name, read in names.items()}
     url: str = found["casUrl"]
     return urlsplit(url).path
 
@@ -102,9 +102,9 @@ def test_each_token_has_a_session_of_its_own(client: httpx.Client, made: Made) -
     first, second = session(client, name), session(client, name)
     assert first != second
     extents = [(sent(client, first, DATA[:9]), 9, 0, 1)]
-    told = shard(client, second, shard_of((DATA[:9], extents)))
-    assert told.status_code == 400
-    assert "which was not sent" in told.headers["x-error-message"]
+    output = shard(client, second, shard_of((DATA[:9], extents)))
+    assert output.status_code == 400
+    assert "which was not sent" in output.headers["x-error-message"]
 
 
 def test_a_session_is_of_one_repository(client: httpx.Client, made: Made) -> None:
@@ -134,8 +134,8 @@ def test_a_xorb_has_the_bytes_that_its_hash_was_made_of(client: httpx.Client, ma
     bad[100] ^= 1
     packed = b"\0\3\0\0\1\3\0\0abc"
     for sent in (bytes(bad), data[:-1], b"", b"\1" + data[1:], packed, b"\0\0\0\0\0\xff\xff\xff"):
-        told = client.post(f"{cas}/v1/xorbs/default/{hash}", content=sent)
-        assert 400 <= told.status_code < 500, told.text
+        output = client.post(f"{cas}/v1/xorbs/default/{hash}", content=sent)
+        assert 400 <= output.status_code < 500, output.text
     assert client.post(f"{cas}/v1/xorbs/default/{'g' * 64}", content=data).status_code == 400
     assert client.post(f"{cas}/v1/xorbs/default/{hash}", content=data).json() == {"was_inserted": True}
 
@@ -172,14 +172,14 @@ def test_the_files_of_a_shard_have_bytes_in_proportion_to_its_xorbs(
     cas = session(client, name)
     hash = sent(client, cas, b"ten bytes.")
     most = (b"ten bytes." * 16, [(hash, 10, 0, 1)] * 16)
-    told = shard(client, cas, shard_of(most, (b"ten bytes.", [(hash, 10, 0, 1)])))
-    assert told.status_code == 413
-    assert "more than 160 bytes" in told.headers["x-error-message"]
+    output = shard(client, cas, shard_of(most, (b"ten bytes.", [(hash, 10, 0, 1)])))
+    assert output.status_code == 413
+    assert "more than 160 bytes" in output.headers["x-error-message"]
     assert shard(client, cas, shard_of(most)).status_code == 200
 
 
 def test_a_file_has_a_bounded_number_of_extents(client: httpx.Client, made: Made) -> None:
     cas = session(client, made())
     head = shard_of((b"", []))[: 48 + 36]
-    told = shard(client, cas, head + b"\xff\xff\xff\x7f" + bytes(8))
-    assert told.status_code == 413
+    output = shard(client, cas, head + b"\xff\xff\xff\x7f" + bytes(8))
+    assert output.status_code == 413
