@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 
 from protoslice import schema
 from protoslice.catalog import Database
@@ -57,6 +58,7 @@ from protoslice.stores.reading.search import PieceSearch
 from protoslice.stores.reading.soundness import is_sound
 from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.uploads import Uploads
+from protoslice.stores.uploads.records import UploadRecords
 
 _log = logging.getLogger(__name__)
 
@@ -108,7 +110,14 @@ class Stores:
         self._manifests = Manifests(storage, self._claims, self._worker, self._is_sound)
         self._store_pages = StorePages(storage, self._manifests, self._tags)
         self._uploads = Uploads(
-            storage, self._worker, self._claims, self.ingest, self._types, options.uploads, self.room
+            storage,
+            partial(UploadRecords, database, space),
+            self._worker,
+            self._claims,
+            self.ingest,
+            self._types,
+            options.uploads,
+            self.room,
         )
         self.bases = Bases(self.view, self._tags, self._worker)
         self._pieces = Pieces(storage, self._worker)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
 from typing import Final
 
 from protoslice.catalog import Database
@@ -21,7 +20,7 @@ from protoslice.stores.collection.tally import StorageTally
 from protoslice.stores.layout import keys
 from protoslice.stores.quotas.counted import is_artifact
 from protoslice.stores.quotas.ledger import Ledgers
-from protoslice.stores.uploads.records import end_uploads
+from protoslice.stores.uploads.records import UploadRecords
 
 GRACE_SECONDS = 86400.0
 """Default grace period in seconds: younger uploads may be under way, removed stores still read."""
@@ -75,12 +74,13 @@ async def collect_garbage(
     ledgers = Ledgers(storage)
     ledger = await ledgers.read_if_sound()
     # Uploads before manifests: an upload that becomes a store in between was counted as alive here.
-    uploads = await end_uploads(storage, moment=_time(moment), before=_time(before), dry_run=dry_run)
+    records = UploadRecords(database, space)
+    uploads = await records.end(moment=moment, before=before, dry_run=dry_run)
     expired = [item async for item in storage.iterate(keys.REMOVED) if _is_old(item, before)]
     census = await Census.of(storage)
     holders = Holders(storage, {item.key for item in expired})
     outdated = StaleRecords(storage, census, holders, before=before, settled=settled)
-    sweeper = Sweeper(storage, census, holders, outdated, before=before, dry_run=dry_run)
+    sweeper = Sweeper(storage, census, holders, outdated, records, before=before, dry_run=dry_run)
     await sweeper.sweep(uploads)
     underived = [item async for item in _underived(storage, census, before)]
     probes = [item async for item in storage.iterate(PROBES) if _is_old(item, settled)]
@@ -116,10 +116,6 @@ async def _remove_underived(derived: DerivedRecords, census: Census, before: flo
         if gone := [store for store in stores if not census.has(store)]:
             await derived.remove(gone)
         after = stores[-1]
-
-
-def _time(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
 
 
 def _is_old(item: ObjectStat, before: float) -> bool:

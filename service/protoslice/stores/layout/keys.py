@@ -15,7 +15,6 @@ objects/<attempt>/part-<random>     some bytes of a resumable upload, whose id i
 objects/<attempt>/state-<random>    what is known of its first bytes
 objects/<attempt>/xorb-<hash>-<size>  of an upload that is a session of Xet: where the chunks of a xorb lie, and end
 objects/<attempt>/records-<framing> where its first records lie, once somebody reads them while they arrive
-uploads/<attempt>                   the record of a resumable upload: which parts make it up so far
 derived/<id>/<name>                 large facts that can be computed again, such as the digests of pieces
 tags/<name>                         a tag: the id it points to
 removed/<id>/<time>-<random>        the manifest and the tags of a store removed then, until its objects are collected
@@ -58,7 +57,6 @@ OBJECTS = ObjectKey("objects")
 DERIVED = ObjectKey("derived")
 TAGS = ObjectKey("tags")
 REMOVED = ObjectKey("removed")
-UPLOADS = ObjectKey("uploads")
 SPACES = ObjectKey("spaces")
 REPOSITORIES = ObjectKey("repositories")
 HISTORIES = ObjectKey("histories")
@@ -157,11 +155,6 @@ def object_key(attempt: str, name: str) -> ObjectKey:
 def new_object(attempt: str, what: str) -> ObjectKey:
     """A place in an upload where nothing lies yet, whoever else writes."""
     return object_key(attempt, f"{what}-{secrets.token_hex(8)}")
-
-
-def upload(upload_id: str) -> ObjectKey:
-    """The record of a resumable upload."""
-    return UPLOADS / upload_id
 
 
 def sums_of(key: ObjectKey) -> ObjectKey:
