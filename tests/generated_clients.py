@@ -31,7 +31,7 @@ def main() -> int:
     python = python_of(*PACKAGES)
     with TemporaryDirectory() as name:
         folder = Path(name)
-        generate = [python.with_name("openapi-python-client"), "generate", "--fail-on-warning"]
+        generate: list[str | Path] = [python.with_name("openapi-python-client"), "generate", "--fail-on-warning"]
         generate += ["--config", ROOT / "openapi/python-client.yaml", "--path", ROOT / "openapi/openapi.json"]
         path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"  # ruff formats what is generated
         subprocess.run([*generate, "--output-path", folder / "client"], check=True, env=os.environ | {"PATH": path})

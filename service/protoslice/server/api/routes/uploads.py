@@ -181,16 +181,7 @@ async def get_upload(request: Request, services: Given, upload: str) -> Response
     """
     check_version(read_fields(request.scope))
     found = await services.uploads.get(upload)
-    state = UploadState(
-        id=found.id,
-        state=found.state,
-        offset=found.offset,
-        length=found.length,
-        filename=found.path,
-        expires=found.expires,
-        store=found.store,
-    )
-    return _tell(request, services, found, status=200, content=encode_fact(state))
+    return _tell(request, services, found, status=200, content=encode_fact(state_of(found)))
 
 
 @router.patch(
@@ -259,6 +250,19 @@ async def _append(request: Request, services: Services, upload_id: str, fields: 
     )
     with counted(services, request):
         return await services.uploads.append(upload_id, body)
+
+
+def state_of(upload: Upload) -> UploadState:
+    """Return what clients see of an upload."""
+    return UploadState(
+        id=upload.id,
+        state=upload.state,
+        offset=upload.offset,
+        length=upload.length,
+        filename=upload.path,
+        expires=upload.expires,
+        store=upload.store,
+    )
 
 
 def _tell(
