@@ -95,7 +95,7 @@ check-package:
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest protoslice._core
 	$(BIN)/lint-imports
-	$(BIN)/python -m tools.counts
+	$(BIN)/python -m tools.counts --check
 	$(BIN)/python -m pytest -q --no-header tests/docs/test_generated.py
 
 check-core:
