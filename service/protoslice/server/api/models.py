@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class PageOf(Generic[T]):
     """Some of many things."""
 
     items: Sequence[T]

@@ -17,7 +17,7 @@ from protoslice.server.access.places import Ref, url_of
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import encode_fact, encode_items
 from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, json_answer, large_answer, page_answer
-from protoslice.server.api.models import Page, TensorPage
+from protoslice.server.api.models import PageOf, TensorPage
 from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP, STRICT_HELP, TAGS_HELP
 from protoslice.server.http.answers.locations import lasting_url
 from protoslice.server.middleware.guarded_route import GuardedRouter
@@ -76,7 +76,7 @@ Of = Annotated[RecordsRequest, Depends(_document)]
 @router.get(
     "/v1/stores/{ref}/chunks",
     operation_id="list_chunks",
-    response_model=Page[ChunkEntry],
+    response_model=PageOf[ChunkEntry],
     responses={304: SEEN, **problems(404, 412, 422)},
     summary="List chunks",
 )
@@ -103,7 +103,7 @@ async def list_chunks(
 @router.get(
     "/v1/stores/{ref}/tree",
     operation_id="get_tree",
-    response_model=Page[Node],
+    response_model=PageOf[Node],
     responses={304: SEEN, **problems(404, 412, 422)},
     summary="List the structure below a path",
 )
@@ -202,7 +202,7 @@ async def list_tensors(
 @router.get(
     "/v1/stores/{ref}/groups",
     operation_id="list_tensor_groups",
-    response_model=Page[TensorGroup],
+    response_model=PageOf[TensorGroup],
     responses={304: SEEN, **problems(404, 412, 422)},
     summary="List tensors grouped by name",
 )
@@ -226,7 +226,7 @@ async def list_tensor_groups(
 @router.get(
     "/v1/stores/{ref}/signatures",
     operation_id="list_signatures",
-    response_model=Page[Signature],
+    response_model=PageOf[Signature],
     responses={304: SEEN, **problems(404, 412, 413, 422)},
     summary="List the signatures of a SavedModel",
 )

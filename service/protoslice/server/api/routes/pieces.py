@@ -9,7 +9,7 @@ from protoslice.facts import MissingPieces, Piece
 from protoslice.server.access.places import Ref
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
-from protoslice.server.api.models import Page
+from protoslice.server.api.models import PageOf
 from protoslice.server.api.request_bodies import AskMissing
 from protoslice.server.api.routes.json_views import lasting_headers
 from protoslice.server.http.disconnect import CancelOnDisconnect
@@ -39,7 +39,7 @@ async def find_missing(request: Request, services: Given, body: AskMissing) -> R
 @router.get(
     "/v1/stores/{ref}/pieces",
     operation_id="list_pieces",
-    response_model=Page[Piece],
+    response_model=PageOf[Piece],
     responses={304: SEEN, **problems(404, 409, 412, 422)},
     summary="List the pieces of every file, with digests",
 )

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from protoslice.facts import RepositorySummary, RepositoryVersion
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.json_answers import Cursor, Limit, page_answer
-from protoslice.server.api.models import Page
+from protoslice.server.api.models import PageOf
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.repository_pages import RepositoryPages
 from protoslice.server.services import Given
@@ -24,7 +24,7 @@ PAGE = 100
 @router.get(
     "/v1/repositories",
     operation_id="list_repositories",
-    response_model=Page[RepositorySummary],
+    response_model=PageOf[RepositorySummary],
     responses={304: SEEN, **problems(400, 412)},
     summary="List repositories",
 )
@@ -44,7 +44,7 @@ async def list_repositories(
 @router.get(
     "/v1/repositories/{name:path}",
     operation_id="list_versions",
-    response_model=Page[RepositoryVersion],
+    response_model=PageOf[RepositoryVersion],
     responses={304: SEEN, **problems(400, 404, 412)},
     summary="List the branches and tags of a repository",
 )

@@ -10,7 +10,7 @@ from protoslice.server.access.places import url_of
 from protoslice.server.api.documentation.openapi_fragments import BINARY, SEEN, header, problems
 from protoslice.server.api.encoding import encode_fact, encode_items
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
-from protoslice.server.api.models import Page
+from protoslice.server.api.models import PageOf
 from protoslice.server.api.problems import MEDIA, HttpProblem
 from protoslice.server.http.answers.plan import AnswerPlanner, Terms
 from protoslice.server.http.answers.rendered import InMemory
@@ -29,7 +29,7 @@ _ETAG = {"etag": header("Entity tag of the descriptor set.")}
 @router.get(
     "/v1/schemas",
     operation_id="list_schemas",
-    response_model=Page[Schema],
+    response_model=PageOf[Schema],
     responses={304: SEEN, **problems(412)},
     summary="List schemas",
 )

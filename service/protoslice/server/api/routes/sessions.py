@@ -61,7 +61,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class SignIn:
+class SignInOptions:
     """Identity provider to sign in with (RFC 9728), and the public client to use."""
 
     resource: str
@@ -81,7 +81,7 @@ class NewSession(RequestBody):
 @router.get(
     "/.well-known/oauth-protected-resource",
     operation_id="get_sign_in",
-    response_model=SignIn,
+    response_model=SignInOptions,
     responses=problems(400, 404),
     summary="Get the sign-in options",
 )
@@ -97,7 +97,7 @@ async def how_to_sign_in(request: Request, services: Given) -> Response:
         raise HttpProblem(
             NOT_FOUND, "Sign-in from the command line is not set up: the issuer has no `device_client`. Use a token"
         )
-    said = SignIn(
+    said = SignInOptions(
         resource=_origin(request),
         authorization_servers=[found.issuer.url],
         bearer_methods_supported=["header"],

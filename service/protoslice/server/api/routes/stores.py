@@ -22,7 +22,7 @@ from protoslice.server.api.json_answers import (
     restored_body,
     store_body,
 )
-from protoslice.server.api.models import Page, RestoredStore
+from protoslice.server.api.models import PageOf, RestoredStore
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 from protoslice.server.store_references import StoreReferences
@@ -43,7 +43,7 @@ Force = Annotated[
 @router.get(
     "/v1/stores",
     operation_id="list_stores",
-    response_model=Page[Store],
+    response_model=PageOf[Store],
     responses={304: SEEN, **problems(412)},
     summary="List stores",
 )

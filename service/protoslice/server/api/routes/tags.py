@@ -14,7 +14,7 @@ from protoslice.server.access.places import url_of
 from protoslice.server.api.documentation.openapi_fragments import SEEN, header, problems
 from protoslice.server.api.encoding import encode_fact, encode_items
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
-from protoslice.server.api.models import Page
+from protoslice.server.api.models import PageOf
 from protoslice.server.api.problems import PRECONDITION, HttpProblem
 from protoslice.server.api.request_bodies import PutTag
 from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
@@ -33,7 +33,7 @@ _ETAG = {"etag": header("Changes whenever the tag is set.")}
 @router.get(
     "/v1/tags",
     operation_id="list_tags",
-    response_model=Page[Tag],
+    response_model=PageOf[Tag],
     responses={304: SEEN, **problems(404, 412)},
     summary="List tags",
 )

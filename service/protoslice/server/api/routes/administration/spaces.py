@@ -12,7 +12,7 @@ from protoslice.facts import Space
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import encode_items
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
-from protoslice.server.api.models import Page
+from protoslice.server.api.models import PageOf
 from protoslice.server.api.request_bodies import PutSpace
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
@@ -25,7 +25,7 @@ router = GuardedRouter(tags=["spaces"])
 @router.get(
     "/v1/spaces",
     operation_id="list_spaces",
-    response_model=Page[Space],
+    response_model=PageOf[Space],
     responses={304: SEEN, **problems(412)},
     summary="List spaces",
 )

@@ -17,7 +17,7 @@ from protoslice.server.access.records import NewToken, TokenRecord
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import encode_items
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
-from protoslice.server.api.models import Page
+from protoslice.server.api.models import PageOf
 from protoslice.server.api.request_bodies import CreateToken, SignUrl
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
@@ -48,7 +48,7 @@ async def create_token(request: Request, services: Given, body: CreateToken) -> 
 @router.get(
     "/v1/tokens",
     operation_id="list_tokens",
-    response_model=Page[AccessToken],
+    response_model=PageOf[AccessToken],
     responses={304: SEEN, **problems(401, 403, 404, 412, 422)},
     summary="List tokens",
 )

@@ -14,7 +14,7 @@ from protoslice.server.access.places import space_of
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import encode_items
 from protoslice.server.api.json_answers import Cursor, json_answer, page_answer
-from protoslice.server.api.models import Page
+from protoslice.server.api.models import PageOf
 from protoslice.server.api.request_bodies import PutWebhook
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given
@@ -29,7 +29,7 @@ _NO_STORE = {"cache-control": "no-store"}
 @router.get(
     "/v1/webhooks",
     operation_id="list_webhooks",
-    response_model=Page[WebhookFacts],
+    response_model=PageOf[WebhookFacts],
     responses={304: SEEN, **problems(401, 403, 404, 412, 422)},
     summary="List webhooks",
 )
@@ -75,7 +75,7 @@ async def remove_webhook(request: Request, services: Given, name: str) -> Respon
 @router.get(
     "/v1/webhooks/{name}/letters",
     operation_id="list_letters",
-    response_model=Page[EventLetter],
+    response_model=PageOf[EventLetter],
     responses={304: SEEN, **problems(401, 403, 404, 412, 422)},
     summary="List undelivered events of a webhook",
 )
