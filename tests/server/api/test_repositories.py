@@ -144,7 +144,7 @@ def test_a_page_costs_the_same_whatever_there_is(others: int) -> None:
         storage = Counting(MemoryStorage())
         async with opened(storage) as stores:
             for name in ("a", "b", "c"):
-                await change(await Repositories(storage, stores).create(f"first/{name}"), {"m.onnx": OLD})
+                await change(await Repositories(stores).create(f"first/{name}"), {"m.onnx": OLD})
             data = await storage.get(keys.repository("first/a"))
             for number in range(others):
                 await storage.put(keys.repository(f"other/{number}"), data.data)
