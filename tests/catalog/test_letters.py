@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 
@@ -35,7 +36,7 @@ def _tell(tx: Transaction, event: str = "tag.set", space: str = "team") -> None:
 def test_tell_writes_to_webhooks_of_the_space_that_want_the_event(catalogue: str) -> None:
     async def work(database: Database, hook: Webhook) -> None:
         for event, space in (("tag.set", "team"), ("tag.set", "elsewhere"), ("tag.removed", "team")):
-            await database.write(lambda tx, event=event, space=space: _tell(tx, event, space))
+            await database.write(partial(_tell, event=event, space=space))
         (letter,) = await LetterTable(database).page(hook.id, dead=False, limit=9)
         assert (letter.event["type"], letter.event["source"]) == ("protoslice.tag.set", "/spaces/team")
         assert letter.due == pytest.approx(time.time(), abs=60)
@@ -59,7 +60,7 @@ def test_letter_of_a_change_that_is_rolled_back_is_never_written(catalogue: str)
 def test_take_gives_a_letter_to_one_replica_at_a_time(catalogue: str) -> None:
     async def work(database: Database, _: Webhook) -> None:
         table = LetterTable(database)
-        for _ in range(20):
+        for _number in range(20):
             await database.write(_tell)
         async with open_database(catalogue, "memory://") as other:
             taken = await asyncio.gather(*(LetterTable(each).take(LATER, LATER + 1) for each in (database, other)))
@@ -76,7 +77,7 @@ def test_take_gives_a_letter_to_one_replica_at_a_time(catalogue: str) -> None:
 def test_dead_letters_are_bounded_and_revived(catalogue: str) -> None:
     async def work(database: Database, hook: Webhook) -> None:
         table = LetterTable(database)
-        for _ in range(4):
+        for _number in range(4):
             await database.write(_tell)
         for letter in await table.take(LATER, LATER + 1):
             await table.give_up(letter.failed("status 410", LATER), most=3)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from protoslice.catalog.database import Database, Row, Transaction
+from protoslice.catalog.database import Database, Transaction
 
-_COLUMNS: Final = "size, data, upload, store, path, version"
+COLUMNS: Final = "size, data, upload, store, path, version"
 _SECOND: Final = 1_000_000
 
 
@@ -36,10 +36,10 @@ class KeptFiles:
     async def get(self, name: str) -> KeptFile | None:
         """Return a file, or None if there is none."""
         sql = f"""
-            SELECT {_COLUMNS} FROM kept_files
+            SELECT {COLUMNS} FROM kept_files
             WHERE space = :space AND repository = :repository AND kind = :kind AND name = :name"""
         row = await self._database.read(lambda tx: tx.first(sql, **self._key, name=name))
-        return None if row is None else _kept(row)
+        return None if row is None else kept(row)
 
     async def put(self, name: str, file: KeptFile) -> KeptFile:
         """Create or replace a file; raise `ForeignKeyViolation` if the repository was removed."""
@@ -48,7 +48,7 @@ class KeptFiles:
         def work(tx: Transaction) -> KeptFile:
             tx.run(
                 f"""
-                INSERT INTO kept_files (space, repository, kind, name, {_COLUMNS}, updated)
+                INSERT INTO kept_files (space, repository, kind, name, {COLUMNS}, updated)
                 VALUES (:space, :repository, :kind, :name, :size, :data, :upload, :store, :path, :version, :now)
                 ON CONFLICT (space, repository, kind, name) DO UPDATE SET
                     size = excluded.size, data = excluded.data, upload = excluded.upload, store = excluded.store,
@@ -78,7 +78,14 @@ async def purge_kept_files(database: Database, space: str, before: float) -> Non
     await database.write(lambda tx: tx.run(sql, **values), background=True)
 
 
-def _kept(row: Row) -> KeptFile:
+async def kept_bytes(database: Database, space: str) -> int:
+    """Return the bytes of all files of a space that are in rows."""
+    sql = "SELECT coalesce(sum(length(data)), 0) FROM kept_files WHERE space = :space AND data IS NOT NULL"
+    return int((await database.read(lambda tx: tx.all(sql, space=space), background=True))[0][0])
+
+
+def kept(row: Sequence[Any]) -> KeptFile:
+    """Return the file of a row of `COLUMNS`."""
     size, data, upload, store, path, version = row
     return KeptFile(
         size=size, data=None if data is None else bytes(data), upload=upload, store=store, path=path,

@@ -18,6 +18,8 @@ from protoslice.errors import Conflict, NotFound
 
 HUB: Final = "hub"
 """Protocol of Hugging Face's clients."""
+_FIRST: Final = 1 << 32
+"""Least id of a repository that has a name; 0 is kept for the tags of stores, 1 is that of MLflow's artifacts."""
 _COMMIT: Final = "c.id, c.digits, c.store, c.parent, c.number, c.title, c.message, c.author, c.at"
 _STORES: Final = 100
 """Stores that one statement asks about; SQLite allows 500 parts of a compound statement."""
@@ -76,7 +78,7 @@ class RepositoryTable:
 
     async def create(self, name: str) -> RepositoryRow:
         """Insert a repository; raise `UniqueViolation` if there is one of that name."""
-        id = secrets.randbits(62) + 1  # 0 is kept for the tags of stores
+        id = _FIRST + secrets.randbits(62)
 
         def work(tx: Transaction) -> RepositoryRow:
             tx.run(

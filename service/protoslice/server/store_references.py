@@ -1,7 +1,7 @@
 """Names of registries that refer to stores.
 
-Branches, tags and commits of repositories are rows, found by their stores. Artifacts of OCI and MLflow are found by a
-scan of their records: the removal of a store looks at all of them, what is shown comes from a bounded number.
+Branches, tags and commits of repositories, and artifacts of MLflow are rows, found by their stores. Tags of OCI are
+found by a scan of their records: the removal of a store looks at all, what is shown comes from a bounded number.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Final
 
 from protoslice.artifacts import RepositoryName, catalog
 from protoslice.artifacts.records import ArtifactRecords
-from protoslice.catalog.repositories import NamesOfStores
+from protoslice.catalog.drafts import PROTOCOL
+from protoslice.catalog.repositories import HUB, NamesOfStores
 from protoslice.concurrency.gather import each_concurrently, first, run_concurrently
 from protoslice.drafts import Drafts
 from protoslice.errors import IntegrityError, NotFound, StillNamed
@@ -25,8 +26,6 @@ MOST_NAMES: Final = 100
 """Names shown with a store, or with the refusal to remove it."""
 _MOST_REPOSITORIES: Final = 256
 """Repositories of OCI that are looked at to show names."""
-_MOST_DRAFTS: Final = 2048
-"""Artifacts of MLflow that are looked at to show names."""
 _PAGE: Final = 250
 
 _log = logging.getLogger(__name__)
@@ -44,7 +43,7 @@ class StoreReferences:
         """Return the stores with their names, as far as a bounded scan finds them."""
         if not stores:
             return []
-        found = await self._scan([store.id for store in stores], stores, bounded=True)
+        found = await self._scan([store.id for store in stores], bounded=True)
         return [_with_names(store, found.get(store.id, ())) for store in stores]
 
     async def check(self, forced: Collection[str], store_id: str, tags: Collection[str]) -> None:
@@ -53,49 +52,43 @@ class StoreReferences:
         A name that is made after this has looked for it is not seen: it breaks, as it would if the store had been
         removed just before.
         """
-        known: list[Store] = []
         try:
-            known = [await self._stores.outline(store_id)]
+            await self._stores.outline(store_id)
         except NotFound:
             return
         except IntegrityError:
-            _log.exception("store %s is damaged: not searching for folders that hold its files", store_id)
+            pass  # a damaged store has names too
         names = [*(StoreName("tag", tag) for tag in sorted(tags))]
-        found = await self._scan([store_id], known, bounded=False, most=MOST_NAMES + len(forced))
+        found = await self._scan([store_id], bounded=False, most=MOST_NAMES + len(forced))
         names += found.get(store_id, ())
         left = [each for each in names if each.name not in forced]
         if left:
             raise _still_named(store_id, left)
 
     async def _scan(
-        self, ids: Sequence[str], known: Sequence[Store], *, bounded: bool, most: int = MOST_NAMES
+        self, ids: Sequence[str], *, bounded: bool, most: int = MOST_NAMES
     ) -> Mapping[str, list[StoreName]]:
-        """Return names of stores by their ids, of repositories at most `most` and one more.
-
-        `known` are the stores whose files are known.
-        """
+        """Return names of stores by their ids, of repositories at most `most` and one more."""
         found: dict[str, set[StoreName]] = {}
 
         def note(protocol: str, store: str, name: str) -> None:
             found.setdefault(store, set()).add(StoreName(protocol, name))
 
-        async def hub() -> None:
-            for each in await self._named.naming(ids, most + 1):
-                note("hub", each.store, f"{each.repository}@{each.name}")
+        async def named() -> None:
+            names = await self._named.naming(ids, most + 1)
+            for each in names:
+                if each.protocol == HUB:
+                    note("hub", each.store, f"{each.repository}@{each.name}")
+            sealed = [each for each in names if each.protocol == PROTOCOL]
+            for store, folder in await self._drafts.naming(ids, sealed):
+                note("mlflow", store, MLFLOW + folder)
 
         async def oci(name: str) -> None:
             for store, reference in await ArtifactRecords(self._stores.storage, RepositoryName(name)).naming(ids):
                 note("oci", store, name + reference)
 
-        async def mlflow() -> None:
-            lone = dict.fromkeys(ids) | {
-                store.id: store.files[0].path if len(store.files) == 1 else None for store in known
-            }
-            for store, folder in await self._drafts.naming(lone, _MOST_DRAFTS if bounded else None):
-                note("mlflow", store, MLFLOW + folder)
-
         repositories = first(self._oci_names(), _MOST_REPOSITORIES if bounded else None)
-        await run_concurrently(hub, lambda: each_concurrently(_unless_damaged(oci), repositories), mlflow)
+        await run_concurrently(named, lambda: each_concurrently(_unless_damaged(oci), repositories))
         return {store: sorted(names, key=_order) for store, names in found.items()}
 
     async def _oci_names(self) -> AsyncIterator[str]:

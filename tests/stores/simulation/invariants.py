@@ -26,7 +26,7 @@ from protoslice.stores.catalog.piece_table import TABLE
 
 ROUNDS = 5
 """After so many collections, each after a grace, nothing is left to be collected."""
-_WRITTEN_BY_CLIENTS = frozenset({"drafts", "sealed", "changing", "artifacts"})
+_WRITTEN_BY_CLIENTS = frozenset({"artifacts"})
 """Folders of which no collection removes anything but marks of removed records."""
 
 

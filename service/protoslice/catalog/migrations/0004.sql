@@ -40,7 +40,8 @@ CREATE TABLE commits (
 CREATE INDEX commits_digits ON commits (space, repository, digits, number);
 CREATE INDEX commits_store ON commits (space, store) WHERE store IS NOT NULL;
 
--- Names that point at content. `version` is random, and another after each change.
+-- Names that point at content. `version` is random, and another after each change; that of a store made of a folder is
+-- the digest of its files. `changed` is set while a folder has changes of which no store was made.
 CREATE TABLE names (
     space {text} NOT NULL,
     repository bigint NOT NULL,
@@ -50,11 +51,13 @@ CREATE TABLE names (
     commit_id {text},
     version {bytes} NOT NULL,
     updated bigint NOT NULL,
+    changed bigint,
     PRIMARY KEY (space, repository, kind, name),
     FOREIGN KEY (space, repository) REFERENCES repositories (space, id) ON DELETE CASCADE,
     FOREIGN KEY (space, repository, commit_id) REFERENCES commits (space, repository, id) ON DELETE CASCADE
 ) {composite};
 CREATE INDEX names_store ON names (space, store) WHERE store IS NOT NULL;
+CREATE INDEX names_changed ON names (changed) WHERE changed IS NOT NULL;
 CREATE INDEX names_commit ON names (space, repository, commit_id) WHERE commit_id IS NOT NULL;
 
 -- Files that a repository keeps beside its commits: the bytes, or the upload or the file of a store that has them.
@@ -63,6 +66,7 @@ CREATE TABLE kept_files (
     repository bigint NOT NULL,
     kind {text} NOT NULL,
     name {text} NOT NULL,
+    folder {text},
     size bigint NOT NULL,
     data {bytes},
     upload {text},
@@ -73,5 +77,6 @@ CREATE TABLE kept_files (
     PRIMARY KEY (space, repository, kind, name),
     FOREIGN KEY (space, repository) REFERENCES repositories (space, id) ON DELETE CASCADE
 );
+CREATE INDEX kept_files_folder ON kept_files (space, repository, folder) WHERE folder IS NOT NULL;
 CREATE INDEX kept_files_store ON kept_files (space, store) WHERE store IS NOT NULL;
 CREATE INDEX kept_files_upload ON kept_files (space, updated) WHERE upload IS NOT NULL;

@@ -9,7 +9,7 @@ from typing import Final
 
 from protoslice.catalog import Database
 from protoslice.catalog.derived import DerivedRecords
-from protoslice.catalog.kept_files import purge_kept_files
+from protoslice.catalog.kept_files import kept_bytes, purge_kept_files
 from protoslice.catalog.repositories import NamesOfStores
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.storage import ObjectStat, Storage
@@ -97,10 +97,8 @@ async def collect_garbage(
         leftovers += await storage.collect_garbage(grace_seconds)
     there = None
     if not dry_run:
-        folders = (keys.DRAFTS, keys.ARTIFACTS)
-        artifacts = sum(
-            [item.size for folder in folders async for item in storage.iterate(folder) if is_artifact(item.key)]
-        )
+        artifacts = sum([item.size async for item in storage.iterate(keys.ARTIFACTS) if is_artifact(item.key)])
+        artifacts += await kept_bytes(database, space)
         there = StorageTally(len(census), outdated.tags, sweeper.listed_bytes - sweeper.bytes + artifacts)
         await ledgers.recount(ledger, there.stored_bytes, there.stores, moment)
     objects, size = sweeper.objects + len(underived), sweeper.bytes + sum(item.size for item in underived)

@@ -27,7 +27,6 @@ indexes/tag/<id>/<name>             a tag set later than its store was sent; hol
 indexes/file/<sha256>/<place>-<attempt>  a file whose bytes came with the store; holds the location of its objects
 indexes/piece/<sha256>/<place>      a piece of the store, one of a few; holds a random text
 artifacts/<name>/…                  blobs, manifests and tags of the OCI API (artifacts/records.py)
-drafts/…  sealed/…                  files of MLflow's artifacts by path, and the stores of folders (drafts/records.py)
 usage                               the quota of the space, and what it holds (quotas/)
 probe/<random>                      written and removed when a storage is opened, to see whether it keeps its promises
 spaces/<space>/…                    all of the above once more, for a space of its own
@@ -52,7 +51,6 @@ DERIVED = ObjectKey("derived")
 TAGS = ObjectKey("tags")
 REMOVED = ObjectKey("removed")
 SPACES = ObjectKey("spaces")
-DRAFTS = ObjectKey("drafts")
 ARTIFACTS = ObjectKey("artifacts")
 LEDGER = ObjectKey("usage")
 BY_TIME = ObjectKey("indexes/time")
