@@ -1,4 +1,4 @@
-"""Files that repositories keep beside their commits: the bytes, or the upload or the file of a store that has them."""
+"""Files of repositories that are in no commit: the bytes, or the upload or the file of a store that has them."""
 
 from __future__ import annotations
 

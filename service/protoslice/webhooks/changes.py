@@ -1,4 +1,4 @@
-"""Changes that events tell of, read off the write to the storage by which each takes place.
+"""Changes of stores and tags for events, recognised by the write to the storage that makes each.
 
 Changes of stores and of tags become visible by one write of one object, whichever room makes it. Changes in the
 database write their letters themselves, in the same transaction (`protoslice.catalog.letters.tell`).

@@ -60,7 +60,7 @@ CREATE INDEX names_store ON names (space, store) WHERE store IS NOT NULL;
 CREATE INDEX names_changed ON names (changed) WHERE changed IS NOT NULL;
 CREATE INDEX names_commit ON names (space, repository, commit_id) WHERE commit_id IS NOT NULL;
 
--- Files that a repository keeps beside its commits: the bytes, or the upload or the file of a store that has them.
+-- Files of a repository that are in no commit: the bytes, or the upload or the file of a store that has them.
 CREATE TABLE kept_files (
     space {text} NOT NULL,
     repository bigint NOT NULL,
