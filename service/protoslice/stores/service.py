@@ -86,8 +86,10 @@ class Stores:
     ) -> None:
         """With `bears_tags`, index entries of new stores bear their tags, as in layout 3."""
         self._inner = storage
-        self._database = database
-        self._space = space
+        self.database = database
+        """The catalogue of all spaces."""
+        self.space = space
+        """Name of the space of these stores."""
         self.room = SpaceRoom(storage, options.quota)
         """Quota of these stores, and what is left of it."""
         storage = self._storage = CountedStorage(storage, self.room)
@@ -191,7 +193,7 @@ class Stores:
         bears_tags = await check_layout(storage, mark=create)
         return Stores(
             storage,
-            self._database,
+            self.database,
             self._options,
             space=folder.segments[-1],
             refused=self._refused,
@@ -509,7 +511,7 @@ class Stores:
         self._check_writable()
         # Beside the counts of this replica: the collection counts anew.
         return await collect_garbage(
-            self._inner, self._database, self._space, grace_seconds=grace_seconds, dry_run=dry_run
+            self._inner, self.database, self.space, grace_seconds=grace_seconds, dry_run=dry_run
         )
 
     async def _is_sound(self, manifest: Manifest) -> bool:

@@ -27,14 +27,7 @@ indexes/tag/<id>/<name>             a tag set later than its store was sent; hol
 indexes/file/<sha256>/<place>-<attempt>  a file whose bytes came with the store; holds the location of its objects
 indexes/piece/<sha256>/<place>      a piece of the store, one of a few; holds a random text
 artifacts/<name>/…                  blobs, manifests and tags of the OCI API (artifacts/records.py)
-repositories/<name>                 a repository: the id of its history, which is new when the name is given again
-histories/<id>/refs/<ref>           a branch or tag of a repository, and the commit that it points at
-histories/<id>/commits/<place>      a commit; a place is its number in the history upside down, and a random text
-histories/<id>/ids/<commit>         the place of a commit by its id
-histories/<id>/staged/<digest>      the upload of a file that a commit is to name
-drafts/…  sealed/…                  files of MLflow's artifacts by path, and the stores of folders (drafts/records.py)
 usage                               the quota of the space, and what it holds (quotas/)
-webhooks/…                          webhooks, and events on their way (webhooks/records.py)
 probe/<random>                      written and removed when a storage is opened, to see whether it keeps its promises
 spaces/<space>/…                    all of the above once more, for a space of its own
 
@@ -58,9 +51,6 @@ DERIVED = ObjectKey("derived")
 TAGS = ObjectKey("tags")
 REMOVED = ObjectKey("removed")
 SPACES = ObjectKey("spaces")
-REPOSITORIES = ObjectKey("repositories")
-HISTORIES = ObjectKey("histories")
-DRAFTS = ObjectKey("drafts")
 ARTIFACTS = ObjectKey("artifacts")
 LEDGER = ObjectKey("usage")
 BY_TIME = ObjectKey("indexes/time")
@@ -182,31 +172,6 @@ def before_tags(prefix: str, folder: ObjectKey = TAGS) -> ObjectKey | None:
     # No name has as many of the last letter that names have.
     last = max(chr(letter) for letter in range(ord(prefix[-1])) if chr(letter) != "/")
     return folder / (prefix[:-1] + last).ljust(MAX_SEGMENT_BYTES, "~")
-
-
-def repository(name: str) -> ObjectKey:
-    """The record of a repository."""
-    return REPOSITORIES / quote(name)
-
-
-def ref(history: str, name: str) -> ObjectKey:
-    """The record of a branch or tag."""
-    return HISTORIES / history / "refs" / quote(name)
-
-
-def commit(history: str, place: str) -> ObjectKey:
-    """The record of a commit."""
-    return HISTORIES / history / "commits" / place
-
-
-def commit_id(history: str, commit: str) -> ObjectKey:
-    """The record of the place of a commit."""
-    return HISTORIES / history / "ids" / commit
-
-
-def staged(history: str, sha256: str) -> ObjectKey:
-    """The record of a file that was uploaded and belongs to no commit yet."""
-    return HISTORIES / history / "staged" / sha256
 
 
 def name_of(key: ObjectKey) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import Query, Request
 from starlette.responses import Response
 
+from protoslice.catalog.letters import Letter
 from protoslice.catalog.webhooks import Webhook
 from protoslice.facts import EventLetter, Redelivered, WebhookFacts
 from protoslice.server.access.places import space_of
@@ -19,7 +20,7 @@ from protoslice.server.api.request_bodies import PutWebhook
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 from protoslice.stores import ResultPage
-from protoslice.webhooks.model import Letter, NewWebhook
+from protoslice.webhooks.model import NewWebhook
 
 router = GuardedRouter(tags=["webhooks"])
 
