@@ -18,6 +18,7 @@ from random import Random
 import httpx
 import pytest
 from front import free_port, nginx
+from tests.support.catalogues import upload_ids
 from tests.support.process import ServiceProcess, service_process
 from tests.support.stores import onnx
 
@@ -120,6 +121,5 @@ def test_it_goes_on_when_the_service_was_killed(node: Path, site: Site, way: str
 
 def wait_for_uploads(site: Site) -> None:
     """Until an upload has begun."""
-    folder = site.folder / "storage" / "uploads"
-    while not (folder.is_dir() and any(folder.iterdir())):
+    while not upload_ids(site.folder / "storage"):
         time.sleep(0.002)

@@ -144,6 +144,27 @@ def test_read_sees_one_moment_and_writes_nothing(url: str) -> None:
     asyncio.run(work())
 
 
+def test_read_sees_no_write_between_its_statements(url: str) -> None:
+    seen, go = threading.Event(), threading.Event()
+
+    def twice(tx: Transaction) -> tuple[list[int], list[int]]:
+        first = _ids(tx)
+        seen.set()
+        assert go.wait(20)
+        return first, _ids(tx)
+
+    async def work() -> None:
+        async with _opened(url) as db:
+            reading = asyncio.create_task(db.read(twice))
+            assert await asyncio.to_thread(seen.wait, 20)
+            await db.write(_insert(1))
+            go.set()
+            assert await reading == ([], [])
+            assert await db.read(_ids) == [1]
+
+    asyncio.run(asyncio.wait_for(work(), 60))
+
+
 def test_read_without_end_is_interrupted(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
     for engine in ("sqlite", "postgres"):

@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from tests.support.stores import onnx, opened
 
-from protoslice.drafts import DraftEntry, DraftFile, Drafts, NoDraft, UnknownPart, new_session, records
-from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded, QuotaExceeded
-from protoslice.storage import MemoryStorage, ObjectContent, ObjectKey
+from protoslice.catalog.drafts import DraftTable
+from protoslice.catalog.kept_files import KeptFile, kept_bytes
+from protoslice.drafts import DraftEntry, Drafts, NoDraft, UnknownPart, new_session, records
+from protoslice.errors import InvalidInput, LimitExceeded, QuotaExceeded
+from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.layout import keys
 from protoslice.stores.quotas import Ledgers, Quota
@@ -24,7 +26,7 @@ async def pieces(*data: bytes) -> AsyncIterator[bytes]:
         yield piece
 
 
-async def content(stores: Stores, file: DraftFile) -> bytes:
+async def content(stores: Stores, file: KeptFile) -> bytes:
     if file.store is None:
         return file.data or b""
     return await (await stores.view(file.store)).file(file.path or "").read(1 << 30)
@@ -174,29 +176,23 @@ def test_a_store_that_was_removed_is_made_again() -> None:
     in_drafts(work)
 
 
-def test_a_file_written_while_its_folder_is_read_is_sealed_the_next_time() -> None:
-    async def run() -> None:
-        storage = Meanwhile()
-        async with opened(storage) as stores:
-            drafts = Drafts(stores)
-            await drafts.put("7/r/a", pieces(b"old"))
-            storage.meanwhile = lambda: drafts.put("7/r/b", pieces(b"new"))
-            await drafts.sealed("7/r")
-            assert [file.path for file in (await stores.get(await drafts.sealed("7/r"))).files] == ["a", "b"]
+def test_a_file_written_while_its_folder_is_read_is_sealed_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(drafts: Drafts, stores: Stores) -> None:
+        await drafts.put("7/r/a", pieces(b"old"))
+        read = DraftTable.files
 
-    asyncio.run(run())
+        async def meanwhile(self: DraftTable, folder: str, most: int) -> dict[str, KeptFile]:
+            found = await read(self, folder, most)
+            await drafts.put("7/r/b", pieces(b"new"))
+            return found
 
+        with monkeypatch.context() as patch:
+            patch.setattr(DraftTable, "files", meanwhile)
+            first = await drafts.sealed("7/r")
+        assert [file.path for file in (await stores.get(first)).files] == ["a"]
+        assert [file.path for file in (await stores.get(await drafts.sealed("7/r"))).files] == ["a", "b"]
 
-class Meanwhile(MemoryStorage):
-    """A storage where something happens once, between the listing of drafts and the reading of one."""
-
-    meanwhile: Callable[[], Awaitable[object]] | None = None
-
-    async def get(self, key: ObjectKey, *, limit: int | None = None) -> ObjectContent:
-        if key.segments[0] == "drafts" and self.meanwhile is not None:
-            happens, self.meanwhile = self.meanwhile, None
-            await happens()
-        return await super().get(key, limit=limit)
+    in_drafts(work)
 
 
 def test_a_folder_of_more_files_than_a_store_holds_is_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,23 +214,11 @@ async def stored(stores: Stores) -> int:
     return sum([item.size async for item in stores.storage.iterate(keys.OBJECTS)])
 
 
-@pytest.mark.parametrize("path", ["../x", "/x", "a//b", "a/./b", "a/..", "", "a\\b", "a\0b", "x" * 1025, "é" * 100])
+@pytest.mark.parametrize("path", ["../x", "/x", "a//b", "a/./b", "a/..", "", "a\\b", "a\0b", "x" * 1025])
 def test_paths_that_climb_or_do_not_fit_are_refused(path: str) -> None:
     async def work(drafts: Drafts, _: Stores) -> None:
         with pytest.raises(InvalidInput):
             await drafts.put(path, pieces(b"x"))
-
-    in_drafts(work)
-
-
-def test_a_damaged_record_is_told() -> None:
-    async def work(drafts: Drafts, stores: Stores) -> None:
-        await drafts.put("r/f", pieces(b"abc"))
-        key = ObjectKey("drafts/d-r/f-f")
-        sealed = (await stores.storage.get(key)).data
-        await stores.storage.put(key, sealed.replace(b"abc", b"abd"))
-        with pytest.raises(IntegrityError, match="r/f"):
-            await drafts.get("r/f")
 
     in_drafts(work)
 
@@ -260,21 +244,21 @@ def test_small_files_count_against_the_quota_of_their_space() -> None:
             drafts = Drafts(stores)
 
             async def there() -> int:
-                return sum([item.size async for item in storage.iterate(keys.DRAFTS)])
+                return await kept_bytes(stores.database, stores.space)
 
             for _ in range(50):
                 await drafts.put("0/run/artifacts/again", pieces(bytes(10_000)))
-            assert stores.room.used.stored_bytes == await there() < 11_000
-            for number in range(8):
+            assert stores.room.used.stored_bytes == await there() == 10_000
+            for number in range(9):
                 await drafts.put(f"0/run/artifacts/{number}", pieces(bytes(10_000)))
             with pytest.raises(QuotaExceeded):
-                await drafts.put("0/run/artifacts/8", pieces(bytes(10_000)))
-            assert 80_000 < stores.room.used.stored_bytes == await there() <= 100_000
+                await drafts.put("0/run/artifacts/9", pieces(bytes(10_000)))
+            assert stores.room.used.stored_bytes == await there() == 100_000
             await drafts.delete("0/run/artifacts/again")
             assert stores.room.used.stored_bytes == await there()
             await drafts.put("0/run/artifacts/more", pieces(bytes(10_000)))
             await stores.room.share()
             await stores.collect_garbage()
-            assert (await Ledgers(storage).read()).stored_bytes == await there() > 80_000
+            assert (await Ledgers(storage).read()).stored_bytes == await there() == 100_000
 
     asyncio.run(run())

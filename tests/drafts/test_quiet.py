@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from tests.support.stores import keys_in, opened
+from tests.support.catalogues import InlineDatabase
+from tests.support.stores import opened
 
+from protoslice.catalog.drafts import ChangedFolders
 from protoslice.drafts import Drafts, QuietFolders
 from protoslice.drafts.records import artifact_folder
 from protoslice.errors import NotFound, StorageUnavailable
-from protoslice.storage import Call, MeteredStorage, open_storage
+from protoslice.storage import open_storage
 from protoslice.stores import Stores
 
 QUIET = 100.0
@@ -25,41 +26,51 @@ async def piece() -> AsyncIterator[bytes]:
     yield b"a file"
 
 
+class Clock:
+    """Time of the database."""
+
+    now = 1_000_000.0
+
+    def time(self) -> float:
+        """Return the seconds since the epoch."""
+        return self.now
+
+
 class Replicas:
     """Two replicas over one folder, and their clock."""
 
-    def __init__(self, stores: Stores, calls: list[Call]) -> None:
-        self.stores, self.calls = stores, calls
-        self.now = 1_000_000.0
-        self.one, self.other = (QuietFolders(stores.storage, self.stores_of, QUIET) for _ in range(2))
+    def __init__(self, stores: Stores, clock: Clock) -> None:
+        self.stores, self.clock, self.space = stores, clock, "default"
+        self.one, self.other = (QuietFolders(stores.database, self.stores_of, QUIET) for _ in range(2))
 
     async def stores_of(self, space: str) -> Stores:
         """The stores of the only space."""
-        if space != "default":
+        if space != self.space:
             raise NotFound("there is no such space")
         return self.stores
 
-    async def write(self, *paths: str, space: str = "default") -> None:
-        """Write files by way of the first replica."""
+    async def write(self, *paths: str) -> None:
+        """Write files."""
         for path in paths:
-            await Drafts(self.stores, changed=partial(self.one.changed, space)).put(path, piece())
+            await Drafts(self.stores).put(path, piece())
 
     async def made(self) -> int:
         """Number of stores."""
         return len((await self.stores.list(limit=100)).items)
 
-    async def notes(self) -> list[str]:
-        """Keys of all notes."""
-        return [key for key in await keys_in(self.stores.storage) if key.startswith("changing/")]
+    async def changed(self) -> list[str]:
+        """Folders with changes of which no store was made."""
+        return [each.name for each in await ChangedFolders(self.stores.database).quiet(-1e6, 100)]
 
 
 def with_replicas(folder: Path, work: Callable[[Replicas], Awaitable[None]]) -> None:
     async def run() -> None:
-        calls: list[Call] = []
-        async with open_storage(folder.as_uri()) as storage, opened(MeteredStorage(storage, calls.append)) as stores:
-            replicas = Replicas(stores, calls)
-            with patch("protoslice.drafts.quiet.time.time", lambda: replicas.now):
-                await work(replicas)
+        clock = Clock()
+        async with (
+            open_storage(folder.as_uri()) as storage,
+            opened(storage, database=InlineDatabase(clock.time)) as stores,
+        ):
+            await work(Replicas(stores, clock))
 
     asyncio.run(run())
 
@@ -71,8 +82,6 @@ def with_replicas(folder: Path, work: Callable[[Replicas], Awaitable[None]]) -> 
         ("0/models/m-1/artifacts/artifacts/x", "0/models/m-1/artifacts"),
         ("elsewhere/x", "elsewhere"),
         ("x", ""),
-        ("0/run/artifacts/", "0/run/artifacts"),
-        ("elsewhere/x/", "elsewhere"),
     ],
 )
 def test_the_folder_of_a_run_becomes_a_store(path: str, folder: str) -> None:
@@ -82,22 +91,22 @@ def test_the_folder_of_a_run_becomes_a_store(path: str, folder: str) -> None:
 def test_a_folder_becomes_a_store_when_it_is_quiet_and_again_when_it_changes(tmp_path: Path) -> None:
     async def work(replicas: Replicas) -> None:
         await replicas.write(f"{RUN}/MLmodel", f"{RUN}/data/model.bin", "0/x", "top")
-        replicas.now += QUIET
+        replicas.clock.now += QUIET - 1
         await replicas.other.look()
         assert await replicas.made() == 0
         await replicas.write(f"{RUN}/late")
-        replicas.now += QUIET
+        replicas.clock.now += QUIET - 1
         await replicas.other.look()
         assert await replicas.made() == 1, "0 was quiet, the run was not"
-        replicas.now += QUIET
+        replicas.clock.now += QUIET
         await asyncio.gather(replicas.one.look(), replicas.other.look())
         assert await replicas.made() == 2
-        assert await replicas.notes() == []
+        assert await replicas.changed() == []
         sealed = await Drafts(replicas.stores).sealed(RUN)
         assert {*await replicas.stores.files(sealed)} == {"MLmodel", "data/model.bin", "late"}
         assert await replicas.made() == 2
-        await Drafts(replicas.stores, changed=partial(replicas.one.changed, "default")).delete(f"{RUN}/late")
-        replicas.now += 3 * QUIET
+        await Drafts(replicas.stores).delete(f"{RUN}/late")
+        replicas.clock.now += 3 * QUIET
         await replicas.one.look()
         assert await replicas.made() == 3
 
@@ -106,9 +115,9 @@ def test_a_folder_becomes_a_store_when_it_is_quiet_and_again_when_it_changes(tmp
 
 def test_folders_within_folders_are_stores_of_their_own_but_not_below_artifacts(tmp_path: Path) -> None:
     async def work(replicas: Replicas) -> None:
-        drafts = Drafts(replicas.stores, changed=partial(replicas.one.changed, "default"))
+        drafts = Drafts(replicas.stores)
         await replicas.write("up/x", "up/deep/er/y", f"{RUN}/a/b/c", f"{RUN}/a/d")
-        replicas.now += 2 * QUIET
+        replicas.clock.now += 2 * QUIET
         await replicas.other.look()
         assert await replicas.made() == 3, "one of each folder outside, one of the whole run"
         held = {folder: {*await replicas.stores.files(await drafts.sealed(folder))} for folder in ("up", "up/deep/er")}
@@ -116,22 +125,11 @@ def test_folders_within_folders_are_stores_of_their_own_but_not_below_artifacts(
         assert {*await replicas.stores.files(await drafts.sealed(RUN))} == {"a/b/c", "a/d"}
         assert await replicas.made() == 3, "those that were asked for were there"
         await drafts.delete(f"{RUN}/a/b")
-        replicas.now += 2 * QUIET
+        replicas.clock.now += 2 * QUIET
         await replicas.other.look()
         assert await replicas.made() == 4
         assert {*await replicas.stores.files(await drafts.sealed(RUN))} == {"a/d"}
-        assert await replicas.notes() == []
-
-    with_replicas(tmp_path, work)
-
-
-def test_a_thousand_files_cost_one_note_and_a_look_one_listing(tmp_path: Path) -> None:
-    async def work(replicas: Replicas) -> None:
-        await replicas.write(*(f"{RUN}/{number}" for number in range(100)))
-        assert len(await replicas.notes()) == 1
-        replicas.calls.clear()
-        await replicas.other.look()
-        assert [call.name for call in replicas.calls] == ["list"]
+        assert await replicas.changed() == []
 
     with_replicas(tmp_path, work)
 
@@ -139,7 +137,7 @@ def test_a_thousand_files_cost_one_note_and_a_look_one_listing(tmp_path: Path) -
 def test_a_folder_that_cannot_become_a_store_now_is_tried_again(tmp_path: Path) -> None:
     async def work(replicas: Replicas) -> None:
         await replicas.write(f"{RUN}/x")
-        replicas.now += 2 * QUIET
+        replicas.clock.now += 2 * QUIET
         with patch.object(Drafts, "sealed", side_effect=StorageUnavailable("not now")):
             await replicas.one.look()
         assert await replicas.made() == 0
@@ -149,28 +147,15 @@ def test_a_folder_that_cannot_become_a_store_now_is_tried_again(tmp_path: Path) 
     with_replicas(tmp_path, work)
 
 
-def test_notes_of_what_is_gone_go(tmp_path: Path) -> None:
+def test_folders_that_are_gone_are_forgotten(tmp_path: Path) -> None:
     async def work(replicas: Replicas) -> None:
-        await replicas.write(f"{RUN}/x")
-        await replicas.write(f"{RUN}/x", space="gone")
-        await Drafts(replicas.stores).delete(f"{RUN}/x")
-        replicas.now += 2 * QUIET
+        await replicas.write(f"{RUN}/x", f"{RUN}/y/z", "up/x")
+        await Drafts(replicas.stores).delete(RUN)
+        assert await replicas.changed() == ["up"]
+        replicas.clock.now += 2 * QUIET
+        replicas.space = "another"
         await replicas.one.look()
-        assert await replicas.notes() == []
+        assert await replicas.changed() == []
         assert await replicas.made() == 0
-
-    with_replicas(tmp_path, work)
-
-
-def test_notes_keep_their_meaning_when_another_time_is_set(tmp_path: Path) -> None:
-    async def work(replicas: Replicas) -> None:
-        await replicas.write(f"{RUN}/model")
-        later = QuietFolders(replicas.stores.storage, replicas.stores_of, 9 * QUIET)
-        replicas.now += 2 * QUIET
-        await later.look()
-        assert await replicas.made() == 0
-        replicas.now += 30 * QUIET
-        await later.look()
-        assert (await replicas.made(), await replicas.notes()) == (1, [])
 
     with_replicas(tmp_path, work)

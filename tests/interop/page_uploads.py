@@ -17,6 +17,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
 from tests.support.browser import opened, violations, window
+from tests.support.catalogues import upload_ids
 from tests.support.process import ServiceProcess, service_process
 from tests.support.relay import Relay
 
@@ -79,7 +80,7 @@ class Services:
 
     def offsets(self) -> dict[str, int]:
         """Bytes that the service has of each upload, which the next request for it will find."""
-        return {each.name: self._offset(each.name) for each in (self._folder / "uploads").iterdir()}
+        return {each: self._offset(each) for each in upload_ids(self._folder)}
 
     def _offset(self, upload: str) -> int:
         answer = httpx.head(f"{self.running.url}/v1/uploads/{upload}", headers={"tus-resumable": "1.0.0"}, timeout=30)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.support.catalogues import catalogue_of
 from tests.support.repositories import change, contents, in_repositories
-from tests.support.stores import keys_in
 
 from protoslice.errors import InvalidInput
 from protoslice.repositories import NoRepository, Repositories, RepositoryExists
@@ -31,8 +31,10 @@ def test_a_removed_repository_is_none_and_a_new_one_of_its_name_is_empty() -> No
             await repositories.get("m")
         with pytest.raises(NoRepository):
             await repositories.remove("m")
-        assert await keys_in(storage, "histories") == []
-        await change(made, {"late": b"2"})  # by a replica that has not heard of the removal
+        sql = "SELECT 1 FROM names UNION ALL SELECT 1 FROM commits UNION ALL SELECT 1 FROM kept_files"
+        assert await catalogue_of(storage).read(lambda tx: tx.all(sql)) == []
+        with pytest.raises(NoRepository):
+            await change(made, {"late": b"2"})  # by a replica that has not heard of the removal
         again = await repositories.create("m")
         assert await contents(again) == {}
         with pytest.raises(LookupError):

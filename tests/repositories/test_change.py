@@ -131,7 +131,7 @@ def test_another_replica_commits_at_any_moment(expecting: bool) -> None:
     async def play(at: int) -> bool:
         storage = MemoryStorage()
         async with opened(storage) as others:
-            other = Repositories(storage, others)
+            other = Repositories(others)
             made = await other.create("m")
             first = await change(made, {"a": b"1", "gone": b"x"})
 
@@ -140,7 +140,7 @@ def test_another_replica_commits_at_any_moment(expecting: bool) -> None:
 
             interrupted = InterruptedStorage(storage, meanwhile)
             async with opened(interrupted) as stores:
-                repository = await Repositories(interrupted, stores).get("m")
+                repository = await Repositories(stores).get("m")
                 interrupted.arm(at)
                 try:
                     parent = first.id if expecting else None
@@ -174,11 +174,11 @@ def test_a_replica_that_dies_in_a_commit_leaves_the_branch_as_it_was_or_moved() 
             raise DiedError
 
         async with opened(storage) as others:
-            made = await Repositories(storage, others).create("m")
+            made = await Repositories(others).create("m")
             await change(made, {"a": b"1"})
             interrupted = InterruptedStorage(storage, die)
             async with opened(interrupted) as stores:
-                repository = await Repositories(interrupted, stores).get("m")
+                repository = await Repositories(stores).get("m")
                 interrupted.arm(at)
                 try:
                     await change(repository, {"b": b"2"})

@@ -10,7 +10,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.support.catalogues import catalogue_of
 from tests.support.repositories import in_repositories
+from tests.support.stores import uploads_in
 
 from protoslice.errors import ChecksumMismatch, InvalidInput, LimitExceeded, NotFound
 from protoslice.repositories import Author, Repositories, Repository, StagedXorb, XorbSession
@@ -19,7 +21,6 @@ from protoslice.stores.ingest.sharing import LEAST_SHARED
 from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectExtent, ObjectLocation
 from protoslice.stores.uploads import Upload
-from protoslice.stores.uploads.records import UploadRecords
 
 NAMES = ("0" * 64, "1" * 64)
 
@@ -120,9 +121,10 @@ def test_small_extents_are_copied_unless_they_go_on_with_a_large_one() -> None:
         assert b"".join([piece async for piece in made.stores.uploads.content(made_of.id)]) == data
         own = [part for part in made_of.parts[0].objects if part.key != xorb.key]
         assert {part.size for part in own} == {len(data) - 2 * len(large + small)}
-        again = Upload.decode(made_of.encode())
-        assert again.parts == made_of.parts
-        assert made_of.encode().count(b"sums") == 1
+        assert (await uploads_in(storage).read(made_of.id)).upload == made_of
+        location = "SELECT location FROM upload_parts WHERE upload = :id"
+        ((stored,),) = await catalogue_of(storage).read(lambda tx: tx.all(location, id=made_of.id))
+        assert stored.count("sums") == 1
 
     in_repositories(work)
 
@@ -146,10 +148,9 @@ def test_a_file_is_kept_as_long_as_its_session() -> None:
         begun = await made.sessions.begin("")
         session = await made.sessions.open(begun, "")
         xorb = await kept(session, NAMES[0], b"abc")
-        records = UploadRecords(storage)
+        records = uploads_in(storage)
         held = await records.read(begun)
-        soon = held.upload.kept(60)
-        await records.change(held, soon)
+        soon = (await records.change(held, held.upload, keep_seconds=60)).upload
         upload = await composed(made, session, [ObjectExtent(xorb, 0, 3)], b"abc")
         renewed = (await records.read(begun)).upload
         assert upload.expires == renewed.expires > soon.expires + timedelta(hours=20)
@@ -182,9 +183,9 @@ def test_a_committed_file_outlives_its_session() -> None:
 
 async def expire(storage: Storage) -> None:
     """Let all uploads have expired a day before they began."""
-    records = UploadRecords(storage)
-    async for stat in storage.iterate(keys.UPLOADS):
-        held = await records.read(stat.key.segments[-1])
+    records = uploads_in(storage)
+    for (upload_id,) in await catalogue_of(storage).read(lambda tx: tx.all("SELECT id FROM uploads")):
+        held = await records.read(upload_id)
         past = held.upload.created - timedelta(days=1)
         await records.change(held, replace(held.upload, expires=past))
 

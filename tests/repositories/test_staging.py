@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.support.catalogues import catalogue_of
 from tests.support.repositories import contents, in_repositories
 
 from protoslice.repositories import MAIN, Author, Repositories, Repository
@@ -59,7 +60,7 @@ def test_what_has_expired_is_sent_again(lost: str) -> None:
         if lost == "upload":
             await made.stores.uploads.remove(upload.id)
         else:
-            await storage.delete(keys.upload(upload.id))
+            await catalogue_of(storage).write(lambda tx: tx.run("DELETE FROM uploads WHERE id = :id", id=upload.id))
         assert await made.staged.find(digest) is None
         again = await made.staged.begin(digest, len(DATA), "")
         assert not again.is_whole

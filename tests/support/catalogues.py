@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -38,22 +39,26 @@ class InlineDatabase(Database):
 
     dialect = "sqlite"
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._connection.execute("PRAGMA foreign_keys = ON")
         at_once(schema.migrate(self))
 
     async def _write(self, work: Work[T], *, background: bool) -> T:
-        return self._run(work, "COMMIT")
+        return self.run(work, "COMMIT")
 
     async def _read(self, work: Work[T], *, background: bool) -> T:
-        return self._run(work, "ROLLBACK")
+        return self.run(work, "ROLLBACK")
 
-    def _run(self, work: Work[T], end: str) -> T:
+    def run(self, work: Work[T], end: str) -> T:
+        """Return what `work` returns in a transaction that ends with the statement `end`."""
         with translated():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                result = work(SqliteTransaction(self._connection))
+                transaction = SqliteTransaction(self._connection)
+                transaction._now = int(self._clock() * 1_000_000)
+                result = work(transaction)
             except BaseException:
                 self._connection.execute("ROLLBACK")
                 raise
@@ -63,6 +68,13 @@ class InlineDatabase(Database):
     async def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+
+
+def upload_ids(storage: Path) -> list[str]:
+    """Ids of the uploads of a service over a directory, which may be running."""
+    file = storage / "catalog.sqlite"
+    with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as connection:
+        return [id for (id,) in connection.execute("SELECT id FROM uploads")]
 
 
 def at_once(work: Coroutine[Any, Any, T]) -> T:

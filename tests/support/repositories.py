@@ -20,7 +20,7 @@ def in_repositories(work: Callable[[Repositories, Storage], Awaitable[T]]) -> T:
     async def run() -> T:
         storage = MemoryStorage()
         async with opened(storage) as stores:
-            return await work(Repositories(storage, stores), storage)
+            return await work(Repositories(stores), storage)
 
     return asyncio.run(run())
 

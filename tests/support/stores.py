@@ -15,6 +15,7 @@ from unittest.mock import patch
 from tests.support.catalogues import catalogue_of
 from tests.support.protos.writer import varint
 
+from protoslice.catalog import Database
 from protoslice.errors import NoRoot, Unsupported
 from protoslice.facts import Store
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
@@ -25,6 +26,7 @@ from protoslice.stores.ingest import packs, persist
 from protoslice.stores.layout import fresh, keys
 from protoslice.stores.layout.indexes import IndexEntry
 from protoslice.stores.names import DEFAULT_SPACE
+from protoslice.stores.uploads.records import UploadRecords
 from protoslice.stores.usage import Usage
 
 T = TypeVar("T")
@@ -60,9 +62,11 @@ def records_apart(largest: int = -1, *, sums: int = -1, files: int = -1) -> Iter
         yield
 
 
-async def open_stores(storage: Storage, options: StoreOptions | None = None) -> Stores:
-    """The stores in `storage`, with the catalogue that belongs to it."""
-    return await Stores.open(storage, catalogue_of(storage), options)
+async def open_stores(
+    storage: Storage, options: StoreOptions | None = None, database: Database | None = None
+) -> Stores:
+    """The stores in `storage`, by default with the catalogue that belongs to it."""
+    return await Stores.open(storage, database or catalogue_of(storage), options)
 
 
 async def collect_garbage(storage: Storage, **options: Any) -> GarbageReport:
@@ -81,10 +85,17 @@ async def derived_in(storage: Storage) -> dict[str, bytes]:
     return {f"{store}/{name}": bytes(data) for store, name, data in rows}
 
 
+def uploads_in(storage: Storage) -> UploadRecords:
+    """The records of uploads of the default space."""
+    return UploadRecords(catalogue_of(storage), DEFAULT_SPACE)
+
+
 @asynccontextmanager
-async def opened(storage: Storage, options: StoreOptions | None = None) -> AsyncIterator[Stores]:
+async def opened(
+    storage: Storage, options: StoreOptions | None = None, database: Database | None = None
+) -> AsyncIterator[Stores]:
     """The stores in `storage`, closed on the way out; the storage stays open."""
-    stores = await open_stores(storage, options)
+    stores = await open_stores(storage, options, database)
     try:
         yield stores
     finally:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from protoslice.catalog.letters import Proof
 from protoslice.storage import Storage
 from protoslice.testing import assert_forwards
 from protoslice.webhooks.changes import SpaceChange
-from protoslice.webhooks.model import Proof
 from protoslice.webhooks.watched import Announcement, WatchedStorage
 
 

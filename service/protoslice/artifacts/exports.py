@@ -32,7 +32,7 @@ class ExportedRepository:
         self._stores = stores
         self._artifacts = artifacts
         self._records = ArtifactRecords(stores.storage, artifacts.name)
-        self._repositories = Repositories(stores.storage, stores)
+        self._repositories = Repositories(stores)
 
     async def manifest(self, ref: str) -> StoredManifest:
         """The manifest that a tag, a branch or a digest names; `latest` is also the branch `main`.

@@ -15,6 +15,7 @@ from typing import Final
 
 import protoslice.catalog.schema as schema
 from protoslice.catalog.database import Database, Transaction
+from protoslice.catalog.letters import LetterTable
 from protoslice.catalog.sqlite import SqliteDatabase
 from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
 from protoslice.uris import local_path
@@ -114,11 +115,12 @@ async def upgrade(database: Database) -> tuple[int, int]:
 
 
 async def _tidy(database: Database) -> None:
-    """Delete old rows of `changes` once an hour, for ever."""
+    """Delete old rows of `changes` and old letters once an hour, for ever."""
     while True:
         await asyncio.sleep(_PURGE_SECONDS)
         with suppress(ProtosliceError):  # the next hour tries again
             await purge_changes(database)
+            await LetterTable(database).purge()
 
 
 async def purge_changes(database: Database) -> None:

@@ -42,6 +42,7 @@ _log = logging.getLogger(__name__)
 _CONNECTIONS: Final = 10
 _BACKGROUND: Final = 2
 _CONNECT_SECONDS: Final = 3
+_SNAPSHOT: Final = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _BEGIN: Final = "BEGIN {}; SET LOCAL statement_timeout = {}; SET LOCAL lock_timeout = {}"
 _NOW: Final = "(extract(epoch FROM transaction_timestamp()) * 1000000)::bigint"
 _ROLLED_BACK: Final = (errors.SerializationFailure, errors.DeadlockDetected, errors.LockNotAvailable)
@@ -63,7 +64,7 @@ class PostgresDatabase(Database):
         return await self._lanes[background].run(self._transaction, work, "READ WRITE", STATEMENT_SECONDS)
 
     async def _read(self, work: Work[T], *, background: bool) -> T:
-        return await self._lanes[background].run(self._transaction, work, "READ ONLY", READ_SECONDS)
+        return await self._lanes[background].run(self._transaction, work, _SNAPSHOT, READ_SECONDS)
 
     def _transaction(self, work: Work[T], mode: str, seconds: float) -> T:
         connection = self._connection()

@@ -2,13 +2,12 @@
 
 from protoslice.drafts.drafts import MOST_PARTS, Drafts, UnknownPart, new_session
 from protoslice.drafts.quiet import QuietFolders
-from protoslice.drafts.records import ArtifactFolder, DraftEntry, DraftFile, NoDraft
+from protoslice.drafts.records import ArtifactFolder, DraftEntry, NoDraft
 
 __all__ = [
     "MOST_PARTS",
     "ArtifactFolder",
     "DraftEntry",
-    "DraftFile",
     "Drafts",
     "NoDraft",
     "QuietFolders",

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final
 
+from protoslice.catalog.kept_files import KeptFile
+from protoslice.catalog.repositories import NamedStore
 from protoslice.concurrency.gather import in_turns
-from protoslice.drafts.records import ArtifactFolder, DraftEntry, DraftFile, DraftRecords, NoDraft
+from protoslice.drafts.records import ArtifactFolder, DraftEntry, DraftRecords, NoDraft
 from protoslice.errors import LimitExceeded, NotFound
 from protoslice.stores import Created, IngestRequest, Stores
 from protoslice.stores.uploads import Uploads
 
 _SMALL: Final = 16 << 10
-"""Bytes of a file that lie in its record; a larger file is a store of its own, at once."""
+"""Bytes of a file that are in its row; a larger file is a store of its own, at once."""
 _PART: Final = "draft "
 """Beginning of the metadata of an upload that is a part of a file; session and number follow."""
 MOST_PARTS: Final = 10_000
@@ -28,31 +29,24 @@ class UnknownPart(NotFound):
 class Drafts:
     """Files by path over the stores of one space; without state, so that all replicas see the same.
 
-    Files are joined of parts in `uploads` alone, by default all. `changed` is told the path of each change once
-    it is made; that of what may be a folder ends with /.
+    Files are joined of parts in `uploads` alone, by default all.
     """
 
-    def __init__(
-        self,
-        stores: Stores,
-        uploads: Uploads | None = None,
-        changed: Callable[[str], Awaitable[None]] | None = None,
-    ) -> None:
+    def __init__(self, stores: Stores, uploads: Uploads | None = None) -> None:
         self._stores = stores
-        self._changed = changed
         self._uploads = uploads or stores.uploads
-        self._records = DraftRecords(stores.storage)
+        self._records = DraftRecords(stores)
 
-    async def put(self, path: str, pieces: AsyncIterator[bytes]) -> DraftFile:
+    async def put(self, path: str, pieces: AsyncIterator[bytes]) -> KeptFile:
         """Write a file, or a new version of one. A large one becomes a store, under its base name."""
         held = bytearray()
         async for piece in pieces:
             held += piece
             if len(held) > _SMALL:
                 return await self._put_large(path, bytes(held), pieces)
-        return await self._keep(path, DraftFile(len(held), data=bytes(held)))
+        return await self._keep(path, KeptFile(size=len(held), data=bytes(held)))
 
-    async def get(self, path: str) -> DraftFile:
+    async def get(self, path: str) -> KeptFile:
         """The file at a path; `NoDraft` when there is none."""
         return await self._records.get(path)
 
@@ -68,21 +62,24 @@ class Drafts:
         """The store that was made last of a folder, which may have changed since; None when none is known."""
         return await self._records.last_sealed(folder)
 
-    async def naming(self, stores: Mapping[str, str | None], most: int | None = None) -> set[tuple[str, str]]:
-        """Find the folders of artifacts that name `stores`; see `DraftRecords.naming`."""
-        return await self._records.naming(stores, most)
+    async def naming(self, stores: Sequence[str], sealed: Sequence[NamedStore]) -> set[tuple[str, str]]:
+        """Return pairs of a store of `stores`, and a folder of artifacts that names it.
+
+        A folder names the store made of it as it is now, one of `sealed`, and those that hold its files.
+        """
+        current = await in_turns(lambda each: self._records.names_now(each.name, each.store), sealed)
+        found = {(each.store, each.name) for each, is_now in zip(sealed, current, strict=True) if is_now}
+        return found | set(await self._records.holding(stores))
 
     async def delete(self, path: str) -> None:
         """Remove a file or a folder; stores that were made of them stay. `NoDraft` when there is neither."""
         await self._records.delete(path)
-        if self._changed is not None:
-            await self._changed(f"{path}/")
 
     async def put_part(self, session: str, number: int, pieces: AsyncIterator[bytes], client: str) -> str:
         """Take a part of a file, in any order and any number of times; returns the id that `join` takes."""
         return await self._uploads.put_part(f"{_PART}{session} {number}", pieces, client)
 
-    async def join(self, path: str, session: str, parts: Sequence[tuple[int, str]]) -> DraftFile:
+    async def join(self, path: str, session: str, parts: Sequence[tuple[int, str]]) -> KeptFile:
         """Make the file at `path` of numbered parts; `UnknownPart` for one that the session did not take."""
         if not parts or len(parts) > MOST_PARTS:
             raise LimitExceeded(f"Invalid parts: a file is joined from 1 to {MOST_PARTS} parts, not {len(parts)}")
@@ -119,14 +116,14 @@ class Drafts:
 
         `NoDraft` for an empty folder.
         """
-        known = await self._records.sealed(folder, await self._records.version(folder))
+        known = await self._records.sealed(folder)
         if known is not None:
             with suppress(NotFound):  # removed since
                 await self._stores.files(known)
                 return known
         return (await self.store(folder, IngestRequest())).store.id
 
-    async def _put_large(self, path: str, head: bytes, rest: AsyncIterator[bytes]) -> DraftFile:
+    async def _put_large(self, path: str, head: bytes, rest: AsyncIterator[bytes]) -> KeptFile:
         name = path.rpartition("/")[2]
         async with await self._stores.ingest(IngestRequest()) as ingest:
             sink = await ingest.file(name)
@@ -136,10 +133,8 @@ class Drafts:
             await sink.close()
             return await self._keep(path, _of_store(await ingest.commit(), name))
 
-    async def _keep(self, path: str, file: DraftFile) -> DraftFile:
+    async def _keep(self, path: str, file: KeptFile) -> KeptFile:
         await self._records.put(path, file)
-        if self._changed is not None:
-            await self._changed(path)
         return file
 
 
@@ -148,5 +143,5 @@ def new_session() -> str:
     return secrets.token_hex(16)
 
 
-def _of_store(made: Created, name: str) -> DraftFile:
-    return replace(DraftFile(made.store.size), store=made.store.id, path=name)
+def _of_store(made: Created, name: str) -> KeptFile:
+    return KeptFile(size=made.store.size, store=made.store.id, path=name)

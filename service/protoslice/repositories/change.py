@@ -101,16 +101,12 @@ class Change:
             store = await self._store()
             if store == head.store:
                 return head
-            commit = head.next(store, author)
-            await self._records.add(commit)
             try:
-                await self._records.move(self._ref, commit)
+                return await self._records.move(self._ref, head.next(store, author))
             except Outrun:
                 if self._parent is not None:
                     raise
                 await self._follow(store)
-                continue
-            return commit
         raise StorageUnavailable(f"The branch {self._ref.name!r} is being changed by other requests: try again")
 
     async def _store(self) -> str | None:

@@ -1,16 +1,14 @@
-"""Model of repositories and their records."""
+"""Model of repositories."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 
-from protoslice.errors import IntegrityError
 from protoslice.stores.clock import now
 
 MAIN: Final = "main"
@@ -19,7 +17,6 @@ HEAD: Final = "HEAD"
 """Name of the branch `main` in git, unless a branch or tag is called so."""
 COMMIT_DIGITS: Final = 40
 _NO_FILES: Final = hashlib.sha256(b"").hexdigest()
-_LAST: Final = (1 << 64) - 1
 _LONGEST_TITLE: Final = 1000
 _LONGEST_MESSAGE: Final = 64 << 10
 
@@ -48,7 +45,7 @@ class Commit:
     number: int = 0
     """Number of commits before this one, along its parents."""
     place: str | None = None
-    """Name of the commit's record; None for the beginning of a repository, which has no record."""
+    """Id of the commit's row; None for the beginning of a repository, which has none."""
     parent: str | None = None
     """Place of the commit before; None for the first."""
     author: Author = Author()
@@ -61,32 +58,12 @@ class Commit:
 
     def next(self, store: str | None, author: Author) -> Commit:
         """A commit that follows this one, at a place of its own."""
-        number = self.number + 1
-        return Commit(
-            store=store,
-            number=number,
-            place=f"{_LAST - number:016x}-{secrets.token_hex(8)}",
-            parent=self.place,
-            author=author.bounded(),
-            time=now(),
-        )
+        commit = Commit(store=store, number=self.number + 1, parent=self.place, author=author.bounded(), time=now())
+        return commit.placed()
 
-    def encode(self) -> bytes:
-        """Serialize the commit to JSON."""
-        raw: dict[str, Any] = {name: getattr(self, name) for name in ("store", "number", "place", "parent")}
-        told = [self.author.title, self.author.message, self.author.user]
-        return json.dumps(raw | {"author": told, "time": self.time.isoformat()}).encode()
-
-    @classmethod
-    def decode(cls, data: bytes) -> Commit:
-        """Parse the output of `encode`; `IntegrityError` for anything else."""
-        try:
-            raw = json.loads(data)
-            raw["author"] = Author(*raw["author"])
-            raw["time"] = datetime.fromisoformat(raw["time"])
-            return cls(**raw)
-        except (ValueError, TypeError, KeyError) as error:
-            raise IntegrityError("the record of a commit does not parse") from error
+    def placed(self) -> Commit:
+        """A copy at a new place."""
+        return replace(self, place=secrets.token_hex(12))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,32 +73,13 @@ class Ref:
     kind: Kind
     name: str
     commit: Commit
-    etag: str | None = None
-    """Entity tag of the record; None for `main` while it has no commit."""
+    version: bytes | None = None
+    """Random, and another after each change; None for `main` while it has no commit."""
 
     @property
     def key(self) -> str:
-        """Name of the record: `heads/main`."""
+        """Kind and name: `heads/main`."""
         return f"{self.kind}/{self.name}"
-
-    def encode(self, repository: str) -> bytes:
-        """Serialize the ref to JSON that no other call writes; webhooks read the name of the repository there."""
-        raw = {"repository": repository, "commit": self.commit.encode().decode(), "token": secrets.token_hex(8)}
-        return json.dumps(raw).encode()
-
-    @classmethod
-    def decode(cls, key: str, data: bytes, etag: str) -> Ref:
-        """Parse the output of `encode`; `IntegrityError` for anything else."""
-        kind, _, name = key.partition("/")
-        try:
-            commit = Commit.decode(json.loads(data)["commit"].encode())
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise IntegrityError(f"the record of the ref {key!r} does not parse") from error
-        return cls("tags" if kind == "tags" else "heads", name, commit, etag)
-
-    def moved(self, commit: Commit) -> Ref:
-        """A copy that points at `commit`."""
-        return replace(self, commit=commit)
 
 
 class PushedTags(Protocol):

@@ -1,139 +1,125 @@
-"""Records of a history: refs, changed by compare-and-set, and commits, which never change."""
+"""Refs and commits of a repository, in the catalogue."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 
-from protoslice.concurrency.gather import run_concurrently
-from protoslice.errors import Conflict, NotFound
-from protoslice.repositories.faults import NoCommit, Outrun, RefExists
-from protoslice.repositories.model import COMMIT_DIGITS, MAIN, Commit, Kind, Ref
-from protoslice.storage import Storage
-from protoslice.stores.catalog.named_records import NamedRecords
-from protoslice.stores.layout import keys
+from protoslice.catalog.repositories import CommitRow, HistoryTable, Moved, NameRow, RepositoryGone
+from protoslice.errors import InvalidInput
+from protoslice.repositories.faults import NoCommit, NoRepository, Outrun, RefExists
+from protoslice.repositories.model import MAIN, Author, Commit, Kind, Ref
+
+_PAGE = 1000
 
 
 class HistoryRecords:
     """Refs and commits of a history."""
 
-    def __init__(self, storage: Storage, history: str, repository: str) -> None:
+    def __init__(self, table: HistoryTable, repository: str) -> None:
         """`repository` is the name of the repository that has the history."""
-        self._storage = storage
-        self._history = history
+        self._table = table
         self._repository = repository
-        self._refs = NamedRecords(storage, keys.HISTORIES / history / "refs", "ref")
-        self._commits = NamedRecords(storage, keys.HISTORIES / history / "commits", "commit")
-        self._ids = NamedRecords(storage, keys.HISTORIES / history / "ids", "commit")
 
     async def ref(self, kind: Kind, name: str) -> Ref:
-        """A branch or tag; `NoCommit` when it does not exist. The branch `main` always does."""
-        try:
-            data, stat = await self._refs.read(keys.ref(self._history, f"{kind}/{name}"))
-        except NotFound:
+        """Return a branch or tag; raise `NoCommit` if it does not exist. The branch `main` always does."""
+        row = await self._table.name(kind, name)
+        if row is None:
             if (kind, name) == ("heads", MAIN):
                 return Ref("heads", MAIN, Commit())
-            raise NoCommit(name) from None
-        return Ref.decode(f"{kind}/{name}", data, stat.etag)
+            raise NoCommit(name)
+        return _ref(row)
 
     async def refs(self) -> AsyncIterator[Ref]:
-        """All branches and tags by kind and name, without a `main` that has no commit."""
-        async for data, stat in self._refs.each():
-            yield Ref.decode(keys.name_of(stat.key), data, stat.etag)
+        """Yield all branches and tags by kind and name, without a `main` that has no commit."""
+        after = ("", "")
+        while rows := await self._table.names(_PAGE, after):
+            for row in rows:
+                yield _ref(row)
+            after = (rows[-1].kind, rows[-1].name)
 
     async def page(self, limit: int, cursor: str | None) -> tuple[list[Ref], str | None]:
-        """A page of branches and tags by kind and name, and the cursor of the next page or None."""
-        found, following = await self._refs.page(limit, cursor)
-        return [Ref.decode(keys.name_of(stat.key), data, stat.etag) for data, stat in found], following
+        """Return a page of branches and tags by kind and name, and the cursor of the next page or None."""
+        kind, slash, name = (cursor or "/").partition("/")
+        if not slash:
+            raise InvalidInput("this cursor was not given by this service")
+        rows = await self._table.names(limit + 1, (kind, name))
+        found = [_ref(row) for row in rows[:limit]]
+        return found, found[-1].key if len(rows) > limit else None
 
     async def create(self, ref: Ref) -> None:
-        """Create a branch or tag; `RefExists` when there is one of that name."""
+        """Create a branch or tag; raise `RefExists` if there is one of that name."""
+        commit = ref.commit
+        # A commit that another protocol made has no place in this history until a ref points at it.
+        new = commit.place is None and commit.store is not None
         try:
-            await self._refs.create(keys.ref(self._history, ref.key), ref.encode(self._repository))
-        except Conflict:
+            await self._moved(ref, Commit(store=commit.store, time=commit.time).placed() if new else commit, new=new)
+        except Moved:
             raise RefExists(ref.name) from None
 
-    async def move(self, ref: Ref, commit: Commit) -> None:
-        """Point `ref` at another commit; `Outrun` when it has been changed since it was read."""
-        key, data = keys.ref(self._history, ref.key), ref.moved(commit).encode(self._repository)
+    async def move(self, ref: Ref, commit: Commit) -> Commit:
+        """Point `ref` at a new commit, and return that; raise `Outrun` if it was changed since it was read."""
         try:
-            if ref.etag is None:
-                await self._refs.create(key, data)
-            else:
-                await self._refs.replace(key, data, ref.etag)
-        except Conflict:
+            return (await self._moved(ref, commit, new=True)).commit
+        except Moved:
             raise Outrun(ref.name) from None
 
     async def remove(self, kind: Kind, name: str) -> None:
-        """Remove a branch or tag; `NoCommit` when it does not exist."""
-        try:
-            await self._refs.remove(keys.ref(self._history, f"{kind}/{name}"), None)
-        except NotFound:
-            raise NoCommit(name) from None
-
-    async def add(self, commit: Commit) -> None:
-        """Write a commit, durable before any ref points at it."""
-        assert commit.place is not None, "only the beginning of a history has no place"
-        place = commit.place
-        await run_concurrently(
-            lambda: self._commits.create(keys.commit(self._history, place), commit.encode()),
-            lambda: self._ids.set(keys.commit_id(self._history, commit.id), place.encode()),
-        )
+        """Remove a branch or tag; raise `NoCommit` if it does not exist."""
+        if not await self._table.remove(kind, name):
+            raise NoCommit(name)
 
     async def by_id(self, commit: str) -> Commit:
-        """The newest commit of that id; `NoCommit` when this history has none."""
-        try:
-            place, _ = await self._ids.read(keys.commit_id(self._history, commit))
-            data, _ = await self._commits.read(keys.commit(self._history, place.decode()))
-        except NotFound:
+        """Return the newest commit of that id; raise `NoCommit` if this history has none."""
+        row = await self._table.commit(commit)
+        if row is None:
             if commit == Commit().id:
                 return Commit()
-            raise NoCommit(commit) from None
-        return Commit.decode(data)
-
-    async def naming(self, stores: Collection[str]) -> list[tuple[str, str]]:
-        """Find the refs and commits of `stores`: pairs of a store and a revision that names it.
-
-        A commit is listed by its id where no branch or tag is at it. Costs one lookup for a single store, a listing of
-        all ids of commits for several, and a read for each ref if any commit is found.
-        """
-        by_digits = {store[:COMMIT_DIGITS]: store for store in stores}
-        digits = list(by_digits)
-        if len(digits) > 1:
-            folder = self._storage.iterate(keys.HISTORIES / self._history / "ids")
-            digits = [name async for stat in folder if (name := keys.name_of(stat.key)) in by_digits]
-        committed = dict.fromkeys([by_digits[each] for each in digits if await self._is_commit(each)])
-        if not committed:
-            return []
-        found = [(ref.commit.store, ref.name) async for ref in self.refs() if ref.commit.store in committed]
-        named = {store for store, _ in found}
-        return [
-            *((store, revision) for store, revision in found if store is not None),
-            *((store, store[:COMMIT_DIGITS]) for store in committed if store not in named),
-        ]
-
-    async def _is_commit(self, digits: str) -> bool:
-        try:
-            return (await self.by_id(digits)).store is not None
-        except NoCommit:
-            return False
+            raise NoCommit(commit)
+        return _commit(row)
 
     async def ancestors(self, place: str, limit: int) -> tuple[list[Commit], str | None]:
-        """A page of commits from the one at `place` on, along their parents, and the place of the next.
+        """Return a page of commits from the one at `place` on, along their parents, and the place of the next.
 
-        None at the end. One listing finds them, since a place begins with the number of its commit.
+        None at the end.
         """
-        found, wanted = list[Commit](), place
-        after = keys.commit(self._history, place.partition("-")[0])
-        page = await self._storage.list(keys.HISTORIES / self._history / "commits", after=after, limit=limit)
-        for data, _ in await self._commits.listed(page.items):
-            commit = Commit.decode(data)
-            if commit.place == wanted:
-                found.append(commit)
-                if commit.parent is None:
-                    return found, None
-                wanted = commit.parent
-        if not found:  # commits of the same number fill the page
-            data, _ = await self._commits.read(keys.commit(self._history, wanted))
-            commit = Commit.decode(data)
-            return [commit], commit.parent
-        return found, wanted
+        found = [_commit(row) for row in await self._table.ancestors(place, limit)]
+        return found, found[-1].parent if found else None
+
+    async def _moved(self, ref: Ref, commit: Commit, *, new: bool) -> Ref:
+        row = None if commit.place is None else _row(commit, commit.place)
+        try:
+            return _ref(await self._table.move(ref.kind, ref.name, row, ref.version, new=new))
+        except RepositoryGone:
+            raise NoRepository(self._repository) from None
+
+
+def _ref(row: NameRow) -> Ref:
+    commit = Commit() if row.commit is None else _commit(row.commit)
+    return Ref("tags" if row.kind == "tags" else "heads", row.name, commit, row.version)
+
+
+def _row(commit: Commit, place: str) -> CommitRow:
+    author = commit.author
+    return CommitRow(
+        id=place,
+        digits=commit.id,
+        store=commit.store,
+        parent=commit.parent,
+        number=commit.number,
+        title=author.title,
+        message=author.message,
+        author=author.user,
+        at=round(commit.time.timestamp() * 1_000_000),
+    )
+
+
+def _commit(row: CommitRow) -> Commit:
+    return Commit(
+        store=row.store,
+        number=row.number,
+        place=row.id,
+        parent=row.parent,
+        author=Author(row.title, row.message, row.author),
+        time=datetime.fromtimestamp(row.at / 1_000_000, UTC),
+    )

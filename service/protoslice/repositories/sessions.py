@@ -10,7 +10,7 @@ from typing import Final
 
 from protoslice.concurrency.lru import LruCache
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound
-from protoslice.storage import ObjectKey, Storage
+from protoslice.storage import ObjectKey
 from protoslice.stores import Stores
 from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.ingest.writers import SummedObject
@@ -58,8 +58,8 @@ class XorbSession:
     Files of commits lie in those objects: all of a session is one attempt, however many xorbs come.
     """
 
-    def __init__(self, storage: Storage, stores: Stores, upload: Upload) -> None:
-        self._storage = storage
+    def __init__(self, stores: Stores, upload: Upload) -> None:
+        self._storage = stores.storage
         self._stores = stores
         self._upload = upload
         self._read: LruCache[str, StagedXorb] = LruCache(most=_MOST, room=_ROOM)
@@ -133,11 +133,10 @@ class XorbSession:
 
 
 class XorbSessions:
-    """Sessions of one history: each is an upload of no bytes, which expires as any other."""
+    """Sessions of one repository: each is an upload of no bytes, which expires as any other."""
 
-    def __init__(self, storage: Storage, history: str, stores: Stores) -> None:
-        self._storage = storage
-        self._mark = f"xet {history}"
+    def __init__(self, stores: Stores, repository: int) -> None:
+        self._mark = f"xet {repository}"
         self._stores = stores
 
     async def begin(self, client: str) -> str:
@@ -148,9 +147,9 @@ class XorbSessions:
         return upload.id
 
     async def open(self, session: str, client: str) -> XorbSession:
-        """A session that the client has begun in this history; `NotFound` for any other, and an expired one."""
+        """A session that the client has begun in this repository; `NotFound` for any other, and an expired one."""
         with suppress(NotFound):
             upload = await self._stores.uploads.get(session)
             if (upload.client_metadata, upload.client, upload.state) == (self._mark, client, "complete"):
-                return XorbSession(self._storage, self._stores, upload)
+                return XorbSession(self._stores, upload)
         raise NotFound("No such session: ask for another token")

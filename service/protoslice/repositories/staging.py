@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
+from protoslice.catalog.database import ForeignKeyViolation
+from protoslice.catalog.kept_files import KeptFile, KeptFiles
 from protoslice.concurrency.gather import in_turns
-from protoslice.errors import ChecksumMismatch, IntegrityError, InvalidInput, NotFound
-from protoslice.storage import Storage
+from protoslice.errors import ChecksumMismatch, InvalidInput, NotFound
 from protoslice.stores import IngestRequest, StoredPath, Stores
-from protoslice.stores.catalog.named_records import NamedRecords
-from protoslice.stores.layout import keys
 from protoslice.stores.uploads import NewUpload, Upload
 
 
 class StagedFiles:
-    """Files of a history by the SHA-256 of their bytes; those that are uploads expire as any upload."""
+    """Files of a repository by the SHA-256 of their bytes; those that are uploads expire as any upload."""
 
-    def __init__(self, storage: Storage, history: str, stores: Stores) -> None:
-        self._history = history
+    def __init__(self, stores: Stores, repository: int) -> None:
+        self._repository = repository
         self._stores = stores
-        self._records = NamedRecords(storage, keys.HISTORIES / history / "staged", "staged file")
+        self._kept = KeptFiles(stores.database, stores.space, repository, "staged")
 
     async def begin(self, sha256: str, size: int, client: str) -> Upload:
         """The upload of a file: a new one, or one that is complete when the bytes have come before."""
@@ -62,14 +60,13 @@ class StagedFiles:
         await self.keep(upload)
 
     def _marked(self, mark: str) -> str:
-        return f"part {self._history} {mark}"
+        return f"part {self._repository} {mark}"
 
     async def keep(self, upload: Upload) -> None:
         """Let commits find a complete upload; a file that is kept without one stays where it is."""
         assert upload.sha256 is not None, "an upload that is staged was begun with its digest"
         if await self.place(upload.sha256) is None:
-            data = json.dumps({"upload": upload.id}).encode()
-            await self._records.set(keys.staged(self._history, upload.sha256), data)
+            await self._put(upload.sha256, KeptFile(size=upload.offset, upload=upload.id))
         await self._stores.uploads.set_aside(upload.id)
 
     async def find(self, sha256: str) -> Upload | None:
@@ -89,14 +86,13 @@ class StagedFiles:
         if place is None and (upload := await self._whole(upload_id)) is not None:
             made = await self._stores.uploads.assemble({sha256: [upload.id]}, IngestRequest(), {sha256: sha256})
             place = (made.store.id, sha256)
-            await self.hold(sha256, place)
+            await self._put(sha256, KeptFile(size=made.store.size, store=made.store.id, path=sha256))
         return place
 
-    async def hold(self, sha256: str, place: StoredPath) -> None:
+    async def hold(self, sha256: str, size: int, place: StoredPath) -> None:
         """Keep the file at a place in a store, whichever commits name it."""
         store, path = place
-        data = json.dumps({"store": store, "path": path}).encode()
-        await self._records.set(keys.staged(self._history, sha256), data)
+        await self._put(sha256, KeptFile(size=size, store=store, path=path))
 
     async def has(self, sha256: str) -> bool:
         """True when there is a complete upload or a kept file with this SHA-256."""
@@ -118,13 +114,15 @@ class StagedFiles:
         return None
 
     async def _read(self, sha256: str) -> tuple[str | None, StoredPath | None]:
-        """The upload or the place in a store of a file; neither for one that is not known."""
-        try:
-            data, _ = await self._records.read(keys.staged(self._history, sha256))
-        except NotFound:
+        """Return the upload or the place in a store of a file; neither for one that is not known."""
+        found = await self._kept.get(sha256)
+        if found is None:
             return None, None
+        place = None if found.store is None else (found.store, found.path or "")
+        return found.upload, place
+
+    async def _put(self, sha256: str, file: KeptFile) -> None:
         try:
-            raw = json.loads(data)
-            return (raw["upload"], None) if "upload" in raw else (None, (raw["store"], raw["path"]))
-        except (ValueError, TypeError, KeyError) as error:
-            raise IntegrityError("the record of a staged file does not parse") from error
+            await self._kept.put(sha256, file)
+        except ForeignKeyViolation:
+            raise NotFound("The repository was removed") from None

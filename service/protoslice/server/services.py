@@ -73,8 +73,6 @@ class Services:
     spaces: Spaces | None = None
     peers: Peers | None = None
     rendering: Renderer | None = None
-    quiet: QuietFolders | None = None
-    """Folders of drafts that become stores by themselves; None where none does."""
     database: Database | None = None
     """The catalogue, between `open` and `close`."""
     hooks: Webhooks | None = None
@@ -124,8 +122,8 @@ class Services:
             stack.push_async_callback(spaces.close)
             stack.push_async_callback(_stop, asyncio.create_task(_sharing_usage(spaces)))
             if settings.draft_quiet_seconds:
-                self.quiet = QuietFolders(metered, spaces.get, settings.draft_quiet_seconds)
-                stack.push_async_callback(_stop, asyncio.create_task(self.quiet.look_for_ever()))
+                quiet = QuietFolders(database, spaces.get, settings.draft_quiet_seconds)
+                stack.push_async_callback(_stop, asyncio.create_task(quiet.look_for_ever()))
             self.metrics.spaces.watch(spaces)
             self.metrics.cache.watch(opened.cache)
             rendering = Renderer(
@@ -173,11 +171,10 @@ class Services:
         """Resumable uploads that the caller began, for ids that it names; all where nobody is asked who calls."""
         return self.stores.uploads.begun_by(None if self.admission is None else pseudonym(self.admission.key))
 
-    def drafts(self, scope: Scope) -> Drafts:
-        """Drafts of the space of a request."""
-        if self.quiet is None:
-            return Drafts(self.stores, self.uploads)
-        return Drafts(self.stores, self.uploads, partial(self.quiet.changed, space_of(scope)))
+    @property
+    def drafts(self) -> Drafts:
+        """Drafts over the stores."""
+        return Drafts(self.stores, self.uploads)
 
     @property
     def repositories(self) -> Repositories:

@@ -238,8 +238,7 @@ class Settings(BaseSettings):
         default=900,
         ge=0,
         le=31_536_000,
-        description="A folder of MLflow artifacts becomes a store after this time without writes, at the latest "
-        "after twice this time; 0 disables this. Must exceed the clock differences of replicas.",
+        description="A folder of MLflow artifacts becomes a store after this time without writes; 0 disables this.",
     )
     upload_checkpoint_bytes: Annotated[Size, Field(ge=1 << 16)] = Field(
         default=defaults.UPLOAD_PART_BYTES,

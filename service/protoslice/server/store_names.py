@@ -49,7 +49,7 @@ class StoreNames:
 
 def repositories_of(stores: Stores) -> Repositories:
     """Repositories over stores, with the tags that were pushed to them as OCI artifacts."""
-    return Repositories(stores.storage, stores, pushed=lambda name: ArtifactCommits(stores, name))
+    return Repositories(stores, pushed=lambda name: ArtifactCommits(stores, name))
 
 
 def _folder_of(uri: str) -> str:

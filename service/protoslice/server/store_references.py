@@ -1,33 +1,31 @@
-"""Names of registries that refer to stores, found by a scan of their records.
+"""Names of registries that refer to stores.
 
-Nothing is kept: a name refers to a store as long as it resolves. The removal of a store looks at every repository; what
-is shown comes from a bounded number of them.
+Branches, tags and commits of repositories, and artifacts of MLflow are rows, found by their stores. Tags of OCI are
+found by a scan of their records: the removal of a store looks at all, what is shown comes from a bounded number.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 from protoslice.artifacts import RepositoryName, catalog
 from protoslice.artifacts.records import ArtifactRecords
+from protoslice.catalog.drafts import PROTOCOL
+from protoslice.catalog.repositories import HUB, NamesOfStores
 from protoslice.concurrency.gather import each_concurrently, first, run_concurrently
 from protoslice.drafts import Drafts
 from protoslice.errors import IntegrityError, NotFound, StillNamed
 from protoslice.facts import Store, StoreName
-from protoslice.repositories import NoRepository
-from protoslice.server.store_names import MLFLOW, repositories_of
+from protoslice.server.store_names import MLFLOW
 from protoslice.stores import Stores
 
 MOST_NAMES: Final = 100
 """Names shown with a store, or with the refusal to remove it."""
 _MOST_REPOSITORIES: Final = 256
-"""Repositories of each protocol that are looked at to show names."""
-_MOST_DRAFTS: Final = 2048
-"""Artifacts of MLflow that are looked at to show names."""
+"""Repositories of OCI that are looked at to show names."""
 _PAGE: Final = 250
 
 _log = logging.getLogger(__name__)
@@ -38,14 +36,14 @@ class StoreReferences:
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
-        self._repositories = repositories_of(stores)
+        self._named = NamesOfStores(stores.database, stores.space)
         self._drafts = Drafts(stores)
 
     async def named(self, stores: Sequence[Store]) -> list[Store]:
         """Return the stores with their names, as far as a bounded scan finds them."""
         if not stores:
             return []
-        found = await self._scan([store.id for store in stores], stores, bounded=True)
+        found = await self._scan([store.id for store in stores], bounded=True)
         return [_with_names(store, found.get(store.id, ())) for store in stores]
 
     async def check(self, forced: Collection[str], store_id: str, tags: Collection[str]) -> None:
@@ -54,58 +52,44 @@ class StoreReferences:
         A name that is made after this has looked for it is not seen: it breaks, as it would if the store had been
         removed just before.
         """
-        known: list[Store] = []
         try:
-            known = [await self._stores.outline(store_id)]
+            await self._stores.outline(store_id)
         except NotFound:
             return
         except IntegrityError:
-            _log.exception("store %s is damaged: cannot search MLflow folders for its files", store_id)
+            pass  # a damaged store has names too
         names = [*(StoreName("tag", tag) for tag in sorted(tags))]
-        names += (await self._scan([store_id], known, bounded=False)).get(store_id, ())
+        found = await self._scan([store_id], bounded=False, most=MOST_NAMES + len(forced))
+        names += found.get(store_id, ())
         left = [each for each in names if each.name not in forced]
         if left:
             raise _still_named(store_id, left)
 
     async def _scan(
-        self, ids: Sequence[str], known: Sequence[Store], *, bounded: bool
+        self, ids: Sequence[str], *, bounded: bool, most: int = MOST_NAMES
     ) -> Mapping[str, list[StoreName]]:
-        """Names of stores by their ids; `known` are those whose files are known."""
+        """Return names of stores by their ids, of repositories at most `most` and one more."""
         found: dict[str, set[StoreName]] = {}
 
         def note(protocol: str, store: str, name: str) -> None:
             found.setdefault(store, set()).add(StoreName(protocol, name))
 
-        async def hub(name: str) -> None:
-            with suppress(NoRepository):
-                for store, revision in await (await self._repositories.get(name)).records.naming(ids):
-                    note("hub", store, f"{name}@{revision}")
+        async def named() -> None:
+            names = await self._named.naming(ids, most + 1)
+            for each in names:
+                if each.protocol == HUB:
+                    note("hub", each.store, f"{each.repository}@{each.name}")
+            sealed = [each for each in names if each.protocol == PROTOCOL]
+            for store, folder in await self._drafts.naming(ids, sealed):
+                note("mlflow", store, MLFLOW + folder)
 
         async def oci(name: str) -> None:
             for store, reference in await ArtifactRecords(self._stores.storage, RepositoryName(name)).naming(ids):
                 note("oci", store, name + reference)
 
-        async def mlflow() -> None:
-            lone = dict.fromkeys(ids) | {
-                store.id: store.files[0].path if len(store.files) == 1 else None for store in known
-            }
-            for store, folder in await self._drafts.naming(lone, _MOST_DRAFTS if bounded else None):
-                note("mlflow", store, MLFLOW + folder)
-
-        most = _MOST_REPOSITORIES if bounded else None
-        await run_concurrently(
-            lambda: each_concurrently(_unless_damaged(hub), first(self._hub_names(), most)),
-            lambda: each_concurrently(_unless_damaged(oci), first(self._oci_names(), most)),
-            mlflow,
-        )
+        repositories = first(self._oci_names(), _MOST_REPOSITORIES if bounded else None)
+        await run_concurrently(named, lambda: each_concurrently(_unless_damaged(oci), repositories))
         return {store: sorted(names, key=_order) for store, names in found.items()}
-
-    async def _hub_names(self) -> AsyncIterator[str]:
-        after, more = None, True
-        while more:
-            names, more = await self._repositories.names("", limit=_PAGE, after=after)
-            for after in names:
-                yield after
 
     async def _oci_names(self) -> AsyncIterator[str]:
         after, more = None, True

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 
 from protoslice import schema
 from protoslice.catalog import Database
@@ -57,6 +58,7 @@ from protoslice.stores.reading.search import PieceSearch
 from protoslice.stores.reading.soundness import is_sound
 from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.uploads import Uploads
+from protoslice.stores.uploads.records import UploadRecords
 
 _log = logging.getLogger(__name__)
 
@@ -84,8 +86,10 @@ class Stores:
     ) -> None:
         """With `bears_tags`, index entries of new stores bear their tags, as in layout 3."""
         self._inner = storage
-        self._database = database
-        self._space = space
+        self.database = database
+        """The catalogue of all spaces."""
+        self.space = space
+        """Name of the space of these stores."""
         self.room = SpaceRoom(storage, options.quota)
         """Quota of these stores, and what is left of it."""
         storage = self._storage = CountedStorage(storage, self.room)
@@ -108,7 +112,14 @@ class Stores:
         self._manifests = Manifests(storage, self._claims, self._worker, self._is_sound)
         self._store_pages = StorePages(storage, self._manifests, self._tags)
         self._uploads = Uploads(
-            storage, self._worker, self._claims, self.ingest, self._types, options.uploads, self.room
+            storage,
+            partial(UploadRecords, database, space),
+            self._worker,
+            self._claims,
+            self.ingest,
+            self._types,
+            options.uploads,
+            self.room,
         )
         self.bases = Bases(self.view, self._tags, self._worker)
         self._pieces = Pieces(storage, self._worker)
@@ -182,7 +193,7 @@ class Stores:
         bears_tags = await check_layout(storage, mark=create)
         return Stores(
             storage,
-            self._database,
+            self.database,
             self._options,
             space=folder.segments[-1],
             refused=self._refused,
@@ -503,7 +514,7 @@ class Stores:
         self._check_writable()
         # Beside the counts of this replica: the collection counts anew.
         return await collect_garbage(
-            self._inner, self._database, self._space, grace_seconds=grace_seconds, dry_run=dry_run
+            self._inner, self.database, self.space, grace_seconds=grace_seconds, dry_run=dry_run
         )
 
     async def _is_sound(self, manifest: Manifest) -> bool:

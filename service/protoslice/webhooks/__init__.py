@@ -1,1 +1,1 @@
-"""Webhooks: events of spaces, written before each change and POSTed to the URLs that a space names."""
+"""Webhooks: events of spaces, written with each change and POSTed to the URLs that a space names."""

@@ -1,7 +1,7 @@
-"""Changes that events tell of, read off the write to the storage by which each takes place.
+"""Changes of stores and tags for events, recognised by the write to the storage that makes each.
 
-Each change becomes visible by one write of one object, whichever room makes it: a manifest, a tag, a ref. No room needs
-to know of webhooks, and none can forget to tell.
+Changes of stores and of tags become visible by one write of one object, whichever room makes it. Changes in the
+database write their letters themselves, in the same transaction (`protoslice.catalog.letters.tell`).
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from protoslice.catalog.letters import Proof
 from protoslice.errors import IntegrityError, NotFound
-from protoslice.repositories.model import Commit
 from protoslice.storage import ObjectKey, Storage, unquote
 from protoslice.storage.interface import Buffer
 from protoslice.stores.catalog.manifests import is_retired
 from protoslice.stores.catalog.named_records import is_removed
 from protoslice.stores.envelope import unseal
 from protoslice.stores.names import DEFAULT_SPACE
-from protoslice.webhooks.model import Proof
 
 Facts = Mapping[str, str | None]
 _IN_A_THREAD: Final = 256 << 10
@@ -42,7 +41,7 @@ def space_changed(key: ObjectKey) -> str | None:
     """The space that a write at `key` changes visibly; None for objects that no event tells of."""
     space, segments = _place(key)
     match segments:
-        case ("stores" | "tags", _) | ("histories", _, "refs", _) | ("artifacts", _, "tags", _):
+        case ("stores" | "tags", _) | ("artifacts", _, "tags", _):
             return space
     return None
 
@@ -98,25 +97,12 @@ def _place(key: ObjectKey) -> tuple[str, Sequence[str]]:
 
 
 def _change_of_record(names: Sequence[str], record: bytes, *, gone: bool) -> SpaceChange:
-    """The change of a tag, a ref or a tag of an artifact, from its record: the new one, or the last one."""
+    """The change of a tag or a tag of an artifact, from its record: the new one, or the last one."""
     if names[0] == "tags":
         facts: Facts = {"tag": names[1], "store": json.loads(record)["store"]}
         return SpaceChange("tag.removed" if gone else "tag.set", names[1], facts)
-    if names[0] == "artifacts":
-        facts = {"repository": names[1], "tag": names[3], "digest": record.decode()}
-        return SpaceChange("artifact.untagged" if gone else "artifact.tagged", f"{names[1]}:{names[3]}", facts)
-    raw = json.loads(record)
-    commit = Commit.decode(raw["commit"].encode())
-    facts = {
-        "repository": raw["repository"],
-        "ref": f"refs/{names[3]}",
-        "commit": commit.id,
-        "store": commit.store,
-        "title": commit.author.title,
-        "user": commit.author.user,
-    }
-    subject = f"{raw['repository']}@{names[3].partition('/')[2]}"
-    return SpaceChange("ref.removed" if gone else "ref.set", subject, facts)
+    facts = {"repository": names[1], "tag": names[3], "digest": record.decode()}
+    return SpaceChange("artifact.untagged" if gone else "artifact.tagged", f"{names[1]}:{names[3]}", facts)
 
 
 async def _digest(data: Buffer) -> str:

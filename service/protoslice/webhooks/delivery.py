@@ -9,18 +9,18 @@ import json
 import ssl
 import time
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import httpcore
 
+from protoslice.catalog.letters import Letter
 from protoslice.catalog.webhooks import Webhook
 from protoslice.errors import StorageDenied, StorageUnavailable
 from protoslice.storage.prefixes import allowed
 from protoslice.storage.sources import check_prefixes
 from protoslice.storage.web.address_policy import Networks
 from protoslice.storage.web.connections import guarded_pool
-from protoslice.webhooks.model import Letter
 
 DELIVERY_SECONDS: Final = 10.0
 _TIMEOUTS: Final = {"timeout": {"connect": 5.0, "read": 10.0, "write": 5.0, "pool": 10.0}}
@@ -77,20 +77,6 @@ def signature(secret: bytes, id: str, timestamp: str, body: bytes) -> str:
     """Signature of a POST: HMAC-SHA-256 over id, time and body, with dots between them."""
     mac = hmac.new(secret, f"{id}.{timestamp}.".encode() + body, hashlib.sha256)
     return "v1," + b64encode(mac.digest()).decode()
-
-
-def cloud_event(id: str, space: str, event: str, subject: str, data: Mapping[str, str | None]) -> dict[str, Any]:
-    """The CloudEvent, version 1.0, in its structured form."""
-    return {
-        "specversion": "1.0",
-        "id": id,
-        "source": f"/spaces/{space}",
-        "type": f"protoslice.{event}",
-        "subject": subject,
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "datacontenttype": "application/json",
-        "data": dict(data),
-    }
 
 
 def _headers(hook: Webhook, id: str, body: bytes) -> list[tuple[str, str]]:

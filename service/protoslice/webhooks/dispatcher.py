@@ -7,55 +7,46 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from protoslice.catalog.letters import Letter, LetterTable, Proof, cloud_event, new_letter_id
 from protoslice.catalog.webhooks import Webhook, WebhookRecords
 from protoslice.concurrency.gather import map_concurrently
-from protoslice.errors import Conflict, ProtosliceError
+from protoslice.errors import ProtosliceError
 from protoslice.storage import Storage
-from protoslice.stores.layout.keys import new_attempt
 from protoslice.webhooks.changes import SpaceChange, took_place
-from protoslice.webhooks.delivery import Delivery, Refused, cloud_event
-from protoslice.webhooks.model import Letter, Proof
-from protoslice.webhooks.records import DEAD, MOST_DEAD, MOST_WAITING, OUTBOX, Letters
+from protoslice.webhooks.delivery import Delivery, Refused
 
 _log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 10.0
-"""Time between two looks at webhooks and at letters that are due."""
+"""Time between two looks at the webhooks."""
+DUE_SECONDS: Final = 1.0
+"""Time between two looks at letters that are due, where there are webhooks."""
 LEASE_SECONDS: Final = 60.0
 """Time for which a replica has a letter to itself; longer than a write and a delivery take."""
 DOUBT_SECONDS: Final = 900.0
 """Time after which a change that did not take place is one that never will."""
 WAITS: Final = (10, 60, 300, 1800, 7200, 21_600, 43_200, 86_400)
 """Seconds before each further attempt, some 45 hours in all."""
+MOST_DEAD: Final = 1000
+"""Dead letters of a webhook; the oldest go first."""
+MOST_WAITING: Final = 10_000
+"""Letters of a webhook that wait; the oldest beyond them are given up."""
 _AT_ONCE: Final = 8
 """Deliveries of a replica at a time."""
 _MOST_TASKS: Final = 256
-"""Deliveries that wait in memory; further letters wait in the storage."""
-_PAGE: Final = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class _Addressed:
-    """Letter of a webhook, with the entity tag of its record."""
-
-    hook: Webhook
-    letter: Letter
-    etag: str
+"""Deliveries that wait in memory; further letters wait in the database."""
 
 
 class Dispatcher:
-    """Outbox and deliveries of one replica; between `start` and `close` it looks for letters by itself."""
+    """Deliveries of one replica; between `start` and `close` it looks for letters by itself."""
 
-    def __init__(self, records: WebhookRecords, storage: Storage, delivery: Delivery) -> None:
+    def __init__(self, records: WebhookRecords, letters: LetterTable, storage: Storage, delivery: Delivery) -> None:
         self._storage = storage
         self._delivery = delivery
         self._records = records
-        self.waiting = Letters(storage, OUTBOX)
-        self.dead = Letters(storage, DEAD)
+        self.letters = letters
         self._hooks: Mapping[str, Sequence[Webhook]] = {}
         """Webhooks by space, so that a write asks about those of its own alone."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -67,7 +58,7 @@ class Dispatcher:
         self._begin(self._look_for_ever())
 
     async def close(self) -> None:
-        """Stop; letters that are on their way stay in the storage."""
+        """Stop; letters that are on their way stay in the database."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -81,105 +72,99 @@ class Dispatcher:
         self._hooks = dict(hooks)
 
     def listens(self, space: str) -> bool:
-        """True when a webhook of the space is known here."""
+        """Return True if a webhook of the space is known here."""
         return space in self._hooks
 
     async def announce(self, space: str, change: SpaceChange, proof: Proof) -> _Announced:
         """Write a letter to each webhook that wants the event."""
-        id, now = new_attempt(), time.time()
-
-        async def write(hook: Webhook) -> _Addressed:
-            event = cloud_event(id, space, change.event, change.subject, change.facts)
-            letter = Letter(id, event, now, now + LEASE_SECONDS, proof)
-            return _Addressed(hook, letter, await self.waiting.add(hook.id, letter))
-
+        id, now = new_letter_id(), time.time()
+        event = cloud_event(id, space, change.event, change.subject, change.facts)
         hooks = [hook for hook in self._hooks.get(space, ()) if hook.wants(change.event)]
-        return _Announced(self, await map_concurrently(write, hooks))
+        letters = [Letter(hook.id, id, event, now, now + LEASE_SECONDS, proof) for hook in hooks]
+        await self.letters.add(letters)
+        return _Announced(self, letters)
 
-    def settle(self, addressed: _Addressed, *, made: bool) -> None:
+    def settle(self, letter: Letter, *, made: bool) -> None:
         """Deliver a letter beside whatever else goes on; unless `made`, only if the storage shows its change."""
         if len(self._tasks) < _MOST_TASKS:
-            self._begin(self._settled(addressed, made=made))
+            self._begin(self._logged(self._settled(letter, made=made)))
 
     async def look(self) -> None:
-        """Learn the webhooks, and take over the letters that are due."""
+        """Learn the webhooks, deliver the letters that are due, and drop the oldest of too many."""
         await self.learn()
-        await map_concurrently(self._look_after, [hook for hooks in self._hooks.values() for hook in hooks])
+        await self.deliver_due()
+        for hook in [hook for hooks in self._hooks.values() for hook in hooks]:
+            if dropped := await self.letters.trim(hook.id, MOST_WAITING):
+                _log.warning("webhook %s of %s: too many pending events, %d dropped", hook.name, hook.space, dropped)
+
+    def begin_due(self) -> None:
+        """Deliver the letters that are due beside whatever else goes on."""
+        self._begin(self._logged(self.deliver_due()))
+
+    async def deliver_due(self) -> None:
+        """Take the letters that are due, make sure of their changes, and deliver them."""
+        while letters := await self.letters.take(time.time(), time.time() + LEASE_SECONDS):
+            await map_concurrently(lambda letter: self._logged(self._delivered(letter)), letters)
 
     async def _look_for_ever(self) -> None:
+        loop = asyncio.get_running_loop()
+        learned = loop.time()
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            try:
-                await self.look()
-            except ProtosliceError:
-                _log.exception("webhook deliveries wait for the storage")
+            await asyncio.sleep(DUE_SECONDS)
+            if loop.time() - learned >= LOOK_SECONDS:
+                learned = loop.time()
+                await self._logged(self.look())
+            elif self._hooks:
+                await self._logged(self.deliver_due())
 
-    async def _look_after(self, hook: Webhook) -> None:
-        page = await self.waiting.page(hook.id, limit=_PAGE)
-        due = [_Addressed(hook, *found) for found in page.items if found[0].due <= time.time()]
-        await map_concurrently(self._take_over, due)
-        if page.next is not None:
-            for name in await self.waiting.beyond(hook.id, MOST_WAITING):
-                _log.warning("webhook %s of %s: too many pending events, %s dropped", hook.name, hook.space, name)
-                await self.waiting.drop(hook.id, name)
-
-    async def _take_over(self, addressed: _Addressed) -> None:
-        """Claim a letter that is due, make sure of its change, and deliver it."""
-        hook, letter = addressed.hook, addressed.letter
+    async def _delivered(self, letter: Letter) -> None:
+        """Deliver a letter that was taken, once its change is known to have taken place."""
         async with self._window:
-            claimed = letter.postponed(time.time() + LEASE_SECONDS)
-            etag = await self.waiting.replace(hook.id, claimed, addressed.etag)
-            if etag is None:
-                return
             if letter.proof is None or await took_place(self._storage, letter.proof, strictly=False):
-                await self._deliver(_Addressed(hook, claimed, etag))
+                await self._deliver(letter)
             elif letter.written + DOUBT_SECONDS < time.time():
-                await self.waiting.drop(hook.id, letter.id)
+                await self.letters.drop(letter)
 
-    async def _settled(self, addressed: _Addressed, *, made: bool) -> None:
-        proof = addressed.letter.proof
+    async def _settled(self, letter: Letter, *, made: bool) -> None:
+        if not made and letter.proof and not await took_place(self._storage, letter.proof, strictly=True):
+            await self.letters.drop(letter)
+            return
+        async with self._window:
+            await self._deliver(letter)
+
+    async def _logged(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what a later look does again if it fails."""
         try:
-            if not made and proof is not None and not await took_place(self._storage, proof, strictly=True):
-                await self.waiting.drop(addressed.hook.id, addressed.letter.id)
-                return
-            async with self._window:
-                await self._deliver(addressed)
+            await work
         except ProtosliceError:
-            _log.exception("a delivery of webhook %s waits for the storage", addressed.hook.name)
+            _log.exception("webhook deliveries wait for the storage or the database")
 
-    async def _deliver(self, addressed: _Addressed) -> None:
-        hook, letter = addressed.hook, addressed.letter
+    async def _deliver(self, letter: Letter) -> None:
+        hook = await self._hook(letter.hook)
+        if hook is None:  # removed, and its letters with it
+            return
         try:
             await self._delivery.send(hook, letter)
         except Refused as refused:
             wait = WAITS[letter.attempts] if letter.attempts < len(WAITS) and not refused.final else None
             failed = letter.failed(str(refused), time.time() + (wait or 0))
             if wait is not None:
-                await self.waiting.replace(hook.id, failed, addressed.etag)
+                await self.letters.change(letter, failed)
                 return
-            await self._give_up(hook, failed)
-        await self.waiting.drop(hook.id, letter.id)
+            _log.warning(
+                "webhook %s of %s: event %s failed permanently, %s", hook.name, hook.space, letter.id, failed.error
+            )
+            await self.letters.give_up(failed, most=MOST_DEAD)
+            return
+        await self.letters.drop(letter)
 
-    async def _give_up(self, hook: Webhook, letter: Letter) -> None:
-        _log.warning(
-            "webhook %s of %s: event %s failed permanently, %s", hook.name, hook.space, letter.id, letter.error
-        )
-        with suppress(Conflict):  # another replica gave it up at the same time
-            await self.dead.add(hook.id, letter)
-        for name in await self.dead.beyond(hook.id, MOST_DEAD):
-            await self.dead.drop(hook.id, name)
-
-    async def redeliver(self, hook: Webhook) -> int:
-        """Put the dead letters of a webhook into its outbox again, and deliver them; the number of them."""
-        count = 0
-        page = await self.dead.page(hook.id, limit=MOST_DEAD)
-        for letter, _ in page.items:
-            again = replace(letter, due=time.time() + LEASE_SECONDS, proof=None, attempts=0)
-            with suppress(Conflict):  # in the outbox already, by a call that ended in the middle
-                self.settle(_Addressed(hook, again, await self.waiting.add(hook.id, again)), made=True)
-            await self.dead.drop(hook.id, letter.id)
-            count += 1
-        return count
+    async def _hook(self, id: str) -> Webhook | None:
+        """Return the webhook of an id, also one that another replica has made."""
+        found = next((hook for hooks in self._hooks.values() for hook in hooks if hook.id == id), None)
+        if found is None:
+            await self.learn()
+            found = next((hook for hooks in self._hooks.values() for hook in hooks if hook.id == id), None)
+        return found
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -190,7 +175,7 @@ class Dispatcher:
 class _Announced:
     """Letters about one change."""
 
-    def __init__(self, dispatcher: Dispatcher, letters: Sequence[_Addressed]) -> None:
+    def __init__(self, dispatcher: Dispatcher, letters: Sequence[Letter]) -> None:
         self._dispatcher = dispatcher
         self._letters = letters
 

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from typing import Self
 
 from protoslice.catalog import Database
+from protoslice.catalog.letters import Letter, LetterTable
 from protoslice.catalog.webhooks import Webhook, WebhookRecords
 from protoslice.errors import InvalidInput, StorageDenied
 from protoslice.storage import Storage
 from protoslice.stores import ResultPage
 from protoslice.webhooks.delivery import Delivery
 from protoslice.webhooks.dispatcher import Dispatcher
-from protoslice.webhooks.model import Letter, NewWebhook
+from protoslice.webhooks.model import NewWebhook
 from protoslice.webhooks.watched import WatchedStorage
 
 
@@ -22,9 +23,11 @@ class Webhooks:
     """Webhooks of all spaces of a storage."""
 
     def __init__(self, database: Database, storage: Storage, delivery: Delivery) -> None:
+        self.database = database
         self._records = WebhookRecords(database)
+        self._letters = LetterTable(database)
         self._delivery = delivery
-        self._dispatcher = Dispatcher(self._records, storage, delivery)
+        self._dispatcher = Dispatcher(self._records, self._letters, storage, delivery)
         self.storage = WatchedStorage(storage, self._dispatcher)
         """The storage, whose changes are told."""
 
@@ -36,7 +39,7 @@ class Webhooks:
         return opened
 
     async def close(self) -> None:
-        """Stop delivering; letters that are on their way stay in the storage."""
+        """Stop delivering; letters that are on their way stay in the database."""
         await self._dispatcher.close()
         await self._delivery.close()
 
@@ -66,18 +69,17 @@ class Webhooks:
 
     async def letters(self, hook: Webhook, *, dead: bool, limit: int, cursor: str | None) -> ResultPage[Letter]:
         """A page of the letters of a webhook, oldest first: those that are tried again, or those given up."""
-        letters = self._dispatcher.dead if dead else self._dispatcher.waiting
-        page = await letters.page(hook.id, limit=limit, cursor=cursor)
-        return ResultPage([letter for letter, _ in page.items], page.next)
+        found = await self._letters.page(hook.id, dead=dead, limit=limit + 1, after=cursor or "")
+        return ResultPage(found[:limit], found[limit - 1].id if len(found) > limit else None)
 
     async def remove(self, space: str, name: str) -> None:
         """Remove a webhook and its letters; `NotFound` when there is none of that name."""
-        hook = await self.get(space, name)
-        await self._records.remove(hook)
-        for letters in (self._dispatcher.waiting, self._dispatcher.dead):
-            await letters.drop_all(hook.id)
+        await self._records.remove(await self.get(space, name))
         await self._dispatcher.learn()
 
     async def redeliver(self, space: str, name: str) -> int:
         """Deliver the dead letters of a webhook again; the number of them."""
-        return await self._dispatcher.redeliver(await self.get(space, name))
+        hook = await self.get(space, name)
+        count = await self._letters.revive(hook.id, time.time())
+        self._dispatcher.begin_due()
+        return count

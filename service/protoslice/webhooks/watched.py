@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
+from protoslice.catalog.letters import Proof
 from protoslice.errors import Conflict, NotFound
 from protoslice.storage import ObjectKey, Storage
 from protoslice.storage.interface import Buffer
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.webhooks.changes import SpaceChange, change_at, proof_of, space_changed
-from protoslice.webhooks.model import Proof
 
 T = TypeVar("T")
 

@@ -175,8 +175,8 @@ def test_a_collection_with_nothing_to_collect_only_lists() -> None:
         assert others == {"list", "collect_garbage"}
         listed = {folder: count for (name, folder), count in counting.calls.items() if name == "list"}
         assert listed == {
-            "uploads": 1, "removed": 1, "stores": 2, "objects": 4, "derived": 1, "probe": 1, "tags": 2,
-            "indexes": 2 + 2 + 1 + 1 + 1 + 1, "artifacts": 2, "repositories": 1, "histories": 1, "drafts": 1,
+            "removed": 1, "stores": 2, "objects": 4, "derived": 1, "probe": 1, "tags": 2,
+            "indexes": 2 + 2 + 1 + 1 + 1 + 1, "artifacts": 2,
         }  # fmt: skip
 
     in_memory(work)

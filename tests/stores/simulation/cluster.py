@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from tests.stores.simulation.faults import REQUEST, Fates, Request
 from tests.stores.simulation.journal import Journal
 from tests.stores.simulation.loop import MACHINE, SimulatedLoop, Stuck
-from tests.stores.simulation.network import MachineStorage
+from tests.stores.simulation.network import MachineDatabase, MachineStorage
 from tests.support.catalogues import InlineDatabase
 
 from protoslice.errors import ProtosliceError
@@ -45,6 +45,7 @@ class Machine:
         self.stores: Stores | None = None
         self.death: asyncio.Future[None] = cluster.loop.create_future()
         self.storage = MachineStorage(cluster, self)
+        self.database = MachineDatabase(cluster, self)
 
 
 class Cluster:
@@ -67,7 +68,7 @@ class Cluster:
         self.fates = fates
         self.journal = journal
         self.truth = MemoryStorage()
-        self.catalogue = InlineDatabase()
+        self.catalogue = InlineDatabase(lambda: EPOCH + loop.now)
         self.page = page
         """As many objects as a page of a listing shows at most."""
         self.conditional_delete = conditional_delete
@@ -113,7 +114,7 @@ class Cluster:
             name = f"r{number}" + "'" * self._starts[number]
             self._starts[number] += 1
             machine = self.machines[number] = Machine(self, name)
-            opening = Stores.open(machine.storage, self.catalogue, self._options)
+            opening = Stores.open(machine.storage, machine.database, self._options)
             task = self.begin(machine, self.request(f"{name} starts", "start"), opening)
             waiting: set[asyncio.Future[Any]] = {task, machine.death}
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

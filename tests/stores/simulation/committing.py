@@ -49,7 +49,7 @@ async def check_history(ledger: Ledger, stores: Stores) -> None:
     """Raise a `Violation` unless one line of commits holds every commit that a client was told of."""
     if not ledger.commits:
         return
-    repository = await Repositories(stores.storage, stores).get(NAME)
+    repository = await Repositories(stores).get(NAME)
     head, cursor, line = await repository.commit(MAIN), None, list[Commit]()
     while True:
         page = await repository.history(head, limit=2, cursor=cursor)
@@ -67,7 +67,7 @@ async def check_history(ledger: Ledger, stores: Stores) -> None:
 
 async def repository_in(stores: Stores) -> Repository:
     """The repository that all clients commit to."""
-    repositories = Repositories(stores.storage, stores)
+    repositories = Repositories(stores)
     try:
         return await repositories.get(NAME)
     except NoRepository:

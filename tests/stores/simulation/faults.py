@@ -138,6 +138,8 @@ class Fates:
             case "slow":
                 seconds = amount * amount * self._weather.slow_seconds
                 return Fate("slow", there=seconds) if half else Fate("slow", back=seconds)
+            case "late" if name == "commit":
+                return Fate("lost")  # a database does not commit what it was asked for by a broken connection
             case "late":
                 return Fate("late", there=amount * self._weather.slow_seconds)
             case "lost":

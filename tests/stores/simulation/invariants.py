@@ -26,7 +26,7 @@ from protoslice.stores.catalog.piece_table import TABLE
 
 ROUNDS = 5
 """After so many collections, each after a grace, nothing is left to be collected."""
-_WRITTEN_BY_CLIENTS = frozenset({"drafts", "sealed", "changing", "repositories", "histories", "artifacts"})
+_WRITTEN_BY_CLIENTS = frozenset({"artifacts"})
 """Folders of which no collection removes anything but marks of removed records."""
 
 
@@ -232,7 +232,7 @@ async def _check_leftovers(cluster: Cluster, ledger: Ledger) -> None:
     # Marks are told by their size among records; parts of uploads may have that size too.
     left += [item.key.text for item in listed if item.key.segments[0] != "objects" and is_removal_mark(item)]
     if not cluster.conditional_delete:  # marks stay: something may come to their places any time
-        left = [key for key in left if not key.startswith(("stores/", "artifacts/", "repositories/", "histories/"))]
+        left = [key for key in left if not key.startswith(("stores/", "artifacts/"))]
     if left:
         raise Violation("nothing but garbage is left over", ", ".join(left))
 

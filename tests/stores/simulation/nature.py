@@ -7,6 +7,7 @@ module has to know that it is simulated.
 from __future__ import annotations
 
 import asyncio
+import random
 import secrets
 import sys
 import time
@@ -60,6 +61,10 @@ def _time() -> float:
     return _nature().time()
 
 
+def _random() -> float:
+    return int(_nature().token_hex(6), 16) / (1 << 48)
+
+
 def _token_hex(nbytes: int | None = None) -> str:
     return _nature().token_hex(nbytes)
 
@@ -98,6 +103,7 @@ def simulated() -> Iterator[Callable[[Nature], None]]:
 def _globals() -> Iterator[tuple[object, str, object]]:
     yield time, "time", _time
     yield secrets, "token_hex", _token_hex
+    yield random, "random", _random
     yield asyncio, "run_coroutine_threadsafe", run_coroutine_threadsafe
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tests.stores.simulation.faults import REQUEST, Fate
 
+from protoslice.catalog import Database
+from protoslice.catalog.database import CommitUnknown, Transient, Work
 from protoslice.errors import Conflict, ProtosliceError, StorageUnavailable
 from protoslice.storage import ObjectKey
 from protoslice.storage.interface import PAGE, Abilities, Buffer, Page
@@ -67,6 +69,44 @@ class MachineStorage(InterceptedStorage):
             sent.give_up()
             raise
         return result
+
+
+class MachineDatabase(Database):
+    """The catalogue as a machine sees it: each transaction takes effect at once, late, or not at all."""
+
+    dialect = "sqlite"
+
+    def __init__(self, cluster: Cluster, machine: Machine) -> None:
+        self._cluster = cluster
+        self._network = machine.storage
+
+    async def _write(self, work: Work[T], *, background: bool) -> T:
+        done: list[T] = []
+
+        async def commit() -> None:
+            done.append(self._cluster.catalogue.run(work, "COMMIT"))
+
+        try:
+            await self._network.intercept("commit", None, commit)
+        except StorageUnavailable:
+            # The connection broke during COMMIT: what the work returned is known, and no more.
+            raise CommitUnknown(done[0] if done else self._cluster.catalogue.run(work, "ROLLBACK")) from None
+        return done[0]
+
+    async def _read(self, work: Work[T], *, background: bool) -> T:
+        found: list[T] = []
+
+        async def read() -> None:
+            found.append(self._cluster.catalogue.run(work, "ROLLBACK"))
+
+        try:
+            await self._network.intercept("read", None, read)
+        except StorageUnavailable as error:
+            raise Transient("the connection broke") from error
+        return found[-1]
+
+    async def close(self) -> None:
+        """Do nothing: the catalogue belongs to the cluster."""
 
 
 class _Sent:

@@ -6,18 +6,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from weakref import WeakKeyDictionary
 
 from tests.stores.simulation.clients import TROUBLE, Action, Client, pieces
 from tests.stores.simulation.contents import Content
 from tests.stores.simulation.ledger import Ledger, Violation
-from tests.support.stores import assert_whole, keys_in
+from tests.support.stores import assert_whole
 
+from protoslice.catalog.drafts import ChangedFolders
 from protoslice.drafts import Drafts, NoDraft, QuietFolders
 from protoslice.drafts.records import DraftRecords
 from protoslice.stores import Stores
-from protoslice.stores.names import DEFAULT_SPACE
 
 QUIET_SECONDS = 300.0
 _kept: WeakKeyDictionary[Stores, QuietFolders] = WeakKeyDictionary()
@@ -57,10 +56,10 @@ class Leave(Action):
         client.ledger.left[self.folder] = True
 
     def _put(self, path: str, data: bytes) -> Callable[[Stores], Awaitable[object]]:
-        return lambda stores: _drafts(stores).put(f"{self.folder}/{path}", pieces(data))
+        return lambda stores: Drafts(stores).put(f"{self.folder}/{path}", pieces(data))
 
     def _delete(self, path: str) -> Callable[[Stores], Awaitable[None]]:
-        return lambda stores: _drafts(stores).delete(f"{self.folder}/{path}")
+        return lambda stores: Drafts(stores).delete(f"{self.folder}/{path}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,19 +89,15 @@ async def check_left(ledger: Ledger, stores: Stores) -> None:
         return
     await asyncio.sleep(3 * QUIET_SECONDS)
     await _quiet(stores).look()
-    if notes := [key for key in await keys_in(stores.storage) if key.startswith("changing/")]:
-        raise Violation("nothing but garbage is left over", ", ".join(notes))
-    records = DraftRecords(stores.storage)
+    if left := await ChangedFolders(stores.database).quiet(0.0, 10):
+        raise Violation("nothing but garbage is left over", str(left))
+    records = DraftRecords(stores)
     for folder in [folder for folder, sure in ledger.left.items() if sure]:
         with suppress(NoDraft):
-            store = await records.sealed(folder, await records.version(folder))
+            store = await records.sealed(folder)
             if store is None:
                 raise Violation("a folder that was left becomes a store", folder)
             await assert_whole(stores, await stores.get(store))
-
-
-def _drafts(stores: Stores) -> Drafts:
-    return Drafts(stores, changed=partial(_quiet(stores).changed, DEFAULT_SPACE))
 
 
 def _quiet(stores: Stores) -> QuietFolders:
@@ -112,5 +107,5 @@ def _quiet(stores: Stores) -> QuietFolders:
         return stores
 
     if stores not in _kept:
-        _kept[stores] = QuietFolders(stores.storage, same, QUIET_SECONDS)
+        _kept[stores] = QuietFolders(stores.database, same, QUIET_SECONDS)
     return _kept[stores]

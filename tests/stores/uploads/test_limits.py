@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from tests.support.stores import in_memory, opened
+from tests.support.stores import in_memory, opened, uploads_in
 
 from protoslice.errors import ClientLimit, Gone, TooMany
-from protoslice.server.intake.resumable.answers import about, as_json
+from protoslice.server.api.encoding import encode_fact
+from protoslice.server.api.routes.uploads import state_of
+from protoslice.server.intake.resumable.answers import about
 from protoslice.server.settings import Settings
-from protoslice.storage import Call, MemoryStorage, MeteredStorage, Storage
+from protoslice.storage import MemoryStorage, Storage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.clock import now
-from protoslice.stores.uploads import Body, NewUpload, UploadOptions, append, limits
-from protoslice.stores.uploads.records import UploadRecords
+from protoslice.stores.uploads import Body, NewUpload, UploadOptions, append
 
 DAY = timedelta(days=1)
 OPTIONS = StoreOptions(uploads=UploadOptions(max_open=8, max_open_per_client=3))
@@ -34,7 +34,7 @@ async def pieces(*data: bytes) -> AsyncIterator[bytes]:
 
 async def expire(storage: Storage, upload_id: str) -> None:
     """Set an upload's time to the past."""
-    records = UploadRecords(storage)
+    records = uploads_in(storage)
     held = await records.read(upload_id)
     await records.change(held, replace(held.upload, expires=now() - DAY))
 
@@ -76,9 +76,7 @@ def test_who_has_no_name_has_no_limit_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("ended", ["removed", "expired"])
-def test_an_upload_that_has_ended_frees_its_place(ended: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "FULL_SECONDS", 0)
-    monkeypatch.setattr(limits, "SHARE", 0)
+def test_an_upload_that_has_ended_frees_its_place(ended: str) -> None:
 
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         first, *_ = [await stores.uploads.create(wanted("greedy")) for _ in range(3)]
@@ -117,7 +115,7 @@ def test_a_slow_body_keeps_its_upload_before_any_of_it_is_durable(monkeypatch: p
 
         async def slowly() -> AsyncIterator[bytes]:
             for _ in range(4):
-                held = await UploadRecords(storage).read(begun.id)
+                held = await uploads_in(storage).read(begun.id)
                 seen.append(held.upload.expires)
                 yield b"\x0a"
                 clock[0] += 20
@@ -126,7 +124,7 @@ def test_a_slow_body_keeps_its_upload_before_any_of_it_is_durable(monkeypatch: p
         assert got_on.offset == 4
 
     async def expire_soon(storage: MemoryStorage, upload_id: str) -> None:
-        records = UploadRecords(storage)
+        records = uploads_in(storage)
         held = await records.read(upload_id)
         await records.change(held, replace(held.upload, expires=now() + timedelta(seconds=30)))
 
@@ -134,60 +132,18 @@ def test_a_slow_body_keeps_its_upload_before_any_of_it_is_durable(monkeypatch: p
     assert seen[0] == seen[1] < seen[2] == seen[3], "told once, when half of the time was over"
 
 
-def test_counting_reads_each_record_once() -> None:
-    calls: list[Call] = []
-
-    async def work() -> None:
-        storage = MeteredStorage(MemoryStorage(), calls.append)
-        async with opened(storage, StoreOptions(uploads=UploadOptions(max_open=1000))) as stores:
-            for number in range(100):
-                await stores.uploads.create(wanted(f"client {number}"))
-        async with opened(storage, StoreOptions(uploads=UploadOptions(max_open=100))) as stores:
-            calls.clear()
-            with pytest.raises(TooMany):
-                await stores.uploads.create(wanted("another"))
-
-    asyncio.run(work())
-    assert len(calls) <= 110
-
-
-def test_what_is_full_is_not_counted_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A count that took long is believed for longer, for any number of callers."""
-    monkeypatch.setattr(limits, "FULL_SECONDS", 0)
-    monkeypatch.setattr(limits, "SHARE", 10_000)
-    calls: list[Call] = []
-
-    async def work() -> None:
-        storage = MeteredStorage(MemoryStorage(), calls.append)
-        async with opened(storage, OPTIONS) as stores:
-            for number in range(8):
-                await stores.uploads.create(wanted(f"client {number}"))
-            with pytest.raises(TooMany):
-                await stores.uploads.create(wanted("another"))
-            calls.clear()
-            for _ in range(20):
-                with pytest.raises(TooMany):
-                    await stores.uploads.create(wanted("another"))
-
-    asyncio.run(work())
-    assert calls == []
-
-
 def test_whose_it_is_is_told_to_nobody() -> None:
     async def work(stores: Stores, _: MemoryStorage) -> None:
         found = await stores.uploads.create(wanted("203.0.113.77"))
-        said = str(as_json(found)) + str(about(found, Settings(storage="memory://"), {}))
+        said = encode_fact(state_of(found)).decode() + str(about(found, Settings(storage="memory://"), {}))
         assert "203.0.113.77" not in said
 
     in_memory(work)
 
 
 @pytest.mark.parametrize("ends", ["join", "assemble"])
-def test_uploads_that_a_store_was_made_of_count_no_longer(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uploads_that_a_store_was_made_of_count_no_longer(ends: str) -> None:
     """A client that sends in parallel would else be shut out for a day; asking again goes on to work."""
-    monkeypatch.setattr(limits, "FULL_SECONDS", -1)
-    monkeypatch.setattr(limits, "COUNTED_SECONDS", -1)
-    monkeypatch.setattr(limits, "SHARE", 0)
 
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         made: set[str | None] = set()

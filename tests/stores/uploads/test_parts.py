@@ -13,6 +13,7 @@ from google.protobuf import descriptor_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support import golden
+from tests.support.catalogues import catalogue_of
 from tests.support.golden import CHUNKED
 from tests.support.stores import assert_whole, field, in_memory, keys_in, objects_in, onnx, opened, read, upload
 
@@ -373,7 +374,7 @@ def test_a_damaged_record_is_an_error_and_harms_no_other() -> None:
 
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         broken = await stores.uploads.create(NewUpload(length=len(data)))
-        await storage.put(ObjectKey(f"uploads/{broken.id}"), b"{}")
+        await catalogue_of(storage).write(lambda tx: tx.run("UPDATE uploads SET record = '{}'"))
         with pytest.raises(IntegrityError):
             await stores.uploads.get(broken.id)
         assert (await send(stores, data, [90_000])).state == "stored"

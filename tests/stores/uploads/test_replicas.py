@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from tests.support.catalogues import catalogue_of
 from tests.support.interrupted import InterruptedStorage, at_every_call
 from tests.support.s3 import RawBucket, emulator
 from tests.support.stores import assert_whole, onnx, opened, upload
@@ -45,7 +46,8 @@ def places(request: pytest.FixtureRequest, tmp_path: Path) -> list[Storage]:
 @asynccontextmanager
 async def replicas(places: list[Storage]) -> AsyncIterator[list[Stores]]:
     async with AsyncExitStack() as stack:
-        yield [await stack.enter_async_context(opened(each, OPTIONS)) for each in places]
+        database = catalogue_of(places[0])
+        yield [await stack.enter_async_context(opened(each, OPTIONS, database)) for each in places]
         for each in set(places):
             await each.close()
 

@@ -72,7 +72,7 @@ async def _begin(storage: Storage) -> str:
 
 
 async def _each_attempt(storage: Storage, report: UpgradeReport) -> None:
-    """Stake a claim for each attempt that has objects or an upload record."""
+    """Stake a claim for each attempt that has objects."""
     claims, last = Claims(storage), ""
     async for item in storage.iterate(keys.OBJECTS):
         attempt = item.key.segments[1]
@@ -80,8 +80,6 @@ async def _each_attempt(storage: Storage, report: UpgradeReport) -> None:
             await _stake(claims, attempt)
             report.attempts += 1
             last = attempt
-    async for item in storage.iterate(keys.UPLOADS):
-        await _stake(claims, item.key.segments[-1])
 
 
 async def _stake(claims: Claims, attempt: str) -> None:

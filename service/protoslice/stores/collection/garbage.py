@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
 from typing import Final
 
 from protoslice.catalog import Database
 from protoslice.catalog.derived import DerivedRecords
+from protoslice.catalog.kept_files import kept_bytes, purge_kept_files
+from protoslice.catalog.repositories import NamesOfStores
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.storage import ObjectStat, Storage
 from protoslice.storage.probe import FOLDER as PROBES
@@ -21,7 +22,7 @@ from protoslice.stores.collection.tally import StorageTally
 from protoslice.stores.layout import keys
 from protoslice.stores.quotas.counted import is_artifact
 from protoslice.stores.quotas.ledger import Ledgers
-from protoslice.stores.uploads.records import end_uploads
+from protoslice.stores.uploads.records import UploadRecords
 
 GRACE_SECONDS = 86400.0
 """Default grace period in seconds: younger uploads may be under way, removed stores still read."""
@@ -75,12 +76,15 @@ async def collect_garbage(
     ledgers = Ledgers(storage)
     ledger = await ledgers.read_if_sound()
     # Uploads before manifests: an upload that becomes a store in between was counted as alive here.
-    uploads = await end_uploads(storage, moment=_time(moment), before=_time(before), dry_run=dry_run)
-    expired = [item async for item in storage.iterate(keys.REMOVED) if _is_old(item, before)]
+    records = UploadRecords(database, space)
+    uploads = await records.end(moment=moment, before=before, dry_run=dry_run)
+    expired = await _unnamed(
+        database, space, [item async for item in storage.iterate(keys.REMOVED) if _is_old(item, before)]
+    )
     census = await Census.of(storage)
     holders = Holders(storage, {item.key for item in expired})
     outdated = StaleRecords(storage, census, holders, before=before, settled=settled)
-    sweeper = Sweeper(storage, census, holders, outdated, before=before, dry_run=dry_run)
+    sweeper = Sweeper(storage, census, holders, outdated, records, before=before, dry_run=dry_run)
     await sweeper.sweep(uploads)
     underived = [item async for item in _underived(storage, census, before)]
     probes = [item async for item in storage.iterate(PROBES) if _is_old(item, settled)]
@@ -88,18 +92,28 @@ async def collect_garbage(
     if not dry_run:
         await map_concurrently(storage.delete, [item.key for item in (*underived, *expired, *probes)])
         await _remove_underived(DerivedRecords(database, space), census, before)
+        await purge_kept_files(database, space, before)
         await outdated.remove()
         leftovers += await storage.collect_garbage(grace_seconds)
     there = None
     if not dry_run:
-        folders = (keys.DRAFTS, keys.ARTIFACTS)
-        artifacts = sum(
-            [item.size for folder in folders async for item in storage.iterate(folder) if is_artifact(item.key)]
-        )
+        artifacts = sum([item.size async for item in storage.iterate(keys.ARTIFACTS) if is_artifact(item.key)])
+        artifacts += await kept_bytes(database, space)
         there = StorageTally(len(census), outdated.tags, sweeper.listed_bytes - sweeper.bytes + artifacts)
         await ledgers.recount(ledger, there.stored_bytes, there.stores, moment)
     objects, size = sweeper.objects + len(underived), sweeper.bytes + sum(item.size for item in underived)
     return GarbageReport(objects, size, len(expired), leftovers, sweeper.unreadable, there)
+
+
+async def _unnamed(database: Database, space: str, tombstones: Sequence[ObjectStat]) -> list[ObjectStat]:
+    """Tombstones of stores at which no name was pointed since: such a name keeps its store until it can be restored."""
+    names, found = NamesOfStores(database, space), list[ObjectStat]()
+    for start in range(0, len(tombstones), _STORES):
+        some = tombstones[start : start + _STORES]
+        removed = {item.key.segments[1]: item.modified.timestamp() for item in some}
+        named = await names.named_since(removed)
+        found += [item for item in some if item.key.segments[1] not in named]
+    return found
 
 
 async def _underived(storage: Storage, census: Census, before: float) -> AsyncIterator[ObjectStat]:
@@ -116,10 +130,6 @@ async def _remove_underived(derived: DerivedRecords, census: Census, before: flo
         if gone := [store for store in stores if not census.has(store)]:
             await derived.remove(gone)
         after = stores[-1]
-
-
-def _time(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
 
 
 def _is_old(item: ObjectStat, before: float) -> bool:

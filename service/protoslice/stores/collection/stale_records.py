@@ -27,7 +27,7 @@ No claim protects those. A writer of a tag that takes longer than half of this w
 """
 
 
-_MARKED: Final = (ObjectKey("artifacts"), keys.REPOSITORIES, keys.HISTORIES)
+_MARKED: Final = (keys.ARTIFACTS,)
 """Folders of rooms above whose records leave marks too."""
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterable, Set
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from protoslice.concurrency.gather import map_concurrently
-from protoslice.errors import NotFound
 from protoslice.storage import ObjectStat, Storage
 from protoslice.stores.catalog.claims import CLAIM_BYTES, Claims
 from protoslice.stores.collection.census import Census
@@ -18,6 +16,7 @@ from protoslice.stores.layout import keys
 from protoslice.stores.layout.indexes import place_in_time
 from protoslice.stores.layout.references import Reference, names_digest
 from protoslice.stores.manifest import STORE, Manifest
+from protoslice.stores.uploads.records import UploadRecords
 
 _BATCH: Final = 64
 """Suspects that are held in memory, with their listed objects, and judged side by side."""
@@ -47,6 +46,7 @@ class Sweeper:
         census: Census,
         holders: Holders,
         outdated: StaleRecords,
+        records: UploadRecords,
         *,
         before: float,
         dry_run: bool,
@@ -55,6 +55,7 @@ class Sweeper:
         self._census = census
         self._holders = holders
         self._outdated = outdated
+        self._records = records
         self._claims = Claims(storage)
         self._before = before
         self._dry_run = dry_run
@@ -151,13 +152,9 @@ class Sweeper:
         """Manifests that name objects of a condemned attempt; None for a resumable upload that is not over."""
         # Writers now see the condemned claim, so manifests read from here on decide; and an upload may have begun
         # since the listing of uploads, whose record is written first.
-        return None if await self._is_upload(attempt.name) else await self._holders.of_attempt(attempt.name, mend=False)
-
-    async def _is_upload(self, attempt: str) -> bool:
-        with suppress(NotFound):
-            await self._storage.stat(keys.upload(attempt))
-            return True
-        return False
+        if await self._records.exists(attempt.name):
+            return None
+        return await self._holders.of_attempt(attempt.name, mend=False)
 
     async def _mend(self) -> None:
         """Look at each store that lacks a reference, since its objects may be gone with it."""

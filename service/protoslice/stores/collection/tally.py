@@ -23,7 +23,7 @@ class StorageTally:
     stores: int = 0
     tags: int = 0
     stored_bytes: int = 0
-    """Bytes of all objects of uploads, each once, and of the records of MLflow's artifacts."""
+    """Bytes of all objects of uploads, each once, and of the files of MLflow's artifacts."""
 
     def __add__(self, other: StorageTally) -> StorageTally:
         """The counts of both, as of two spaces."""

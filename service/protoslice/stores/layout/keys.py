@@ -15,7 +15,6 @@ objects/<attempt>/part-<random>     some bytes of a resumable upload, whose id i
 objects/<attempt>/state-<random>    what is known of its first bytes
 objects/<attempt>/xorb-<hash>-<size>  of an upload that is a session of Xet: where the chunks of a xorb lie, and end
 objects/<attempt>/records-<framing> where its first records lie, once somebody reads them while they arrive
-uploads/<attempt>                   the record of a resumable upload: which parts make it up so far
 derived/<id>/<name>                 large facts that can be computed again, such as the digests of pieces
 tags/<name>                         a tag: the id it points to
 removed/<id>/<time>-<random>        the manifest and the tags of a store removed then, until its objects are collected
@@ -28,14 +27,7 @@ indexes/tag/<id>/<name>             a tag set later than its store was sent; hol
 indexes/file/<sha256>/<place>-<attempt>  a file whose bytes came with the store; holds the location of its objects
 indexes/piece/<sha256>/<place>      a piece of the store, one of a few; holds a random text
 artifacts/<name>/…                  blobs, manifests and tags of the OCI API (artifacts/records.py)
-repositories/<name>                 a repository: the id of its history, which is new when the name is given again
-histories/<id>/refs/<ref>           a branch or tag of a repository, and the commit that it points at
-histories/<id>/commits/<place>      a commit; a place is its number in the history upside down, and a random text
-histories/<id>/ids/<commit>         the place of a commit by its id
-histories/<id>/staged/<digest>      the upload of a file that a commit is to name
-drafts/…  sealed/…                  files of MLflow's artifacts by path, and the stores of folders (drafts/records.py)
 usage                               the quota of the space, and what it holds (quotas/)
-webhooks/…                          webhooks, and events on their way (webhooks/records.py)
 probe/<random>                      written and removed when a storage is opened, to see whether it keeps its promises
 spaces/<space>/…                    all of the above once more, for a space of its own
 
@@ -58,11 +50,7 @@ OBJECTS = ObjectKey("objects")
 DERIVED = ObjectKey("derived")
 TAGS = ObjectKey("tags")
 REMOVED = ObjectKey("removed")
-UPLOADS = ObjectKey("uploads")
 SPACES = ObjectKey("spaces")
-REPOSITORIES = ObjectKey("repositories")
-HISTORIES = ObjectKey("histories")
-DRAFTS = ObjectKey("drafts")
 ARTIFACTS = ObjectKey("artifacts")
 LEDGER = ObjectKey("usage")
 BY_TIME = ObjectKey("indexes/time")
@@ -159,11 +147,6 @@ def new_object(attempt: str, what: str) -> ObjectKey:
     return object_key(attempt, f"{what}-{secrets.token_hex(8)}")
 
 
-def upload(upload_id: str) -> ObjectKey:
-    """The record of a resumable upload."""
-    return UPLOADS / upload_id
-
-
 def sums_of(key: ObjectKey) -> ObjectKey:
     """The block sums of an object."""
     return ObjectKey(f"{key}.sums")
@@ -189,31 +172,6 @@ def before_tags(prefix: str, folder: ObjectKey = TAGS) -> ObjectKey | None:
     # No name has as many of the last letter that names have.
     last = max(chr(letter) for letter in range(ord(prefix[-1])) if chr(letter) != "/")
     return folder / (prefix[:-1] + last).ljust(MAX_SEGMENT_BYTES, "~")
-
-
-def repository(name: str) -> ObjectKey:
-    """The record of a repository."""
-    return REPOSITORIES / quote(name)
-
-
-def ref(history: str, name: str) -> ObjectKey:
-    """The record of a branch or tag."""
-    return HISTORIES / history / "refs" / quote(name)
-
-
-def commit(history: str, place: str) -> ObjectKey:
-    """The record of a commit."""
-    return HISTORIES / history / "commits" / place
-
-
-def commit_id(history: str, commit: str) -> ObjectKey:
-    """The record of the place of a commit."""
-    return HISTORIES / history / "ids" / commit
-
-
-def staged(history: str, sha256: str) -> ObjectKey:
-    """The record of a file that was uploaded and belongs to no commit yet."""
-    return HISTORIES / history / "staged" / sha256
 
 
 def name_of(key: ObjectKey) -> str:

@@ -142,9 +142,9 @@ def is_content(key: ObjectKey) -> bool:
 
 
 def is_artifact(key: ObjectKey) -> bool:
-    """True for a record with bytes of a writer: a file of MLflow, a manifest of OCI, or its descriptor."""
+    """True for a record with bytes of a writer: a manifest of OCI, or its descriptor."""
     first, *rest = key.segments
-    return first == keys.DRAFTS.text or (first == keys.ARTIFACTS.text and rest[1:2] in _OF_OCI)
+    return first == keys.ARTIFACTS.text and rest[1:2] in _OF_OCI
 
 
 def _is_manifest(key: ObjectKey) -> bool:

@@ -62,7 +62,7 @@ class Arriving:
         self._worker = worker
         self._records = records
         self._indexes = ArrivingIndexes(storage, worker)
-        self._looks: SingleFlight[tuple[str, str], VersionedUpload] = SingleFlight(stops=True)
+        self._looks: SingleFlight[tuple[str, int], VersionedUpload] = SingleFlight(stops=True)
 
     @asynccontextmanager
     async def after(self, upload_id: str, request: ArrivingRequest) -> AsyncIterator[Arrived]:
@@ -97,7 +97,7 @@ class Arriving:
 
         async def look() -> VersionedUpload:
             later = held
-            while later.etag == held.etag:
+            while later.epoch == held.epoch:
                 await asyncio.sleep(_PAUSE)
                 later = await self._records.again(held)
             return later
@@ -105,7 +105,7 @@ class Arriving:
         # A thousand readers are woken when there is something to read, and not at every look.
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, until - monotonic())):
-                return await self._looks.get((held.upload.id, held.etag), look)
+                return await self._looks.get((held.upload.id, held.epoch), look)
         return held
 
     @asynccontextmanager

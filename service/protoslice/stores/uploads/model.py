@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import datetime, timedelta
-from typing import Any, Literal, Self
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, Self, cast
 
 from protoslice import errors
+from protoslice.catalog.uploads import UploadRow
 from protoslice.defaults import (
     MAX_OPEN_UPLOADS,
     MAX_UPLOAD_BYTES,
@@ -16,12 +17,12 @@ from protoslice.defaults import (
     UPLOAD_PART_BYTES,
 )
 from protoslice.errors import IntegrityError, LimitExceeded, ProtosliceError
-from protoslice.stores.clock import now
-from protoslice.stores.envelope import seal, unseal
-from protoslice.stores.manifest import ObjectLocation, stored_as_dict, stored_from_dict
+from protoslice.stores.manifest import ObjectLocation, stored_from_dict
 from protoslice.stores.requests import IngestRequest
 
-_VERSION = 1
+_COLUMNS = ("id", "client", "state", "used", "expires", "parts")
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_MICROSECOND = timedelta(microseconds=1)
 NAMELESS = "model.pb"
 
 State = Literal["open", "complete", "stored", "failed", "gone"]
@@ -150,38 +151,46 @@ class Upload:
         """Type requested for the file; None when none was requested or the file cannot be the root."""
         return self.request.type if self.request.root in {None, self.filename} else None
 
-    def kept(self, seconds: float) -> Upload:
-        """A copy that expires after `seconds` from now."""
-        return replace(self, expires=now() + timedelta(seconds=seconds))
+    @property
+    def expires_microseconds(self) -> int:
+        """Time at which the upload expires, in microseconds since the epoch."""
+        return (self.expires - _EPOCH) // _MICROSECOND
 
-    def encode(self) -> bytes:
-        """Serialize the upload to JSON in an envelope."""
+    @staticmethod
+    def time(microseconds: int) -> datetime:
+        """Convert microseconds since the epoch to a time."""
+        return _EPOCH + microseconds * _MICROSECOND
+
+    def encode(self) -> str:
+        """Serialize what has no column of its own to JSON."""
         data: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
-        data["told"] = data.pop("client_metadata")  # name of the field in records of this version
+        for name in _COLUMNS:
+            del data[name]
         data["request"] = {name: value for name, value in asdict(self.request).items() if value is not None}
-        data["parts"] = [stored_as_dict(part) for part in self.parts]
         for name in ("saved", "failure"):
             data[name] = data[name] and asdict(data[name])
-        for name in ("created", "expires"):
-            data[name] = data[name].isoformat()
-        return seal(json.dumps({"version": _VERSION} | data, separators=(",", ":")).encode())
+        data["created"] = self.created.isoformat()
+        return json.dumps(data, separators=(",", ":"))
 
     @classmethod
-    def decode(cls, sealed: bytes) -> Upload:
-        """Parse the output of `encode`; `IntegrityError` for anything else."""
+    def decode(cls, row: UploadRow) -> Upload:
+        """Build an upload from its row; raise `IntegrityError` for a record that does not parse."""
         try:
-            raw = json.loads(unseal(sealed, "the record of an upload"))
-            if raw.pop("version") != _VERSION:
-                raise IntegrityError("the record of an upload has an unsupported version")
-            raw["client_metadata"] = raw.pop("told")
+            raw = json.loads(row.record)
             raw["request"] = IngestRequest(**_tuples(raw["request"]))
-            raw["parts"] = tuple(stored_from_dict(part) for part in raw["parts"])
             raw["joined"] = tuple(raw["joined"])
             raw["saved"] = raw["saved"] and SavedInspection(**raw["saved"])
             raw["failure"] = raw["failure"] and Failure(**raw["failure"])
-            for name in ("created", "expires"):
-                raw[name] = datetime.fromisoformat(raw[name])
-            return cls(**raw)
+            raw["created"] = datetime.fromisoformat(raw["created"])
+            return cls(
+                **raw,
+                id=row.id,
+                client=row.client,
+                state=cast(State, row.state),
+                used=row.used,
+                expires=cls.time(row.expires),
+                parts=tuple(stored_from_dict(json.loads(part)) for part in row.parts),
+            )
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise IntegrityError("the record of an upload does not parse") from error
 

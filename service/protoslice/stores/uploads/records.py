@@ -1,135 +1,137 @@
-"""Records of uploads, changed by compare-and-set only, and their expiry."""
+"""Uploads in the catalogue, changed only by writers who saw their latest epoch, and their expiry."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
 
+from protoslice.catalog import Database
+from protoslice.catalog.uploads import Overtaken, UploadRow, UploadTable
 from protoslice.errors import Conflict, Gone, IntegrityError, NotFound
-from protoslice.storage import ObjectKey, Storage
-from protoslice.stores.clock import now
-from protoslice.stores.layout import keys
-from protoslice.stores.layout.fresh import put_new
+from protoslice.stores.manifest import stored_as_dict
 from protoslice.stores.uploads.model import Upload
 
 _ID = re.compile(r"[0-9a-f]{10}-[0-9a-f]{20}")
 _MOVED = "Another request has sent data to this upload in the meantime: ask for the upload's offset and continue there"
+_PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class VersionedUpload:
-    """Record and the entity tag it was read with, for the next compare-and-set."""
+    """An upload and its epoch, which the next change has to name."""
 
     upload: Upload
-    etag: str
+    epoch: int
 
 
 class UploadRecords:
-    """Records of uploads by id: those of one client alone, or of all for None."""
+    """Uploads of one space by id: those of one client alone, or of all for None."""
 
-    def __init__(self, storage: Storage, client: str | None = None) -> None:
-        self._storage = storage
+    def __init__(self, database: Database, space: str, client: str | None = None) -> None:
+        self._table = UploadTable(database, space)
         self._client = client
 
-    async def create(self, upload: Upload) -> VersionedUpload:
-        """Create a record."""
-        return VersionedUpload(upload, await put_new(self._storage, keys.upload(upload.id), upload.encode()))
+    async def create(self, upload: Upload, *, keep_seconds: float) -> VersionedUpload:
+        """Create an upload, which expires after `keep_seconds`."""
+        return _versioned(await self._table.create(_row(upload), keep_seconds=keep_seconds))
 
     async def read(self, upload_id: str) -> VersionedUpload:
-        """The current record.
-
-        `NotFound` when there is none, `Gone` when the upload was removed or has expired.
-        """
-        held = await self._read(upload_id)
+        """Return an upload; raise `NotFound` if there is none, `Gone` if it was removed or has expired."""
+        held, lasts = await self._read(upload_id)
         if held.upload.state == "gone":
             raise Gone("This upload was removed or has expired")
-        if held.upload.expires < now():
+        if not lasts:
             raise Gone("This upload has expired")
         return held
 
+    async def take(self, upload_id: str) -> VersionedUpload:
+        """Return an upload as `read` does; other writers of an open one can change it no longer."""
+        if self._client is not None or not _ID.fullmatch(upload_id):
+            await self._read(upload_id)  # an upload of another client is not found
+        row = await self._table.take(upload_id)
+        return await self.read(upload_id) if row is None else _versioned(row)
+
     async def again(self, held: VersionedUpload) -> VersionedUpload:
-        """`held`, as long as the record is the same, at the cost of one small call; else as `read`."""
-        with suppress(NotFound):
-            stat = await self._storage.stat(keys.upload(held.upload.id))
-            if stat.etag == held.etag and held.upload.expires >= now():
-                return held
+        """Return `held` if its epoch is still the latest, at the cost of one small statement; else as `read`."""
+        if await self._table.epoch(held.upload.id) == held.epoch:
+            return held
         return await self.read(held.upload.id)
 
-    async def change(self, held: VersionedUpload, upload: Upload) -> VersionedUpload:
-        """Replace the held record; `Conflict` when another writer was first."""
-        key = keys.upload(upload.id)
+    async def change(
+        self, held: VersionedUpload, upload: Upload, *, keep_seconds: float | None = None
+    ) -> VersionedUpload:
+        """Replace an upload; raise `Conflict` if another writer took it or was first.
+
+        It expires after `keep_seconds`; without them, when `upload` says.
+        """
+        before, after = held.upload.parts, upload.parts
+        kept = next((n for n, (old, new) in enumerate(zip(before, after, strict=False)) if old != new), None)
         try:
-            return VersionedUpload(upload, await self._storage.put(key, upload.encode(), if_etag=held.etag))
-        except Conflict:
-            found = await self._read(upload.id)
-            if found.upload == upload:  # our own write, whose answer was lost
-                return found
+            row = await self._table.change(
+                replace(_row(upload), epoch=held.epoch),
+                kept_parts=min(len(before), len(after)) if kept is None else kept,
+                keep_seconds=keep_seconds,
+            )
+        except Overtaken:
             raise Conflict(_MOVED) from None
+        return VersionedUpload(replace(upload, expires=Upload.time(row.expires)), row.epoch)
 
     @asynccontextmanager
     async def unless_changed(self, held: VersionedUpload) -> AsyncIterator[None]:
-        """Context for reading parts: `IntegrityError` becomes `Conflict` if the record has changed meanwhile.
+        """Context for reading parts: `IntegrityError` becomes `Conflict` if the upload has changed meanwhile.
 
         Another replica may have merged the parts into larger ones.
         """
         try:
             yield
         except IntegrityError:
-            if (await self._read(held.upload.id)).etag != held.etag:
+            if await self._table.epoch(held.upload.id) != held.epoch:
                 raise Conflict(_MOVED) from None
             raise
 
-    async def _read(self, upload_id: str) -> VersionedUpload:
-        missing = NotFound("No such upload: it may have ended long ago")
-        if not _ID.fullmatch(upload_id):
-            raise missing
-        try:
-            found = await load_record(self._storage, keys.upload(upload_id))
-        except NotFound:
-            raise missing from None
-        if self._client not in {None, found.upload.client}:
-            raise missing
-        return found
+    async def exists(self, upload_id: str) -> bool:
+        """Return True if there is an upload, ended or not."""
+        return await self._table.exists(upload_id)
+
+    async def open_by_client(self) -> dict[str, int]:
+        """Return the number of open uploads by client."""
+        return await self._table.open_by_client()
+
+    async def end(self, *, moment: float, before: float, dry_run: bool = False) -> set[str]:
+        """End uploads expired at `moment`, delete those ended before `before`; return the ids of all others.
+
+        An upload ended here cannot become a store any more. Its objects are needed until it is deleted, as a store may
+        be in the making that has read the upload just before. A dry run changes nothing.
+        """
+        alive, after = set[str](), ""
+        while ids := await self._table.page(after, _PAGE, before=before):
+            alive.update(ids)
+            after = ids[-1]
+        if not dry_run:
+            await self._table.end(moment=moment, before=before)
+        return alive
+
+    async def _read(self, upload_id: str) -> tuple[VersionedUpload, bool]:
+        found = await self._table.get(upload_id) if _ID.fullmatch(upload_id) else None
+        if found is None or self._client not in {None, found[0].client}:
+            raise NotFound("No such upload: it may have ended long ago")
+        return _versioned(found[0]), found[1]
 
 
-async def load_record(storage: Storage, key: ObjectKey) -> VersionedUpload:
-    """The record at `key`; `NotFound` when there is none."""
-    found = await storage.get(key)
-    return VersionedUpload(Upload.decode(found.data), found.stat.etag)
+def _row(upload: Upload) -> UploadRow:
+    return UploadRow(
+        id=upload.id,
+        client=upload.client,
+        state=upload.state,
+        used=upload.used,
+        expires=upload.expires_microseconds,
+        record=upload.encode(),
+        parts=tuple(json.dumps(stored_as_dict(part), separators=(",", ":")) for part in upload.parts),
+    )
 
 
-async def end_uploads(storage: Storage, *, moment: datetime, before: datetime, dry_run: bool = False) -> set[str]:
-    """End uploads expired at `moment`, delete records ended before `before`; returns ids of all others.
-
-    An upload ended here cannot become a store any more. Its objects are needed until its record is deleted, as a store
-    may be in the making that has read the record just before. A dry run changes nothing.
-    """
-    alive: set[str] = set()
-    records = UploadRecords(storage)
-    async for stat in storage.iterate(keys.UPLOADS):
-        try:
-            held = await load_record(storage, stat.key)
-        except NotFound:
-            continue
-        except IntegrityError:
-            held = None
-        ended = held is None or held.upload.state == "gone"
-        if ended and stat.modified < before:
-            if not dry_run:
-                await storage.delete(stat.key)
-            continue
-        alive.add(stat.key.segments[-1])
-        if held is not None and not (ended or dry_run) and held.upload.expires < moment:
-            await end_upload(records, held)
-    return alive
-
-
-async def end_upload(records: UploadRecords, held: VersionedUpload) -> None:
-    """End an expired upload unless its record has changed."""
-    try:
-        await records.change(held, replace(held.upload, state="gone", parts=(), saved=None))
-    except (Conflict, NotFound):
-        return  # continued at the last moment
+def _versioned(row: UploadRow) -> VersionedUpload:
+    return VersionedUpload(Upload.decode(row), row.epoch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -30,7 +30,7 @@ from protoslice.stores.uploads.arriving import Arriving
 from protoslice.stores.uploads.body import Body
 from protoslice.stores.uploads.composing import Composer
 from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, JoinedUpload, WrongOffset
-from protoslice.stores.uploads.limits import OpenUploadLimits
+from protoslice.stores.uploads.limits import check_open_uploads
 from protoslice.stores.uploads.model import NewUpload, Upload, UploadOptions
 from protoslice.stores.uploads.parts import bytes_of, compacted, drop_parts, feed_parts, resumed_inspection, sweep
 from protoslice.stores.uploads.records import UploadRecords, VersionedUpload
@@ -44,6 +44,7 @@ class Uploads:
     def __init__(
         self,
         storage: Storage,
+        records: Callable[[str | None], UploadRecords],
         worker: Worker,
         claims: Claims,
         ingest: Ingesting,
@@ -51,34 +52,34 @@ class Uploads:
         options: UploadOptions,
         room: SpaceRoom,
     ) -> None:
+        """`records` gives the uploads of a client, or of all for None."""
         self.options = options
         self._storage = storage
         self._worker = worker
         self._claims = claims
         self._types = types
         self._making = StoreMaker(storage, worker, ingest, types, options)
-        self._records = UploadRecords(storage)
+        self._records_of = records
+        self._records = records(None)
         self.arriving = Arriving(storage, worker, self._records)
         """Records of uploads, also of those under way."""
         self._locks = UploadLocks()
         self._context = AppendContext(storage, worker, options.part_bytes, self._change, self._compacted)
         self._space = room
-        self._room = OpenUploadLimits(storage, options, room)
 
     def begun_by(self, client: str | None) -> Uploads:
         """Uploads as they are for a client, who sees those alone that it has begun; None sees all."""
         if client is None:
             return self
         seen = copy.copy(self)
-        seen._records = UploadRecords(self._storage, client)
+        seen._records = self._records_of(client)
         return seen
 
     async def create(self, wanted: NewUpload) -> Upload:
         """Create an upload; one of length 0 is completed at once."""
         await self._check(wanted)
-        await self._room.check(wanted.client)
-        held = await self._records.create(self._new(wanted))
-        self._room.take(wanted.client)
+        await self._check_open(wanted.client)
+        held = await self._records.create(self._new(wanted), keep_seconds=self.options.unbegun_seconds)
         # Record before claim: a collector spares the claims of uploads that have a record.
         await self._claims.stake(held.upload.id)
         return (await self._completed(held)).upload
@@ -97,7 +98,7 @@ class Uploads:
         `ChecksumMismatch` or `Superseded`.
         """
         async with self._locks.acquire(upload_id) as holder:
-            held = await self._records.read(upload_id)
+            held = await self._records.take(upload_id)
             length = self._check_place(held.upload, body)
             if held.upload.state != "open":
                 async for _ in holder.pieces(body.pieces):
@@ -131,7 +132,7 @@ class Uploads:
     async def remove(self, upload_id: str) -> None:
         """Remove an upload. Stores made of it stay."""
         async with self._locks.acquire(upload_id):
-            held = await self._records.read(upload_id)
+            held = await self._records.take(upload_id)
             upload = held.upload
             await self._records.change(held, replace(upload, state="gone", parts=(), saved=None))
             if upload.state == "open" and not upload.is_whole:
@@ -140,7 +141,7 @@ class Uploads:
     async def join(self, upload_ids: Sequence[str], wanted: NewUpload) -> Upload:
         """Join consecutive complete uploads into one, which becomes a store."""
         await self._check(replace(wanted, length=None))
-        await self._room.check(wanted.client)
+        await self._check_open(wanted.client)
         found = await self._all_finished(upload_ids)
         parts = [found[upload_id].upload for upload_id in upload_ids]
         new = self._new(wanted)
@@ -148,9 +149,7 @@ class Uploads:
         await self._note_use(found.values())
         length = sum(part.offset for part in parts)
         done = replace(new, joined=tuple(upload_ids), length=length, state="stored", store=made.store.id)
-        done = done.kept(self.options.kept_seconds(done))
-        self._room.take(wanted.client)
-        return (await self._records.create(done)).upload
+        return (await self._records.create(done, keep_seconds=self.options.kept_seconds(done))).upload
 
     async def assemble(
         self,
@@ -196,7 +195,6 @@ class Uploads:
         held = await self._finished(upload_id)
         if not held.upload.used:
             await self._note_use([held])
-            self._room.give(held.upload.client)
 
     async def content(self, upload_id: str) -> AsyncGenerator[bytes]:
         """Bytes of a complete upload, which stays as it is."""
@@ -325,9 +323,9 @@ class Uploads:
             held = await self._change(held, done)
         except Conflict:
             found = await self._records.read(upload.id)
-            if found.upload.state == "open":
-                raise
-            return found  # another replica completed the upload
+            if found.upload.state != "open":
+                return found  # another replica completed the upload
+            held = await self._change(found, done)  # a request only looked at it: it was whole already
         if done.state != "failed":
             await sweep(self._storage, held.upload)
         return held
@@ -338,7 +336,7 @@ class Uploads:
         if held.upload.state != "open":
             return held
         async with self._locks.acquire(upload_id):
-            return await self._completed(await self._records.read(upload_id))
+            return await self._completed(await self._records.take(upload_id))
 
     async def _all_finished(self, upload_ids: Sequence[str]) -> dict[str, VersionedUpload]:
         """Records of complete uploads by id, each read once however often it is listed."""
@@ -376,4 +374,7 @@ class Uploads:
         )
 
     async def _change(self, held: VersionedUpload, upload: Upload) -> VersionedUpload:
-        return await self._records.change(held, upload.kept(self.options.kept_seconds(upload)))
+        return await self._records.change(held, upload, keep_seconds=self.options.kept_seconds(upload))
+
+    async def _check_open(self, client: str) -> None:
+        await check_open_uploads(self._records, self.options, self._space, client)

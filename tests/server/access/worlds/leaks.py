@@ -12,17 +12,16 @@ import pytest
 
 from protoslice.artifacts.names import Digest
 from protoslice.artifacts.records import ArtifactRecords, StoredBlob
+from protoslice.catalog.drafts import DraftTable
 from protoslice.catalog.webhooks import WebhookRecords
-from protoslice.drafts.records import DraftRecords
 from protoslice.errors import NotFound
 from protoslice.repositories.staging import StagedFiles
 from protoslice.server.access import records, rules
 from protoslice.server.access.decision import EVERY_SPACE, Decision, Scope
 from protoslice.server.access.rules import Rule
-from protoslice.storage import PrefixStorage
 from protoslice.stores import ResultPage
+from protoslice.stores.names import DEFAULT_SPACE
 from protoslice.stores.open_stores import OpenStores
-from protoslice.stores.quotas import CountedStorage
 from protoslice.stores.uploads.records import UploadRecords
 
 Planting = Callable[[pytest.MonkeyPatch], None]
@@ -41,13 +40,6 @@ _known: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, dict[object, Any]](
 def _of_this_world() -> dict[object, Any]:
     """Memory of one service: each world has a loop of its own."""
     return _known.setdefault(asyncio.get_running_loop(), {})
-
-
-def _outermost(storage: Any) -> Any:
-    """The storage around all spaces."""
-    while isinstance(storage, PrefixStorage | CountedStorage):
-        storage = storage._inner
-    return storage
 
 
 def _remember(kind: type, method: str, key: Callable[..., object]) -> Planting:
@@ -100,9 +92,9 @@ def _blobs_anywhere(patch: pytest.MonkeyPatch) -> None:
 
 
 def _drafts_of_all(patch: pytest.MonkeyPatch) -> None:
-    """MLflow's files lie in the storage itself."""
-    plain = DraftRecords.__init__
-    patch.setattr(DraftRecords, "__init__", lambda self, storage: plain(self, _outermost(storage)))
+    """MLflow's files are all in the default space."""
+    plain = DraftTable.__init__
+    patch.setattr(DraftTable, "__init__", lambda self, database, space: plain(self, database, DEFAULT_SPACE))
 
 
 def _opened_by_id(patch: pytest.MonkeyPatch) -> None:

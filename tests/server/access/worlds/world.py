@@ -99,19 +99,29 @@ def play(steps: Sequence[Step], hook: str, others: Mapping[str, Things] | None =
 
 
 async def beyond(app: Application) -> dict[str, str]:
-    """Digests of all objects of the storage that the caller's own space has nothing to do with."""
+    """Digests of all objects and rows that the caller's own space has nothing to do with."""
     assert app.services.spaces is not None
     await app.services.spaces.share_usage()  # now, and not some seconds later
     storage, found = app.services.spaces._storage, dict[str, str]()
     async for stat in storage.iterate(None):
         data = (await storage.get(stat.key)).data
         own = _OWN.match(stat.key.text) is not None
-        if not own and not (stat.key.text.startswith("access/") and b'"space": "own"' in data):
+        if not own:
             found[stat.key.text] = sha256(data).hexdigest()
-    return found
+    assert app.services.database is not None
+    rows = await app.services.database.read(
+        lambda tx: {
+            table: tx.all(f"SELECT * FROM {table} WHERE space <> 'own' ORDER BY 1, 2, 3") for table in _OF_SPACES
+        }
+    )
+    return found | {table: sha256(repr(there).encode()).hexdigest() for table, there in rows.items()}
 
 
-_OWN: Final = re.compile(r"(spaces|access/spaces|webhooks/hooks|changing/[0-9]+)/own/|webhooks/(outbox|dead)/")
+_OF_SPACES: Final = (
+    "tokens", "webhooks", "schemas", "derived", "uploads", "upload_parts", "repositories", "commits", "names",
+    "kept_files",
+)  # fmt: skip
+_OWN: Final = re.compile(r"spaces/own/")
 _RANDOM: Final = re.compile(
     r"(?P<upload>\b[0-9a-f]{10}-[0-9a-f]{20}\b)|(?P<session>(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f]))"
     r'|(?P<token>(?<="id":")\w{10}(?=")|(?<=psl-token=)\w{10}|(?<=token )\'\w{10}\')'

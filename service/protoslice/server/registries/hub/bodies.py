@@ -71,7 +71,7 @@ class LfsObject(BaseModel):
     """File of git-lfs; an empty one comes within its commit."""
 
     oid: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    size: Annotated[int, Field(ge=1)]
+    size: Annotated[int, Field(ge=1, lt=1 << 63)]
 
 
 class LfsPart(BaseModel):

@@ -149,7 +149,7 @@ async def _new(repository: Repository, body: BatchBody, *, keep: bool) -> Sequen
         if await repository.staged.settle(each.oid) is not None:
             return True
         if place is not None:
-            await repository.staged.hold(each.oid, place)
+            await repository.staged.hold(each.oid, each.size, place)
         return place is not None
 
     there = await map_concurrently(kept, places) if keep else [place is not None for _, place in places]

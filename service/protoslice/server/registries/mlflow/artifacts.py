@@ -11,7 +11,8 @@ from fastapi import Depends, Request
 from starlette.responses import Response
 
 from protoslice import _core
-from protoslice.drafts import DraftFile, Drafts, NoDraft
+from protoslice.catalog.kept_files import KeptFile
+from protoslice.drafts import Drafts, NoDraft
 from protoslice.errors import NotFound
 from protoslice.server.access.places import url_of
 from protoslice.server.http.headers import Headers
@@ -28,8 +29,8 @@ from protoslice.stores import Representation
 router = GuardedRouter(route_class=MlflowRoute, include_in_schema=False)
 
 
-async def _drafts(request: Request, services: Given) -> Drafts:
-    return services.drafts(request.scope)
+async def _drafts(services: Given) -> Drafts:
+    return services.drafts
 
 
 Artifacts = Annotated[Drafts, Depends(_drafts)]
@@ -80,7 +81,7 @@ async def delete_artifact(drafts: Artifacts, name: ArtifactPath) -> Response:
     return done()
 
 
-async def _answered(request: Request, services: Services, name: str, file: DraftFile) -> Response:
+async def _answered(request: Request, services: Services, name: str, file: KeptFile) -> Response:
     """The bytes of a file: those in its record, or those of a store, which the answer names."""
     if file.store is None or file.path is None:
         rope = _of_bytes(name, file.data or b"")

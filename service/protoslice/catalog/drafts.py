@@ -1,0 +1,266 @@
+"""Artifacts of MLflow: files by path in one repository of each space, and the stores made of their folders."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from protoslice.catalog.database import Database, Row, Transaction
+from protoslice.catalog.kept_files import COLUMNS, KeptFile, kept
+
+PROTOCOL: Final = "mlflow"
+_ID: Final = 1
+_PAGE: Final = 500
+_STORES: Final = 500
+_MOST_HELD: Final = 10_000
+"""Folders that are told of together; a removal is refused for the first of them."""
+_LAST: Final = "\U0010ffff"
+_SECOND: Final = 1_000_000
+_THESE: Final = "space = :space AND repository = 1 AND kind = 'file'"
+_BELOW: Final = f"{_THESE} AND name > :first AND name < :end"
+
+
+@dataclass(frozen=True, slots=True)
+class FolderRow:
+    """A folder of artifacts; times are in microseconds since the epoch."""
+
+    name: str
+    updated: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedFolder:
+    """A folder of artifacts with changes of which no store was made, the last at `changed`."""
+
+    space: str
+    name: str
+    changed: int
+
+
+class DraftTable:
+    """Artifacts of one space."""
+
+    def __init__(self, database: Database, space: str) -> None:
+        self._database = database
+        self._space = space
+
+    async def put(self, path: str, folder: str, file: KeptFile) -> int:
+        """Create or replace a file of a folder of artifacts; return the bytes that the row held before."""
+        version = secrets.token_bytes(16)
+
+        def work(tx: Transaction) -> int:
+            tx.run(
+                """
+                INSERT INTO repositories (space, id, protocol, name, created) VALUES (:space, :id, :protocol, '', :now)
+                ON CONFLICT DO NOTHING""",
+                space=self._space,
+                id=_ID,
+                protocol=PROTOCOL,
+                now=tx.now,
+            )
+            # The folder first: writers of one folder wait for each other here, and count what the other has written.
+            if folder:
+                self._note(tx, folder)
+            before = tx.first(
+                f"SELECT length(data) FROM kept_files WHERE {_THESE} AND name = :name", space=self._space, name=path
+            )
+            tx.run(
+                f"""
+                INSERT INTO kept_files (space, repository, kind, name, folder, {COLUMNS}, updated) VALUES
+                    (:space, 1, 'file', :name, :folder, :size, :data, :upload, :store, :path, :version, :now)
+                ON CONFLICT (space, repository, kind, name) DO UPDATE SET
+                    size = excluded.size, data = excluded.data, store = excluded.store, path = excluded.path,
+                    version = excluded.version, updated = excluded.updated""",
+                space=self._space,
+                name=path,
+                folder=folder or None,
+                size=file.size,
+                data=file.data,
+                upload=file.upload,
+                store=file.store,
+                path=file.path,
+                version=version,
+                now=tx.now,
+            )
+            return 0 if before is None else before[0] or 0
+
+        return await self._database.write(work)
+
+    async def get(self, path: str) -> KeptFile | None:
+        """Return a file, or None if there is none."""
+        sql = f"SELECT {COLUMNS} FROM kept_files WHERE {_THESE} AND name = :name"
+        row = await self._database.read(lambda tx: tx.first(sql, space=self._space, name=path))
+        return None if row is None else kept(row)
+
+    async def remove(self, path: str) -> tuple[int, int]:
+        """Delete a file, or else all below a folder; return how many there were, and the bytes that rows held."""
+
+        def work(tx: Transaction) -> tuple[int, int]:
+            where, values = f"{_THESE} AND name = :first", {"space": self._space, "first": path}
+            if tx.first(f"SELECT 1 FROM kept_files WHERE {where}", **values) is None:
+                where, values = _BELOW, {"space": self._space, **_range(path)}
+            # Folders are locked before their files, as writers do.
+            folders = "SELECT DISTINCT folder FROM kept_files WHERE {} AND folder IS NOT NULL ORDER BY folder"
+            for (folder,) in tx.all(folders.format(where), **values):
+                self._note(tx, folder)
+            rows = tx.all(f"DELETE FROM kept_files WHERE {where} RETURNING folder, length(data)", **values)
+            for folder in sorted({row[0] for row in rows if row[0] is not None}):
+                self._drop_empty(tx, folder)
+            return len(rows), sum(row[1] or 0 for row in rows)
+
+        return await self._database.write(work)
+
+    async def entries(self, folder: str, after: str) -> tuple[list[tuple[str, int | None]], str | None]:
+        """Return a page of what is directly in a folder: names with sizes, None for a folder.
+
+        `after` is the path behind which the page begins; that of the next page follows, or None. A page ends with the
+        first folder that fills it.
+        """
+        bounds = _range(folder)
+        sql = f"SELECT name, size FROM kept_files WHERE {_BELOW} ORDER BY name LIMIT :limit"
+        values = bounds | {"first": max(after, bounds["first"]), "limit": _PAGE}
+        rows = await self._database.read(lambda tx: tx.all(sql, space=self._space, **values))
+        prefix, found = bounds["first"], dict[str, int | None]()
+        for name, size in rows:
+            head, slash, _ = name[len(prefix) :].partition("/")
+            found[f"{head}{slash}"] = None if slash else size
+        entries = [(name.removesuffix("/"), size) for name, size in found.items()]
+        if len(rows) < _PAGE:
+            return entries, None
+        last = list(found)[-1]
+        return entries, f"{prefix}{last}{_LAST}" if last.endswith("/") else rows[-1][0]
+
+    async def files(self, folder: str, most: int) -> dict[str, KeptFile]:
+        """Return the files below a folder by path, sorted; a few more than `most` where there are more."""
+        found = dict[str, KeptFile]()
+        bounds = _range(folder)
+        sql = f"SELECT name, {COLUMNS} FROM kept_files WHERE {_BELOW} ORDER BY name LIMIT :limit"
+        while len(found) <= most:
+            rows = await self._database.read(lambda tx: tx.all(sql, space=self._space, **bounds, limit=_PAGE))
+            found |= {row[0]: kept(row[1:]) for row in rows}
+            if len(rows) < _PAGE:
+                break
+            bounds["first"] = rows[-1][0]
+        return found
+
+    async def versions(self, folder: str, limit: int) -> dict[str, bytes]:
+        """Return the versions of at most `limit` files below a folder by path, sorted."""
+        sql = f"SELECT name, version FROM kept_files WHERE {_BELOW} ORDER BY name LIMIT :limit"
+        rows = await self._database.read(lambda tx: tx.all(sql, space=self._space, **_range(folder), limit=limit))
+        return {name: bytes(version) for name, version in rows}
+
+    async def seal(self, folder: str, version: bytes, store: str) -> None:
+        """Note the store that was made of a version of a folder."""
+
+        def work(tx: Transaction) -> int:
+            return tx.run(
+                """
+                INSERT INTO names (space, repository, kind, name, store, version, updated)
+                VALUES (:space, 1, 'sealed', :name, :store, :version, :now)
+                ON CONFLICT (space, repository, kind, name) DO UPDATE SET
+                    store = excluded.store, version = excluded.version, updated = excluded.updated""",
+                space=self._space,
+                name=folder,
+                store=store,
+                version=version,
+                now=tx.now,
+            )
+
+        await self._database.write(work)
+
+    async def sealed(self, folder: str) -> tuple[str, bytes] | None:
+        """Return the store that was made last of a folder, and the version it was made of; None if there is none."""
+        sql = """
+            SELECT store, version FROM names
+            WHERE space = :space AND repository = 1 AND kind = 'sealed' AND name = :name AND store IS NOT NULL"""
+        row = await self._database.read(lambda tx: tx.first(sql, space=self._space, name=folder))
+        return None if row is None else (row[0], bytes(row[1]))
+
+    async def folders(self, below: str, limit: int, after: str) -> list[FolderRow]:
+        """Return at most `limit` folders of artifacts in a folder or below, by path, behind `after`."""
+        sql = """
+            SELECT name, updated FROM names WHERE space = :space AND repository = 1 AND kind = 'folder'
+                AND name > :after AND (:below = '' OR name = :below OR (name > :first AND name < :end))
+            ORDER BY name LIMIT :limit"""
+        values = {"below": below, "after": after, "limit": limit, **_range(below)}
+        return await self._database.read(
+            lambda tx: [FolderRow(*row) for row in tx.all(sql, space=self._space, **values)]
+        )
+
+    async def of_stores(self, stores: Collection[str]) -> list[tuple[str, str]]:
+        """Return pairs of a store and a folder of artifacts, or a file in none, that a file of the folder is in."""
+        found, listed = list[tuple[str, str]](), list(stores)
+        for start in range(0, len(listed), _STORES):
+            values = {f"s{number}": store for number, store in enumerate(listed[start : start + _STORES])}
+            sql = f"""
+                SELECT DISTINCT store, coalesce(folder, name) FROM kept_files
+                WHERE {_THESE} AND store IN ({", ".join(f":{each}" for each in values)}) LIMIT {_MOST_HELD}"""
+            rows = await self._database.read(_statement(sql, {"space": self._space, **values}))
+            found += [(store, name) for store, name in rows]
+        return found
+
+    def _note(self, tx: Transaction, folder: str) -> None:
+        tx.run(
+            """
+            INSERT INTO names (space, repository, kind, name, version, updated, changed)
+            VALUES (:space, 1, 'folder', :name, :version, :now, :now)
+            ON CONFLICT (space, repository, kind, name) DO UPDATE SET
+                updated = excluded.updated, changed = excluded.changed""",
+            space=self._space,
+            name=folder,
+            version=secrets.token_bytes(16),
+            now=tx.now,
+        )
+
+    def _drop_empty(self, tx: Transaction, folder: str) -> None:
+        """Delete a folder without files."""
+        tx.run(
+            """
+            DELETE FROM names WHERE space = :space AND repository = 1 AND kind = 'folder' AND name = :folder
+                AND NOT EXISTS (
+                    SELECT 1 FROM kept_files WHERE space = :space AND repository = 1 AND folder = :folder
+                )""",
+            space=self._space,
+            folder=folder,
+        )
+
+
+class ChangedFolders:
+    """Folders of artifacts of all spaces with changes of which no store was made."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def quiet(self, seconds: float, limit: int) -> list[ChangedFolder]:
+        """Return at most `limit` folders whose last change is `seconds` ago, the oldest first."""
+        sql = """
+            SELECT space, name, changed FROM names WHERE changed IS NOT NULL AND changed <= :before
+            ORDER BY changed LIMIT :limit"""
+        return await self._database.read(
+            lambda tx: [
+                ChangedFolder(*row) for row in tx.all(sql, before=tx.now - int(seconds * _SECOND), limit=limit)
+            ],
+            background=True,
+        )
+
+    async def settle(self, folder: ChangedFolder) -> None:
+        """Note that a store was made of a folder, unless it has changed since."""
+        sql = """
+            UPDATE names SET changed = NULL
+            WHERE space = :space AND repository = 1 AND kind = 'folder' AND name = :name AND changed = :changed"""
+        values = {"space": folder.space, "name": folder.name, "changed": folder.changed}
+        await self._database.write(lambda tx: tx.run(sql, **values), background=True)
+
+
+def _range(folder: str) -> dict[str, str]:
+    """Bounds of the paths below a folder."""
+    return {"first": f"{folder}/", "end": f"{folder}0"} if folder else {"first": "", "end": _LAST}  # "0" follows "/"
+
+
+def _statement(sql: str, values: Mapping[str, Any]) -> Any:
+    def work(tx: Transaction) -> Sequence[Row]:
+        return tx.all(sql, **values)
+
+    return work

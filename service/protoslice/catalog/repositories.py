@@ -1,0 +1,338 @@
+"""Repositories, the names in them and their commits.
+
+A name is moved by whoever saw its latest version, in the transaction that inserts the commit: of writers at once one
+succeeds.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from protoslice.catalog.database import Database, ForeignKeyViolation, Row, Transaction
+from protoslice.catalog.letters import tell
+from protoslice.errors import Conflict, NotFound
+
+HUB: Final = "hub"
+"""Protocol of Hugging Face's clients."""
+_FIRST: Final = 1 << 32
+"""Least id of a repository that has a name; 0 is kept for the tags of stores, 1 is that of MLflow's artifacts."""
+_COMMIT: Final = "c.id, c.digits, c.store, c.parent, c.number, c.title, c.message, c.author, c.at"
+_STORES: Final = 100
+"""Stores that one statement asks about; SQLite allows 500 parts of a compound statement."""
+_LAST: Final = "\U0010ffff"
+"""Character behind all others."""
+
+
+class Moved(Conflict):
+    """The name has another version, is gone, or exists already."""
+
+
+class RepositoryGone(NotFound):
+    """The repository was removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryRow:
+    """A repository; times are in microseconds since the epoch."""
+
+    id: int
+    name: str
+    created: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRow:
+    """A commit, which never changes."""
+
+    id: str
+    digits: str
+    store: str | None
+    parent: str | None
+    number: int
+    title: str = ""
+    message: str = ""
+    author: str = ""
+    at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NameRow:
+    """A name of a repository, and the commit at which it points; None before the first."""
+
+    kind: str
+    name: str
+    commit: CommitRow | None
+    version: bytes
+
+
+class RepositoryTable:
+    """Repositories of one protocol in one space."""
+
+    def __init__(self, database: Database, space: str, protocol: str) -> None:
+        self._database = database
+        self._place = {"space": space, "protocol": protocol}
+
+    async def create(self, name: str) -> RepositoryRow:
+        """Insert a repository; raise `UniqueViolation` if there is one of that name."""
+        id = _FIRST + secrets.randbits(62)
+
+        def work(tx: Transaction) -> RepositoryRow:
+            tx.run(
+                """
+                INSERT INTO repositories (space, id, protocol, name, created)
+                VALUES (:space, :id, :protocol, :name, :now)""",
+                **self._place,
+                id=id,
+                name=name,
+                now=tx.now,
+            )
+            return RepositoryRow(id, name, tx.now)
+
+        return await self._database.write(work)
+
+    async def get(self, name: str) -> RepositoryRow | None:
+        """Return a repository, or None if there is none of that name."""
+        sql = """
+            SELECT id, name, created FROM repositories
+            WHERE space = :space AND protocol = :protocol AND name = :name"""
+        row = await self._database.read(lambda tx: tx.first(sql, **self._place, name=name))
+        return None if row is None else RepositoryRow(*row)
+
+    async def page(self, prefix: str, limit: int, after: str) -> list[RepositoryRow]:
+        """Return at most `limit` repositories whose names begin with `prefix`, in order, behind `after`."""
+        sql = """
+            SELECT id, name, created FROM repositories
+            WHERE space = :space AND protocol = :protocol AND name > :after AND name >= :prefix AND name < :end
+            ORDER BY name LIMIT :limit"""
+        values = self._place | {"after": after, "prefix": prefix, "end": prefix + _LAST, "limit": limit}
+        return await self._database.read(lambda tx: [RepositoryRow(*row) for row in tx.all(sql, **values)])
+
+    async def remove(self, name: str) -> bool:
+        """Delete a repository with all that is in it; return False if there is none of that name."""
+        sql = "DELETE FROM repositories WHERE space = :space AND protocol = :protocol AND name = :name"
+        return await self._database.write(lambda tx: tx.run(sql, **self._place, name=name)) == 1
+
+
+class HistoryTable:
+    """Names and commits of one repository."""
+
+    def __init__(self, database: Database, space: str, repository: RepositoryRow) -> None:
+        self._database = database
+        self._space = space
+        self._repository = repository
+        self._key: Mapping[str, Any] = {"space": space, "repository": repository.id}
+
+    async def name(self, kind: str, name: str) -> NameRow | None:
+        """Return a name, or None if there is none."""
+        return await self._database.read(lambda tx: self._name(tx, kind, name))
+
+    async def names(self, limit: int, after: tuple[str, str] = ("", "")) -> list[NameRow]:
+        """Return at most `limit` names by kind and name, behind a kind and a name."""
+        sql = f"""
+            SELECT n.kind, n.name, n.version, {_COMMIT} FROM names n LEFT JOIN commits c
+            ON c.space = n.space AND c.repository = n.repository AND c.id = n.commit_id
+            WHERE n.space = :space AND n.repository = :repository AND (n.kind, n.name) > (:kind, :name)
+            ORDER BY n.kind, n.name LIMIT :limit"""
+        values = {**self._key, "kind": after[0], "name": after[1], "limit": limit}
+        return await self._database.read(lambda tx: [_named(row) for row in tx.all(sql, **values)])
+
+    async def move(self, kind: str, name: str, commit: CommitRow | None, seen: bytes | None, *, new: bool) -> NameRow:
+        """Point a name at a commit and return the name; a `new` commit is inserted in the same transaction.
+
+        `seen` is the version of the name that the caller saw; None creates the name. Raise `Moved` if it has another
+        one, `RepositoryGone` if the repository was removed.
+        """
+        version = secrets.token_bytes(16)
+
+        def work(tx: Transaction) -> NameRow:
+            if commit is not None and new:
+                self._insert(tx, commit)
+            values = {
+                **self._key,
+                "kind": kind,
+                "name": name,
+                "store": None if commit is None else commit.store,
+                "commit": None if commit is None else commit.id,
+                "version": version,
+                "now": tx.now,
+            }
+            if seen is None:
+                changed = tx.run(
+                    """
+                    INSERT INTO names (space, repository, kind, name, store, commit_id, version, updated)
+                    VALUES (:space, :repository, :kind, :name, :store, :commit, :version, :now)
+                    ON CONFLICT (space, repository, kind, name) DO NOTHING""",
+                    **values,
+                )
+            else:
+                changed = tx.run(
+                    """
+                    UPDATE names SET store = :store, commit_id = :commit, version = :version, updated = :now
+                    WHERE space = :space AND repository = :repository AND kind = :kind AND name = :name
+                        AND version = :seen""",
+                    **values,
+                    seen=seen,
+                )
+            if changed == 0:
+                raise Moved(f"The name {name!r} was changed by another request")
+            moved = NameRow(kind, name, commit, version)
+            self._tell(tx, "ref.set", moved)
+            return moved
+
+        try:
+            return await self._database.write(work)
+        except ForeignKeyViolation:
+            raise RepositoryGone(f"The repository {self._repository.name!r} was removed") from None
+
+    async def remove(self, kind: str, name: str) -> bool:
+        """Delete a name; return False if there is none."""
+
+        def work(tx: Transaction) -> bool:
+            found = self._name(tx, kind, name)
+            sql = """
+                DELETE FROM names
+                WHERE space = :space AND repository = :repository AND kind = :kind AND name = :name"""
+            if found is None or tx.run(sql, **self._key, kind=kind, name=name) == 0:
+                return False
+            self._tell(tx, "ref.removed", found)
+            return True
+
+        return await self._database.write(work)
+
+    async def commit(self, digits: str) -> CommitRow | None:
+        """Return the newest commit of an id, or None if there is none."""
+        sql = f"""
+            SELECT {_COMMIT} FROM commits c
+            WHERE c.space = :space AND c.repository = :repository AND c.digits = :digits
+            ORDER BY c.at DESC, c.number DESC LIMIT 1"""
+        row = await self._database.read(lambda tx: tx.first(sql, **self._key, digits=digits))
+        return None if row is None else _commit(row)
+
+    async def ancestors(self, id: str, limit: int) -> list[CommitRow]:
+        """Return at most `limit` commits from one on, along their parents."""
+        sql = f"""
+            WITH RECURSIVE line (id, depth) AS (
+                SELECT c.id, 1 FROM commits c
+                WHERE c.space = :space AND c.repository = :repository AND c.id = :id
+                UNION ALL
+                SELECT c.parent, depth + 1 FROM line JOIN commits c
+                ON c.space = :space AND c.repository = :repository AND c.id = line.id
+                WHERE depth < :limit AND c.parent IS NOT NULL
+            )
+            SELECT {_COMMIT} FROM line JOIN commits c
+            ON c.space = :space AND c.repository = :repository AND c.id = line.id ORDER BY depth"""
+        values = {**self._key, "id": id, "limit": limit}
+        return await self._database.read(lambda tx: [_commit(row) for row in tx.all(sql, **values)])
+
+    def _name(self, tx: Transaction, kind: str, name: str) -> NameRow | None:
+        row = tx.first(
+            f"""
+            SELECT n.kind, n.name, n.version, {_COMMIT} FROM names n LEFT JOIN commits c
+            ON c.space = n.space AND c.repository = n.repository AND c.id = n.commit_id
+            WHERE n.space = :space AND n.repository = :repository AND n.kind = :kind AND n.name = :name""",
+            **self._key,
+            kind=kind,
+            name=name,
+        )
+        return None if row is None else _named(row)
+
+    def _insert(self, tx: Transaction, commit: CommitRow) -> None:
+        tx.run(
+            """
+            INSERT INTO commits (space, repository, id, digits, store, parent, number, title, message, author, at)
+            VALUES (:space, :repository, :id, :digits, :store, :parent, :number, :title, :message, :author, :at)""",
+            **self._key,
+            id=commit.id,
+            digits=commit.digits,
+            store=commit.store,
+            parent=commit.parent,
+            number=commit.number,
+            title=commit.title,
+            message=commit.message,
+            author=commit.author,
+            at=commit.at,
+        )
+
+    def _tell(self, tx: Transaction, event: str, name: NameRow) -> None:
+        commit, repository = name.commit, self._repository.name
+        data = {
+            "repository": repository,
+            "ref": f"refs/{name.kind}/{name.name}",
+            "commit": None if commit is None else commit.digits,
+            "store": None if commit is None else commit.store,
+            "title": "" if commit is None else commit.title,
+            "user": "" if commit is None else commit.author,
+        }
+        tell(tx, self._space, event, f"{repository}@{name.name}", data)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedStore:
+    """A store, and a name of it in a repository: that of a branch or tag, else the id of a commit."""
+
+    store: str
+    protocol: str
+    repository: str
+    name: str
+
+
+class NamesOfStores:
+    """Names in all repositories of one space, by the stores that they point at."""
+
+    def __init__(self, database: Database, space: str) -> None:
+        self._database = database
+        self._space = space
+
+    async def naming(self, stores: Collection[str], most: int) -> list[NamedStore]:
+        """Return the names of stores, at most `most` of each kind for each store."""
+        listed = list(stores)
+        parts = [listed[start : start + _STORES] for start in range(0, len(listed), _STORES)]
+        found = [await self._database.read(partial(_naming, self._space, part, most)) for part in parts]
+        return [name for names in found for name in names]
+
+    async def named_since(self, removed: Mapping[str, float]) -> set[str]:
+        """Return the stores at which a name was pointed since a time of their own, in seconds since the epoch."""
+        sql = "SELECT max(updated) FROM names WHERE space = :space AND store = :store"
+
+        def work(tx: Transaction) -> set[str]:
+            found = {store: tx.all(sql, space=self._space, store=store)[0][0] for store in removed}
+            return {store for store, at in found.items() if at is not None and at > removed[store] * 1_000_000}
+
+        return await self._database.read(work, background=True)
+
+
+_NAMING: Final = """
+    SELECT * FROM (
+        SELECT n.store, r.protocol, r.name, n.name FROM names n JOIN repositories r
+        ON r.space = n.space AND r.id = n.repository
+        WHERE n.space = :space AND n.store = :{store} LIMIT :most
+    ) n{store} UNION ALL SELECT * FROM (
+        SELECT DISTINCT c.store, r.protocol, r.name, c.digits FROM commits c JOIN repositories r
+        ON r.space = c.space AND r.id = c.repository
+        WHERE c.space = :space AND c.store = :{store} AND NOT EXISTS (
+            SELECT 1 FROM names n WHERE n.space = c.space AND n.repository = c.repository AND n.store = c.store
+        ) LIMIT :most
+    ) c{store}"""
+
+
+def _naming(space: str, stores: Sequence[str], most: int, tx: Transaction) -> list[NamedStore]:
+    values = {f"s{number}": store for number, store in enumerate(stores)}
+    sql = " UNION ALL ".join(f"SELECT * FROM ({_NAMING.format(store=store)}) {store}" for store in values)
+    return [NamedStore(*row) for row in tx.all(sql, **values, space=space, most=most)]
+
+
+def _named(row: Row) -> NameRow:
+    kind, name, version, *commit = row
+    return NameRow(kind, name, None if commit[0] is None else _commit(commit), bytes(version))
+
+
+def _commit(row: Sequence[Any]) -> CommitRow:
+    id, digits, store, parent, number, title, message, author, at = row
+    return CommitRow(
+        id=id, digits=digits, store=store, parent=parent, number=number, title=title, message=message, author=author,
+        at=at,
+    )  # fmt: skip

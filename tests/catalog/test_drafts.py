@@ -1,0 +1,112 @@
+"""Artifacts of MLflow: listed level by level, replaced by several writers, noted until a store is made of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from protoslice.catalog import Database, drafts, open_database
+from protoslice.catalog.drafts import ChangedFolders, DraftTable
+from protoslice.catalog.kept_files import KeptFile, kept_bytes
+
+Work = Callable[[Database, Database], Awaitable[None]]
+FILE = KeptFile(size=3, data=b"abc")
+
+
+def _run(url: str, work: Work) -> None:
+    async def run() -> None:
+        async with open_database(url, "memory://") as one, open_database(url, "memory://") as other:
+            await work(one, other)
+
+    asyncio.run(run())
+
+
+async def _all_entries(table: DraftTable, folder: str) -> list[tuple[str, int | None]]:
+    found, after = list[tuple[str, int | None]](), ""
+    while True:
+        entries, following = await table.entries(folder, after)
+        found += entries
+        if following is None:
+            return found
+        after = following
+
+
+def test_entries_show_one_level_whatever_the_page(catalogue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(one: Database, _: Database) -> None:
+        table = DraftTable(one, "team")
+        for path in ("a/b/1", "a/b/2", "a/b/3", "a/b.txt", "a/bb", "a/c/1", "a/c/2", "a/d", "x"):
+            await table.put(path, "", FILE)
+        await DraftTable(one, "elsewhere").put("a/other", "", FILE)
+        for page in (1, 2, 3, 100):
+            monkeypatch.setattr(drafts, "_PAGE", page)
+            entries = await _all_entries(table, "a")
+            assert entries == [("b.txt", 3), ("b", None), ("bb", 3), ("c", None), ("d", 3)], page
+            assert await _all_entries(table, "") == [("a", None), ("x", 3)]
+            assert await _all_entries(table, "a/d") == []
+            assert list(await table.files("a/b", 10)) == ["a/b/1", "a/b/2", "a/b/3"]
+
+    _run(catalogue, work)
+
+
+def test_put_returns_what_it_replaces_whoever_writes(catalogue: str) -> None:
+    async def work(one: Database, other: Database) -> None:
+        tables = [DraftTable(database, "team") for database in (one, other)]
+        writes = [tables[n % 2].put("r/a", "r", KeptFile(size=n, data=b"x" * n)) for n in range(1, 17)]
+        replaced = await asyncio.gather(*writes)
+        assert sum(range(1, 17)) - sum(replaced) == await kept_bytes(one, "team")
+        left = await kept_bytes(one, "team")
+        assert await tables[0].remove("r") == (1, left)
+
+    _run(catalogue, work)
+
+
+def test_folders_are_noted_until_they_are_settled(catalogue: str) -> None:
+    async def work(one: Database, other: Database) -> None:
+        table, changed = DraftTable(one, "team"), ChangedFolders(other)
+        await table.put("r/a", "r", FILE)
+        (seen,) = await changed.quiet(0, 9)
+        assert await changed.quiet(3600, 9) == []
+        await table.put("r/b", "r", FILE)
+        await changed.settle(seen)
+        (again,) = await changed.quiet(0, 9)
+        assert again.changed > seen.changed, "a change that came meanwhile is not forgotten"
+        await changed.settle(again)
+        assert await changed.quiet(0, 9) == []
+        assert await table.remove("r/a") == (1, 3)
+        assert len(await changed.quiet(0, 9)) == 1
+        assert [row.name for row in await table.folders("", 9, "")] == ["r"]
+        assert await table.remove("r") == (1, 3)
+        assert await table.folders("", 9, "") == []
+        assert await changed.quiet(0, 9) == []
+        assert await table.remove("r") == (0, 0)
+
+    _run(catalogue, work)
+
+
+def test_folders_are_listed_below_another(catalogue: str) -> None:
+    async def work(one: Database, _: Database) -> None:
+        table = DraftTable(one, "team")
+        for folder in ("1", "1/r", "1/s", "10", "2"):
+            await table.put(f"{folder}/x", folder, FILE)
+        assert [row.name for row in await table.folders("1", 2, "")] == ["1", "1/r"]
+        assert [row.name for row in await table.folders("1", 9, "1/r")] == ["1/s"]
+        assert [row.name for row in await table.folders("", 9, "1/s")] == ["10", "2"]
+
+    _run(catalogue, work)
+
+
+def test_stores_are_found_by_files_and_seals(catalogue: str) -> None:
+    async def work(one: Database, _: Database) -> None:
+        table = DraftTable(one, "team")
+        await table.put("r/a/x", "r/a", KeptFile(size=1, store="s1", path="x"))
+        await table.put("r/a/y", "r/a", KeptFile(size=1, store="s1", path="x"))
+        await table.put("top", "", KeptFile(size=1, store="s2", path="top"))
+        assert sorted(await table.of_stores(["s1", "s2", "s3"])) == [("s1", "r/a"), ("s2", "top")]
+        assert await table.sealed("r") is None
+        for version, store in ((b"1", "t1"), (b"2", "t2")):
+            await table.seal("r", version, store)
+            assert await table.sealed("r") == (store, version)
+
+    _run(catalogue, work)
