@@ -136,8 +136,9 @@ class RepositorySummary:
     protocol: Annotated[str, Keywords(enum=["hub", "oci", "mlflow"])]
     """Kind of registry client that created the repository."""
     ref: Annotated[str | None, like("ann/resnet@main")]
-    """Name of the current version under `/v1/stores`: `main`, the tag `latest`, or the tag set last. None, like the
-    following, for a repository without files; an MLflow folder has a store once it is requested."""
+    """Name of the current version under `/v1/stores`: `main`, the tag `latest`, or the tag set last.
+
+    None, like the members below, for a repository without files, and for an MLflow folder that was never requested."""
     store: Id | None
     """Id of the store; None if there is none yet, or it was removed."""
     type: str | None
@@ -153,7 +154,7 @@ class RepositoryVersion:
     name: Annotated[str, like("main")]
     kind: Annotated[str, Keywords(enum=["branch", "tag"])]
     ref: Annotated[str, like("ann/resnet@main")]
-    """Name under `/v1/stores`."""
+    """Name of this version under `/v1/stores`."""
     store: Id
     updated: datetime
 
@@ -232,10 +233,10 @@ class Space:
     name: str
     """Lower-case letters, digits and '-', at most 63 characters; the API of the space is below `/spaces/{name}`."""
     stored_bytes: int = 0
-    """Bytes of uploaded objects; removed stores count until they are collected."""
+    """Bytes of uploaded objects; removed stores count until `gc` deletes their objects."""
     stores: int = 0
     counted: datetime | None = None
-    """Time of the last collection, which recounts; None before the first."""
+    """Time of the last run of `gc`, which counts again; None before the first."""
     quota_bytes: int = 0
     """Maximum stored bytes; 0 for no limit."""
     quota_stores: int = 0
@@ -349,7 +350,7 @@ class TensorEntry:
     name: Annotated[str, like("conv1.weight")]
     """Name in its format; several tensors may share one."""
     address: Annotated[str, like("path:graph.initializer[3]")]
-    """Unique in the store."""
+    """Identifies the tensor in the store, even if several share its name."""
     dtype: Annotated[str | None, like("F32")]
     """None if the type is unknown."""
     shape: tuple[int, ...] | None
@@ -465,7 +466,7 @@ class SignatureTensor:
     """An input or an output of a signature."""
 
     name: Annotated[str, like("images")]
-    """Name in the call."""
+    """Name of the argument or result when the signature is called."""
     tensor: Annotated[str | None, like("x:0")]
     """Name in the graph; None for a tensor made of several, such as a sparse one."""
     dtype: Annotated[str | None, like("F32")]
@@ -507,13 +508,13 @@ class GraphNode:
     op: Annotated[str, like("Conv")]
     path: Annotated[str, like("graph.node[3]")]
     hops: Count
-    """Number of links to the middle node."""
+    """Number of links to the node in `around`; 0 without one."""
     attributes: tuple[tuple[str, str], ...]
     """Names and values as text; long ones are cut."""
     weights: Annotated[tuple[str, ...], like(["conv1.weight"])]
     """Tensors that the node uses or holds."""
     more: Count
-    """Links to nodes that are not shown."""
+    """Number of links to nodes that are not shown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,13 +30,16 @@ PLAN_HELP: Final = (
 )
 PLAN: Final = (query_parameter("plan", PLAN_HELP, {"type": "string", "enum": ["policy"]}, "policy"),)
 
-TAGS_HELP: Final = "Only the meta graph of a SavedModel with exactly these tags; variables belong to all."
+TAGS_HELP: Final = (
+    "Only the meta graph of a SavedModel with exactly these tags; variables are part of every meta graph."
+)
 TAGS: Final = query_parameter("tags", TAGS_HELP, {"type": "string"}, "serve,gpu")
 
 STREAM: Final = (
     query_parameter(
         "file",
-        "Path of the stream, or of its shards as `train@8`; needed if the store has several streams.",
+        "Path of the stream, or the common name of its shards, such as `train@8`; needed if the store "
+        "has several streams.",
         {"type": "string"},
         "train.tfrecord",
     ),

@@ -252,7 +252,7 @@ VIEWS: Final = (
             query_parameter("range", "Range of record numbers: `10:20`, `10:`, `:20`.", {"type": "string"}, "10:20"),
             query_parameter(
                 "n",
-                "Record numbers, in the order of the response; repeatable, and separated by commas.",
+                "Record numbers, separated by commas; repeatable. The records are returned in this order.",
                 {"type": "array", "items": {"type": "string"}},
                 ["7", "5,1000"],
             ),
@@ -270,11 +270,16 @@ VIEWS: Final = (
             ),
             query_parameter(
                 "sample",
-                "Number of records to draw at random, returned in their order.",
+                "Number of records to draw at random; they are returned in the order of the stream.",
                 {"type": "integer", "maximum": 10000},
                 100,
             ),
-            query_parameter("seed", "Number that decides the sample.", {"type": "integer", "default": 0}, 7),
+            query_parameter(
+                "seed",
+                "Seed of the sample: the same seed draws the same records.",
+                {"type": "integer", "default": 0},
+                7,
+            ),
             query_parameter(
                 "path",
                 "Return only the part of each record at this path; empty if a record lacks it.",
@@ -359,7 +364,7 @@ VIEWS: Final = (
         parameters=(
             query_parameter(
                 "name",
-                "Only tensors with this name or address; repeatable. `*` matches anything (in up to 64 of them).",
+                "Only tensors with this name or address; repeatable. `*` matches anything, in at most 64 of them.",
                 {"type": "array", "items": {"type": "string"}},
                 ["encoder.*"],
             ),

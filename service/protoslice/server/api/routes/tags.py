@@ -129,7 +129,8 @@ async def _expected(
     conditions = Preconditions(if_match=if_match, if_none_match=if_none_match)
     if evaluate(conditions, current, reads=False) is not Verdict.PROCEED:
         raise _failed(
-            "The tag has changed, or does not meet the condition", found if services.may(Scope.READ) else None
+            "The tag has changed, or does not meet the condition in If-Match or If-None-Match",
+            found if services.may(Scope.READ) else None,
         )
     return (None, True) if found is None else (found.etag, False)
 
