@@ -47,9 +47,9 @@ class ProtosliceError(Exception):
         self.path = path
 
     def __str__(self) -> str:
-        places = () if self.offset is None else (f"at byte {self.offset}",)
-        places += () if self.path is None else (f"in {self.path}",)
-        return f"{self.message} ({', '.join(places)})" if places else self.message
+        offset = None if self.offset is None else f"at byte {self.offset}"
+        place = ", ".join(filter(None, (offset, self.path and f"in {self.path}")))
+        return f"{self.message} ({place})" if place else self.message
 
 
 class InvalidInput(ProtosliceError, ValueError):
