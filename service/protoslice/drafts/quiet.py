@@ -1,4 +1,4 @@
-"""Folders of artifacts that have changed, and become stores once nobody has written to them for a while.
+"""Folders of artifacts that have changed, and become stores after a time without writes.
 
 Any replica makes the store: it is the same store whoever makes it.
 """

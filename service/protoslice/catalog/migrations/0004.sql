@@ -40,6 +40,23 @@ CREATE TABLE commits (
 CREATE INDEX commits_digits ON commits (space, repository, digits, number);
 CREATE INDEX commits_store ON commits (space, store) WHERE store IS NOT NULL;
 
+-- Manifests of OCI. `referrer` is the descriptor by which lists of referrers of `subject` show one.
+CREATE TABLE manifests (
+    space {text} NOT NULL,
+    repository bigint NOT NULL,
+    digest {text} NOT NULL,
+    media_type {text} NOT NULL,
+    body {bytes} NOT NULL,
+    store {text},
+    subject {text},
+    referrer {text},
+    pushed bigint NOT NULL,
+    PRIMARY KEY (space, repository, digest),
+    FOREIGN KEY (space, repository) REFERENCES repositories (space, id) ON DELETE CASCADE
+);
+CREATE INDEX manifests_subject ON manifests (space, repository, subject, digest) WHERE subject IS NOT NULL;
+CREATE INDEX manifests_store ON manifests (space, store) WHERE store IS NOT NULL;
+
 -- Names that point at content. `version` is random, and another after each change; that of a store made of a folder is
 -- the digest of its files. `changed` is set while a folder has changes of which no store was made.
 CREATE TABLE names (
@@ -49,18 +66,23 @@ CREATE TABLE names (
     name {text} NOT NULL,
     store {text},
     commit_id {text},
+    manifest {text},
     version {bytes} NOT NULL,
     updated bigint NOT NULL,
     changed bigint,
     PRIMARY KEY (space, repository, kind, name),
     FOREIGN KEY (space, repository) REFERENCES repositories (space, id) ON DELETE CASCADE,
-    FOREIGN KEY (space, repository, commit_id) REFERENCES commits (space, repository, id) ON DELETE CASCADE
+    FOREIGN KEY (space, repository, commit_id) REFERENCES commits (space, repository, id) ON DELETE CASCADE,
+    FOREIGN KEY (space, repository, manifest) REFERENCES manifests (space, repository, digest) ON DELETE CASCADE
 ) {composite};
 CREATE INDEX names_store ON names (space, store) WHERE store IS NOT NULL;
+CREATE INDEX names_manifest ON names (space, repository, manifest) WHERE manifest IS NOT NULL;
+CREATE INDEX names_updated ON names (space, repository, kind, updated);
 CREATE INDEX names_changed ON names (changed) WHERE changed IS NOT NULL;
 CREATE INDEX names_commit ON names (space, repository, commit_id) WHERE commit_id IS NOT NULL;
 
--- Files that a repository keeps beside its commits: the bytes, or the upload or the file of a store that has them.
+-- Files of a repository that are in no commit: the bytes, or the upload or the file of a store that has them. A
+-- blob of OCI that is `wanted` was named by a manifest before it came.
 CREATE TABLE kept_files (
     space {text} NOT NULL,
     repository bigint NOT NULL,
@@ -72,6 +94,7 @@ CREATE TABLE kept_files (
     upload {text},
     store {text},
     path {text},
+    wanted smallint NOT NULL DEFAULT 0,
     version {bytes} NOT NULL,
     updated bigint NOT NULL,
     PRIMARY KEY (space, repository, kind, name),
