@@ -169,5 +169,5 @@ def test_a_line_that_cannot_be_written_is_lost_and_no_failure() -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
     lines = _Lines(Full())
-    lines.msg("lost")
+    lines.write("lost\n")
     lines.flush()

@@ -7,24 +7,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import StringIO
 
-import structlog
-
 from protoslice.server.observability.audit import NAME as AUDIT
-from protoslice.server.observability.logs import configure_logs
+from protoslice.server.observability.logs import REQUESTS, configure_logs
 
 
 @contextmanager
 def logs_to(out: StringIO, form: str, level: str) -> Iterator[Callable[[], None]]:
     """Log lines go to `out` meanwhile; gives the final flush."""
-    loggers = [
-        logging.getLogger(name) for name in ("protoslice", "uvicorn", "opentelemetry", AUDIT, "python_multipart")
-    ]
+    names = ("protoslice", REQUESTS, "uvicorn", "opentelemetry", AUDIT, "python_multipart")
+    loggers = [logging.getLogger(name) for name in names]
     before = [(logger, logger.level, logger.propagate, logger.handlers[:]) for logger in loggers]
-    structured = structlog.get_config()
     try:
         yield configure_logs(form, level, out)
     finally:
-        structlog.configure(**structured)
         for logger, level_before, propagate, handlers in before:
             logger.setLevel(level_before)
             logger.propagate, logger.handlers[:] = propagate, handlers

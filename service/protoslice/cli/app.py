@@ -3,90 +3,75 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, MutableMapping
 from functools import wraps
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any, ClassVar, Final
 
 import typer
+from typer.core import TyperGroup
 
 import protoslice
 from protoslice.cli.failures import end_on_signals, one_line_errors, warnings_in_lines
 from protoslice.cli.streams import open_standard_streams
-from protoslice.cli.verbs import (
-    access,
-    auth,
-    database,
-    diff,
-    doctor,
-    extract,
-    graph,
-    inspect,
-    login,
-    records,
-    removal,
-    schemas,
-    serve,
-    tensors,
-    transfer,
-    upkeep,
-    verify,
-    webhooks,
-)
 
-app = typer.Typer(
-    name="protoslice",
-    help="Inspect, split, merge and share protobuf files of any size.",
-    epilog="Start with `protoslice info MODEL`. Run `protoslice COMMAND --help` for an example of each command.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-_VERBS = (
-    inspect.info,
-    inspect.tree,
-    graph.graph,
-    inspect.chunks,
-    extract.cat,
-    extract.split,
-    extract.merge,
-    tensors.tensor,
-    tensors.stats,
-    records.records,
-    verify.verify,
-    diff.diff,
-    transfer.push,
-    transfer.pull,
-    transfer.ls,
-    transfer.tag,
-    access.sign,
-    removal.rm,
-    removal.restore,
-    login.login,
-    login.logout,
-    doctor.doctor,
-    serve.serve,
-    serve.config,
-    upkeep.gc,
-)
-_SCHEMA_VERBS = (schemas.put, schemas.ls, schemas.show, schemas.rm)
-_STORAGE_VERBS = (upkeep.check, upkeep.schemes, upkeep.upgrade, upkeep.usage)
-_TOKEN_VERBS: dict[str, Callable[..., None]] = {
-    "create": access.create_token,
-    "ls": access.ls_tokens,
-    "revoke": access.revoke_token,
+_VERBS: Final[Mapping[str, Mapping[str, str]]] = {
+    "": {
+        "info": "inspect.info",
+        "tree": "inspect.tree",
+        "graph": "graph.graph",
+        "chunks": "inspect.chunks",
+        "cat": "extract.cat",
+        "split": "extract.split",
+        "merge": "extract.merge",
+        "tensor": "tensors.tensor",
+        "stats": "tensors.stats",
+        "records": "records.records",
+        "verify": "verify.verify",
+        "diff": "diff.diff",
+        "push": "transfer.push",
+        "pull": "transfer.pull",
+        "ls": "transfer.ls",
+        "tag": "transfer.tag",
+        "sign": "access.sign",
+        "rm": "removal.rm",
+        "restore": "removal.restore",
+        "login": "login.login",
+        "logout": "login.logout",
+        "doctor": "doctor.doctor",
+        "serve": "serve.serve",
+        "config": "serve.config",
+        "gc": "upkeep.gc",
+    },
+    "schema": {"put": "schemas.put", "ls": "schemas.ls", "show": "schemas.show", "rm": "schemas.rm"},
+    "storage": {
+        "check": "upkeep.check",
+        "schemes": "upkeep.schemes",
+        "upgrade": "upkeep.upgrade",
+        "usage": "upkeep.usage",
+    },
+    "token": {"create": "access.create_token", "ls": "access.ls_tokens", "revoke": "access.revoke_token"},
+    "space": {"create": "access.create_space", "set": "access.set_space", "ls": "access.ls_spaces"},
+    "webhook": {
+        "put": "webhooks.put",
+        "ls": "webhooks.ls",
+        "letters": "webhooks.letters",
+        "redeliver": "webhooks.redeliver",
+        "rm": "webhooks.rm",
+    },
+    "auth": {"explain": "auth.explain"},
+    "database": {"upgrade": "database.upgrade", "copy": "database.copy"},
 }
-_WEBHOOK_VERBS: dict[str, Callable[..., None]] = {
-    "put": webhooks.put,
-    "ls": webhooks.ls,
-    "letters": webhooks.letters,
-    "redeliver": webhooks.redeliver,
-    "rm": webhooks.rm,
-}
-_DATABASE_VERBS: dict[str, Callable[..., None]] = {"upgrade": database.upgrade, "copy": database.copy}
-_SPACE_VERBS: dict[str, Callable[..., None]] = {
-    "create": access.create_space,
-    "set": access.set_space,
-    "ls": access.ls_spaces,
+"""Modules and functions of the verbs by group. A verb is imported when it is called, or listed by `--help`."""
+
+_GROUPS: Final[Mapping[str, str]] = {
+    "schema": "Manage the message types of a service.",
+    "storage": "Manage the storage of a service.",
+    "token": "Manage access tokens.",
+    "space": "Manage spaces: isolated tenants of one service.",
+    "webhook": "Send events to other systems when a space changes.",
+    "auth": "Explain why a request is allowed or refused.",
+    "database": "Manage the database of a service.",
 }
 
 
@@ -101,32 +86,60 @@ def _ending_well(verb: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-storage = typer.Typer(help="Manage the storage of a service.", no_args_is_help=True, rich_markup_mode=None)
-schema = typer.Typer(help="Manage the message types of a service.", no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(schema, name="schema")
-app.add_typer(storage, name="storage")
-for group, verbs in ((app, _VERBS), (schema, _SCHEMA_VERBS), (storage, _STORAGE_VERBS)):
-    for verb in verbs:
-        group.command()(_ending_well(verb))
+class _Group(TyperGroup):
+    """A group of verbs, each imported on its first use."""
 
-token = typer.Typer(help="Manage access tokens.", no_args_is_help=True, rich_markup_mode=None)
-space = typer.Typer(help="Manage spaces: isolated tenants of one service.", no_args_is_help=True, rich_markup_mode=None)
-webhook = typer.Typer(
-    help="Send events to other systems when a space changes.", no_args_is_help=True, rich_markup_mode=None
+    verbs: ClassVar[Mapping[str, str]]
+
+    @property
+    def commands(self) -> Any:
+        """All verbs and groups by name; imports every verb."""
+        for name in self.verbs:
+            self._load(name)
+        return self._loaded
+
+    @commands.setter
+    def commands(self, groups: MutableMapping[str, Any]) -> None:
+        self._loaded = groups
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of verbs, then those of groups."""
+        return list(dict.fromkeys([*self.verbs, *self._loaded]))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return the verb or group of this name, None if there is none."""
+        self._load(cmd_name)
+        return self._loaded.get(cmd_name)
+
+    def _load(self, name: str) -> None:
+        if name in self.verbs and name not in self._loaded:
+            self._loaded[name] = _command(name, self.verbs[name])
+
+
+def _command(name: str, place: str) -> Any:
+    """Import the verb at `place`, and return its command."""
+    module, _, function = place.partition(".")
+    verb = getattr(import_module(f"protoslice.cli.verbs.{module}"), function)
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+    alone.command(name)(_ending_well(verb))
+    return typer.main.get_command(alone)
+
+
+def _group(name: str, help: str, **more: Any) -> typer.Typer:
+    cls = type("_Group", (_Group,), {"verbs": _VERBS[name]})
+    return typer.Typer(
+        name=name or "protoslice", cls=cls, help=help, no_args_is_help=True, rich_markup_mode=None, **more
+    )
+
+
+app = _group(
+    "",
+    help="Inspect, split, merge and share protobuf files of any size.",
+    epilog="Start with `protoslice info MODEL`. Run `protoslice COMMAND --help` for an example of each command.",
+    pretty_exceptions_enable=False,
 )
-catalogue = typer.Typer(help="Manage the database of a service.", no_args_is_help=True, rich_markup_mode=None)
-trust = typer.Typer(help="Explain why a request is allowed or refused.", no_args_is_help=True, rich_markup_mode=None)
-_AUTH_VERBS: dict[str, Callable[..., None]] = {"explain": auth.explain}
-for group, named, what in (
-    (token, _TOKEN_VERBS, "token"),
-    (space, _SPACE_VERBS, "space"),
-    (webhook, _WEBHOOK_VERBS, "webhook"),
-    (trust, _AUTH_VERBS, "auth"),
-    (catalogue, _DATABASE_VERBS, "database"),
-):
-    app.add_typer(group, name=what)
-    for word, call in named.items():
-        group.command(word)(_ending_well(call))
+for name, what in _GROUPS.items():
+    app.add_typer(_group(name, what), name=name)
 
 
 def _version(wanted: bool) -> None:

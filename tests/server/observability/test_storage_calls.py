@@ -36,8 +36,8 @@ def test_a_live_service_counts_the_calls_of_its_storage(client: httpx.Client) ->
 
 @pytest.mark.parametrize(("seconds", "bound"), [(0.0004, "0.0005"), (3.0, "10.0"), (1e6, "+Inf")])
 def test_a_call_counts_in_its_bucket_and_all_above(seconds: float, bound: str) -> None:
-    calls, registry = StorageCalls(), CollectorRegistry()
-    registry.register(calls)
+    registry = CollectorRegistry()
+    calls = StorageCalls(registry)
     calls.observe(Call("get_range", seconds, 100, None))
     calls.observe(Call("get_range", seconds, 20, None))
     text = generate_latest(registry).decode()
@@ -49,8 +49,8 @@ def test_a_call_counts_in_its_bucket_and_all_above(seconds: float, bound: str) -
 
 
 def test_errors_count_by_their_class() -> None:
-    calls, registry = StorageCalls(), CollectorRegistry()
-    registry.register(calls)
+    registry = CollectorRegistry()
+    calls = StorageCalls(registry)
     for error in ("StorageUnavailable", "StorageUnavailable", "CancelledError", None):
         calls.observe(Call("put", 0.01, 0, error))
     text = generate_latest(registry).decode()

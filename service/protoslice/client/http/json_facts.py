@@ -1,4 +1,7 @@
-"""Facts read from a service's JSON, which is validated."""
+"""Facts read from a service's JSON, which is validated.
+
+Readers are made from the annotations of `protoslice.facts`, so a new fact needs none of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,67 +9,72 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from functools import cache, partial
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from protoslice.errors import IntegrityError
-from protoslice.facts import (
-    Damage,
-    DtypeTotal,
-    File,
-    GraphEdge,
-    GraphEntry,
-    GraphNode,
-    Histogram,
-    ModelReport,
-    Node,
-    PiecePlace,
-    SignatureTensor,
-    StoreName,
-)
 
 T = TypeVar("T")
+Read = Callable[[Any], Any]
+
+_WORDS: Final = re.compile("(?<=[a-z])(?=[A-Z])")
 
 
 def read_json(kind: type[T], data: object) -> T:
-    """Fact of class `kind` in `data`, without unknown members; `IntegrityError` for other data."""
-    what = _WORDS.sub(" ", kind.__name__).lower()
+    """Return the fact of class `kind` in `data`, without unknown members; `IntegrityError` for other data."""
     if not isinstance(data, Mapping):
-        raise IntegrityError(f"The service's response is not a valid {what}")
+        raise IntegrityError(f"The service's response is not a valid {_words(kind)}")
     given: dict[str, Any] = {}
-    for field in fields(kind):  # type: ignore[arg-type]
-        if field.name in data:
+    for name, read in _members(kind).items():  # type: ignore[arg-type]  # mypy takes classes for unhashable
+        if name in data:
             try:
-                given[field.name] = _READERS[str(field.type)](data[field.name])
+                given[name] = read(data[name])
             except (ValueError, TypeError, RecursionError) as error:
-                said = f"The service's response has a {what} with an invalid {field.name!r}"
-                raise IntegrityError(said) from error
+                raise IntegrityError(f"The service's response has a {_words(kind)} with an invalid {name!r}") from error
     try:
         return kind(**given)
     except TypeError as error:
-        raise IntegrityError(f"The service's response has a {what} that lacks a member") from error
+        raise IntegrityError(f"The service's response has a {_words(kind)} that lacks a member") from error
 
 
-def _plain(wanted: type[T]) -> Callable[[Any], T]:
-    def read(value: Any) -> T:
-        if type(value) is not wanted:
-            raise TypeError
-        return value
-
-    return read
+def _words(kind: type) -> str:
+    return _WORDS.sub(" ", kind.__name__).lower()
 
 
-def _perhaps(read: Callable[[Any], T]) -> Callable[[Any], T | None]:
-    return lambda value: None if value is None else read(value)
+@cache
+def _members(kind: Any) -> Mapping[str, Read]:
+    hints = get_type_hints(kind)
+    return {field.name: _reader(hints[field.name]) for field in fields(kind)}
 
 
-def _each(read: Callable[[Any], T]) -> Callable[[Any], tuple[T, ...]]:
-    return lambda value: tuple(read(each) for each in _plain(list)(value))
+def _reader(hint: Any) -> Read:
+    """Return the function that reads a value annotated with `hint`."""
+    if (scalar := _SCALARS.get(hint)) is not None:
+        return scalar
+    args = get_args(hint)
+    if get_origin(hint) is UnionType and args[1:] == (NoneType,):
+        return partial(_optional, _reader(args[0]))
+    if get_origin(hint) is tuple and args[1:] == (...,):
+        return partial(_tuple, _reader(args[0]))
+    if get_origin(hint) is tuple and len(set(args)) == 1:
+        return partial(_tuple, _reader(args[0]), length=len(args))
+    if get_origin(hint) is Literal:
+        return _text  # a later service may have more values
+    assert isinstance(hint, type), hint
+    return partial(read_json, hint)
 
 
-def _number(value: Any) -> float:
-    if type(value) not in {int, float}:
+def _text(value: Any) -> str:
+    if type(value) is not str:
         raise TypeError
-    return float(value)
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if type(value) is not bool:
+        raise TypeError
+    return value
 
 
 def _count(value: Any) -> int:
@@ -75,36 +83,24 @@ def _count(value: Any) -> int:
     return value
 
 
-_WORDS: Final = re.compile("(?<=[a-z])(?=[A-Z])")
-_text = _plain(str)
-_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "str": _text,
-    "str | None": _perhaps(_text),
-    "Compared": _text,
-    "Change": _text,
-    "int": _count,
-    "int | None": _perhaps(_count),
-    "float": _number,
-    "float | None": _perhaps(_number),
-    "bool": _plain(bool),
-    "datetime": lambda value: datetime.fromisoformat(_text(value)),
-    "datetime | None": _perhaps(lambda value: datetime.fromisoformat(_text(value))),
-    "tuple[str, ...]": _each(_text),
-    "tuple[tuple[str, str], ...]": _each(_each(_text)),
-    "tuple[int, ...]": _each(_count),
-    "tuple[int, ...] | None": _perhaps(_each(_count)),
-    "tuple[File, ...]": _each(lambda value: read_json(File, value)),
-    "tuple[StoreName, ...]": _each(lambda value: read_json(StoreName, value)),
-    "tuple[Damage, ...]": _each(lambda value: read_json(Damage, value)),
-    "tuple[DtypeTotal, ...]": _each(lambda value: read_json(DtypeTotal, value)),
-    "Histogram | None": _perhaps(lambda value: read_json(Histogram, value)),
-    "ModelReport | None": _perhaps(lambda value: read_json(ModelReport, value)),
-    "tuple[PiecePlace, ...]": _each(lambda value: read_json(PiecePlace, value)),
-    "tuple[int | None, ...] | None": _perhaps(_each(_perhaps(_count))),
-    "tuple[SignatureTensor, ...]": _each(lambda value: read_json(SignatureTensor, value)),
-    "tuple[GraphEntry, ...]": _each(lambda value: read_json(GraphEntry, value)),
-    "tuple[GraphNode, ...]": _each(lambda value: read_json(GraphNode, value)),
-    "tuple[GraphEdge, ...]": _each(lambda value: read_json(GraphEdge, value)),
-    "tuple[Node, ...]": _each(lambda value: read_json(Node, value)),
-}
-"""The reader of a member, by the annotation of its dataclass field."""
+def _number(value: Any) -> float:
+    if type(value) not in {int, float}:
+        raise TypeError
+    return float(value)
+
+
+def _time(value: Any) -> datetime:
+    return datetime.fromisoformat(_text(value))
+
+
+def _optional(read: Read, value: Any) -> Any:
+    return None if value is None else read(value)
+
+
+def _tuple(read: Read, value: Any, length: int | None = None) -> tuple[Any, ...]:
+    if type(value) is not list or (length is not None and len(value) != length):
+        raise TypeError
+    return tuple(map(read, value))
+
+
+_SCALARS: Final[Mapping[Any, Read]] = {str: _text, bool: _flag, int: _count, float: _number, datetime: _time}

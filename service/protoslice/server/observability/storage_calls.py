@@ -2,56 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Final, NamedTuple
 
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from protoslice.server.observability.histogram import PlainHistogram
 from protoslice.storage import Call
 
-
-class _Tally:
-    """Times, bytes and errors of one operation."""
-
-    __slots__ = ("buckets", "errors", "read_bytes")
-
-    def __init__(self) -> None:
-        self.buckets = PlainHistogram()
-        self.read_bytes = 0
-        self.errors: dict[str, int] = {}
+BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0)
+"""Upper bounds in seconds of every histogram."""
 
 
-class StorageCalls(Collector):
-    """Observer of a `MeteredStorage`. Labels are operations and classes of errors: few, whatever is asked."""
+class _Row(NamedTuple):
+    """Metrics of one operation."""
 
-    def __init__(self) -> None:
-        self._tallies: dict[str, _Tally] = {}
+    seconds: Histogram
+    read: Counter
+
+
+class StorageCalls:
+    """Observer of a `MeteredStorage`. Labels are operations and classes of errors, which are few."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        labels = ("operation",)
+        self._calls = _Row(
+            Histogram(
+                "protoslice_storage_call_seconds",
+                "Duration of each storage call.",
+                labels,
+                buckets=BOUNDS,
+                registry=registry,
+            ),
+            Counter("protoslice_storage_read_bytes", "Bytes read from the storage.", labels, registry=registry),
+        )
+        self._errors = Counter(
+            "protoslice_storage_errors", "Failed storage calls.", ("error", *labels), registry=registry
+        )
+        self._rows: dict[str, _Row] = {}
 
     def observe(self, call: Call) -> None:
-        """Count one call, on the event loop."""
-        tally = self._tallies.get(call.name)
-        if tally is None:
-            tally = self._tallies[call.name] = _Tally()
-        tally.buckets.observe(call.seconds)
-        tally.read_bytes += call.bytes_read
+        """Count one call."""
+        row = self._rows.get(call.name)
+        if row is None:
+            seconds, read = self._calls
+            row = self._rows[call.name] = _Row(seconds.labels(call.name), read.labels(call.name))
+        row.seconds.observe(call.seconds)
+        row.read.inc(call.bytes_read)
         if call.error is not None:
-            tally.errors[call.error] = tally.errors.get(call.error, 0) + 1
-
-    def collect(self) -> Iterator[Metric]:
-        """The metrics; any thread may call this."""
-        seconds = HistogramMetricFamily(
-            "protoslice_storage_call_seconds", "Duration of each storage call.", labels=["operation"]
-        )
-        read = CounterMetricFamily(
-            "protoslice_storage_read_bytes", "Bytes read from the storage.", labels=["operation"]
-        )
-        errors = CounterMetricFamily(
-            "protoslice_storage_errors", "Failed storage calls.", labels=["error", "operation"]
-        )
-        for operation, tally in sorted(self._tallies.copy().items()):  # calls go on meanwhile
-            seconds.add_metric([operation], tally.buckets.cumulated(), tally.buckets.seconds)
-            read.add_metric([operation], tally.read_bytes)
-            for error, count in sorted(tally.errors.copy().items()):
-                errors.add_metric([error, operation], count)
-        yield from (seconds, read, errors)
+            self._errors.labels(call.error, call.name).inc()
