@@ -59,16 +59,6 @@ async def each_concurrently(call: Callable[[S], Awaitable[object]], things: Asyn
     await map_concurrently(call, batch)
 
 
-async def first(things: AsyncIterable[S], most: int | None) -> AsyncIterator[S]:
-    """Yield the first `most` of `things`; all of them for None."""
-    count = 0
-    async for thing in things:
-        if most is not None and count >= most:
-            return
-        count += 1
-        yield thing
-
-
 async def run_concurrently(*calls: Callable[[], Awaitable[T]]) -> list[T]:
     """Results of `calls`, made concurrently, in order; the first error cancels the others."""
     return await map_concurrently(_made, calls)

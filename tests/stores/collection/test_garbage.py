@@ -176,7 +176,7 @@ def test_a_collection_with_nothing_to_collect_only_lists() -> None:
         listed = {folder: count for (name, folder), count in counting.calls.items() if name == "list"}
         assert listed == {
             "removed": 1, "stores": 2, "objects": 4, "derived": 1, "probe": 1, "tags": 2,
-            "indexes": 2 + 2 + 1 + 1 + 1 + 1, "artifacts": 2,
+            "indexes": 2 + 2 + 1 + 1 + 1 + 1,
         }  # fmt: skip
 
     in_memory(work)
