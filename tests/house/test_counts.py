@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tools import counts
 from tools.messages import messages
@@ -30,14 +32,53 @@ def test_marked_is_per_thousand_words() -> None:
 def test_main_fails_over_a_limit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     found = {"marked words, a.md": 2.0}
     monkeypatch.setattr(counts, "counts", lambda: found)
-    assert counts.main([]) == 1
+    assert counts.main(["--check"]) == 1
     assert "marked words, a.md: 2.0, at most 1" in capsys.readouterr().out
     found["marked words, a.md"] = 0.5
-    assert counts.main([]) == 0
+    assert counts.main(["--check"]) == 0
 
 
 def test_lowered_never_raises_a_limit() -> None:
     assert counts.lowered({"a": 2, "b": 0.5, "new": 3}, {"a": 1, "b": 1}) == {"a": 1, "b": 0.5, "new": 3}
+
+
+SOURCE = '''"""A module.
+
+Two lines of it.
+"""
+
+import json  # a comment
+
+TEXT = """one
+two"""
+"""What it is."""
+
+
+def work() -> None:
+    """Work."""
+    from package import other
+'''
+
+
+def test_lines_and_prose_tells_code_from_docstrings_and_comments() -> None:
+    lines, prose = counts.lines_and_prose(SOURCE)
+    assert lines == 5
+    assert set(prose.split("\n")) == {"A module.", "", "Two lines of it.", "What it is.", "Work.", "# a comment"}
+
+
+def test_importers_of_counts_each_module_once() -> None:
+    sources = {"package.other": "", "package.one": SOURCE + SOURCE, "package.two": "import package.other"}
+    assert counts.importers_of(sources) == {"package.other": 2}
+
+
+def test_sizes_are_of_the_checkout(tmp_path: Path) -> None:
+    for name, source in {"a.py": SOURCE, "sub/b.py": "from protoslice import a\n"}.items():
+        (tmp_path / "service/protoslice" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "service/protoslice" / name).write_text(source)
+    (tmp_path / "README.md").write_text("Plain words, told once.")
+    found = counts.sizes(tmp_path)
+    assert (found["lines of code in the package"], found["files in the package"]) == (6, 2)
+    assert (found["modules with one importer"], found["marked words, docs and README"]) == (1, 250)
 
 
 def test_messages_are_of_every_kind() -> None:

@@ -1,59 +1,31 @@
-/** Calls of the service, and the shapes of its answers (`/openapi.json` has all of them). */
+/** Calls of the service, and the types of its answers, which are those of the OpenAPI document. */
 
+import type { components } from "./openapi";
 import { SPACE } from "./place";
 
-export interface StoreFile { path: string; size: number; sha256: string | null }
-
-export interface Store {
-  id: string; type: string | null; root: string | null; size: number; chunks: number; created: string;
-  tags: string[]; files: StoreFile[]; source: string; why: string | null; names: StoreName[];
-}
-
-/** A name that refers to a store; those of registries are references of it too. */
-export interface StoreName { protocol: "tag" | "hub" | "oci" | "mlflow"; name: string }
+type Schemas = components["schemas"];
+export type StoreFile = Schemas["File"];
+export type StoreName = Schemas["StoreName"];
+export type Store = Schemas["Store"];
+export type Repository = Schemas["RepositorySummary"];
+export type Node = Schemas["Node"];
+export type Tensor = Schemas["TensorEntry"];
+export type TensorGroup = Schemas["TensorGroup"];
+export type Histogram = Schemas["Histogram"];
+export type Statistics = Schemas["TensorStatistics"];
+export type DtypeTotal = Schemas["DtypeTotal"];
+export type Summary = Schemas["ModelReport"];
+export type GraphNode = Schemas["GraphNode"];
+export type GraphEdge = Schemas["GraphEdge"];
+export type Neighbourhood = Schemas["Neighbourhood"];
+export type Records = Schemas["RecordsSummary"];
+export type Difference = Schemas["Difference"];
+export type Diff = Schemas["Diff"];
+export type Delta = Schemas["TensorDelta"];
+export interface Page<T> { items: T[]; next: string | null }
 
 /** Names of a store in registries. */
 export const registryNames = ({ names }: Store): string[] => names.filter(({ protocol }) => protocol !== "tag").map(({ name }) => name);
-
-/** A repository of a registry's clients, with its head; nulls for one without files. */
-export interface Repository {
-  name: string; protocol: "hub" | "oci" | "mlflow"; ref: string | null; store: string | null; type: string | null;
-  size: number | null; files: number | null; updated: string;
-}
-
-export interface Node {
-  path: string; field: number; name: string | null; kind: string | null; type: string | null; count: number | null;
-  size: number; deeper: boolean; text: string | null; children?: Node[]; more?: number;
-}
-
-export interface Tensor {
-  name: string; address: string; dtype: string | null; shape: number[] | null; size: number | null;
-  file: string | null; kind: string; problem?: string;
-}
-
-/** Tensors whose names begin alike; a group of one is that tensor. */
-export interface TensorGroup { prefix: string; tensors: number; size: number; tensor: Tensor | null }
-
-export interface Histogram { start: number; width: number; counts: number[] }
-
-export interface Statistics {
-  name: string; address: string; dtype: string; shape: number[]; elements: number; looked_at: number; zeros: number;
-  nans: number; infinities: number; min: number | null; max: number | null; mean: number | null;
-  deviation: number | null; histogram: Histogram | null;
-}
-
-export interface DtypeTotal { dtype: string | null; tensors: number; elements: number; size: number }
-
-export interface Summary {
-  tensors: number | null; dtypes: DtypeTotal[]; missing: string[]; duplicates: string[];
-  complete: boolean;
-}
-
-export interface GraphNode {
-  name: string; op: string; path: string; hops: number; attributes: [string, string][]; weights: string[]; more: number;
-}
-
-export interface GraphEdge { source: string; target: string; value: string; input: number }
 
 /** True for models whose type may have graphs. */
 export const hasGraph = (store: Store): boolean => /^(onnx|tensorflow|paddle\.framework\.proto|xla)\./.test(store.type ?? "");
@@ -65,32 +37,6 @@ export const isStream = (path: string): boolean => STREAM.test(path);
 /** True for stores with a stream of records: found by its bytes, as `why` tells then, or known by its name. */
 export const hasRecords = ({ why, files }: Store): boolean =>
   why?.includes(" can be read at /records") || files.some(({ path }) => isStream(path));
-
-/** A part of a graph: the nodes around one, or some to begin with. */
-export interface Neighbourhood {
-  graphs: { path: string; name: string; nodes: number }[]; graph_count: number; graph: string; around: string | null;
-  nodes: GraphNode[]; edges: GraphEdge[]; more: boolean;
-}
-
-/** A stream of records as a whole. */
-export interface Records { file: string; framing: string; type: string | null; count: number; size: number; fault: string | null }
-
-export interface Difference {
-  what: "file" | "tensor" | "part"; path: string; change: "added" | "removed" | "changed" | "renamed" | "reordered";
-  before: number | null; after: number | null; detail: string; address: string; was: string;
-}
-
-export interface Diff {
-  before: string; after: string; equal: boolean; read: number; assumed: number; items: Difference[]; next: string | null;
-  counts: { what: Difference["what"]; change: Difference["change"]; count: number }[];
-}
-
-export interface Delta {
-  dtype: string; shape: number[]; elements: number; looked_at: number; changed: number; incomparable: number;
-  max: number | null; mean: number | null; cosine: number | null;
-}
-
-export interface Page<T> { items: T[]; next: string | null }
 
 /** An answer that is a problem (RFC 9457), or none at all. */
 export class Failure extends Error {

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from protoslice.client.http.connection import Connection, Params, given_params, url_path
 from protoslice.client.http.json_facts import read_json
 from protoslice.client.http.pages import paginated
 from protoslice.errors import IntegrityError, NotFound
-from protoslice.facts import AccessToken, EventLetter, SignInTerms, Space, WebhookFacts
+from protoslice.facts import AccessToken, EventLetter, Redelivered, SignInTerms, Space, WebhookFacts
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class _Redelivered:
-    """Number of letters that are sent again."""
-
-    letters: int
 
 
 class Administration:
@@ -113,7 +105,7 @@ class Administration:
     def redeliver(self, webhook: str) -> int:
         """Deliver the dead letters of a webhook again; the number of them."""
         path = url_path("v1", "webhooks", webhook) + "/redeliver"
-        return read_json(_Redelivered, self._connection.call("POST", path, again=False).json()).letters
+        return read_json(Redelivered, self._connection.call("POST", path, again=False).json()).letters
 
     def remove_webhook(self, name: str) -> None:
         """Remove a webhook, and the events that it has not taken."""

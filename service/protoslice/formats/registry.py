@@ -16,7 +16,7 @@ from protoslice.formats.generic import GenericMessages
 from protoslice.formats.hlo import Hlo
 from protoslice.formats.model import Format, Model, Tensor, Tensors
 from protoslice.formats.onnx import Onnx
-from protoslice.formats.outputs.listing import items
+from protoslice.formats.outputs.listing import Encode, entry_text, items
 from protoslice.formats.paddle.models import Paddle
 from protoslice.formats.paddle.parameters import PaddleParameters
 from protoslice.formats.selection import naming
@@ -134,14 +134,16 @@ class ConcatenatedTensors:
         part = bisect_right(self._starts, number) - 1
         return naming(self._parts[part])(number - self._starts[part])
 
-    def items(self, start: int, limit: int, dtype: str | None = None) -> tuple[bytes, int, int]:
-        """A page of the listing; see `listing.items`."""
+    def items(
+        self, start: int, limit: int, dtype: str | None = None, encode: Encode = entry_text
+    ) -> tuple[bytes, int, int]:
+        """Return a page of the listing; see `listing.items`."""
         texts: list[bytes] = []
         number, left = start, limit
         while left > 0 and number < len(self):
             part = bisect_right(self._starts, number) - 1
             first = self._starts[part]
-            text, count, after = items(self._parts[part], number - first, left, dtype)
+            text, count, after = items(self._parts[part], number - first, left, dtype, encode)
             texts += [text] if count else []
             number, left = first + after, left - count
         return b",".join(texts), limit - left, number

@@ -1,7 +1,6 @@
 """Pages of stores and of tags, and what a store may be called by."""
 
 import asyncio
-import json
 from contextlib import suppress
 
 import pytest
@@ -11,7 +10,7 @@ from protoslice.errors import (
     InvalidInput,
     NotFound,
 )
-from protoslice.server.api.encoding import store_json
+from protoslice.server.api.encoding import encode_items
 from protoslice.storage import MemoryStorage, ObjectKey, ObjectStat, Page, Storage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.paging import PageBudget
@@ -201,7 +200,7 @@ def test_a_page_of_stores_is_bounded_by_bytes() -> None:
         cursor: str | None = None
         while True:
             page = await stores.list(limit=100, cursor=cursor)
-            assert len(json.dumps([store_json(info) for info in page.items])) <= 1 << 20
+            assert len(encode_items(page.items)) <= 1 << 20
             seen.extend(info.id for info in page.items)
             if (cursor := page.next) is None:
                 break

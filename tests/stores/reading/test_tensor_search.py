@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from protoslice.errors import CorruptModel, InvalidInput
 from protoslice.facts import TensorGroup
 from protoslice.formats.model import Fault, Listed, Tensor
+from protoslice.formats.outputs.listing import entry_text
 from protoslice.formats.tensors.dtypes import DTYPES
-from protoslice.stores.paging import ResultPage
+from protoslice.stores.paging import PageBudget, ResultPage
 from protoslice.stores.reading.tensors import searching
 from protoslice.stores.reading.tensors.groups import steps_of_groups
 from protoslice.stores.reading.tensors.searching import NameSearch, steps_of_page
@@ -39,6 +40,11 @@ def last(steps: Any) -> ResultPage[Any]:
     *_, page = steps
     assert isinstance(page, ResultPage)
     return page
+
+
+def page_of(found: Listed, order: Sequence[int], search: NameSearch, limit: int, first: int = 0) -> ResultPage[bytes]:
+    """The page of the tensors that `search` finds."""
+    return last(steps_of_page(found, order, first, search, lambda tensor: True, PageBudget(limit), entry_text))
 
 
 def groups(names: Sequence[str], prefix: str, limit: int = 1000) -> list[TensorGroup]:
@@ -94,7 +100,7 @@ def test_expressions_and_beginnings_choose_as_they_do_elsewhere(names: list[str]
     search = NameSearch(regex=regex, prefix=prefix)
     wanted = [bool(re.search(regex, name)) and name.startswith(prefix) for name in names]
     assert list(search.fits(names)) == wanted
-    page = last(steps_of_page(tensors(names), range(len(names)), 0, search, lambda tensor: True, 1000))
+    page = page_of(tensors(names), range(len(names)), search, 1000)
     assert len(page.items) == sum(wanted)
 
 
@@ -102,10 +108,10 @@ def test_a_page_looks_at_so_many_names_and_the_next_one_goes_on(monkeypatch: pyt
     monkeypatch.setattr(searching, "_WORK", 20_000)
     found, order = tensors([f"tensor.{n}" for n in range(2000)]), range(2000)
     search = NameSearch(regex="1999$")
-    page = last(steps_of_page(found, order, 0, search, lambda tensor: True, 10))
+    page = page_of(found, order, search, 10)
     pages, shown = 1, len(page.items)
     while page.next is not None:
-        page = last(steps_of_page(found, order, int(page.next), search, lambda tensor: True, 10))
+        page = page_of(found, order, search, 10, int(page.next))
         pages, shown = pages + 1, shown + len(page.items)
     assert (shown, pages) == (1, 4)
     costly = NameSearch(regex=r"\w{3}").work

@@ -11,7 +11,7 @@ from dataclasses import fields
 from datetime import datetime
 from functools import cache, partial
 from types import NoneType, UnionType
-from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from protoslice.errors import IntegrityError
 
@@ -53,7 +53,7 @@ def _reader(hint: Any) -> Read:
     if (scalar := _SCALARS.get(hint)) is not None:
         return scalar
     args = get_args(hint)
-    if get_origin(hint) is UnionType and args[1:] == (NoneType,):
+    if get_origin(hint) in {Union, UnionType} and args[1:] == (NoneType,):
         return partial(_optional, _reader(args[0]))
     if get_origin(hint) is tuple and args[1:] == (...,):
         return partial(_tuple, _reader(args[0]))

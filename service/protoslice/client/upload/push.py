@@ -29,7 +29,7 @@ from protoslice.client.upload.plans import (
 from protoslice.client.upload.resumable import MOST_FILES, WORTH_RESUMING, ResumableUploads
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import Conflict, IntegrityError, NotFound
-from protoslice.facts import ModelReport, PiecePlace, Store
+from protoslice.facts import MissingPieces, ModelReport, Store
 from protoslice.recipes import MEDIA_TYPE, Copy
 from protoslice.sizes import parse_size
 
@@ -102,14 +102,6 @@ class Reported:
     """Report in the answer to an upload, or None."""
 
     report: ModelReport | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MissingPieces:
-    """Pieces that the service lacks, by digest, and places of the others."""
-
-    missing: tuple[str, ...]
-    found: tuple[PiecePlace, ...]
 
 
 class Push:

@@ -14,7 +14,7 @@ from protoslice import _core
 from protoslice.errors import OF_MODELS, CorruptModel, NotFound
 from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Data, Encoding, Fault, MissingFile, Model, Stored, Strings, Tensor, Tile, Tiled
-from protoslice.formats.outputs.listing import row_text
+from protoslice.formats.outputs.listing import Encode, entry_of, entry_text
 from protoslice.formats.tensorflow.bundle_entries import Entry, Slices, details_of
 from protoslice.formats.tensorflow.bundle_strings import strings
 from protoslice.formats.tensorflow.checksums import check, crc_of
@@ -122,8 +122,10 @@ class BundleTensors:
         name = self._name(number)
         return name, f"bundle:{name}"
 
-    def items(self, start: int, limit: int, dtype: str | None = None) -> tuple[bytes, int, int]:
-        """A page of the listing; see `listing.items`."""
+    def items(
+        self, start: int, limit: int, dtype: str | None = None, encode: Encode = entry_text
+    ) -> tuple[bytes, int, int]:
+        """Return a page of the listing; see `listing.items`."""
         texts: list[bytes] = []
         number, left = start, limit
         while left > 0 and number < len(self):
@@ -137,7 +139,7 @@ class BundleTensors:
                 tensor = self[number]
                 number += 1
                 if dtype is None or (tensor.dtype is not None and tensor.dtype.name == dtype):
-                    texts.append(row_text(tensor))
+                    texts.append(encode(entry_of(tensor)))
                     left -= 1
         return b",".join(texts), limit - left, number
 

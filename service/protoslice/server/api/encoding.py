@@ -1,209 +1,170 @@
-"""The JSON of the API: one function for each fact."""
+"""JSON of facts, and its JSON Schema, both derived from the dataclasses that define them."""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
-from dataclasses import asdict, fields
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, asdict, fields
 from datetime import UTC, datetime
-from typing import Any, Final
+from functools import cache, partial
+from itertools import pairwise
+from operator import eq
+from typing import Any, Final, get_type_hints
 
-from protoslice.facts import (
-    ChunkEntry,
-    Difference,
-    ModelReport,
-    Node,
-    Piece,
-    PiecePlace,
-    RecordsSummary,
-    Removed,
-    RepositorySummary,
-    RepositoryVersion,
-    Restored,
-    Schema,
-    Signature,
-    SignatureTensor,
-    Store,
-    StoreName,
-    Tag,
-)
-from protoslice.library.chunk_sizes import size_problem
-from protoslice.stores.paging import ResultPage
-from protoslice.stores.reading.comparisons import StoreComparison
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import PydanticSerializationError, SchemaSerializer, core_schema
+
+from protoslice.facts import LOCAL, OMITTED, Node, RecordsSummary, Store
+from protoslice.json_text import encode_json
 
 Json = dict[str, Any]
 
-_REPOSITORY: Final = tuple(field.name for field in fields(RepositorySummary))
-_VERSION: Final = tuple(field.name for field in fields(RepositoryVersion))
-
 _FILE_WEIGHT: Final = 120
 """Bytes of JSON for a file, beside its path."""
+_REF: Final = "#/components/schemas/{model}"
 
 
 def format_time(time: datetime) -> str:
-    """A time in UTC, to the second, as in `2026-11-21T10:00:00Z`."""
+    """Return a time in UTC, to the second, as in `2026-11-21T10:00:00Z`."""
     return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def store_json(store: Store) -> Json:
-    """JSON of a store, as `StoreModel` describes it."""
-    return {
-        "id": store.id,
-        "type": store.type,
-        "root": store.root,
-        "size": store.size,
-        "chunks": store.chunks,
-        "min_chunk": store.min_chunk,
-        "max_chunk": store.max_chunk,
-        "created": format_time(store.created),
-        "tags": list(store.tags),
-        "files": [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in store.files],
-        "source": store.source,
-        "schema": store.schema,
-        "planner": store.planner,
-        "rules": list(store.rules),
-        "why": store.why,
-        "names": [{"protocol": each.protocol, "name": each.name} for each in store.names or _tag_names(store)],
-    }
+def encode_fact(fact: Any, kind: type | None = None) -> bytes:
+    """Encode a fact as compact JSON in UTF-8; lone surrogates of old records and file names are escaped.
+
+    Only the members of `kind` are encoded: one of its base classes, if given.
+    """
+    serializer = _serializer(kind or type(fact))
+    try:
+        return serializer.to_json(fact)
+    except PydanticSerializationError:  # a lone surrogate
+        return encode_json(serializer.to_python(fact, mode="json"))
 
 
-def _tag_names(store: Store) -> tuple[StoreName, ...]:
-    """Names of a store whose names in registries have not been looked for."""
-    return tuple(StoreName("tag", tag) for tag in store.tags)
+def encode_items(facts: Iterable[Any], kind: type | None = None) -> bytes:
+    """Encode facts as the items of a list, with commas between them; see `encode_fact`."""
+    return b",".join(encode_fact(fact, kind) for fact in facts)
 
 
 def store_weight(store: Store) -> int:
-    """Bytes of a store's JSON, about."""
+    """Return the bytes of a store's JSON, about."""
     texts = sum(len(file.path) for file in store.files) + len(store.why or "")
     texts += 2 * sum(map(len, store.tags)) + sum(map(len, store.rules)) + sum(len(each.name) for each in store.names)
     return _FILE_WEIGHT * (1 + len(store.files)) + texts
 
 
-def report_json(report: ModelReport) -> Json:
-    """The report on a model; its files are told with the store."""
+def records_summary_text(summary: RecordsSummary) -> bytes:
+    """Encode a summary of records; `RECORDS` in `protoslice.identity` is the version of its form."""
+    return json.dumps(asdict(summary)).encode()
+
+
+def json_schemas(kinds: Iterable[Any]) -> tuple[Mapping[Any, Json], Json]:
+    """Return the JSON Schema of each kind of fact, and the definitions that these refer to."""
+    inputs = [(kind, "serialization", _marked(TypeAdapter(kind))) for kind in kinds]
+    found, definitions = _Schemas(ref_template=_REF).generate_definitions(inputs)  # type: ignore[arg-type]  # any key does
+    for name, each in definitions.items():
+        each["title"] = name
+    return {kind: schema for (kind, _), schema in found.items()}, {
+        str(name): each for name, each in definitions.items()
+    }
+
+
+class _Schemas(GenerateJsonSchema):
+    """Schemas of what is sent: a member with a default is there too, unless it is omitted."""
+
+    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> Json:
+        """Return the schema of a dataclass, its members described by their docstrings."""
+        found, described = super().dataclass_schema(schema), descriptions(schema["cls"])
+        for name, member in found["properties"].items():
+            if name in described:
+                member["description"] = described[name]
+        return found
+
+    def field_is_required(self, field: Any, total: bool) -> bool:
+        if field["type"] == "dataclass-field":
+            return "serialization_exclude_if" not in field
+        return super().field_is_required(field, total)
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> Json:
+        return self.generate_inner(schema["schema"])
+
+
+def descriptions(kind: type) -> dict[str, str]:
+    """Return the docstrings of a dataclass's members, of those it inherits too, in the words of JSON."""
+    found = {}
+    for each in reversed(kind.__mro__):
+        for name, text in _docstrings(each.__module__).get(each.__name__, {}).items():
+            text = re.sub(r"\bNone\b", "null", " ".join(text.split()))
+            found[name] = text[0].upper() + text[1:] if text.startswith("null") else text
+    return found
+
+
+@cache
+def _docstrings(module: str) -> Mapping[str, Mapping[str, str]]:
+    """Return the docstrings of attributes in a module, by class and attribute."""
+    tree = ast.parse(inspect.getsource(sys.modules[module])) if module != "builtins" else ast.Module([], [])
     return {
-        "type": report.type,
-        "tensors": report.tensors,
-        "missing": list(report.missing),
-        "duplicates": list(report.duplicates),
-        "damaged": [{"part": damage.part, "error": damage.error} for damage in report.damaged],
-        "dtypes": [asdict(total) for total in report.dtypes],
-        "complete": report.complete,
+        each.name: {
+            member.target.id: str(said.value.value)
+            for member, said in pairwise(each.body)
+            if isinstance(member, ast.AnnAssign)
+            and isinstance(member.target, ast.Name)
+            and isinstance(said, ast.Expr)
+            and isinstance(said.value, ast.Constant)
+        }
+        for each in tree.body
+        if isinstance(each, ast.ClassDef)
     }
 
 
-def comparison_json(found: StoreComparison, page: ResultPage[Difference]) -> Json:
-    """In what a store differs from another: counts, and a page of the differences."""
-    return {
-        "before": found.before,
-        "after": found.after,
-        "equal": not found.counts,
-        "counts": [{"what": what, "change": change, "count": count} for (what, change), count in found.counts.items()],
-        "read": found.read,
-        "assumed": found.assumed,
-        "items": [asdict(each) for each in page.items],
-        "next": page.next,
-    }
+@cache
+def _serializer(kind: Any) -> SchemaSerializer:
+    schema = _marked(TypeAdapter(kind))
+    for each in _walk(schema):
+        if each.get("type") == "datetime":
+            each["serialization"] = core_schema.plain_serializer_function_ser_schema(format_time)
+        elif each.get("type") == "dataclass" and each["cls"] is Node:
+            each["serialization"] = core_schema.wrap_serializer_function_ser_schema(_node)
+    return SchemaSerializer(schema)
 
 
-def restored_json(restored: Restored) -> Json:
-    """A restored store."""
-    return store_json(restored.store) | {"tags_taken": list(restored.tags_taken)}
-
-
-def removed_json(removed: Removed) -> Json:
-    """JSON of a removal, as `RemovedModel` describes it."""
-    until = format_time(removed.restorable_until)
-    return {"id": removed.id, "tags": list(removed.tags), "restorable_until": until}
-
-
-def tag_json(tag: Tag) -> Json:
-    """A tag; its entity tag is a header."""
-    return {"name": tag.name, "store": tag.store, "updated": format_time(tag.updated)}
-
-
-def repository_json(repository: RepositorySummary) -> Json:
-    """A repository, with the store of its head."""
-    return {name: getattr(repository, name) for name in _REPOSITORY} | {"updated": format_time(repository.updated)}
-
-
-def version_json(version: RepositoryVersion) -> Json:
-    """A branch or tag of a repository."""
-    return {name: getattr(version, name) for name in _VERSION} | {"updated": format_time(version.updated)}
-
-
-def schema_json(schema: Schema) -> Json:
-    """A schema; its entity tag is a header."""
-    return {
-        "name": schema.name,
-        "size": schema.size,
-        "messages": schema.messages,
-        "updated": format_time(schema.updated),
-    }
-
-
-def chunk_json(chunk: ChunkEntry) -> Json:
-    """An entry of a chunk table."""
-    return {
-        "index": chunk.index,
-        "kind": chunk.kind,
-        "type": chunk.type,
-        "path": chunk.path,
-        "size": chunk.size,
-        "sha256": chunk.sha256,
-        "problem": size_problem(chunk.path, chunk.size),
-    }
-
-
-def piece_json(piece: Piece) -> Json:
-    """A piece of a file."""
-    return {"file": piece.file, "offset": piece.offset, "size": piece.size, "sha256": piece.sha256}
-
-
-def place_json(place: PiecePlace) -> Json:
-    """A place of a piece."""
-    return {
-        "sha256": place.sha256,
-        "size": place.size,
-        "store": place.store,
-        "file": place.file,
-        "offset": place.offset,
-    }
-
-
-def node_json(node: Node) -> Json:
-    """A node; `children` and `more` are there for a node whose children were asked for."""
-    shown: Json = {
-        "path": node.path,
-        "field": node.field,
-        "name": node.name,
-        "kind": node.kind,
-        "type": node.type,
-        "count": node.count,
-        "size": node.size,
-        "deeper": node.deeper,
-        "text": node.text,
-    }
-    if node.more is not None:
-        shown |= {"children": [node_json(child) for child in node.children], "more": node.more}
+def _node(node: Node, encode: Callable[[Node], Json]) -> Json:
+    """Return a node; one whose children were asked for has the members `children` and `more`, even if empty."""
+    shown = encode(node)
+    if node.more is not None and not node.children:
+        shown |= {"children": [], "more": shown.pop("more")}
     return shown
 
 
-def signature_json(signature: Signature) -> Json:
-    """A signature, with its inputs and outputs."""
-    return {
-        "name": signature.name,
-        "method": signature.method,
-        "tags": list(signature.tags),
-        "inputs": [_signature_tensor(tensor) for tensor in signature.inputs],
-        "outputs": [_signature_tensor(tensor) for tensor in signature.outputs],
-    }
+def _marked(adapter: TypeAdapter[Any]) -> Any:
+    """Return the core schema of `adapter`, whose members are left out as their annotations say."""
+    for each in _walk(schema := adapter.core_schema):
+        if each.get("type") == "dataclass":
+            hints, defaults = get_type_hints(each["cls"], include_extras=True), _defaults(each["cls"])
+            for field in each["schema"]["fields"]:
+                marks = getattr(hints.get(field["name"]), "__metadata__", ())
+                if OMITTED in marks:
+                    field["serialization_exclude_if"] = partial(eq, defaults[field["name"]])
+                if LOCAL in marks:
+                    field["serialization_exclude"] = True
+    return schema
 
 
-def _signature_tensor(tensor: SignatureTensor) -> Json:
-    shape = None if tensor.shape is None else list(tensor.shape)
-    return {"name": tensor.name, "tensor": tensor.tensor, "dtype": tensor.dtype, "shape": shape}
+def _defaults(kind: Any) -> dict[str, Any]:
+    return {field.name: field.default for field in fields(kind) if field.default is not MISSING}
 
 
-def records_summary_text(summary: RecordsSummary) -> bytes:
-    """JSON text of a summary of records; `RECORDS` in `protoslice.identity` is the version of its form."""
-    return json.dumps(asdict(summary)).encode()
+def _walk(schema: Any) -> Iterator[Any]:
+    """Yield the parts of a core schema, which are dictionaries."""
+    if isinstance(schema, dict):
+        yield schema
+        for each in list(schema.values()):
+            yield from _walk(each)
+    elif isinstance(schema, list):
+        for each in schema:
+            yield from _walk(each)

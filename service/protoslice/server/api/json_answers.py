@@ -5,18 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import Query, Request
 from starlette.responses import Response
 
-from protoslice.facts import Restored, Store
+from protoslice.facts import Restored, Store, StoreName
 from protoslice.json_text import encode_json
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import url_of
-from protoslice.server.api.encoding import report_json, restored_json, store_json, store_weight
+from protoslice.server.api.encoding import encode_fact, encode_items, store_weight
 from protoslice.server.api.problems import PRECONDITION, HttpProblem
 from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
 from protoslice.server.http.digests import format_digest
@@ -45,11 +45,13 @@ def json_answer(
     weak: bool = False,
     sha256: bytes | None = None,
 ) -> Response:
-    """`data` as JSON, unless it is bytes, which are JSON already, and whose `sha256` may be known.
+    """Return a fact, or a dictionary, as JSON; bytes are JSON already, and their `sha256` may be known.
 
     For a read the conditions are evaluated; without `etag`, the entity tag is made from the content, weak or not.
     """
-    body = data if isinstance(data, bytes) else encode_json(data)
+    if not isinstance(data, bytes):
+        data = encode_fact(data) if is_dataclass(data) else encode_json(data)
+    body: bytes = data
     digest = sha256 or hashlib.sha256(body).digest()
     tag = etag or EntityTag(f"sha256-{digest.hex()}", weak)
     said = {"etag": str(tag), "cache-control": REVALIDATED, "vary": "accept-encoding", **(headers or {})}
@@ -83,9 +85,10 @@ async def made_answer(request: Request, stores: Stores, made: Created) -> Respon
         return await large_answer(request, stores, body, status=status, headers=headers)
     # The entity tag is that of the store, as a GET answers with it: a later GET tells nothing of this upload.
     digest = await stores.worker.sized(len(body), lambda: hashlib.sha256(body).hexdigest())
-    report = encode_json({"report": report_json(made.report)})
-    told = b"%b,%b" % (body[:-1], report[1:])
-    return await large_answer(request, stores, told, status=status, headers=headers, etag=EntityTag(f"sha256-{digest}"))
+    reported = b'%b,"report":%b}' % (body[:-1], encode_fact(made.report))
+    return await large_answer(
+        request, stores, reported, status=status, headers=headers, etag=EntityTag(f"sha256-{digest}")
+    )
 
 
 async def large_answer(
@@ -103,33 +106,38 @@ async def large_answer(
 
 
 async def store_body(stores: Stores, store: Store) -> bytes:
-    """A store as the body of an answer; that of many files is encoded in a thread, as it takes long."""
-    return await stores.worker.sized(store_weight(store), lambda: encode_json(store_json(store)))
+    """Return a store as the body of an answer; one of many files is encoded in a thread, as it takes long.
+
+    A store whose names in registries have not been looked up has its tags for names.
+    """
+    if not store.names:
+        store = replace(store, names=tuple(StoreName("tag", tag) for tag in store.tags))
+    return await stores.worker.sized(store_weight(store), lambda: encode_fact(store))
 
 
 async def restored_body(stores: Stores, restored: Restored) -> bytes:
-    """A restored store as the body of an answer, encoded as by `store_body`."""
-    return await stores.worker.sized(store_weight(restored.store), lambda: encode_json(restored_json(restored)))
+    """Return a restored store as the body of an answer."""
+    body = await store_body(stores, restored.store)
+    return b'%b,"tags_taken":%b}' % (body[:-1], encode_json(restored.tags_taken))
 
 
 def page_answer(
     request: Request,
     page: ResultPage[Any],
-    items: list[Any] | bytes,
+    items: bytes | None = None,
     *,
     headers: Mapping[str, str] | None = None,
     weak: bool = True,
     total: int | None = None,
 ) -> Response:
-    """A page, with a link to the next; items in bytes are JSON already, with commas between them.
+    """Return a page of facts, with a link to the next; `items` are these as JSON, with commas between them.
 
     `total` is a member of the page where it is known.
     """
     links = next_page(request, page) | dict(headers or {})
     told: dict[str, object] = {"next": page.next} | ({} if total is None else {"total": total})
-    data: object = {"items": items} | told
-    if isinstance(items, bytes):
-        data = b'{"items":[%b],%b' % (items, json.dumps(told, separators=(",", ":")).encode()[1:])
+    shown = encode_items(page.items) if items is None else items
+    data = b'{"items":[%b],%b' % (shown, json.dumps(told, separators=(",", ":")).encode()[1:])
     return json_answer(request, data, headers=links, weak=weak)
 
 

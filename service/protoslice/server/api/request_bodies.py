@@ -18,11 +18,12 @@ from pydantic import (
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import LimitExceeded
 from protoslice.server.access.decision import Scope
-from protoslice.server.api.models import EXAMPLE_ID, Sha256
 from protoslice.stores import TAGS_AT_ONCE
 
 T = TypeVar("T")
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 MOST_MISTAKES: Final = 20
+_EXAMPLE_ID: Final = "9f0c" * 16
 
 
 class RequestBody(BaseModel):
@@ -189,4 +190,4 @@ class Assemble(NewStore):
 class PutTag(RequestBody):
     """Target of a tag."""
 
-    store: str = Field(description="Id, beginning of an id, or another tag.", examples=[EXAMPLE_ID])
+    store: str = Field(description="Id, beginning of an id, or another tag.", examples=[_EXAMPLE_ID])

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from protoslice.facts import RecordsSummary, TensorEntry, TensorStatistics
 from protoslice.formats.selection import tags_of
 from protoslice.server.api.encoding import records_summary_text
 from protoslice.server.api.view_parameters import DOCUMENT, PLAN, STREAM, STRICT, TAGS, query_parameter
@@ -38,6 +39,8 @@ class StoreView:
     """True if a later program may give other bytes, under another entity tag, for the same store."""
     rendered: bool = False
     """True if messages are also given as JSON and text."""
+    json: tuple[Any, ...] = ()
+    """Classes of the objects that it gives as `application/json`, for OpenAPI."""
     parameters: tuple[dict[str, Any], ...] = ()
     query: QueryNames = field(init=False)
     """Names of the parameters; any other is refused."""
@@ -243,6 +246,7 @@ VIEWS: Final = (
         select=_records,
         versioned=True,
         media_types=("application/x-protobuf-delimited", _BYTES, "application/jsonl", "application/json", _TEXT),
+        json=(RecordsSummary,),
         rendered=True,
         parameters=(
             query_parameter("range", "Range of record numbers: `10:20`, `10:`, `:20`.", {"type": "string"}, "10:20"),
@@ -317,6 +321,7 @@ VIEWS: Final = (
         select=_tensor,
         versioned=True,
         media_types=(_BYTES, "application/json"),
+        json=(TensorStatistics, TensorEntry),
         parameters=(
             query_parameter(
                 "slice",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Final, TypeVar, get_args, get_origin
 
 from fastapi import APIRouter, Request
+from fastapi.datastructures import DefaultPlaceholder
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.responses import Response
@@ -30,6 +31,26 @@ class GuardedRoute(APIRoute):
 
     checks_query: ClassVar[bool] = True
     """False for routes of a protocol whose servers ignore unknown query parameters."""
+
+    def __init__(
+        self,
+        path: str,
+        endpoint: Callable[..., Any],
+        *,
+        response_model: Any = None,
+        responses: Mapping[int | str, Mapping[str, Any]] | None = None,
+        **options: Any,
+    ) -> None:
+        """Keep the classes of answers for OpenAPI from the framework, which would make models of them."""
+        said = {status: dict(each) for status, each in (responses or {}).items()}
+        models = {status: each.pop("model") for status, each in said.items() if "model" in each}
+        if isinstance(response_model, DefaultPlaceholder):
+            response_model = response_model.value
+        if response_model is not None:
+            models[options.get("status_code") or 200] = response_model
+        self.answers: Final[Mapping[int | str, Any]] = models
+        """The class of the JSON answer by status."""
+        super().__init__(path, endpoint, response_model=None, responses=said, **options)
 
     @cached_property
     def query(self) -> QueryNames:

@@ -11,6 +11,7 @@ from protoslice.concurrency.executor import SLICE, Worker
 from protoslice.errors import NotFound
 from protoslice.facts import ChunkEntry
 from protoslice.identity import CPB
+from protoslice.library.chunk_sizes import size_problem
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import StoredFile
 from protoslice.stores.paging import PageBudget, ResultPage, first_item
@@ -70,7 +71,7 @@ class StoreChunks:
             if not room.takes(_CHUNK_WEIGHT + len(path) + len(type_name or "")):
                 break
             digest = (await self.facts.digest(n, self.one(n))).hex() if digests else None
-            items.append(ChunkEntry(n, kind, type_name, path, rope.size, digest))
+            items.append(ChunkEntry(n, kind, type_name, path, rope.size, digest, size_problem(path, rope.size)))
         await self.facts.save()
         last = first + len(items)
         return ResultPage(items, str(last) if last < len(self.plan) else None)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from protoslice.server.api.documentation.openapi_fragments import BINARY, REQUEST_ID, header, problems
+from protoslice.server.api.encoding import json_schemas
 from protoslice.server.api.models import ProblemModel
 from protoslice.server.api.views import VIEWS, StoreView
+from protoslice.server.middleware.guarded_route import routes_of
 
 VERSION: Final = "1"
 _DIGEST: Final = {
@@ -104,14 +107,24 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
             {"name": "operations", "description": "Health, metrics and help."},
         ],
     )
+    described = {row: route for row, route in routes_of(app.routes) if route.include_in_schema}
+    kinds = [kind for route in described.values() for kind in route.answers.values()]
+    kinds += [ProblemModel, *(kind for view in VIEWS for kind in view.json)]
+    schemas, definitions = json_schemas(dict.fromkeys(kinds))
+    for row, route in described.items():
+        operation = document["paths"][route.path_format][row.partition(" ")[0].lower()]
+        for status, kind in route.answers.items():
+            operation["responses"][str(status)]["content"] = {"application/json": {"schema": schemas[kind]}}
     for view in VIEWS:
-        methods = {method: _operation(view, method) for method in ("get", "head")}
+        answers = [schemas[kind] for kind in view.json]
+        methods = {method: _operation(view, method, answers) for method in ("get", "head")}
         document["paths"][view.path.replace(":path}", "}")] = methods
+    document["components"]["schemas"] |= definitions
     _finish(document)
     return document
 
 
-def _operation(view: StoreView, method: str) -> dict[str, Any]:
+def _operation(view: StoreView, method: str, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     head = method == "head"
     return {
         "tags": ["views"],
@@ -119,7 +132,7 @@ def _operation(view: StoreView, method: str) -> dict[str, Any]:
         "summary": view.summary + (": headers only" if head else ""),
         "description": view.description,
         "parameters": _parameters(view, ranged=not head),
-        "responses": _responses(view, head=head),
+        "responses": _responses(view, answers, head=head),
     }
 
 
@@ -136,8 +149,8 @@ def _parameters(view: StoreView, *, ranged: bool) -> list[dict[str, Any]]:
     ]
 
 
-def _responses(view: StoreView, *, head: bool) -> dict[str, Any]:
-    content = {media: {"schema": _schema(media)} for media in _media_types(view)}
+def _responses(view: StoreView, answers: Sequence[Mapping[str, Any]], *, head: bool) -> dict[str, Any]:
+    content = {media: {"schema": _schema(media, answers)} for media in _media_types(view)}
     found: dict[int | str, dict[str, Any]] = {
         200: {
             "description": "The whole representation.",
@@ -170,10 +183,12 @@ def _is_text(media: str) -> bool:
     return media.endswith("json") or media.startswith("text/")
 
 
-def _schema(media: str) -> dict[str, Any]:
-    return (
-        {} if media.partition(";")[0].endswith("json") else {"type": "string"} if media.startswith("text/") else BINARY
-    )
+def _schema(media: str, answers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    if media.startswith("application/json;") and answers:
+        return {"anyOf": answers} if len(answers) > 1 else answers[0]
+    if media.partition(";")[0].endswith("json"):
+        return {}
+    return {"type": "string"} if media.startswith("text/") else BINARY
 
 
 def _finish(document: dict[str, Any]) -> None:
@@ -181,9 +196,6 @@ def _finish(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    model = ProblemModel.model_json_schema(ref_template="#/components/schemas/{model}")
-    schemas.update(model.pop("$defs", {}))
-    schemas["ProblemModel"] = model
     document["components"]["schemas"] = dict(sorted(schemas.items()))
     shared: dict[str, Any] = {}
     for operations in document["paths"].values():

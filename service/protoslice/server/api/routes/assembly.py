@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from protoslice.server.api.documentation.openapi_fragments import header, problems
 from protoslice.server.api.json_answers import made_answer
-from protoslice.server.api.models import MadeModel
+from protoslice.server.api.models import CreatedStore
 from protoslice.server.api.request_bodies import Assemble
 from protoslice.server.http.parameters import plain_size
 from protoslice.server.intake.resumable.answers import answering, joining
@@ -27,9 +27,9 @@ router = GuardedRouter(tags=["uploads"])
     "/v1/stores/assemble",
     operation_id="assemble_store",
     status_code=201,
-    response_model=MadeModel,
+    response_model=CreatedStore,
     responses={
-        200: {"description": "The store already existed.", "model": MadeModel},
+        200: {"description": "The store already existed.", "model": CreatedStore},
         201: {"description": "The store was created.", "headers": {"location": header("URL of the store.")}},
         **problems(404, 409, 410, 413, 415, 422, 507),
     },

@@ -8,13 +8,12 @@ from typing import Annotated
 from fastapi import Query, Request
 from starlette.responses import Response
 
-from protoslice.facts import Difference
-from protoslice.json_text import encode_json
+from protoslice.facts import Difference, TensorDelta
 from protoslice.server.access.places import Ref
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
-from protoslice.server.api.encoding import comparison_json
+from protoslice.server.api.encoding import encode_fact
 from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, json_answer, large_answer, next_page
-from protoslice.server.api.models import DiffModel, TensorDeltaModel
+from protoslice.server.api.models import Diff, DifferenceCount
 from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given
@@ -32,7 +31,7 @@ _DIFFERENCE_BYTES = 200
 @router.get(
     "/v1/stores/{ref}/diff",
     operation_id="get_diff",
-    response_model=DiffModel,
+    response_model=Diff,
     responses={304: SEEN, **problems(404, 412, 413, 422)},
     summary="Compare two stores",
 )
@@ -58,7 +57,18 @@ async def get_diff(
 
     def told() -> tuple[ResultPage[Difference], bytes]:
         page = found.page(most, cursor)
-        return page, encode_json(comparison_json(found, page))
+        counts = [DifferenceCount(what, change, count) for (what, change), count in found.counts.items()]
+        diff = Diff(
+            before=found.before,
+            after=found.after,
+            equal=not counts,
+            counts=counts,
+            read=found.read,
+            assumed=found.assumed,
+            items=page.items,
+            next=page.next,
+        )
+        return page, encode_fact(diff)
 
     page, body = await services.stores.worker.sized(most * _DIFFERENCE_BYTES, told)
     headers = next_page(request, page) | _lasting(before, ref)
@@ -68,7 +78,7 @@ async def get_diff(
 @router.get(
     "/v1/stores/{ref}/diff/{name:path}",
     operation_id="get_tensor_delta",
-    response_model=TensorDeltaModel,
+    response_model=TensorDelta,
     responses={304: SEEN, **problems(404, 409, 412, 413, 422)},
     summary="Compare a tensor with one of another store",
 )
@@ -86,6 +96,7 @@ async def get_tensor_delta(
     """Return the distances of two tensors of the same type and shape: maximum, mean and cosine."""
     async with CancelOnDisconnect(request.receive):
         found = await services.stores.tensor_delta(before, ref, was or name, name, sample)
+    # Floats in the spelling of Python, which the entity tags of earlier releases are made of.
     return json_answer(request, asdict(found), headers=_lasting(before, ref))
 
 

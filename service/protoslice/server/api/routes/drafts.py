@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from protoslice.drafts import Drafts
 from protoslice.server.api.json_answers import made_answer
-from protoslice.server.api.models import MadeModel
+from protoslice.server.api.models import CreatedStore
 from protoslice.server.api.routes.intake import CREATED, Options
 from protoslice.server.intake.uploads import counted
 from protoslice.server.middleware.guarded_route import GuardedRouter
@@ -20,7 +20,7 @@ router = GuardedRouter(tags=["stores"])
     "/v1/drafts/{name:path}",
     operation_id="store_draft",
     status_code=201,
-    response_model=MadeModel,
+    response_model=CreatedStore,
     responses=CREATED,
     summary="Create a store from a folder of MLflow artifacts",
 )

@@ -11,7 +11,7 @@ from protoslice.errors import CorruptModel, StorageDenied
 from protoslice.recipes import MEDIA_TYPE as RECIPE
 from protoslice.server.api.documentation.openapi_fragments import BINARY, header, problems
 from protoslice.server.api.json_answers import made_answer
-from protoslice.server.api.models import MadeModel
+from protoslice.server.api.models import CreatedStore
 from protoslice.server.api.problems import UNSUPPORTED, HttpProblem, problem_of_error
 from protoslice.server.api.request_bodies import Register
 from protoslice.server.http.disconnect import CancelOnDisconnect
@@ -87,7 +87,7 @@ _BODY: dict[str, Any] = {
     ],
 }
 CREATED: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The store existed already.", "model": MadeModel, "headers": _LOCATION},
+    200: {"description": "The store existed already.", "model": CreatedStore, "headers": _LOCATION},
     201: {"description": "The store has been created.", "headers": _LOCATION},
     **problems(404, 409, 413, 415, 422, 507),
 }
@@ -140,7 +140,7 @@ for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_p
         methods=[_method],
         operation_id=_operation,
         status_code=201,
-        response_model=MadeModel,
+        response_model=CreatedStore,
         responses=CREATED,
         openapi_extra=_BODY,
         summary="Upload a store",
@@ -151,7 +151,7 @@ for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_p
     "/v1/stores/register",
     operation_id="register_store",
     status_code=201,
-    response_model=MadeModel,
+    response_model=CreatedStore,
     responses=CREATED,
     summary="Register objects in place",
 )

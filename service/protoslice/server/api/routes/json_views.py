@@ -8,25 +8,16 @@ from typing import Annotated
 from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
+from protoslice.facts import ChunkEntry, ModelReport, Neighbourhood, Node, Signature, TensorGroup
 from protoslice.formats.outputs.omitted import HEADER as OMITTED
 from protoslice.formats.selection import tags_of
 from protoslice.graphs import Question
 from protoslice.graphs.neighbourhood import MOST_HOPS, MOST_NODES
-from protoslice.json_text import encode_json
 from protoslice.server.access.places import Ref, url_of
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
-from protoslice.server.api.encoding import chunk_json, node_json, report_json, signature_json
+from protoslice.server.api.encoding import encode_fact, encode_items
 from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, json_answer, large_answer, page_answer
-from protoslice.server.api.models import (
-    ChunkModel,
-    NeighbourhoodModel,
-    NodeModel,
-    PageModel,
-    ReportModel,
-    SignatureModel,
-    TensorGroupModel,
-    TensorPageModel,
-)
+from protoslice.server.api.models import PageOf, TensorPage
 from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP, STRICT_HELP, TAGS_HELP
 from protoslice.server.http.answers.locations import lasting_url
 from protoslice.server.middleware.guarded_route import GuardedRouter
@@ -85,7 +76,7 @@ Of = Annotated[RecordsRequest, Depends(_document)]
 @router.get(
     "/v1/stores/{ref}/chunks",
     operation_id="list_chunks",
-    response_model=PageModel[ChunkModel],
+    response_model=PageOf[ChunkEntry],
     responses={304: SEEN, **problems(404, 412, 422)},
     summary="List chunks",
 )
@@ -106,14 +97,13 @@ async def list_chunks(
     """
     store = await services.stores.view(ref)
     page = await store.chunks(limit=_at_most(limit, services), cursor=cursor, digests=digests, plan=plan)
-    items = [chunk_json(chunk) for chunk in page.items]
-    return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
+    return page_answer(request, page, headers=lasting_headers(request, store, ref), weak=False)
 
 
 @router.get(
     "/v1/stores/{ref}/tree",
     operation_id="get_tree",
-    response_model=PageModel[NodeModel],
+    response_model=PageOf[Node],
     responses={304: SEEN, **problems(404, 412, 422)},
     summary="List the structure below a path",
 )
@@ -131,16 +121,14 @@ async def get_tree(
     store = await services.stores.view(ref)
     most = _at_most(limit, services)
     page = await store.tree(path, depth, most, cursor, of)
-    items = await services.stores.worker.sized(
-        most * _NODE_BYTES, lambda: encode_json([node_json(node) for node in page.items])[1:-1]
-    )
+    items = await services.stores.worker.sized(most * _NODE_BYTES, lambda: encode_items(page.items))
     return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
 
 
 @router.get(
     "/v1/stores/{ref}/treemap",
     operation_id="get_treemap",
-    response_model=NodeModel,
+    response_model=Node,
     responses={304: SEEN, **problems(404, 412, 422)},
     summary="List the largest parts below a path",
 )
@@ -160,27 +148,27 @@ async def get_treemap(
     """
     store = await services.stores.view(ref)
     found = await store.treemap(path, depth, min_share)
-    body = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_json(node_json(found)))
+    body = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_fact(found))
     return await large_answer(request, services.stores, body, headers=lasting_headers(request, store, ref))
 
 
 @router.get(
     "/v1/stores/{ref}/summary",
     operation_id="get_summary",
-    response_model=ReportModel,
+    response_model=ModelReport,
     responses={304: SEEN, **problems(404, 412)},
     summary="Summarize the model",
 )
 async def get_summary(request: Request, services: Given, ref: Ref) -> Response:
     """Return tensors, elements and bytes by data type, missing files, and duplicate names."""
     store = await services.stores.view(ref)
-    return json_answer(request, report_json(await store.summary()), headers=lasting_headers(request, store, ref))
+    return json_answer(request, await store.summary(), headers=lasting_headers(request, store, ref))
 
 
 @router.get(
     "/v1/stores/{ref}/tensors",
     operation_id="list_tensors",
-    response_model=TensorPageModel,
+    response_model=TensorPage,
     responses={304: SEEN, **problems(404, 412, 422)},
     summary="List tensors",
 )
@@ -203,7 +191,9 @@ async def list_tensors(
     """
     store = await services.stores.view(ref)
     tensors = store.tensors_with(tags_of(tags))
-    page = await tensors.page(**asdict(chosen), limit=_at_most(limit, services), cursor=cursor or str(start))
+    page = await tensors.page(
+        **asdict(chosen), limit=_at_most(limit, services), cursor=cursor or str(start), encode=encode_fact
+    )
     headers = lasting_headers(request, store, ref)
     total = len(await tensors.all())
     return page_answer(request, page, b",".join(page.items), headers=headers, weak=False, total=total)
@@ -212,7 +202,7 @@ async def list_tensors(
 @router.get(
     "/v1/stores/{ref}/groups",
     operation_id="list_tensor_groups",
-    response_model=PageModel[TensorGroupModel],
+    response_model=PageOf[TensorGroup],
     responses={304: SEEN, **problems(404, 412, 422)},
     summary="List tensors grouped by name",
 )
@@ -229,16 +219,14 @@ async def list_tensor_groups(
     """Return a page of groups by the next part of the names (parts end at `.`, `/` or `:`), with their bytes."""
     store = await services.stores.view(ref)
     page = await store.tensors.groups(prefix, _at_most(limit, services), cursor)
-    items = await services.stores.worker.sized(
-        PAGE_BYTES, lambda: encode_json([asdict(group) for group in page.items])[1:-1]
-    )
+    items = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_items(page.items))
     return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
 
 
 @router.get(
     "/v1/stores/{ref}/signatures",
     operation_id="list_signatures",
-    response_model=PageModel[SignatureModel],
+    response_model=PageOf[Signature],
     responses={304: SEEN, **problems(404, 412, 413, 422)},
     summary="List the signatures of a SavedModel",
 )
@@ -255,9 +243,7 @@ async def list_signatures(
     """Return a page of signatures, by meta graph, with the types and shapes of their tensors."""
     store = await services.stores.view(ref)
     page = await store.signatures(tags_of(tags), _at_most(limit, services), cursor)
-    items = await services.stores.worker.sized(
-        PAGE_BYTES, lambda: encode_json([signature_json(signature) for signature in page.items])[1:-1]
-    )
+    items = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_items(page.items))
     return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
 
 
@@ -284,7 +270,7 @@ class _Asked:
 @router.get(
     "/v1/stores/{ref}/graph",
     operation_id="get_graph",
-    response_model=NeighbourhoodModel,
+    response_model=Neighbourhood,
     responses={304: SEEN, **problems(404, 412, 413, 422)},
     summary="List the nodes around a node of a graph",
 )
@@ -292,7 +278,7 @@ async def get_graph(request: Request, services: Given, ref: Ref, asked: Annotate
     """Return the nodes around a node, nearest first, with the values between them; or the first nodes."""
     store = await services.stores.view(ref)
     found = await store.graphs.part(Question(**asdict(asked)))
-    body = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_json(asdict(found)))
+    body = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_fact(found))
     return await large_answer(request, services.stores, body, headers=lasting_headers(request, store, ref))
 
 

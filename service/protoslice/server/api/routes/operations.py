@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Literal
 
 from fastapi import Request
-from pydantic import BaseModel
 from starlette.responses import HTMLResponse, Response
 
 from protoslice.server.api.documentation.openapi_fragments import problems
@@ -23,7 +23,8 @@ router = GuardedRouter(tags=["operations"])
 _NO_STORE = {"cache-control": "no-store"}
 
 
-class Status(BaseModel):
+@dataclass(frozen=True, slots=True)
+class Status:
     """Health of the service."""
 
     status: Literal["ok"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from fastapi import Request
 from starlette.responses import Response
 
+from protoslice.facts import MissingPieces, Piece
 from protoslice.server.access.places import Ref
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
-from protoslice.server.api.encoding import piece_json, place_json
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
-from protoslice.server.api.models import MissingModel, PageModel, PieceModel
+from protoslice.server.api.models import PageOf
 from protoslice.server.api.request_bodies import AskMissing
 from protoslice.server.api.routes.json_views import lasting_headers
 from protoslice.server.http.disconnect import CancelOnDisconnect
@@ -22,7 +22,7 @@ router = GuardedRouter(tags=["chunks"])
 @router.post(
     "/v1/chunks/missing",
     operation_id="find_missing_chunks",
-    response_model=MissingModel,
+    response_model=MissingPieces,
     responses=problems(404, 409, 413, 422),
     summary="Find missing pieces",
 )
@@ -32,17 +32,14 @@ async def find_missing(request: Request, services: Given, body: AskMissing) -> R
     async with CancelOnDisconnect(request.receive):
         found = await services.stores.locate(wanted, body.stores)
     there = {place.sha256 for place in found}
-    said = {
-        "missing": [sha256 for sha256 in wanted if sha256 not in there],
-        "found": [place_json(place) for place in found],
-    }
-    return json_answer(request, said, headers={"cache-control": "no-store"})
+    missing = MissingPieces(tuple(sha256 for sha256 in wanted if sha256 not in there), tuple(found))
+    return json_answer(request, missing, headers={"cache-control": "no-store"})
 
 
 @router.get(
     "/v1/stores/{ref}/pieces",
     operation_id="list_pieces",
-    response_model=PageModel[PieceModel],
+    response_model=PageOf[Piece],
     responses={304: SEEN, **problems(404, 409, 412, 422)},
     summary="List the pieces of every file, with digests",
 )
@@ -61,5 +58,4 @@ async def list_pieces(
     page = await services.stores.pieces(
         store.info.id, limit=min(limit, services.settings.max_page_items), cursor=cursor
     )
-    items = [piece_json(piece) for piece in page.items]
-    return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
+    return page_answer(request, page, headers=lasting_headers(request, store, ref), weak=False)

@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import Query, Request
 from starlette.responses import Response
 
+from protoslice.facts import RepositorySummary, RepositoryVersion
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
-from protoslice.server.api.encoding import repository_json, version_json
 from protoslice.server.api.json_answers import Cursor, Limit, page_answer
-from protoslice.server.api.models import PageModel, RepositoryModel, RepositoryVersionModel
+from protoslice.server.api.models import PageOf
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.repository_pages import RepositoryPages
 from protoslice.server.services import Given
@@ -24,7 +24,7 @@ PAGE = 100
 @router.get(
     "/v1/repositories",
     operation_id="list_repositories",
-    response_model=PageModel[RepositoryModel],
+    response_model=PageOf[RepositorySummary],
     responses={304: SEEN, **problems(400, 412)},
     summary="List repositories",
 )
@@ -38,13 +38,13 @@ async def list_repositories(
     """List Hugging Face repositories, then OCI-only repositories, then folders of MLflow artifacts."""
     most = min(limit, PAGE, services.settings.max_page_items)
     page = await RepositoryPages(services.stores).page(prefix, limit=most, cursor=cursor)
-    return page_answer(request, page, [repository_json(each) for each in page.items])
+    return page_answer(request, page)
 
 
 @router.get(
     "/v1/repositories/{name:path}",
     operation_id="list_versions",
-    response_model=PageModel[RepositoryVersionModel],
+    response_model=PageOf[RepositoryVersion],
     responses={304: SEEN, **problems(400, 404, 412)},
     summary="List the branches and tags of a repository",
 )
@@ -54,4 +54,4 @@ async def list_versions(
     """List the branches and tags of a repository that have files; MLflow folders have none."""
     most = min(limit, PAGE, services.settings.max_page_items)
     page = await RepositoryPages(services.stores).versions(name, limit=most, cursor=cursor)
-    return page_answer(request, page, [version_json(each) for each in page.items])
+    return page_answer(request, page)

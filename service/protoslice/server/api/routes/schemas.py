@@ -5,11 +5,12 @@ from __future__ import annotations
 from fastapi import Request
 from starlette.responses import Response
 
+from protoslice.facts import Schema
 from protoslice.server.access.places import url_of
 from protoslice.server.api.documentation.openapi_fragments import BINARY, SEEN, header, problems
-from protoslice.server.api.encoding import schema_json
+from protoslice.server.api.encoding import encode_fact, encode_items
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
-from protoslice.server.api.models import PageModel, SchemaModel
+from protoslice.server.api.models import PageOf
 from protoslice.server.api.problems import MEDIA, HttpProblem
 from protoslice.server.http.answers.plan import AnswerPlanner, Terms
 from protoslice.server.http.answers.rendered import InMemory
@@ -28,7 +29,7 @@ _ETAG = {"etag": header("Entity tag of the descriptor set.")}
 @router.get(
     "/v1/schemas",
     operation_id="list_schemas",
-    response_model=PageModel[SchemaModel],
+    response_model=PageOf[Schema],
     responses={304: SEEN, **problems(412)},
     summary="List schemas",
 )
@@ -40,7 +41,7 @@ async def list_schemas(
 ) -> Response:
     """List schemas by name."""
     page = await services.stores.schemas(limit=min(limit, services.settings.max_page_items), cursor=cursor)
-    return page_answer(request, page, [schema_json(schema) for schema in page.items])
+    return page_answer(request, page, encode_items(page.items, Schema))
 
 
 @router.get(
@@ -69,10 +70,10 @@ async def get_schema(request: Request, services: Given, name: str) -> Response:
 @router.put(
     "/v1/schemas/{name}",
     operation_id="put_schema",
-    response_model=SchemaModel,
+    response_model=Schema,
     responses={
         200: {"description": "The schema was replaced.", "headers": _ETAG},
-        201: {"description": "The schema was created.", "model": SchemaModel, "headers": _ETAG},
+        201: {"description": "The schema was created.", "model": Schema, "headers": _ETAG},
         **problems(404, 409, 413, 415, 422, 507),
     },
     openapi_extra={"requestBody": {"required": True, "content": {"application/protobuf": {"schema": BINARY}}}},
@@ -85,9 +86,8 @@ async def put_schema(request: Request, services: Given, name: str) -> Response:
         raise HttpProblem(MEDIA, "Send the descriptor set as application/protobuf", offers=list(_TYPES))
     info, created = await services.stores.put_schema(name, await request.body())
     headers = {"location": url_of(request.scope, f"/v1/schemas/{name}")} if created else {}
-    return json_answer(
-        request, schema_json(info), status=201 if created else 200, headers=headers, etag=EntityTag.of(info.etag)
-    )
+    body, status = encode_fact(info, Schema), 201 if created else 200
+    return json_answer(request, body, status=status, headers=headers, etag=EntityTag.of(info.etag))
 
 
 @router.delete(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.responses import Response
 
 from protoslice.errors import ProtosliceError, Unsupported
@@ -24,7 +26,6 @@ from protoslice.server.access.sessions import (
     set_cookie,
 )
 from protoslice.server.api.documentation.openapi_fragments import problems
-from protoslice.server.api.encoding import format_time
 from protoslice.server.api.json_answers import json_answer
 from protoslice.server.api.problems import CROSS_SITE, NOT_FOUND, HttpProblem
 from protoslice.server.api.request_bodies import RequestBody
@@ -43,24 +44,32 @@ _PLACE: Final = re.compile(r"/(?![/\\])[!-\[\]-~]{0,1023}")
 """Place on this host; browsers take `//`, and `\\` for `/`, for the beginning of another one."""
 
 
-class SessionModel(BaseModel):
+@dataclass(frozen=True, slots=True)
+class Session:
     """The session of a browser, and how to sign in."""
 
-    asks: bool = Field(description="True if the service requires tokens.")
-    issuer: str | None = Field(description="URL of the identity provider to sign in with; null: only with a token.")
-    name: str | None = Field(description="Name of the caller; null without a session.")
-    expires: str | None = Field(description="When the session expires.")
-    spaces: list[str] = Field(description="Spaces the caller has access to; `*` for all.")
+    asks: bool
+    """True if the service requires tokens."""
+    issuer: str | None
+    """URL of the identity provider to sign in with; None: only with a token."""
+    name: str | None
+    """Name of the caller; None without a session."""
+    spaces: Sequence[str]
+    """Spaces the caller has access to; `*` for all."""
+    expires: datetime | None
+    """When the session expires."""
 
 
-class SignInModel(BaseModel):
+@dataclass(frozen=True, slots=True)
+class SignInOptions:
     """Identity provider to sign in with (RFC 9728), and the public client to use."""
 
     resource: str
-    authorization_servers: list[str]
-    bearer_methods_supported: list[str]
+    authorization_servers: Sequence[str]
+    bearer_methods_supported: Sequence[str]
     client_id: str
-    scopes_supported: list[str] = Field(description="Scopes to request from the identity provider.")
+    scopes_supported: Sequence[str]
+    """Scopes to request from the identity provider."""
 
 
 class NewSession(RequestBody):
@@ -72,7 +81,7 @@ class NewSession(RequestBody):
 @router.get(
     "/.well-known/oauth-protected-resource",
     operation_id="get_sign_in",
-    response_model=SignInModel,
+    response_model=SignInOptions,
     responses=problems(400, 404),
     summary="Get the sign-in options",
 )
@@ -88,20 +97,20 @@ async def how_to_sign_in(request: Request, services: Given) -> Response:
         raise HttpProblem(
             NOT_FOUND, "Sign-in from the command line is not set up: the issuer has no `device_client`. Use a token"
         )
-    said = {
-        "resource": _origin(request),
-        "authorization_servers": [found.issuer.url],
-        "bearer_methods_supported": ["header"],
-        "client_id": client,
-        "scopes_supported": list(found.issuer.login_scopes),
-    }
+    said = SignInOptions(
+        resource=_origin(request),
+        authorization_servers=[found.issuer.url],
+        bearer_methods_supported=["header"],
+        client_id=client,
+        scopes_supported=found.issuer.login_scopes,
+    )
     return json_answer(request, said)
 
 
 @router.get(
     "/session",
     operation_id="get_session",
-    response_model=SessionModel,
+    response_model=Session,
     responses=problems(400),
     summary="Get the browser session",
 )
@@ -117,7 +126,7 @@ async def get_session(request: Request, services: Given) -> Response:
     "/session",
     operation_id="begin_session",
     status_code=201,
-    response_model=SessionModel,
+    response_model=Session,
     responses=problems(400, 401, 403, 413, 422),
     summary="Sign in with a token",
 )
@@ -208,15 +217,15 @@ def _failed(request: Request, why: str, status: int) -> Response:
     return answer
 
 
-def _facts(services: Services, caller: Principal | None, end: float | None) -> dict[str, Any]:
+def _facts(services: Services, caller: Principal | None, end: float | None) -> Session:
     found = services.gate.sign_in
-    return {
-        "asks": services.gate.closed,
-        "issuer": None if found is None else found.issuer.url,
-        "name": None if caller is None else caller.name,
-        "spaces": [] if caller is None else sorted({each.space for each in caller.grants}),
-        "expires": None if end is None else format_time(datetime.fromtimestamp(min(end, time.time() + 1e9), UTC)),
-    }
+    return Session(
+        asks=services.gate.closed,
+        issuer=None if found is None else found.issuer.url,
+        name=None if caller is None else caller.name,
+        spaces=[] if caller is None else sorted({each.space for each in caller.grants}),
+        expires=None if end is None else datetime.fromtimestamp(min(end, time.time() + 1e9), UTC),
+    )
 
 
 def _tell(request: Request, caller: Principal) -> None:

@@ -9,10 +9,10 @@ from typing import Annotated
 from fastapi import Query, Request
 from starlette.responses import Response
 
+from protoslice.facts import Removed, Store
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import Ref, url_of
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
-from protoslice.server.api.encoding import removed_json
 from protoslice.server.api.json_answers import (
     Cursor,
     Limit,
@@ -22,7 +22,7 @@ from protoslice.server.api.json_answers import (
     restored_body,
     store_body,
 )
-from protoslice.server.api.models import PageModel, RemovedModel, RestoredModel, StoreModel
+from protoslice.server.api.models import PageOf, RestoredStore
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 from protoslice.server.store_references import StoreReferences
@@ -43,7 +43,7 @@ Force = Annotated[
 @router.get(
     "/v1/stores",
     operation_id="list_stores",
-    response_model=PageModel[StoreModel],
+    response_model=PageOf[Store],
     responses={304: SEEN, **problems(412)},
     summary="List stores",
 )
@@ -68,7 +68,7 @@ async def list_stores(
 @router.get(
     "/v1/stores/{ref}",
     operation_id="get_store",
-    response_model=StoreModel,
+    response_model=Store,
     responses={304: SEEN, **problems(404, 412)},
     summary="Get a store",
 )
@@ -88,7 +88,7 @@ async def get_store(request: Request, services: Given, ref: Ref, names: Names = 
 @router.delete(
     "/v1/stores/{ref}",
     operation_id="delete_store",
-    response_model=RemovedModel,
+    response_model=Removed,
     responses=problems(404, 409, 422),
     summary="Remove a store",
 )
@@ -100,13 +100,13 @@ async def delete_store(request: Request, services: Given, ref: Ref, force: Force
     """
     # A tag is refused because others may name the same store.
     removed = await services.stores.delete(ref, partial(StoreReferences(services.stores).check, frozenset(force)))
-    return json_answer(request, removed_json(removed))
+    return json_answer(request, removed)
 
 
 @router.post(
     "/v1/stores/{id}/restore",
     operation_id="restore_store",
-    response_model=RestoredModel,
+    response_model=RestoredStore,
     responses=problems(400, 404, 409, 422),
     summary="Restore a removed store",
 )

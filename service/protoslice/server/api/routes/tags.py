@@ -8,12 +8,13 @@ from fastapi import Header, Query, Request
 from starlette.responses import Response
 
 from protoslice.errors import Conflict, NotFound
+from protoslice.facts import Tag
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import url_of
 from protoslice.server.api.documentation.openapi_fragments import SEEN, header, problems
-from protoslice.server.api.encoding import tag_json
+from protoslice.server.api.encoding import encode_fact, encode_items
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
-from protoslice.server.api.models import PageModel, TagModel
+from protoslice.server.api.models import PageOf
 from protoslice.server.api.problems import PRECONDITION, HttpProblem
 from protoslice.server.api.request_bodies import PutTag
 from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
@@ -32,7 +33,7 @@ _ETAG = {"etag": header("Changes whenever the tag is set.")}
 @router.get(
     "/v1/tags",
     operation_id="list_tags",
-    response_model=PageModel[TagModel],
+    response_model=PageOf[Tag],
     responses={304: SEEN, **problems(404, 412)},
     summary="List tags",
 )
@@ -45,31 +46,31 @@ async def list_tags(
 ) -> Response:
     """List tags by name."""
     page = await services.stores.tags(store=store, limit=min(limit, services.settings.max_page_items), cursor=cursor)
-    return page_answer(request, page, [tag_json(tag) for tag in page.items])
+    return page_answer(request, page, encode_items(page.items, Tag))
 
 
 @router.get(
     "/v1/tags/{tag}",
     operation_id="get_tag",
-    response_model=TagModel,
+    response_model=Tag,
     responses={200: {"headers": _ETAG}, 304: SEEN, **problems(404, 412)},
     summary="Get a tag",
 )
 async def get_tag(request: Request, services: Given, tag: str) -> Response:
     """Get the store that a tag points at."""
     found = await services.stores.tag(tag)
-    return json_answer(request, tag_json(found), etag=EntityTag.of(found.etag))
+    return json_answer(request, encode_fact(found, Tag), etag=EntityTag.of(found.etag))
 
 
 @router.put(
     "/v1/tags/{tag}",
     operation_id="put_tag",
-    response_model=TagModel,
+    response_model=Tag,
     responses={
         200: {"description": "The tag was moved.", "headers": _ETAG},
         201: {
             "description": "The tag was created.",
-            "model": TagModel,
+            "model": Tag,
             "headers": _ETAG | {"location": header("URL of the tag.")},
         },
         **problems(404, 409, 412, 413, 415, 422, 507),
@@ -94,7 +95,7 @@ async def put_tag(
         raise _failed(error.message) if expected is not None or absent else error from error
     headers = {"location": url_of(request.scope, f"/v1/tags/{tag}")} if created else {}
     return json_answer(
-        request, tag_json(found), status=201 if created else 200, headers=headers, etag=EntityTag.of(found.etag)
+        request, encode_fact(found, Tag), status=201 if created else 200, headers=headers, etag=EntityTag.of(found.etag)
     )
 
 

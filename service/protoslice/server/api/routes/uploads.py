@@ -12,13 +12,14 @@ from starlette.responses import Response
 from protoslice.errors import InvalidInput
 from protoslice.server.access.places import url_of
 from protoslice.server.api.documentation.openapi_fragments import BINARY, header, problems
-from protoslice.server.api.models import UploadModel
+from protoslice.server.api.encoding import encode_fact
+from protoslice.server.api.models import UploadState
 from protoslice.server.api.problems import METHOD, HttpProblem
 from protoslice.server.api.view_parameters import query_parameter
 from protoslice.server.http.headers import Fields, read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.http.parameters import QueryNames
-from protoslice.server.intake.resumable.answers import PREFIX, abilities, about, answering, as_json, failure_of, joining
+from protoslice.server.intake.resumable.answers import PREFIX, abilities, about, answering, failure_of, joining
 from protoslice.server.intake.resumable.begin import new_draft_upload, new_tus_upload
 from protoslice.server.intake.resumable.checksums import checksum_of
 from protoslice.server.intake.resumable.dialects import (
@@ -166,7 +167,7 @@ async def create_upload(request: Request, services: Given) -> Response:
 @router.get(
     f"{PREFIX}/{{upload}}",
     operation_id="get_upload",
-    response_model=UploadModel,
+    response_model=UploadState,
     responses={200: {"headers": _SAID}, **problems(404, 409, 410, 412, 413, 415, 422, 507)},
     openapi_extra=_documented("Tus-Resumable"),
     summary="Get the state of an upload",
@@ -180,7 +181,7 @@ async def get_upload(request: Request, services: Given, upload: str) -> Response
     """
     check_version(read_fields(request.scope))
     found = await services.uploads.get(upload)
-    return _tell(request, services, found, status=200, content=as_json(found))
+    return _tell(request, services, found, status=200, content=encode_fact(state_of(found)))
 
 
 @router.patch(
@@ -251,6 +252,19 @@ async def _append(request: Request, services: Services, upload_id: str, fields: 
         return await services.uploads.append(upload_id, body)
 
 
+def state_of(upload: Upload) -> UploadState:
+    """Return what clients see of an upload."""
+    return UploadState(
+        id=upload.id,
+        state=upload.state,
+        offset=upload.offset,
+        length=upload.length,
+        filename=upload.path,
+        expires=upload.expires,
+        store=upload.store,
+    )
+
+
 def _tell(
     request: Request,
     services: Services,
@@ -258,7 +272,7 @@ def _tell(
     *,
     status: int,
     headers: dict[str, str] | None = None,
-    content: dict[str, Any] | None = None,
+    content: bytes | None = None,
 ) -> Response:
     """The answer about an upload; raises the problem for which no store could be made of it."""
     said = about(upload, services.settings, request.scope) | (headers or {})

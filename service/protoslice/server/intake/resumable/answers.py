@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from email.utils import format_datetime
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from starlette.types import Scope, Send
 
@@ -77,19 +77,6 @@ def about(upload: Upload, settings: Settings, scope: Scope) -> dict[str, str]:
             "link": f'<{url_of(scope, f"/v1/stores/{upload.store}")}>; rel="related"',
         }
     return found
-
-
-def as_json(upload: Upload) -> dict[str, Any]:
-    """The upload for people, and for clients of their own."""
-    return {
-        "id": upload.id,
-        "state": upload.state,
-        "offset": upload.offset,
-        "length": upload.length,
-        "filename": upload.path,
-        "expires": upload.expires.isoformat(timespec="seconds").replace("+00:00", "Z"),
-        "store": upload.store,
-    }
 
 
 def failure_of(error: ProtosliceError, *, uploading: bool = False) -> HttpProblem:

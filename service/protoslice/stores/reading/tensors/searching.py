@@ -8,7 +8,7 @@ from typing import Final
 from protoslice import _core
 from protoslice.errors import InvalidInput
 from protoslice.formats.model import Tensor, Tensors
-from protoslice.formats.outputs.listing import row_text
+from protoslice.formats.outputs.listing import Encode, entry_of
 from protoslice.formats.selection import naming
 from protoslice.stores.paging import PageBudget, ResultPage
 
@@ -58,18 +58,24 @@ class NameSearch:
 
 
 def steps_of_page(
-    found: Tensors, order: Sequence[int], first: int, search: NameSearch, fits: Callable[[Tensor], bool], limit: int
+    found: Tensors,
+    order: Sequence[int],
+    first: int,
+    search: NameSearch,
+    fits: Callable[[Tensor], bool],
+    room: PageBudget,
+    encode: Encode,
 ) -> Iterator[ResultPage[bytes] | None]:
     """Yields None after each slice of work, and at the end a page of the tensors of `order` that fit.
 
     The page begins at `first`. A page may be empty and have a next one: only so many names are looked at for each.
     """
-    texts, room, left = list[bytes](), PageBudget(limit), search.work
+    texts, left = list[bytes](), search.work
     for at, names in _slices(found, order, first):
         for place, sought in enumerate(search.fits(names), at):
             tensor = found[order[place]] if sought else None
             if tensor is not None and fits(tensor):
-                text = row_text(tensor)
+                text = encode(entry_of(tensor))
                 if not room.takes(len(text)):
                     yield ResultPage(texts, str(place))
                     return

@@ -15,7 +15,7 @@ from protoslice.errors import LimitExceeded
 from protoslice.facts import TensorGroup
 from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Model, Tensor, Tensors
-from protoslice.formats.outputs.listing import items, row_text
+from protoslice.formats.outputs.listing import Encode, entry_of, entry_text, items
 from protoslice.formats.outputs.omitted import Omitted, refuse
 from protoslice.formats.outputs.references import References
 from protoslice.formats.outputs.safetensors import SHARD_BYTES, Safetensors
@@ -91,7 +91,7 @@ class StoreTensors:
         caches = (self._ready, self._order, self._statistics, self._files, self._shards)
         return _TENSOR_WEIGHT * len(self._found or ()) + sum(each.weight for each in caches)
 
-    async def page(
+    async def page(  # noqa: PLR0913 - most are parameters of the query
         self,
         *,
         name: str | None,
@@ -102,14 +102,15 @@ class StoreTensors:
         regex: str | None = None,
         prefix: str | None = None,
         sort: str | None = None,
+        encode: Encode = entry_text,
     ) -> ResultPage[bytes]:
-        """A page of tensors as items of a JSON list: by `name` (may hold `*`), `dtype`, and a `NameSearch`."""
+        """Return a page of tensors as items of a JSON list: by `name` (may hold `*`), `dtype`, and a `NameSearch`."""
         means, sought, first = wanted(name, dtype), NameSearch(search, regex, prefix), first_item(cursor)
         found = await self.all()
         if sought.is_any and sort is None:
-            return await self._worker.run(lambda: _page(found, name, dtype, limit, first))
+            return await self._worker.run(lambda: _page(found, name, dtype, limit, first, encode))
         order = await self._order.by(found, sort)
-        return await self._last(steps_of_page(found, order, first, sought, means, limit))
+        return await self._last(steps_of_page(found, order, first, sought, means, PageBudget(limit), encode))
 
     async def groups(self, prefix: str, limit: int, cursor: str | None) -> ResultPage[TensorGroup]:
         """A page of the groups of tensors whose names begin with `prefix`, by their next steps."""
@@ -309,11 +310,13 @@ def _pieces(texts: Iterator[bytes]) -> Iterator[bytes]:
         yield b"".join(some)
 
 
-def _page(found: Tensors, name: str | None, dtype: str | None, limit: int, first: int) -> ResultPage[bytes]:
-    """A page of the tensors from number `first` on that match `name` and `dtype`; None matches all."""
+def _page(
+    found: Tensors, name: str | None, dtype: str | None, limit: int, first: int, encode: Encode
+) -> ResultPage[bytes]:
+    """Return a page of the tensors from number `first` on that match `name` and `dtype`; None matches all."""
     fits = wanted(name, dtype)
     if name is None:
-        text, count, number = items(found, first, limit, dtype)
+        text, count, number = items(found, first, limit, dtype, encode)
         return ResultPage([text] if count else [], str(number) if number < len(found) else None)
     numbers: Sequence[int] = range(len(found)) if "*" in name else sorted(found.numbers(name))
     called, means, texts, room = naming(found), pattern(name), list[bytes](), PageBudget(limit)
@@ -321,7 +324,7 @@ def _page(found: Tensors, name: str | None, dtype: str | None, limit: int, first
         if "*" not in name or means(called(number)[0]):
             tensor = found[number]
             if fits(tensor):
-                text = row_text(tensor)
+                text = encode(entry_of(tensor))
                 if not room.takes(len(text)):
                     return ResultPage(texts, str(number))
                 texts.append(text)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from fastapi import Request
-from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from protoslice.errors import NotFound
+from protoslice.facts import Space
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
-from protoslice.server.api.encoding import format_time
+from protoslice.server.api.encoding import encode_items
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
-from protoslice.server.api.models import PageModel
+from protoslice.server.api.models import PageOf
 from protoslice.server.api.request_bodies import PutSpace
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
@@ -22,26 +22,10 @@ from protoslice.stores.spaces import Spaces, SpaceUsage
 router = GuardedRouter(tags=["spaces"])
 
 
-class SpaceModel(BaseModel):
-    """An isolated tenant with its own stores, tags and schemas."""
-
-    name: str = Field(
-        description="Lower-case letters, digits and '-', at most 63 characters; the API of the space is below "
-        "`/spaces/{name}`."
-    )
-    stored_bytes: int = Field(description="Bytes of uploaded objects; removed stores count until they are collected.")
-    stores: int
-    counted: str | None = Field(description="Time of the last collection, which recounts; null before the first.")
-    quota_bytes: int = Field(description="Maximum stored bytes; 0 for no limit.")
-    quota_stores: int = Field(description="Maximum number of stores; 0 for no limit.")
-    quota_open_uploads: int = Field(description="Maximum number of unfinished resumable uploads; 0 for no limit.")
-    quota_requests: int = Field(description="Maximum concurrent requests per replica; 0 for no limit.")
-
-
 @router.get(
     "/v1/spaces",
     operation_id="list_spaces",
-    response_model=PageModel[SpaceModel],
+    response_model=PageOf[Space],
     responses={304: SEEN, **problems(412)},
     summary="List spaces",
 )
@@ -54,16 +38,16 @@ async def list_spaces(
     """List spaces with their usage and quotas, the default space first."""
     spaces = _spaces(services)
     page = await spaces.page(limit=min(limit, _MOST), cursor=cursor)
-    return page_answer(request, page, [as_json(each) for each in await spaces.usage(page.items)])
+    return page_answer(request, page, encode_items(map(_fact, await spaces.usage(page.items))))
 
 
 @router.put(
     "/v1/spaces/{space}",
     operation_id="create_space",
-    response_model=SpaceModel,
+    response_model=Space,
     responses={
         200: {"description": "The space already existed."},
-        201: {"description": "The space was created.", "model": SpaceModel},
+        201: {"description": "The space was created.", "model": Space},
         **problems(403, 413, 422, 507),
     },
     summary="Create a space, or set its quota",
@@ -84,26 +68,25 @@ async def create_space(request: Request, services: Given, space: str, body: PutS
         )
         await spaces.set_quota(space, quota)
     (usage,) = await spaces.usage([space])
-    return json_answer(request, as_json(usage), status=201 if created else 200)
+    return json_answer(request, _fact(usage), status=201 if created else 200)
 
 
 _MOST = 100
 """Spaces of a page, each of which costs a listing and a read."""
 
 
-def as_json(usage: SpaceUsage) -> dict[str, object]:
-    """JSON of a space."""
+def _fact(usage: SpaceUsage) -> Space:
     quota, used = usage.quota, usage.used
-    return {
-        "name": usage.name,
-        "stored_bytes": used.stored_bytes,
-        "stores": used.stores,
-        "counted": None if used.counted is None else format_time(datetime.fromtimestamp(used.counted, UTC)),
-        "quota_bytes": quota.stored_bytes,
-        "quota_stores": quota.stores,
-        "quota_open_uploads": quota.open_uploads,
-        "quota_requests": quota.requests,
-    }
+    return Space(
+        name=usage.name,
+        stored_bytes=used.stored_bytes,
+        stores=used.stores,
+        counted=None if used.counted is None else datetime.fromtimestamp(used.counted, UTC),
+        quota_bytes=quota.stored_bytes or 0,
+        quota_stores=quota.stores or 0,
+        quota_open_uploads=quota.open_uploads or 0,
+        quota_requests=quota.requests or 0,
+    )
 
 
 def _spaces(services: Services) -> Spaces:

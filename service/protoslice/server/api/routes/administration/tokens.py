@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Query, Request
-from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from protoslice.errors import Unsupported
+from protoslice.facts import AccessToken, SignedUrl
 from protoslice.server.access.decision import EVERY_SPACE, Grant, Scope
 from protoslice.server.access.places import space_of, url_of
 from protoslice.server.access.records import NewToken, TokenRecord
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
-from protoslice.server.api.encoding import format_time
+from protoslice.server.api.encoding import encode_items
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
-from protoslice.server.api.models import PageModel
+from protoslice.server.api.models import PageOf
 from protoslice.server.api.request_bodies import CreateToken, SignUrl
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
@@ -28,36 +28,11 @@ _NO_STORE = {"cache-control": "no-store"}
 Everywhere = Annotated[bool, Query(description="Tokens for all spaces; needs an admin token for all spaces.")]
 
 
-class TokenModel(BaseModel):
-    """A token, without its secret."""
-
-    id: str
-    name: str
-    space: str = Field(description="`*` for all spaces.")
-    scopes: list[Scope]
-    tags: list[str] = Field(description="Patterns that tags must match; default: any tag.")
-    created: str
-    expires: str | None
-
-
-class NewTokenModel(TokenModel):
-    """A new token; its secret is only returned once."""
-
-    token: str
-
-
-class SignedUrlModel(BaseModel):
-    """A signed URL, which needs no token."""
-
-    url: str
-    expires: str
-
-
 @router.post(
     "/v1/tokens",
     operation_id="create_token",
     status_code=201,
-    response_model=NewTokenModel,
+    response_model=AccessToken,
     responses=problems(401, 403, 404, 413, 422, 507),
     summary="Create a token",
 )
@@ -67,13 +42,13 @@ async def create_token(request: Request, services: Given, body: CreateToken) -> 
     expires = None if body.expires_seconds is None else time.time() + body.expires_seconds
     grant = Grant(space, frozenset(body.scopes), tuple(body.tags))
     token, record = await services.gate.tokens.create(NewToken(body.name, grant, expires))
-    return json_answer(request, _as_json(record) | {"token": token.text}, status=201, headers=_NO_STORE)
+    return json_answer(request, _fact(record, token.text), status=201, headers=_NO_STORE)
 
 
 @router.get(
     "/v1/tokens",
     operation_id="list_tokens",
-    response_model=PageModel[TokenModel],
+    response_model=PageOf[AccessToken],
     responses={304: SEEN, **problems(401, 403, 404, 412, 422)},
     summary="List tokens",
 )
@@ -91,7 +66,7 @@ async def list_tokens(
     space = _where(request, services, every_space)
     most = min(limit, services.settings.max_page_items)
     page = await services.gate.tokens.page(space, most, cursor)
-    return page_answer(request, page, [_as_json(record) for record in page.items])
+    return page_answer(request, page, encode_items(map(_fact, page.items)))
 
 
 @router.delete(
@@ -111,7 +86,7 @@ async def revoke_token(request: Request, services: Given, id: str, every_space: 
     "/v1/sign",
     operation_id="sign_url",
     status_code=201,
-    response_model=SignedUrlModel,
+    response_model=SignedUrl,
     responses=problems(401, 403, 404, 413, 422),
     summary="Sign a URL",
 )
@@ -123,8 +98,7 @@ async def sign_url(request: Request, services: Given, body: SignUrl) -> Response
     wanted = time.time() + body.expires_seconds
     signed, end = signer.sign("GET", url_of(request.scope, body.path), wanted)
     url = f"{request.url.scheme}://{request.url.netloc}{signed}"
-    said = {"url": url, "expires": format_time(datetime.fromtimestamp(end, UTC))}
-    return json_answer(request, said, status=201, headers=_NO_STORE)
+    return json_answer(request, SignedUrl(url, datetime.fromtimestamp(end, UTC)), status=201, headers=_NO_STORE)
 
 
 def _where(request: Request, services: Services, every_space: bool) -> str:
@@ -133,13 +107,14 @@ def _where(request: Request, services: Services, every_space: bool) -> str:
     return EVERY_SPACE if every_space else space_of(request.scope)
 
 
-def _as_json(record: TokenRecord) -> dict[str, Any]:
-    return {
-        "id": record.id,
-        "name": record.name,
-        "space": record.grant.space,
-        "scopes": sorted(record.grant.scopes),
-        "tags": list(record.grant.tags),
-        "created": format_time(record.created),
-        "expires": record.expires and format_time(record.expires),
-    }
+def _fact(record: TokenRecord, token: str = "") -> AccessToken:
+    return AccessToken(
+        id=record.id,
+        name=record.name,
+        space=record.grant.space,
+        scopes=tuple(sorted(record.grant.scopes)),
+        tags=tuple(record.grant.tags),
+        created=record.created,
+        expires=record.expires,
+        token=token,
+    )
