@@ -367,7 +367,7 @@ class Settings(BaseSettings):
     )
     cache_memory_bytes: Size = Field(
         default=defaults.CACHE_MEMORY_BYTES,
-        description="Maximum size of the cache in memory, which is used if there is no cache directory; 0 disables it.",
+        description="Maximum size of the cache in memory, used without a cache directory; 0 disables it.",
     )
 
     log_format: Literal["json", "text"] = Field(default="json", description="Format of log lines.")

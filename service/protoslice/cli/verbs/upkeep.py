@@ -96,7 +96,7 @@ def check(
 ) -> None:
     """Check that a storage behaves as the service needs, in a temporary folder.
 
-    Options of the backend come from PROTOSLICE_STORAGE_OPTIONS, a JSON object.
+    Set options of the backend in PROTOSLICE_STORAGE_OPTIONS, a JSON object.
 
     Example: protoslice storage check file:///var/lib/protoslice
     """

@@ -78,9 +78,7 @@ _STORE: Final = (
         {"type": "array", "items": {"type": "string"}},
         ["resnet50:3"],
     ),
-    query_parameter(
-        "min_chunk", "Fields of at least this size become chunks of their own.", {"type": "string"}, "1MiB"
-    ),
+    query_parameter("min_chunk", "Fields of at least this size become chunks.", {"type": "string"}, "1MiB"),
     query_parameter(
         "max_chunk",
         "Long runs of repeated elements are split into chunks of about this size.",
