@@ -103,7 +103,7 @@ def test_a_secret_comes_from_its_file(monkeypatch: pytest.MonkeyPatch, tmp_path:
         (None, "No such file"),
         (b"", "is empty"),
         (b"\n", "is empty"),
-        (b"\xff\xfehush", "is not a string"),
+        (b"\xff\xfehush", "is not UTF-8 text"),
         (b"hush\0hush", "control characters|not a JSON"),
         (b"file:///hush\nhush", "several lines|not a JSON"),
     ],
