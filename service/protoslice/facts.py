@@ -236,7 +236,7 @@ class Space:
     """Bytes of uploaded objects; removed stores count until `gc` deletes their objects."""
     stores: int = 0
     counted: datetime | None = None
-    """Time of the last run of `gc`, which counts again; None before the first."""
+    """Time when `gc` last counted bytes and stores; None if it never ran."""
     quota_bytes: int = 0
     """Maximum stored bytes; 0 for no limit."""
     quota_stores: int = 0
@@ -333,7 +333,7 @@ class Node:
     text: str | None
     """Value of a scalar or a short string."""
     children: Annotated[tuple[Node, ...], OMITTED] = ()
-    """Children; like `more`, only for nodes within the requested depth."""
+    """Child nodes; set only for nodes within the requested depth, as is `more`."""
     more: Annotated[int | None, OMITTED] = None
     """Number of children that are not shown."""
 
@@ -406,7 +406,8 @@ class TensorStatistics:
     nans: Count
     infinities: Count
     min: float | None
-    """Minimum of the finite elements; like the next three, None without any, or beyond 64-bit floats."""
+    """Smallest finite element. As are `max`, `mean` and `deviation`, None without finite elements, or if a 64-bit float
+    cannot hold it."""
     max: float | None
     mean: float | None
     deviation: float | None

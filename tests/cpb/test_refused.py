@@ -12,11 +12,11 @@ from protoslice import _core
 from protoslice.errors import CorruptModel, InconsistentChunks, LimitExceeded
 
 BROKEN: list[tuple[list[Tag], int | None, str, str]] = [
-    (["subs", at(1)], 0, "would leave a gap", "subs[1]"),
-    (["subs", at(1 << 63)], 0, "would leave a gap", "subs[9223372036854775808]"),
+    (["subs", at(1)], 0, "elements before this one are missing", "subs[1]"),
+    (["subs", at(1 << 63)], 0, "elements before this one are missing", "subs[9223372036854775808]"),
     (["subs"], 0, "chunk metadata gives no index", "subs"),
     (["subs", ("s", "k")], 0, "chunk metadata gives no index", "subs"),
-    (["strs", at(1)], 0, "0 elements, so adding this one would leave a gap", "strs[1]"),
+    (["strs", at(1)], 0, "0 elements: elements before this one are missing", "strs[1]"),
     (["strs", at(0), "str"], 0, "no fields to merge into", "strs[0]"),
     (["strs"], None, "o chunk has the field's value", "strs"),
     (["ints", at(0)], 0, "elements of a repeated numeric field", "ints[0]"),

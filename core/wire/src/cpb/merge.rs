@@ -178,14 +178,15 @@ impl Merger<'_> {
             return self.set(tree, field, added, path);
         }
         let child = self.child(tree, field).map_err(|error| error.on(path))?;
-        let child = child.ok_or_else(|| inconsistent(path, "the field cannot be merged into".to_owned()))?;
+        let child =
+            child.ok_or_else(|| inconsistent(path, "chunks cannot be merged into a field of this kind".to_owned()))?;
         self.place(child, added.below(), path)
     }
 }
 
 /// The error for an index that skips past the next element of a list of `count`.
 fn gap(path: &str, count: usize) -> WireError {
-    inconsistent(path, format!("the list has {count} elements, so adding this one would leave a gap"))
+    inconsistent(path, format!("the list has {count} elements: elements before this one are missing"))
 }
 
 fn inconsistent(path: &str, message: String) -> WireError {

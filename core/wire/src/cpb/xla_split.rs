@@ -181,7 +181,7 @@ fn overridden(message: &InMemory<'_>) -> Result<u32> {
             _ => {}
         }
     }
-    u32::try_from(number).map_err(|_| refused("sets a field with an invalid number"))
+    u32::try_from(number).map_err(|_| refused("contains a field number that protobuf does not allow"))
 }
 
 fn below<'a>(field: &InMemory<'a>) -> Fields<'a> {

@@ -46,7 +46,7 @@ fn link(unlinked: Unlinked<'_>, scopes: &Scopes<'_>, messages: &mut [Message]) -
     let plain = map || owner.map_entry;
     let field = unlinked.linked(kind, target, plain)?;
     if map && !field.repeated {
-        return Err(invalid(format!("the map {}.{} is not repeated", owner.name, field.name)));
+        return Err(invalid(format!("the map field {}.{} must be declared as repeated", owner.name, field.name)));
     }
     owner.fields.push(field);
     Ok(())

@@ -78,7 +78,8 @@ impl Merger<'_> {
         };
         let items = tree.items(&self.bytes)?;
         let entry = items.message(at, field.target, &self.bytes).map_err(|error| error.on(&path))?;
-        let entry = entry.ok_or_else(|| inconsistent(&path, "the map entry cannot be merged into".to_owned()))?;
+        let entry = entry
+            .ok_or_else(|| inconsistent(&path, "chunks cannot be merged into a map entry of this kind".to_owned()))?;
         Ok((entry, value_field, path))
     }
 

@@ -53,7 +53,7 @@ class ClaimRule:
         asked = " and ".join(f"{name} is {' or '.join(patterns)}" for name, patterns in self.claims.items())
         space = "every space" if self.grant.space == EVERY_SPACE else f"the space {self.grant.space}"
         tags = f", on the tags {' '.join(self.grant.tags)}" if self.grant.tags else ""
-        return f"where {asked}: {' '.join(sorted(self.grant.scopes))} in {space}{tags}"
+        return f"tokens where {asked} get {' '.join(sorted(self.grant.scopes))} in {space}{tags}"
 
     def mismatch(self, claims: Claims) -> str | None:
         """Name of the first claim that does not match; None when all do."""

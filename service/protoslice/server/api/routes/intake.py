@@ -154,7 +154,7 @@ for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_p
     status_code=201,
     response_model=CreatedStore,
     responses=CREATED,
-    summary="Register objects in place",
+    summary="Create a store from objects in a bucket, without copying them",
 )
 async def register_store(request: Request, services: Given, body: Register) -> Response:
     """Index objects in an allowed storage, without copying them."""

@@ -119,7 +119,7 @@ def _check_known(source: RangeSource, received: Received, request: IngestRequest
     """Raise `NotARoot` for a file that no format reads as a root, unless the request names a root."""
     path, detection = received.info.path, received.detection
     if request.rules:
-        raise NotARoot("rules only apply to protobufs, but the root is not one")
+        raise NotARoot("split rules only apply to protobufs, but the root file is not one: leave out the rules")
     if not request.names_a_root and not formats_of(Model(path, detection.type_name, {path: source}, None)):
         raise NotARoot(f"{detection.why}, and no format supports such a file")
 
