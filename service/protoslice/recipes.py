@@ -174,7 +174,7 @@ class RecipeReader:
 
     def _begin(self, path: str) -> RecipeFile:
         if self._in_file:
-            raise self._wrong("starts a file before the one before it has ended")
+            raise self._wrong("starts a file before the previous one has ended")
         self._in_file = True
         return RecipeFile(path)
 

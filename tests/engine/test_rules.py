@@ -136,7 +136,7 @@ def test_entries_of_maps_are_told_by_their_keys() -> None:
         ("strs[*]: always", Unsupported, "leave out the brackets"),
         ("ints: every 3", Unsupported, r"numbers"),
         ("sub: every 3", Unsupported, r"repeated field"),
-        ("str: whole", Unsupported, r"an action for messages"),
+        ("str: whole", Unsupported, r"the action whole is only for messages"),
     ],
 )
 def test_a_rule_that_cannot_apply_is_refused_with_its_place(rule: str, error: type[ProtosliceError], said: str) -> None:

@@ -272,7 +272,7 @@ def test_a_splitter_may_look_at_its_chunks_as_the_guide_does() -> None:
 )
 def test_binary_numbers_are_refused_with_what_is_wanted(place: list[Any], binary: bytes, text: bytes) -> None:
     splitter = ComposableSplitter(model())
-    with pytest.raises(InvalidInput, match=r"be its text, such as b'0\.5'.*instead of tobytes\(\)") as caught:
+    with pytest.raises(InvalidInput, match=r"be its value as text, such as b'0\.5'.*instead of tobytes\(\)") as caught:
         splitter.add_chunk(binary, place)
     assert caught.value.path is not None
     assert caught.value.path.startswith(str(place[0]))
@@ -282,7 +282,7 @@ def test_binary_numbers_are_refused_with_what_is_wanted(place: list[Any], binary
 
 def test_the_guides_two_slips_are_named() -> None:
     """Binary numbers, which its Merger reads as text, and values of maps, at which its Merger stops."""
-    with pytest.raises(InvalidInput, match="The chunk of a number must be its text"):
+    with pytest.raises(InvalidInput, match="The chunk of a numeric field must be its value as text"):
         ComposableSplitter(model()).add_chunk(b"\0\0\0?", ["hyperparameters", "momentum"])
     splitter = ComposableSplitter(model())
     splitter.add_chunk(b"0.5", ["hyperparameters", "momentum"])

@@ -37,9 +37,9 @@ NODE: list[Any] = [1, ("index", 0)]
 CASES: list[tuple[Any, list[Any], str]] = [
     (GRAPH, [99], "the message: the field tags do not match any field"),
     (GRAPH, [*NODE, ("index", 0)], "node[0]: the field tags do not match any field"),
-    (GRAPH, [1], "node: TensorFlow crashes on a repeated message without an index"),
+    (GRAPH, [1], "node: TensorFlow crashes on a repeated message field whose tags have no index"),
     (GRAPH, [2, ("index", 0)], "library: TensorFlow crashes on an index or key of a singular field"),
-    (GRAPH, [*NODE, 5], "node[0].attr: TensorFlow crashes on a map without a key"),
+    (GRAPH, [*NODE, 5], "node[0].attr: TensorFlow crashes on a map field whose tags have no key"),
     (GRAPH, [*NODE, 5, ("i64", 1)], "node[0].attr[1]: the key's type is not that of the map"),
     (GRAPH, [*NODE, 3], "node[0].input: TensorFlow crashes on repeated elements that are not messages"),
     (GRAPH, [3], "version: TensorFlow reads the chunk of a number as text, and crashes if the number is out of range"),

@@ -51,7 +51,7 @@ def test_a_tree_without_a_proto_is_a_store(where: Callable[..., None]) -> None:
         )  # fmt: skip
         assert info.why is not None
         assert info.why.startswith("none of the 6 files looks like a protobuf")
-        assert "its root and type" in info.why
+        assert "pass its path as root, and its type" in info.why
         assert await assert_whole(stores, info) == {f"file {path}": data for path, data in TREE.items()}
         assert (await stores.get("tree")) == info
         assert (info.root, info.type) == (None, None)
@@ -108,7 +108,7 @@ def test_a_file_that_is_no_proto_is_kept_and_the_reason_is_said(name: str, data:
         info = (await upload(stores, {name: data})).store
         assert (info.root, info.type) == (None, None)
         assert info.why is not None
-        assert info.why.startswith(f"{name} does not look like a protobuf: ")
+        assert info.why.startswith(f"{name} does not look like a protobuf (")
         assert why.replace("\\", "") in info.why
         assert await assert_whole(stores, info) == {f"file {name}": data}
 

@@ -113,7 +113,7 @@ impl<'a> Document<'a> {
             (number, field) = (misfit, None);
         }
         if let Some(Select::Slice(..) | Select::All) = segment.select {
-            let error = "a path must lead to one place: slices and [*] are only allowed in fields";
+            let error = "a path must lead to one place: slices and [*] are only allowed in the parameter 'fields'";
             return Err(WireError::new(Kind::Syntax, error));
         }
         let Some(select) = &segment.select else {

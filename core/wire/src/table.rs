@@ -96,7 +96,8 @@ impl<'a> Block<'a> {
         let Handle { offset, size } = place;
         let next = offset.checked_add(size).and_then(|end| end.checked_add(TRAILER)).filter(|next| *next <= end);
         if next.is_none() {
-            let message = format!("the table has a block of {size} bytes, but its blocks end at byte {end}");
+            let message =
+                format!("a table block of {size} bytes extends past byte {end}, where the blocks of the table end");
             return Err(WireError::corrupt(offset, message));
         }
         check_size(size, offset)?;
@@ -214,7 +215,8 @@ fn unsnap(packed: &[u8], offset: u64) -> Result<Vec<u8>> {
     let size = snap::raw::decompress_len(packed).map_err(broken)? as u64;
     check_size(size, offset)?;
     if size > SNAPPY_RATIO.saturating_mul(packed.len() as u64) {
-        let message = format!("{} bytes of snappy data announce {size} bytes, which is impossible", packed.len());
+        let message =
+            format!("{} bytes of snappy data claim to decompress to {size} bytes, which is impossible", packed.len());
         return Err(WireError::corrupt(offset, message));
     }
     snap::raw::Decoder::new().decompress_vec(packed).map_err(broken)

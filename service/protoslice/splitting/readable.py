@@ -113,12 +113,12 @@ def _at(each: Shape, rest: list[Any]) -> tuple[Key | None, str | None]:
     kind = rest[0].WhichOneof("kind") if rest else None
     if each.key is not None:
         if kind != "map_key":
-            return None, "TensorFlow crashes on a map without a key"
+            return None, "TensorFlow crashes on a map field whose tags have no key"
         return _key(each.key, rest.pop(0).map_key)
     if each.repeated and kind == "index":
         return rest.pop(0).index, None
     if each.repeated and each.message:
-        return None, "TensorFlow crashes on a repeated message without an index"
+        return None, "TensorFlow crashes on a repeated message field whose tags have no index"
     return None, "TensorFlow crashes on an index or key of a singular field" if kind in ("index", "map_key") else None
 
 

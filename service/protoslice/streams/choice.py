@@ -71,7 +71,7 @@ class RecordChoice:
         of_values = [] if index is None else index.numbers(self.values)
         for value, found in zip(self.values, of_values, strict=True):
             if not found:
-                raise NotFound(f"No record has {value[:80]!r} at {self.key}")
+                raise NotFound(f"No record has the value {value[:80]!r} in field {self.key}")
             numbers += found
         if self.sample is not None:
             numbers += sorted(Random(self.seed).sample(range(count), min(self.sample, count)))

@@ -105,7 +105,7 @@ def _whole(shards: ShardSet, found: Mapping[int, str]) -> Sequence[str]:
 
 def _bounded(paths: Sequence[str]) -> Sequence[str]:
     if len(paths) > MOST_SHARDS:
-        raise LimitExceeded(f"{len(paths)} shards are too many: a sequence has at most {MOST_SHARDS}")
+        raise LimitExceeded(f"{len(paths)} shards are too many: at most {MOST_SHARDS} can be read as one stream")
     return paths
 
 

@@ -73,7 +73,7 @@ def test_the_checksums_of_a_bundle_are_compared(call: Any, tmp_path: Path) -> No
 
 
 def test_what_has_no_digest_is_said_to_have_none(call: Any, model: Path) -> None:
-    assert call("verify", model).stdout.startswith("well-formed, but contains no checksums")
+    assert call("verify", model).stdout.startswith("well-formed, but has no checksums")
     output = json.loads(call("verify", model, "--json").stdout)
     assert [check["digest"] for check in output["checks"]] == [False]
 

@@ -182,7 +182,8 @@ pub(super) fn check_repeats(len: u64, there: u64) -> Result<()> {
     if len <= most {
         return Ok(());
     }
-    let message = format!("the same chunks are used too often: {there} bytes would become {len} or more");
+    let message =
+        format!("the same chunks are used too often: merging them would turn {there} bytes into {len} or more");
     Err(WireError::new(Kind::Limit, message))
 }
 

@@ -83,7 +83,7 @@ impl Scanner {
     pub fn new(framing: Framing, limits: &Limits) -> Result<Self> {
         if framing.is_chunked() {
             let message =
-                format!("{} files cannot be indexed piece by piece: index them from a source", framing.name());
+                format!("{} files cannot be indexed in parts as they arrive: index the whole file", framing.name());
             return Err(WireError::new(Kind::Unsupported, message));
         }
         Ok(Self::behind(Index::empty(framing), limits))

@@ -165,7 +165,8 @@ pub(super) fn announced(codec: Codec, blob: &mut Reader<'_>, limits: &Limits) ->
     };
     let inner = if codec == Codec::Snappy { blob.clone().varint()? } else { size };
     if inner != size || size > ratio.saturating_mul(blob.left() as u64 + 1) {
-        let message = format!("{} bytes of {codec:?} data announce {size} bytes, which is impossible", blob.left());
+        let message =
+            format!("{} bytes of {codec:?} data claim to decompress to {size} bytes, which is impossible", blob.left());
         return Err(WireError::corrupt(at, message));
     }
     Ok(size)

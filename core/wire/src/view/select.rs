@@ -154,7 +154,7 @@ impl Document<'_> {
                 if entry.wire != Wire::Len {
                     return Ok(true);
                 }
-                let text = "fields cannot select single numbers of a packed field; select all of it";
+                let text = "single numbers of a packed field cannot be selected: select the whole field";
                 Err(WireError::new(Kind::Unsupported, text))
             })?;
         }

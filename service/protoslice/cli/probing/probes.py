@@ -81,7 +81,7 @@ def _ranges_pass(service: ProbedService) -> str | None:
         return f"a range request returns {answer.status} with {len(answer.body)} bytes"
     said = answer.headers.get("content-range")
     if said != f"bytes {start}-{end - 1}/{service.size}" or len(answer.body) != end - start:
-        return f"{end - start} bytes were requested; {len(answer.body)} were received, labelled {said!r}"
+        return f"{end - start} bytes were requested; {len(answer.body)} were received, with Content-Range {said!r}"
     if service.content is not None and answer.body != service.content[start:end]:
         return "a range returns the wrong bytes"
     return None
@@ -90,8 +90,8 @@ def _ranges_pass(service: ProbedService) -> str | None:
 def _ranges_are_the_services(service: ProbedService) -> str | None:
     if service.ask("GET", service.path, {"Range": "bytes=0-9"}).status == 206:
         return (
-            "the proxy answers range requests where the service has none, such as for lists: a part looks "
-            "like the whole list"
+            "the proxy answers range requests for responses that have no ranges, such as lists: clients take "
+            "a part for the whole list"
         )
     if service.size < 64:
         return None
@@ -102,7 +102,7 @@ def _ranges_are_the_services(service: ProbedService) -> str | None:
         return "requests with two ranges are not passed on or not answered correctly" if single == 206 else None
     if re.fullmatch("[0-9a-f]{32}", boundary):
         return None
-    return "the proxy cuts ranges itself: the service sends the whole file for every part"
+    return "the proxy serves ranges itself: the service has to send it the whole file for every range"
 
 
 def _tags_are_strong(service: ProbedService) -> str | None:

@@ -60,7 +60,7 @@ async def _copy(url: str | None, storage: str, target: Path) -> None:
     opened = await asyncio.to_thread(connect, url, storage)
     try:
         if not isinstance(opened, SqliteDatabase):
-            raise Unsupported("Only SQLite is copied by this command: use pg_dump for PostgreSQL")
+            raise Unsupported("This command copies only SQLite databases: use pg_dump for PostgreSQL")
         if not await schema.version_of(opened):
             raise NotFound(f"No Protoslice database at {opened.path}: check --storage and --database")
         part = target.with_name(f"{target.name}.part")

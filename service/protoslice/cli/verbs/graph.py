@@ -30,7 +30,7 @@ def graph(
     ] = None,
     hops: Annotated[
         int,
-        typer.Option(metavar="N", help="Maximum number of links from NODE.", min=0, max=MOST_HOPS),
+        typer.Option(metavar="N", help="Show nodes at most this many links away from NODE.", min=0, max=MOST_HOPS),
     ] = 2,
     of: Annotated[
         str | None, typer.Option("--graph", metavar="PATH", help="Graph to show, if not the main one.")

@@ -152,7 +152,7 @@ def _show_store(facts: dict[str, Any]) -> None:
 
 
 def _counted(path: str, count: int | None, size: int) -> str:
-    return path if count is None else f"{path} ({count} small ones)"
+    return path if count is None else f"{path} ({count} small elements)"
 
 
 def tree(

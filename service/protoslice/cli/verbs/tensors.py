@@ -185,7 +185,7 @@ def _summed_up(found: TensorStatistics) -> list[str]:
 
 def _show_statistics(found: TensorStatistics) -> None:
     whole = found.looked_at == found.elements
-    looked_at = "all" if whole else f"{found.looked_at} evenly spread ones (all with --sample 0)"
+    looked_at = "all" if whole else f"{found.looked_at} evenly spread (--sample 0 for all)"
     print_pairs(
         [
             ("tensor", found.name),

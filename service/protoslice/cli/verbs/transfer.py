@@ -42,7 +42,7 @@ Plan = Annotated[
     str | None,
     typer.Option(
         metavar="PLAN",
-        help="policy: split a chunked file again, by --min-chunk and --max-chunk.",
+        help="`policy` splits a chunked file again, by --min-chunk and --max-chunk.",
         show_default="keep the chunks of a chunked file",
     ),
 ]

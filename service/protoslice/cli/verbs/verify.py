@@ -81,7 +81,7 @@ def _told(checks: list[Check]) -> str:
     without = sum(not check.digest and check.error is None for check in checks)
     bad = sum(check.error is not None for check in checks)
     if without == len(checks):
-        return "well-formed, but contains no checksums to verify (a store has them)"
+        return "well-formed, but has no checksums to verify (stores on a service have them)"
     verified = ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for what, count in counts.items()) or "nothing"
     more = f"; {without} without checksum" if without else ""
     return f"{f'{bad} damaged' if bad else 'OK'}: {verified} verified ({format_size(size)}){more}"

@@ -54,7 +54,9 @@ def ls(url: Service = None, as_json: Json = False) -> None:
 
 def letters(
     name: Name,
-    dead: Annotated[bool, typer.Option("--dead", help="Only events that could not be delivered.")] = False,
+    dead: Annotated[
+        bool, typer.Option("--dead", help="List events that failed permanently, instead of pending ones.")
+    ] = False,
     url: Service = None,
     as_json: Json = False,
 ) -> None:

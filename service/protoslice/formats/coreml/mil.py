@@ -184,7 +184,7 @@ def _typed(draft: TensorDraft, value: Any) -> tuple[Dtype, tuple[int, ...]]:
     """Dtype and shape of `value`, also noted in `draft`; `CorruptModel` or `Unsupported` without them."""
     tensor = value.type.tensorType
     if not value.type.HasField("tensorType"):
-        raise CorruptModel("A constant has no type, or an ambiguous one")
+        raise CorruptModel("A constant does not have a tensor type")
     if any(not each.HasField("constant") for each in tensor.dimensions):
         raise CorruptModel("A constant has a dimension of unknown length")
     shape = tuple(each.constant.size for each in tensor.dimensions)

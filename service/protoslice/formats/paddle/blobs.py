@@ -142,7 +142,7 @@ class Heads:
     def _tensor(self, head: int) -> Blob:
         length = int.from_bytes(self._take(4), "little", signed=True)
         if not 0 < length <= _MOST_DESC:
-            raise self._bad(f"A tensor description takes {length} bytes, which is too many", back=4)
+            raise self._bad(f"A tensor description has an invalid length of {length} bytes", back=4)
         try:
             desc: Any = schema.parsed(self._desc, self._take(length))
         except DecodeError as error:

@@ -228,7 +228,7 @@ class BundleTensors:
             raise MissingFile(f"{name!r} is stored in {path!r}, which is not among the files", path)
         source = self._files[path]
         if offset < 0 or size < 0 or offset + size > source.size:
-            message = f"{name!r} has {size} bytes at byte {offset} of {path!r}, which ends after {source.size}"
+            message = f"{name!r} has {size} bytes at byte {offset} of {path!r}, which has only {source.size} bytes"
             raise CorruptModel(message, max(offset, 0), path)
         return Bytes.of(source, offset, offset + size)
 

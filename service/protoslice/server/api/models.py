@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PageOf(Generic[T]):
-    """Some of many things."""
+    """A page of a list."""
 
     items: Sequence[T]
     next: str | None

@@ -25,8 +25,8 @@ STRICT_HELP: Final = (
 STRICT: Final = query_parameter("strict", STRICT_HELP, {"type": "boolean", "default": False}, True)
 
 PLAN_HELP: Final = (
-    "`policy`: split by the chunk sizes of the store. By default a chunked file keeps its own "
-    "chunks; other stores are not affected."
+    "`policy` splits a chunked file by the chunk sizes of the store; by default it keeps its own "
+    "chunks. Other models are always split by these sizes."
 )
 PLAN: Final = (query_parameter("plan", PLAN_HELP, {"type": "string", "enum": ["policy"]}, "policy"),)
 

@@ -355,8 +355,8 @@ VIEWS: Final = (
         operation="get_safetensors",
         summary="Get tensors as one safetensors file",
         description=(
-            "Types that safetensors lacks are widened, or left out and named in the metadata and in "
-            "`Protoslice-Omitted`; with `strict` this fails instead."
+            "Tensors of a type that safetensors lacks are widened, or left out and named in the metadata "
+            "and in `Protoslice-Omitted`; with `strict`, leaving one out is an error."
         ),
         select=_safetensors,
         versioned=True,
@@ -364,7 +364,7 @@ VIEWS: Final = (
         parameters=(
             query_parameter(
                 "name",
-                "Only tensors with this name or address; repeatable. `*` matches anything, in at most 64 of them.",
+                "Only tensors with this name or address; repeatable. `*` matches anything (in up to 64 of the names).",
                 {"type": "array", "items": {"type": "string"}},
                 ["encoder.*"],
             ),

@@ -112,7 +112,9 @@ class ForeignStorage(ReadOnlyRemoteStorage):
         address = self._address if key is None else f"{self._address}/{key}"
         if self._protocol in WEBDAV:
             if not _UNSAFE.isdisjoint(address):
-                raise Unsupported("fsspec's WebDAV file system does not encode %, # and ?: such names cannot be read")
+                raise Unsupported(
+                    "fsspec's WebDAV file system cannot read names with %, # or ?, as it does not encode them"
+                )
             return address
         return str(fs._strip_protocol(f"{self._protocol}://{address}"))
 

@@ -18,7 +18,7 @@ class Superseded(Conflict):
     """Request ended because a newer one continues the same upload."""
 
     def __init__(self) -> None:
-        super().__init__("Another request is sending to this upload")
+        super().__init__("Another request has taken over this upload")
 
 
 class AlreadyComplete(InvalidInput):

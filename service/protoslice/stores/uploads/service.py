@@ -237,7 +237,7 @@ class Uploads:
         if length is not None and length != upload.length:
             if upload.length is not None:
                 raise InconsistentLength(
-                    f"The upload has a length of {upload.length} bytes, as declared before, not {length}"
+                    f"The upload was declared with a length of {upload.length} bytes, not {length}"
                 )
             self.options.check_size(length)
             if length < upload.offset:

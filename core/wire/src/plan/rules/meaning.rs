@@ -212,10 +212,10 @@ fn fits(schema: &Schema, field: &Field, segment: &Segment, action: Action) -> st
     let message = value.is_some_and(|value| value.kind == FieldKind::Message);
     match action {
         Action::Whole if !field.kind.is_message() => {
-            Err(format!("whole is an action for messages, but {name} is not one"))
+            Err(format!("the action whole is only for messages, but {name} is not one"))
         }
         Action::Every(_) if !field.repeated || segment.select.is_some() => {
-            Err(format!("every is an action for repeated fields without brackets, but {name} is not one"))
+            Err(format!("the action every is only for whole repeated fields: {name} is not repeated, or has brackets"))
         }
         Action::Every(_) if !field.kind.is_message() && !is_text(field.kind) => {
             Err(format!("{name} holds numbers, which the action every cannot split: they are only split by size"))

@@ -93,9 +93,9 @@ class Issuer:
     def told(self) -> list[str]:
         """The issuer and its rules, as a line each for people."""
         takes = f"JWTs for the audience {' or '.join(self.audience)}, signed with {' or '.join(self.algorithms)}"
-        login = [f"  users sign in as the client {self.login_client}"] if self.login_client else []
+        login = [f"  users sign in through the OpenID client {self.login_client}"] if self.login_client else []
         if self.device_client != self.login_client:
-            shown = f"as the client {self.device_client}" if self.device_client else "with tokens only"
+            shown = f"through the OpenID client {self.device_client}" if self.device_client else "with tokens only"
             login.append(f"  command line users sign in {shown}")
         return [f"{self.url}: {takes}", *login, *(f"  {rule.told()}" for rule in self.rules)]
 

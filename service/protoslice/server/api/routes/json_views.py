@@ -50,7 +50,8 @@ class _Chosen:
     regex: Annotated[
         str | None,
         Query(
-            description="Regular expression that the name must contain; without back references and look-around.",
+            description="Regular expression that must match somewhere in the name; back references and look-around are "
+            "not supported.",
             examples=[r"layer\.(3|11)\..*bias$"],
         ),
     ] = None
@@ -136,7 +137,7 @@ async def get_treemap(
     path: Annotated[str, Query(description="Field path; default: the root.", examples=["graph"])] = "",
     depth: Annotated[int, Query(ge=1, le=16, description="How many levels.")] = 4,
     min_share: Annotated[
-        float, Query(ge=0, le=1, description="Leave out parts with a smaller share of the bytes at `path`.")
+        float, Query(ge=0, le=1, description="Leave out parts whose share of the bytes at `path` is smaller than this.")
     ] = 0.001,
 ) -> Response:
     """Return a node with its largest children, nested: at most 1000 nodes.
@@ -262,7 +263,7 @@ class _Asked:
         int, Query(ge=0, le=MOST_HOPS, description="Maximum number of links from the node in `around`.")
     ] = 2
     search: Annotated[
-        str | None, Query(description="Words that the names or paths of the first nodes must contain.")
+        str | None, Query(description="Without `around`: return the nodes whose name or path contains these words.")
     ] = None
     limit: Annotated[int, Query(ge=1, le=MOST_NODES, description="Maximum number of nodes.")] = 100
 

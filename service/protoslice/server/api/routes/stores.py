@@ -50,7 +50,9 @@ Force = Annotated[
 async def list_stores(
     request: Request,
     services: Given,
-    tag: Annotated[str | None, Query(description="Beginning of a tag; the list is sorted by these tags.")] = None,
+    tag: Annotated[
+        str | None, Query(description="Only stores with a tag that starts with this; the list is sorted by these tags.")
+    ] = None,
     type: Annotated[
         str | None, Query(description="Only stores of this message type, such as `onnx.ModelProto`.")
     ] = None,

@@ -44,7 +44,7 @@ async def list_tags(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
-    """List tags by name."""
+    """List tags, sorted by name."""
     page = await services.stores.tags(store=store, limit=min(limit, services.settings.max_page_items), cursor=cursor)
     return page_answer(request, page, encode_items(page.items, Tag))
 

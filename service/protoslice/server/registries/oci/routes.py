@@ -63,7 +63,7 @@ async def get_catalog(services: Given, n: Page = None, last: str | None = None) 
 async def list_tags(
     repository: Repository, exported: Exported, services: Given, n: Page = None, last: str | None = None
 ) -> Response:
-    """List tags by name."""
+    """List tags, sorted by name."""
     limit = _limit(n, services.settings.max_page_items)
     tags, more = await exported.tags(limit=limit, after=last) if limit else ([], False)
     more_at = _next(f"/v2/{repository.name.text}/tags/list", limit, tags[-1]) if more and tags else {}

@@ -121,7 +121,7 @@ def _check_known(source: RangeSource, received: Received, request: IngestRequest
     if request.rules:
         raise NotARoot("split rules only apply to protobufs, but the root file is not one: leave out the rules")
     if not request.names_a_root and not formats_of(Model(path, detection.type_name, {path: source}, None)):
-        raise NotARoot(f"{detection.why}, and no format supports such a file")
+        raise NotARoot(f"{detection.why}; files of this kind are not supported as models")
 
 
 def _file(source: RangeSource, received: Received, request: IngestRequest, text_type: str | None) -> ProtoFile:
