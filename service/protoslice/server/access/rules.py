@@ -1,11 +1,11 @@
 """Table of rules: for every route the scope that it needs, and where its request names tags.
 
-A route without a row does not start. `CONTRIBUTING.md` tells how to add one.
+A route without a row does not start; views add their own. `CONTRIBUTING.md` tells how to add one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
@@ -47,7 +47,8 @@ class Rule:
 
 _OPEN: Final = Rule(None)
 _READ: Final = Rule(Scope.READ)
-_SHOWN: Final = Rule(Scope.READ, signed=True)
+SHOWN: Final = Rule(Scope.READ, signed=True)
+"""Of what a store shows."""
 _WRITE: Final = Rule(Scope.WRITE)
 _DELETE: Final = Rule(Scope.DELETE)
 _SCHEMAS: Final = Rule(Scope.SCHEMAS)
@@ -61,7 +62,7 @@ _HUB: Final = "/api/{kind}/{name:repository}"
 _LFS_PARTS: Final = "/api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}"
 _XET: Final = "/api/xet/{kind}/{name:repository}/{session}/v1"
 
-RULES: Final[Mapping[str, Rule]] = {
+RULES: Final[dict[str, Rule]] = {
     "GET /": _OPEN,
     "GET /assets/{name}": _OPEN,
     "GET /docs": _OPEN,
@@ -94,31 +95,21 @@ RULES: Final[Mapping[str, Rule]] = {
     "POST /v1/stores": Rule(Scope.WRITE, TagPlace.QUERY),
     "POST /v1/stores/assemble": Rule(Scope.WRITE, TagPlace.BODY),
     "POST /v1/stores/register": Rule(Scope.REGISTER, TagPlace.BODY),
-    "GET /v1/stores/{ref}": _SHOWN,
+    "GET /v1/stores/{ref}": SHOWN,
     "DELETE /v1/stores/{ref}": _DELETE,
     "POST /v1/stores/{id}/restore": _DELETE,
-    "GET /v1/stores/{ref}/archive.tar": _SHOWN,
-    "GET /v1/stores/{ref}/chunks": _SHOWN,
-    "GET /v1/stores/{ref}/chunks/{n}": _SHOWN,
-    "GET /v1/stores/{ref}/cpb": _SHOWN,
-    "GET /v1/stores/{ref}/diff": _SHOWN,
-    "GET /v1/stores/{ref}/diff/{name:path}": _SHOWN,
-    "GET /v1/stores/{ref}/files/{path:path}": _SHOWN,
-    "GET /v1/stores/{ref}/graph": _SHOWN,
-    "GET /v1/stores/{ref}/groups": _SHOWN,
-    "GET /v1/stores/{ref}/merge": _SHOWN,
-    "GET /v1/stores/{ref}/metadata": _SHOWN,
-    "GET /v1/stores/{ref}/pieces": _SHOWN,
-    "GET /v1/stores/{ref}/records": _SHOWN,
-    "GET /v1/stores/{ref}/records/{n}": _SHOWN,
-    "GET /v1/stores/{ref}/references.json": _SHOWN,
-    "GET /v1/stores/{ref}/safetensors": _SHOWN,
-    "GET /v1/stores/{ref}/signatures": _SHOWN,
-    "GET /v1/stores/{ref}/summary": _SHOWN,
-    "GET /v1/stores/{ref}/tensors": _SHOWN,
-    "GET /v1/stores/{ref}/tensors/{name:path}": _SHOWN,
-    "GET /v1/stores/{ref}/tree": _SHOWN,
-    "GET /v1/stores/{ref}/treemap": _SHOWN,
+    "GET /v1/stores/{ref}/chunks": SHOWN,
+    "GET /v1/stores/{ref}/diff": SHOWN,
+    "GET /v1/stores/{ref}/diff/{name:path}": SHOWN,
+    "GET /v1/stores/{ref}/graph": SHOWN,
+    "GET /v1/stores/{ref}/groups": SHOWN,
+    "GET /v1/stores/{ref}/pieces": SHOWN,
+    "GET /v1/stores/{ref}/references.json": SHOWN,
+    "GET /v1/stores/{ref}/signatures": SHOWN,
+    "GET /v1/stores/{ref}/summary": SHOWN,
+    "GET /v1/stores/{ref}/tensors": SHOWN,
+    "GET /v1/stores/{ref}/tree": SHOWN,
+    "GET /v1/stores/{ref}/treemap": SHOWN,
     "GET /v1/tags": _READ,
     "GET /v1/tags/{tag}": _READ,
     "PUT /v1/tags/{tag}": Rule(Scope.WRITE, TagPlace.PATH),
@@ -177,7 +168,7 @@ RULES: Final[Mapping[str, Rule]] = {
     # A batch of downloads; one of uploads asks for the scope to write.
     "POST /datasets/{name:repository}.git/info/lfs/objects/batch": _READ,
     "POST /{name:repository}.git/info/lfs/objects/batch": _READ,
-    "GET /api/lfs-files/{kind}/{name:repository}/{oid}": _SHOWN,
+    "GET /api/lfs-files/{kind}/{name:repository}/{oid}": SHOWN,
     "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}": _SEND,
     f"POST {_LFS_PARTS}": _SEND,
     f"PUT {_LFS_PARTS}/{{number}}": _SEND,
@@ -187,7 +178,7 @@ RULES: Final[Mapping[str, Rule]] = {
     # MLflow, whose clients send the token as Bearer or as the password of Basic.
     "GET /api/3.0/mlflow/server-info": _OPEN,
     f"GET {_MLFLOW}/artifacts": _READ,
-    f"GET {_MLFLOW}/artifacts/{{name:path}}": _SHOWN,
+    f"GET {_MLFLOW}/artifacts/{{name:path}}": SHOWN,
     f"PUT {_MLFLOW}/artifacts/{{name:path}}": _COMMIT,
     f"DELETE {_MLFLOW}/artifacts/{{name:path}}": _CUT,
     f"GET {_MLFLOW}/presigned/{{name:path}}": _READ,
@@ -209,7 +200,13 @@ RULES: Final[Mapping[str, Rule]] = {
     f"DELETE {_OCI}/blobs/{{digest}}": _CUT,
     f"DELETE {_OCI}/manifests/{{ref}}": _CUT,
 }
-"""Rules by method and template of the path; HEAD goes by the row of GET."""
+"""Rules by method and template of the path; HEAD goes by the row of GET. Views add their own."""
+
+
+def add_rule(row: str, rule: Rule) -> None:
+    """Add the rule of a route that is declared elsewhere."""
+    if RULES.setdefault(row, rule) is not rule:
+        raise RuntimeError(f"{row} has two rules")
 
 
 def check_rules(routes: Iterable[str]) -> None:
