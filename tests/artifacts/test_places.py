@@ -14,9 +14,9 @@ from tests.support.stores import onnx, opened, read
 from protoslice.artifacts import ArtifactRepository, Digest, ManifestUnknown, RepositoryName
 from protoslice.artifacts.faults import BlobUnknown, ManifestBlobUnknown
 from protoslice.artifacts.places import BlobPlaces
-from protoslice.artifacts.records import ArtifactRecords, StoredBlob
+from protoslice.catalog.kept_files import KeptFile
 from protoslice.errors import NotFound
-from protoslice.storage import Call, MemoryStorage, MeteredStorage, ObjectKey
+from protoslice.storage import Call, MemoryStorage, MeteredStorage
 from protoslice.stores import StoreOptions, Stores
 from protoslice.stores.uploads import Body, UploadOptions
 
@@ -90,42 +90,8 @@ def test_an_upload_that_is_mounted_replaces_none_of_the_repository() -> None:
     in_repository(work)
 
 
-def test_bytes_that_come_again_mend_a_damaged_record() -> None:
+def test_a_tag_that_was_removed_is_not_listed_and_can_be_set_again() -> None:
     async def work(repository: ArtifactRepository, stores: Stores) -> None:
-        await sent(repository, FIRST)
-        (key,) = [stat.key async for stat in stores.storage.iterate(ObjectKey("artifacts/team=2Fmodel/blobs"))]
-        await stores.storage.put(key, b"damaged")
-        await sent(repository, FIRST)
-        assert await content(repository, FIRST) == FIRST
-
-    in_repository(work)
-
-
-def test_a_tag_that_moves_while_its_manifest_is_deleted_stays() -> None:
-    async def work(repository: ArtifactRepository, stores: Stores) -> None:
-        for data in (FIRST, SECOND):
-            await sent(repository, data)
-        deleted, _, _ = await repository.put_manifest("v1", manifest_of(FIRST), MEDIA_TYPE)
-        removing = ArtifactRecords.delete_tag
-
-        async def moved_before(records: ArtifactRecords, tag: str, etag: str | None = None) -> None:
-            await repository.put_manifest(tag, manifest_of(SECOND), MEDIA_TYPE)
-            await removing(records, tag, etag)
-
-        with patch.object(ArtifactRecords, "delete_tag", moved_before):
-            await repository.delete_manifest(deleted.digest.text)
-        assert (await repository.manifest("v1")).digest == Digest.of(manifest_of(SECOND))
-        with pytest.raises(ManifestUnknown):
-            await repository.manifest(deleted.digest.text)
-
-    in_repository(work)
-
-
-@pytest.mark.parametrize("kept", [True, False])
-def test_a_tag_that_was_removed_is_not_listed_and_can_be_set_again(monkeypatch: pytest.MonkeyPatch, kept: bool) -> None:
-    async def work(repository: ArtifactRepository, stores: Stores) -> None:
-        if kept:  # as in a bucket that deletes nothing on a condition, where a mark stays
-            monkeypatch.setattr("protoslice.stores.catalog.named_records.NamedRecords._drop_mark", _nothing)
         await sent(repository, FIRST)
         for _ in range(2):
             await repository.put_manifest("v1", manifest_of(FIRST), MEDIA_TYPE)
@@ -138,26 +104,6 @@ def test_a_tag_that_was_removed_is_not_listed_and_can_be_set_again(monkeypatch: 
                 await repository.delete_manifest("v1")
 
     in_repository(work)
-
-
-def test_tags_behind_a_page_of_removed_ones_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(repository: ArtifactRepository, stores: Stores) -> None:
-        # As in a bucket that deletes nothing on a condition.
-        monkeypatch.setattr("protoslice.stores.catalog.named_records.NamedRecords._drop_mark", _nothing)
-        await sent(repository, FIRST)
-        for tag in ("a", "b1", "b2", "b3", "c", "d"):
-            await repository.put_manifest(tag, manifest_of(FIRST), MEDIA_TYPE)
-        for tag in ("b1", "b2", "b3"):
-            await repository.delete_manifest(tag)
-        assert await repository.tags(limit=2, after=None) == (["a", "c"], True)
-        assert await repository.tags(limit=2, after="c") == (["d"], False)
-        assert await repository.tags(limit=1, after="a") == (["c"], True)
-
-    in_repository(work)
-
-
-async def _nothing(*_: object) -> None:
-    return None
 
 
 def test_a_blob_that_a_manifest_named_before_it_came_never_expires() -> None:
@@ -191,7 +137,7 @@ def test_a_blob_that_comes_while_a_manifest_that_lacks_it_is_taken_is_part_of_it
         find = BlobPlaces.find
         looked = 0
 
-        async def late(self: BlobPlaces, digest: Digest) -> StoredBlob | None:
+        async def late(self: BlobPlaces, digest: Digest) -> KeptFile | None:
             nonlocal looked
             found, looked = await find(self, digest), looked + 1
             if looked == 1:

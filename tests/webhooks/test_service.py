@@ -19,8 +19,7 @@ from tests.support.receiver import Receiver, running_receiver
 from tests.support.repositories import change
 from tests.support.stores import opened, upload
 
-from protoslice.artifacts.names import Digest, RepositoryName
-from protoslice.artifacts.records import ArtifactRecords
+from protoslice.artifacts import ArtifactRepository, RepositoryName
 from protoslice.catalog.letters import Letter
 from protoslice.catalog.webhooks import MOST_HOOKS, Webhook
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, ProtosliceError, StorageUnavailable
@@ -119,9 +118,11 @@ def test_every_change_is_told_and_signed(receiver: Receiver) -> None:
             first = await change(repository, {"a": b"1"}, title="first")
             await repository.create("tags", "v1")
             await repository.remove("tags", "v1")
-            artifacts = ArtifactRecords(hooks.storage, RepositoryName("lib/net"))
-            await artifacts.put_tag("4", Digest("sha256:" + "0" * 64))
-            await artifacts.delete_tag("4")
+            artifacts = ArtifactRepository(stores, RepositoryName("lib/net"))
+            pushed, _, _ = await artifacts.put_manifest("4", b'{"layers": []}', "application/json")
+            await artifacts.delete_manifest("4")
+            await artifacts.put_manifest("5", pushed.data, "application/json", tags=["6"])
+            await artifacts.delete_manifest(pushed.digest.text)
             await stores.delete(store)
             await hooks._dispatcher.look()
             await idle(hooks)
@@ -136,6 +137,7 @@ def test_every_change_is_told_and_signed(receiver: Receiver) -> None:
                     ("ref.removed", "ann/resnet@v1"),
                     ("artifact.tagged", "lib/net:4"),
                     ("artifact.untagged", "lib/net:4"),
+                    *((event, f"lib/net:{tag}") for event in ("artifact.tagged", "artifact.untagged") for tag in "56"),
                     ("store.removed", store),
                 ]
             )

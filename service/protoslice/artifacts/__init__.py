@@ -17,7 +17,6 @@ from protoslice.artifacts.faults import (
 )
 from protoslice.artifacts.manifests import MAX_MANIFEST_BYTES, StoredManifest
 from protoslice.artifacts.names import Digest, RepositoryName
-from protoslice.artifacts.records import StoredBlob
 from protoslice.artifacts.repository import ArtifactRepository, catalog
 
 __all__ = [
@@ -32,7 +31,6 @@ __all__ = [
     "ManifestUnknown",
     "NameInvalid",
     "RepositoryName",
-    "StoredBlob",
     "StoredManifest",
     "UploadInvalid",
     "UploadUnknown",

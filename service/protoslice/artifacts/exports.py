@@ -10,9 +10,9 @@ from typing import Any, Final
 from protoslice.artifacts.faults import BlobUnknown, ManifestUnknown
 from protoslice.artifacts.manifests import MAX_MANIFEST_BYTES, StoredManifest
 from protoslice.artifacts.names import Digest, check_tag
-from protoslice.artifacts.records import ArtifactRecords, StoredBlob
+from protoslice.artifacts.records import ArtifactRecords
 from protoslice.artifacts.repository import ArtifactRepository
-from protoslice.concurrency.gather import in_turns
+from protoslice.catalog.kept_files import KeptFile
 from protoslice.errors import InvalidInput, LimitExceeded
 from protoslice.repositories import MAIN, Commit, NoCommit, NoRepository, Repositories
 from protoslice.stores import Stores
@@ -31,7 +31,7 @@ class ExportedRepository:
     def __init__(self, stores: Stores, artifacts: ArtifactRepository) -> None:
         self._stores = stores
         self._artifacts = artifacts
-        self._records = ArtifactRecords(stores.storage, artifacts.name)
+        self._records = ArtifactRecords(stores, artifacts.name)
         self._repositories = Repositories(stores)
 
     async def manifest(self, ref: str) -> StoredManifest:
@@ -79,7 +79,7 @@ class ExportedRepository:
                 f"The manifest of these files would have {len(data)} bytes: at most {MAX_MANIFEST_BYTES} are allowed"
             )
         made = StoredManifest(Digest.of(data), _MEDIA_TYPE, data, store)
-        if await self._records.has_manifest(made.digest):
+        if await self._records.known([made.digest]):
             return made
         try:
             await self._artifacts.blob(Digest.of(_EMPTY))
@@ -87,8 +87,12 @@ class ExportedRepository:
             upload = await self._artifacts.begin_upload()
             await self._artifacts.finish_upload(upload.id, Digest.of(_EMPTY), _one(_EMPTY), len(_EMPTY))
             await self._artifacts.open_blob(Digest.of(_EMPTY))  # a store now, which does not expire
-        places = {f"sha256:{file.sha256}": StoredBlob(file.size, None, store, path) for path, file in files.items()}
-        await in_turns(lambda item: self._records.put_blob(Digest(item[0]), item[1]), places.items())
+        await self._records.put_blobs(
+            {
+                Digest(f"sha256:{file.sha256}"): KeptFile(size=file.size, store=store, path=path)
+                for path, file in files.items()
+            }
+        )
         await self._records.put_manifest(made)
         return made
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from protoslice.artifacts.faults import DigestInvalid, ManifestInvalid
 from protoslice.artifacts.names import Digest
+from protoslice.catalog.artifacts import ManifestRow
 from protoslice.defaults import MAX_FILES
-from protoslice.errors import IntegrityError, LimitExceeded
+from protoslice.errors import LimitExceeded
 from protoslice.json_text import encode_json, parse_json
-from protoslice.stores.envelope import seal, unseal
 
 MAX_MANIFEST_BYTES: Final = 4 << 20
 """The most that clients read of a manifest, and that is taken of one."""
@@ -69,23 +68,22 @@ class StoredManifest:
     time: datetime | None = None
     """Time at which the manifest was last pushed; None for one that is about to be kept."""
 
-    def encode(self) -> bytes:
-        """The manifest in an envelope, behind a line of JSON with the rest."""
-        head = json.dumps({"mediaType": self.media_type, "store": self.store})
-        return seal(head.encode() + b"\n" + self.data)
+    def row(self, referrer: tuple[Digest, str] | None) -> ManifestRow:
+        """Return the row of the manifest; `referrer` is its subject and its descriptor there."""
+        return ManifestRow(
+            digest=self.digest.text,
+            media_type=self.media_type,
+            body=self.data,
+            store=self.store,
+            subject=None if referrer is None else referrer[0].text,
+            referrer=None if referrer is None else referrer[1],
+        )
 
     @classmethod
-    def decode(cls, digest: Digest, sealed: bytes) -> StoredManifest:
-        """Parse the output of `encode`; `IntegrityError` for anything else."""
-        head, _, data = unseal(sealed, f"the manifest {digest.text}").partition(b"\n")
-        try:
-            about = json.loads(head)
-            found = cls(digest, about["mediaType"], data, about["store"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise IntegrityError(f"the record of the manifest {digest.text} does not parse") from error
-        if Digest.of(data, digest.algorithm) != digest:
-            raise IntegrityError(f"the manifest {digest.text} is damaged: it does not match its digest")
-        return found
+    def of_row(cls, row: ManifestRow) -> StoredManifest:
+        """Return the manifest of a row."""
+        pushed = datetime.fromtimestamp(row.pushed / 1_000_000, UTC)
+        return cls(Digest(row.digest), row.media_type, row.body, row.store, pushed)
 
     def described(self, manifest: ManifestContent) -> dict[str, Any]:
         """The descriptor of the manifest, as a list of referrers has it."""
@@ -137,15 +135,6 @@ def index_of(descriptors: Iterable[bytes], artifact_type: str | None) -> bytes:
     found = [json.loads(each) for each in descriptors]
     listed = [each for each in found if artifact_type is None or each.get("artifactType") == artifact_type]
     return encode_json({"schemaVersion": 2, "mediaType": INDEX, "manifests": listed})
-
-
-def subject_of(data: bytes) -> Digest | None:
-    """Return the digest of the subject of a stored manifest; None without a valid one."""
-    with suppress(ValueError, ManifestInvalid):
-        raw = parse_json(data)
-        if isinstance(raw, dict) and raw.get("subject") is not None:
-            return _descriptor(raw["subject"], "subject").digest
-    return None
 
 
 def _media_type(raw: dict[str, Any], sent: str) -> str:

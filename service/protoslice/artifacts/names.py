@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from protoslice.artifacts.faults import DigestInvalid, ManifestUnknown, NameInvalid
-from protoslice.storage import quote
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -28,17 +27,11 @@ class RepositoryName:
 
     def __post_init__(self) -> None:
         # The length goes first: the expression must not be tried on a megabyte.
-        if len(self.text) > _LONGEST_NAME or not _NAME.fullmatch(self.text) or len(self.quoted) > _LONGEST_NAME:
+        if len(self.text) > _LONGEST_NAME or not _NAME.fullmatch(self.text):
             raise NameInvalid(
                 f"Invalid repository name {self.text[:80]!r}: use lower-case letters and digits, single "
-                f"separators ._- between them and / between parts; at most {_LONGEST_NAME} characters (a / "
-                "counts three)"
+                f"separators ._- between them and / between parts; at most {_LONGEST_NAME} characters"
             )
-
-    @property
-    def quoted(self) -> str:
-        """The name as one segment of a key."""
-        return quote(self.text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -16,10 +17,11 @@ from protoslice.artifacts.faults import (
     UploadUnknown,
 )
 from protoslice.artifacts.files import blob_path, paths_of
-from protoslice.artifacts.manifests import ManifestContent, StoredManifest, parse, subject_of
+from protoslice.artifacts.manifests import ManifestContent, StoredManifest, parse
 from protoslice.artifacts.names import Digest, RepositoryName, check_tag
 from protoslice.artifacts.places import BlobPlaces
-from protoslice.artifacts.records import ArtifactRecords, StoredBlob, repository_names
+from protoslice.artifacts.records import ArtifactRecords, repository_names
+from protoslice.catalog.kept_files import KeptFile
 from protoslice.concurrency.gather import in_turns
 from protoslice.errors import ChecksumMismatch, LimitExceeded, NotFound
 from protoslice.stores import IngestRequest, OpenStore, Stores
@@ -42,7 +44,7 @@ class ArtifactRepository:
         self.name = name
         self._stores = stores
         self._uploads = uploads or stores.uploads
-        self._records = ArtifactRecords(stores.storage, name)
+        self._records = ArtifactRecords(stores, name)
         self._places = BlobPlaces(stores, self._records)
 
     async def begin_upload(self, client: str = "") -> Upload:
@@ -72,7 +74,7 @@ class ArtifactRepository:
 
     async def finish_upload(
         self, upload_id: str, digest: Digest, pieces: AsyncIterator[bytes], size: int | None
-    ) -> StoredBlob:
+    ) -> KeptFile:
         """End an upload with the last bytes.
 
         `DigestInvalid` unless it has the digest; the upload is dropped then.
@@ -93,10 +95,10 @@ class ArtifactRepository:
         except ChecksumMismatch:
             await self._uploads.remove(upload_id)
             raise DigestInvalid(f"The bytes sent do not match the digest {digest.text}: nothing was stored") from None
-        kept = await self._places.keep(digest, StoredBlob(done.offset, upload=upload_id), fresh=True)
+        kept = await self._places.keep(digest, KeptFile(size=done.offset, upload=upload_id), fresh=True)
         return await self._settled(digest, kept)
 
-    async def _finished(self, upload_id: str, digest: Digest) -> StoredBlob:
+    async def _finished(self, upload_id: str, digest: Digest) -> KeptFile:
         """The blob that an upload became, for a client that asks again since it got no answer."""
         with suppress(BlobUnknown):
             found = await self._records.blob(digest)
@@ -113,7 +115,7 @@ class ArtifactRepository:
         await self._settled(digest, await self._places.keep(digest, found, fresh=False))
         return True
 
-    async def blob(self, digest: Digest) -> StoredBlob:
+    async def blob(self, digest: Digest) -> KeptFile:
         """The record of a blob; `BlobUnknown` when there is none, or nothing has its bytes any more."""
         found = await self._places.found(digest, await self._records.blob(digest))
         if found is None:
@@ -132,7 +134,7 @@ class ArtifactRepository:
             return await self._opened(digest, found)
         raise _gone(digest)
 
-    async def _opened(self, digest: Digest, blob: StoredBlob) -> tuple[OpenStore, str]:
+    async def _opened(self, digest: Digest, blob: KeptFile) -> tuple[OpenStore, str]:
         path = blob.path or blob_path(digest)
         store = blob.store or await self._stored({digest: blob}, {digest: [path]})
         return await self._stores.view(store), path
@@ -160,15 +162,13 @@ class ArtifactRepository:
             raise DigestInvalid(f"The manifest has the digest {digest.text}, not {wanted.text}")
         store, missing = await self._gather(manifest)
         stored = StoredManifest(digest, manifest.media_type, data, store)
-        await self._records.put_manifest(stored)
-        if manifest.subject is not None:
-            await self._records.put_referrer(manifest.subject, digest, stored.described(manifest))
-        await in_turns(lambda tag: self._records.put_tag(tag, digest), names)
+        referrer = None if manifest.subject is None else (manifest.subject, json.dumps(stored.described(manifest)))
+        await self._records.put_manifest(stored, referrer=referrer, tags=names)
         return stored, manifest, missing
 
     async def manifest(self, ref: str) -> StoredManifest:
         """The manifest that a tag or digest names; `ManifestUnknown` when there is none."""
-        return await self._records.manifest(Digest(ref) if ":" in ref else await self._records.tag(ref))
+        return await (self._records.manifest(Digest(ref)) if ":" in ref else self._records.tagged(ref))
 
     async def manifest_of(self, digits: str) -> StoredManifest | None:
         """A manifest whose store has an id that begins with these 40 digits; None when there is none."""
@@ -176,22 +176,17 @@ class ArtifactRepository:
 
     async def delete_manifest(self, ref: str) -> None:
         """Remove a tag, or by its digest a manifest and all its tags; `ManifestUnknown` when there is none."""
-        if ":" not in ref:
+        if ":" in ref:
+            await self._records.delete_manifest(Digest(ref))
+        else:
             await self._records.delete_tag(ref)
-            return
-        stored = await self._records.manifest(Digest(ref))
-        await self._records.untag(stored.digest)
-        subject = await self._stores.worker.sized(len(stored.data), lambda: subject_of(stored.data))
-        if subject is not None:
-            await self._records.delete_referrer(subject, stored.digest)
-        await self._records.delete_manifest(stored)
 
     async def tags(self, *, limit: int, after: str | None) -> tuple[list[str], bool]:
         """A page of tags by name, and True when there are more."""
         return await self._records.tags(limit=limit, after=after)
 
     async def newest_tag(self) -> str | None:
-        """The tag set last, of the first thousand by name; None when there is none."""
+        """The tag set last; None when there is none."""
         return await self._records.newest_tag()
 
     async def referrers(
@@ -210,12 +205,12 @@ class ArtifactRepository:
         gone, and for too many that have not.
         """
         children = list({each.digest for each in manifest.manifests if not each.elsewhere})
-        there = await in_turns(self._records.has_manifest, children)
-        missing = [digest for digest, known in zip(children, there, strict=True) if not known]
+        there = await self._records.known(children)
+        missing = [digest for digest in children if digest not in there]
         needed = list(dict.fromkeys(each.digest for each in manifest.blobs if not each.elsewhere))
         awaited: list[Digest] = []
 
-        async def find(digest: Digest) -> StoredBlob | None:
+        async def find(digest: Digest) -> KeptFile | None:
             blob = await self._places.find(digest)
             if blob is None:
                 awaited.append(digest)
@@ -233,13 +228,13 @@ class ArtifactRepository:
             return None, missing
         return await self._stored(blobs, paths_of([each for each in manifest.blobs if each.digest in blobs])), missing
 
-    async def _settled(self, digest: Digest, blob: StoredBlob) -> StoredBlob:
+    async def _settled(self, digest: Digest, blob: KeptFile) -> KeptFile:
         """A blob that has come, in a store at once if a manifest names it: an upload would expire."""
         if blob.wanted and blob.store is None:
             await self._stored({digest: blob}, {digest: [blob_path(digest)]})
         return blob
 
-    async def _stored(self, blobs: dict[Digest, StoredBlob], paths: Mapping[Digest, Sequence[str]]) -> str:
+    async def _stored(self, blobs: dict[Digest, KeptFile], paths: Mapping[Digest, Sequence[str]]) -> str:
         """A store of the blobs under all their paths.
 
         Those of uploads become its own, those of other stores are shared with them.
@@ -257,11 +252,11 @@ class ArtifactRepository:
         taken = await self._stores.file_refs(shared)
         made = await self._stores.uploads.assemble(uploads, IngestRequest(source="upload"), taken=taken)
 
-        async def note(digest: Digest) -> None:
-            size = loose[digest].size
-            await self._records.put_blob(digest, StoredBlob(size, store=made.store.id, path=paths[digest][0]))
-
-        await in_turns(note, loose)
+        noted = {
+            digest: KeptFile(size=blob.size, store=made.store.id, path=paths[digest][0])
+            for digest, blob in loose.items()
+        }
+        await self._records.put_blobs(noted)
         return made.store.id
 
     async def _compare(self, upload_id: str, digest: Digest) -> None:
@@ -289,4 +284,4 @@ def _new_tags(names: Sequence[str]) -> Sequence[str]:
 
 async def catalog(stores: Stores, *, limit: int, after: str | None, prefix: str = "") -> tuple[list[str], bool]:
     """A page of the names of repositories that begin with `prefix`, and True when there are more."""
-    return await repository_names(stores.storage, limit=limit, after=after, prefix=prefix)
+    return await repository_names(stores, limit=limit, after=after, prefix=prefix)

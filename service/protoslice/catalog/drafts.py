@@ -69,7 +69,7 @@ class DraftTable:
             tx.run(
                 f"""
                 INSERT INTO kept_files (space, repository, kind, name, folder, {COLUMNS}, updated) VALUES
-                    (:space, 1, 'file', :name, :folder, :size, :data, :upload, :store, :path, :version, :now)
+                    (:space, 1, 'file', :name, :folder, :size, :data, :upload, :store, :path, 0, :version, :now)
                 ON CONFLICT (space, repository, kind, name) DO UPDATE SET
                     size = excluded.size, data = excluded.data, store = excluded.store, path = excluded.path,
                     version = excluded.version, updated = excluded.updated""",

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from protoslice.catalog.database import Database, Transaction
 
-COLUMNS: Final = "size, data, upload, store, path, version"
+COLUMNS: Final = "size, data, upload, store, path, wanted, version"
 _SECOND: Final = 1_000_000
 
 
@@ -22,8 +22,15 @@ class KeptFile:
     upload: str | None = None
     store: str | None = None
     path: str | None = None
+    wanted: bool = False
+    """True once a manifest has named the blob before it came, so that it must not expire as an upload."""
     version: bytes = b""
     """Random, and another after each change."""
+
+    @property
+    def has_come(self) -> bool:
+        """Return True for a file whose bytes are in an upload or a store."""
+        return self.upload is not None or self.store is not None
 
 
 class KeptFiles:
@@ -49,7 +56,7 @@ class KeptFiles:
             tx.run(
                 f"""
                 INSERT INTO kept_files (space, repository, kind, name, {COLUMNS}, updated)
-                VALUES (:space, :repository, :kind, :name, :size, :data, :upload, :store, :path, :version, :now)
+                VALUES (:space, :repository, :kind, :name, :size, :data, :upload, :store, :path, 0, :version, :now)
                 ON CONFLICT (space, repository, kind, name) DO UPDATE SET
                     size = excluded.size, data = excluded.data, upload = excluded.upload, store = excluded.store,
                     path = excluded.path, version = excluded.version, updated = excluded.updated""",
@@ -79,15 +86,18 @@ async def purge_kept_files(database: Database, space: str, before: float) -> Non
 
 
 async def kept_bytes(database: Database, space: str) -> int:
-    """Return the bytes of all files of a space that are in rows."""
-    sql = "SELECT coalesce(sum(length(data)), 0) FROM kept_files WHERE space = :space AND data IS NOT NULL"
+    """Return the bytes of all files and manifests of a space that are in rows."""
+    sql = """
+        SELECT (SELECT coalesce(sum(length(data)), 0) FROM kept_files WHERE space = :space AND data IS NOT NULL)
+            + (SELECT coalesce(sum(length(body) + coalesce(length(referrer), 0)), 0) FROM manifests
+            WHERE space = :space)"""
     return int((await database.read(lambda tx: tx.all(sql, space=space), background=True))[0][0])
 
 
 def kept(row: Sequence[Any]) -> KeptFile:
     """Return the file of a row of `COLUMNS`."""
-    size, data, upload, store, path, version = row
+    size, data, upload, store, path, wanted, version = row
     return KeptFile(
         size=size, data=None if data is None else bytes(data), upload=upload, store=store, path=path,
-        version=bytes(version),
+        wanted=bool(wanted), version=bytes(version),
     )  # fmt: skip

@@ -18,7 +18,7 @@ from protoslice.errors import Conflict, NotFound
 
 HUB: Final = "hub"
 """Protocol of Hugging Face's clients."""
-_FIRST: Final = 1 << 32
+FIRST_ID: Final = 1 << 32
 """Least id of a repository that has a name; 0 is kept for the tags of stores, 1 is that of MLflow's artifacts."""
 _COMMIT: Final = "c.id, c.digits, c.store, c.parent, c.number, c.title, c.message, c.author, c.at"
 _STORES: Final = 100
@@ -78,7 +78,7 @@ class RepositoryTable:
 
     async def create(self, name: str) -> RepositoryRow:
         """Insert a repository; raise `UniqueViolation` if there is one of that name."""
-        id = _FIRST + secrets.randbits(62)
+        id = FIRST_ID + secrets.randbits(62)
 
         def work(tx: Transaction) -> RepositoryRow:
             tx.run(
@@ -272,7 +272,7 @@ class HistoryTable:
 
 @dataclass(frozen=True, slots=True)
 class NamedStore:
-    """A store, and a name of it in a repository: that of a branch or tag, else the id of a commit."""
+    """A store, and a name of it in a repository: a branch or tag, else the id of a commit or digest of a manifest."""
 
     store: str
     protocol: str
@@ -316,7 +316,13 @@ _NAMING: Final = """
         WHERE c.space = :space AND c.store = :{store} AND NOT EXISTS (
             SELECT 1 FROM names n WHERE n.space = c.space AND n.repository = c.repository AND n.store = c.store
         ) LIMIT :most
-    ) c{store}"""
+    ) c{store} UNION ALL SELECT * FROM (
+        SELECT m.store, r.protocol, r.name, m.digest FROM manifests m JOIN repositories r
+        ON r.space = m.space AND r.id = m.repository
+        WHERE m.space = :space AND m.store = :{store} AND NOT EXISTS (
+            SELECT 1 FROM names n WHERE n.space = m.space AND n.repository = m.repository AND n.manifest = m.digest
+        ) LIMIT :most
+    ) m{store}"""
 
 
 def _naming(space: str, stores: Sequence[str], most: int, tx: Transaction) -> list[NamedStore]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -57,16 +57,6 @@ async def each_concurrently(call: Callable[[S], Awaitable[object]], things: Asyn
             await map_concurrently(call, batch)
             batch = []
     await map_concurrently(call, batch)
-
-
-async def first(things: AsyncIterable[S], most: int | None) -> AsyncIterator[S]:
-    """Yield the first `most` of `things`; all of them for None."""
-    count = 0
-    async for thing in things:
-        if most is not None and count >= most:
-            return
-        count += 1
-        yield thing
 
 
 async def run_concurrently(*calls: Callable[[], Awaitable[T]]) -> list[T]:

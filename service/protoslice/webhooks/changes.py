@@ -41,7 +41,7 @@ def space_changed(key: ObjectKey) -> str | None:
     """The space that a write at `key` changes visibly; None for objects that no event tells of."""
     space, segments = _place(key)
     match segments:
-        case ("stores" | "tags", _) | ("artifacts", _, "tags", _):
+        case ("stores" | "tags", _):
             return space
     return None
 
@@ -56,9 +56,8 @@ async def change_at(storage: Storage, key: ObjectKey, data: bytes | None) -> Spa
     if names[0] == "stores":
         return SpaceChange("store.removed" if gone else "store.created", names[1], {"store": names[1]})
     with suppress(IntegrityError, NotFound, ValueError, KeyError, TypeError):
-        # The record that goes tells the name of its repository.
         record = (await storage.get(key)).data if data is None or gone else data
-        return _change_of_record(names, unseal(record, key.text), gone=gone)
+        return _change_of_tag(names[1], unseal(record, key.text), gone=gone)
     return None
 
 
@@ -96,13 +95,10 @@ def _place(key: ObjectKey) -> tuple[str, Sequence[str]]:
     return DEFAULT_SPACE, key.segments
 
 
-def _change_of_record(names: Sequence[str], record: bytes, *, gone: bool) -> SpaceChange:
-    """The change of a tag or a tag of an artifact, from its record: the new one, or the last one."""
-    if names[0] == "tags":
-        facts: Facts = {"tag": names[1], "store": json.loads(record)["store"]}
-        return SpaceChange("tag.removed" if gone else "tag.set", names[1], facts)
-    facts = {"repository": names[1], "tag": names[3], "digest": record.decode()}
-    return SpaceChange("artifact.untagged" if gone else "artifact.tagged", f"{names[1]}:{names[3]}", facts)
+def _change_of_tag(name: str, record: bytes, *, gone: bool) -> SpaceChange:
+    """The change of a tag, from its record: the new one, or the last one."""
+    facts: Facts = {"tag": name, "store": json.loads(record)["store"]}
+    return SpaceChange("tag.removed" if gone else "tag.set", name, facts)
 
 
 async def _digest(data: Buffer) -> str:

@@ -22,6 +22,8 @@ from tests.support.stores import (
     visible,
 )
 
+from protoslice.catalog.repositories import HUB, CommitRow, HistoryTable, RepositoryTable
+from protoslice.errors import NotFound
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.catalog.claims import Claims
@@ -132,6 +134,32 @@ def test_collections_while_others_upload_and_delete() -> None:
     in_files(work)
 
 
+@pytest.mark.parametrize("named", ["before", "since"])
+def test_a_store_that_was_named_since_its_removal_can_be_restored(named: str) -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        info = (await upload(stores, onnx(90_000))).store
+        table = HistoryTable(
+            stores.database, stores.space, await RepositoryTable(stores.database, "default", HUB).create("m")
+        )
+        commit = CommitRow(id="c", digits=info.id[:40], store=info.id, parent=None, number=1)
+        if named == "since":
+            await stores.delete(info.id)
+            await settled()
+        await table.move("heads", "main", commit, None, new=True)
+        if named == "before":
+            await settled()
+            await stores.delete(info.id)
+        await collect_garbage(storage, grace_seconds=HOUR, clock=lambda: time.time() + 2 * HOUR)
+        if named == "since":
+            await stores.restore(info.id)
+            await assert_whole(stores, info)
+        else:
+            with pytest.raises(NotFound):
+                await stores.restore(info.id)
+
+    in_memory(work)
+
+
 @pytest.mark.parametrize("folder", ["stores", "removed"])
 def test_a_manifest_that_cannot_be_read_keeps_everything(folder: str) -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
@@ -176,7 +204,7 @@ def test_a_collection_with_nothing_to_collect_only_lists() -> None:
         listed = {folder: count for (name, folder), count in counting.calls.items() if name == "list"}
         assert listed == {
             "removed": 1, "stores": 2, "objects": 4, "derived": 1, "probe": 1, "tags": 2,
-            "indexes": 2 + 2 + 1 + 1 + 1 + 1, "artifacts": 2,
+            "indexes": 2 + 2 + 1 + 1 + 1 + 1,
         }  # fmt: skip
 
     in_memory(work)

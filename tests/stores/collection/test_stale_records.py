@@ -9,7 +9,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -28,11 +27,8 @@ from tests.support.stores import (
     visible,
 )
 
-from protoslice.artifacts.names import Digest, RepositoryName
-from protoslice.artifacts.records import ArtifactRecords
 from protoslice.errors import Conflict, NotFound, StorageUnavailable
 from protoslice.storage import MemoryStorage, ObjectKey, Storage
-from protoslice.storage.interface import Abilities
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.catalog.tags import Tags
@@ -254,51 +250,6 @@ def test_old_marks_and_probes_go() -> None:
             assert len(await keys_in(storage, "probe") + await keys_in(storage, "tags")) == left
 
     in_memory(work)
-
-
-class Unconditional(MemoryStorage):
-    """Deletes without a condition alone, as some buckets do."""
-
-    @property
-    def abilities(self) -> Abilities:
-        """See `Storage.abilities`."""
-        return replace(super().abilities, conditional_delete=False)
-
-
-@pytest.mark.parametrize("kind", [MemoryStorage, Unconditional])
-def test_marks_of_other_rooms_go_where_a_delete_can_have_a_condition(kind: type[MemoryStorage]) -> None:
-    mark = "artifacts/some=2Fmodel/tags/v1"
-
-    async def work() -> None:
-        storage = kind()
-        async with opened(storage):
-            await storage.put(ObjectKey(mark), b"removed 0123456789abcdef")
-            await storage.put(ObjectKey("artifacts/some=2Fmodel/tags/v2"), b"as short as a mark is, +1")
-            await collect_garbage(storage, grace_seconds=0)
-            assert len(await keys_in(storage, "artifacts")) == 2, "a replica may be at work"
-            await collect_a_day_later(storage)
-            stay = [mark] if kind is Unconditional else []
-            assert await keys_in(storage, "artifacts") == [*stay, "artifacts/some=2Fmodel/tags/v2"]
-
-    asyncio.run(work())
-
-
-def test_a_tag_that_is_set_while_its_mark_goes_stays() -> None:
-    """A collector is about to delete the mark of a removed tag when the tag is set again."""
-
-    async def work() -> None:
-        truth = MemoryStorage()
-        tag, name = ObjectKey("artifacts/model/tags/v1"), RepositoryName("model")
-        await truth.put(tag, b"removed 0123456789abcdef")
-        halted = Halted(truth, "delete", "artifacts")
-        collecting = asyncio.create_task(collect_a_day_later(halted))
-        await asyncio.wait_for(halted.stopped.wait(), 10)
-        await ArtifactRecords(truth, name).put_tag("v1", Digest.of(b"a manifest", "sha256"))
-        halted.go_on.set()
-        await collecting
-        assert await ArtifactRecords(truth, name).tag("v1") == Digest.of(b"a manifest", "sha256")
-
-    asyncio.run(work())
 
 
 @pytest.mark.parametrize("sent_again", [False, True])

@@ -26,8 +26,6 @@ from protoslice.stores.catalog.piece_table import TABLE
 
 ROUNDS = 5
 """After so many collections, each after a grace, nothing is left to be collected."""
-_WRITTEN_BY_CLIENTS = frozenset({"artifacts"})
-"""Folders of which no collection removes anything but marks of removed records."""
 
 
 async def check(cluster: Cluster, ledger: Ledger, *, grace: float, lifetime: float) -> None:
@@ -232,7 +230,7 @@ async def _check_leftovers(cluster: Cluster, ledger: Ledger) -> None:
     # Marks are told by their size among records; parts of uploads may have that size too.
     left += [item.key.text for item in listed if item.key.segments[0] != "objects" and is_removal_mark(item)]
     if not cluster.conditional_delete:  # marks stay: something may come to their places any time
-        left = [key for key in left if not key.startswith(("stores/", "artifacts/"))]
+        left = [key for key in left if not key.startswith("stores/")]
     if left:
         raise Violation("nothing but garbage is left over", ", ".join(left))
 
@@ -271,8 +269,6 @@ def _unaccounted(
         last = key.rpartition("/")[2]
         if folder == "objects" and (last == "claim" or last.startswith("of-")):
             return rest.split("/")[0] in attempts | own and (last == "claim" or last[3:].split("-")[1] in stores)
-        if folder in _WRITTEN_BY_CLIENTS:
-            return True
         if key.startswith(("indexes/time/", "indexes/type/")):
             return _store_at(key) in stores
         if key.startswith("indexes/name/"):

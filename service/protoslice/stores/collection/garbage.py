@@ -20,7 +20,6 @@ from protoslice.stores.collection.stale_records import SETTLED_SECONDS, StaleRec
 from protoslice.stores.collection.sweeper import Sweeper
 from protoslice.stores.collection.tally import StorageTally
 from protoslice.stores.layout import keys
-from protoslice.stores.quotas.counted import is_artifact
 from protoslice.stores.quotas.ledger import Ledgers
 from protoslice.stores.uploads.records import UploadRecords
 
@@ -97,9 +96,8 @@ async def collect_garbage(
         leftovers += await storage.collect_garbage(grace_seconds)
     there = None
     if not dry_run:
-        artifacts = sum([item.size async for item in storage.iterate(keys.ARTIFACTS) if is_artifact(item.key)])
-        artifacts += await kept_bytes(database, space)
-        there = StorageTally(len(census), outdated.tags, sweeper.listed_bytes - sweeper.bytes + artifacts)
+        kept = await kept_bytes(database, space)
+        there = StorageTally(len(census), outdated.tags, sweeper.listed_bytes - sweeper.bytes + kept)
         await ledgers.recount(ledger, there.stored_bytes, there.stores, moment)
     objects, size = sweeper.objects + len(underived), sweeper.bytes + sum(item.size for item in underived)
     return GarbageReport(objects, size, len(expired), leftovers, sweeper.unreadable, there)

@@ -11,7 +11,6 @@ from protoslice.errors import Conflict, IntegrityError, NotFound
 from protoslice.storage import ObjectKey, ObjectStat, Storage, unquote
 from protoslice.stores.catalog.claims import RENEW_SECONDS, Claims
 from protoslice.stores.catalog.files import FilesByDigest
-from protoslice.stores.catalog.named_records import is_removal_mark
 from protoslice.stores.catalog.piece_index import store_of
 from protoslice.stores.catalog.tags import StoredTag, Tags
 from protoslice.stores.collection.census import Census, TagCensus
@@ -25,10 +24,6 @@ SETTLED_SECONDS: Final = 2 * RENEW_SECONDS
 
 No claim protects those. A writer of a tag that takes longer than half of this writes the entry again.
 """
-
-
-_MARKED: Final = (keys.ARTIFACTS,)
-"""Folders of rooms above whose records leave marks too."""
 
 
 class StaleRecords:
@@ -206,16 +201,12 @@ class StaleRecords:
             await self._tags.delete(tag.name, if_match=tag.etag)
 
     async def _marks(self, tags: TagCensus) -> AsyncIterator[ObjectStat]:
-        """Old marks in the place of removed tags and, where they can go, records of rooms above."""
+        """Old marks in the place of removed tags."""
         # Without conditional deletes the others stay: deleting one could hit what was written in its place, and no
         # order of other calls prevents that, as a delete may take effect long after it was sent.
         for item in tags.marks:
             if item.modified.timestamp() < self._settled:
                 yield item
-        for folder in _MARKED if self._storage.abilities.conditional_delete else ():
-            async for item in self._storage.iterate(folder):
-                if item.modified.timestamp() < self._settled and is_removal_mark(item):
-                    yield item
 
     async def _marks_of_stores(self) -> AsyncIterator[ObjectStat]:
         """Old marks in the place of manifests, where they can go."""

@@ -26,7 +26,6 @@ indexes/name/<tag>!<place>          such a mark for each tag that the entry bear
 indexes/tag/<id>/<name>             a tag set later than its store was sent; holds a random text
 indexes/file/<sha256>/<place>-<attempt>  a file whose bytes came with the store; holds the location of its objects
 indexes/piece/<sha256>/<place>      a piece of the store, one of a few; holds a random text
-artifacts/<name>/…                  blobs, manifests and tags of the OCI API (artifacts/records.py)
 usage                               the quota of the space, and what it holds (quotas/)
 probe/<random>                      written and removed when a storage is opened, to see whether it keeps its promises
 spaces/<space>/…                    all of the above once more, for a space of its own
@@ -51,7 +50,6 @@ DERIVED = ObjectKey("derived")
 TAGS = ObjectKey("tags")
 REMOVED = ObjectKey("removed")
 SPACES = ObjectKey("spaces")
-ARTIFACTS = ObjectKey("artifacts")
 LEDGER = ObjectKey("usage")
 BY_TIME = ObjectKey("indexes/time")
 BY_TYPE = ObjectKey("indexes/type")

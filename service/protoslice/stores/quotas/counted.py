@@ -1,6 +1,7 @@
 """Storage wrapper that counts objects and manifests of a space against its quota.
 
-Every way in ends in these calls, so that none is beside the quota.
+All content in the storage is written by these calls. Files and manifests in rows of the catalogue are counted where
+they are written.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from protoslice.stores.quotas.room import SpaceRoom
 
 T = TypeVar("T")
 
-_OF_OCI: Final = (["manifests"], ["referrers"])
 _REMEMBERED: Final = 1 << 13
 """Objects whose sizes are kept, so that a deletion by the replica that wrote one is counted at once."""
 
@@ -43,16 +43,6 @@ class CountedStorage(InterceptedStorage):
             return await self._inner.put_if_absent(key, data)
         size = memoryview(data).nbytes
         etag = await self._with_room(size, lambda: self._inner.put_if_absent(key, data))
-        self.remember(key, size)
-        return etag
-
-    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
-        if not is_artifact(key):
-            return await self._inner.put(key, data, if_etag=if_etag)
-        size = memoryview(data).nbytes
-        etag = await self._with_room(size, lambda: self._inner.put(key, data, if_etag=if_etag))
-        # Of a record that another replica wrote the size is not known: a collection counts that anew.
-        self.room.give(stored_bytes=self._sizes.get(key.text) or 0)
         self.remember(key, size)
         return etag
 
@@ -139,12 +129,6 @@ class _CountedWriter(Writer):
 def is_content(key: ObjectKey) -> bool:
     """True for an object that holds content of an upload, which the quota of bytes is about."""
     return key.segments[0] == keys.OBJECTS.text and not keys.is_note(key)
-
-
-def is_artifact(key: ObjectKey) -> bool:
-    """True for a record with bytes of a writer: a manifest of OCI, or its descriptor."""
-    first, *rest = key.segments
-    return first == keys.ARTIFACTS.text and rest[1:2] in _OF_OCI
 
 
 def _is_manifest(key: ObjectKey) -> bool:

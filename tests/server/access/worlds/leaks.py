@@ -11,8 +11,9 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from protoslice.artifacts.names import Digest
-from protoslice.artifacts.records import ArtifactRecords, StoredBlob
+from protoslice.artifacts.records import ArtifactRecords
 from protoslice.catalog.drafts import DraftTable
+from protoslice.catalog.kept_files import KeptFile
 from protoslice.catalog.webhooks import WebhookRecords
 from protoslice.errors import NotFound
 from protoslice.repositories.staging import StagedFiles
@@ -78,11 +79,11 @@ def _blobs_anywhere(patch: pytest.MonkeyPatch) -> None:
     """Blobs that came to a repository are found from any."""
     change, find = ArtifactRecords.change_blob, ArtifactRecords.blob
 
-    async def changing(self: ArtifactRecords, digest: Digest, blob: StoredBlob, etag: str | None) -> None:
+    async def changing(self: ArtifactRecords, digest: Digest, blob: KeptFile, seen: KeptFile | None) -> None:
         _of_this_world()[digest] = blob
-        await change(self, digest, blob, etag)
+        await change(self, digest, blob, seen)
 
-    async def finding(self: ArtifactRecords, digest: Digest) -> StoredBlob:
+    async def finding(self: ArtifactRecords, digest: Digest) -> KeptFile:
         with suppress(NotFound):
             return await find(self, digest)
         return _of_this_world()[digest] if digest in _of_this_world() else await find(self, digest)

@@ -119,7 +119,7 @@ async def beyond(app: Application) -> dict[str, str]:
 
 _OF_SPACES: Final = (
     "tokens", "webhooks", "schemas", "derived", "uploads", "upload_parts", "repositories", "commits", "names",
-    "kept_files",
+    "kept_files", "manifests",
 )  # fmt: skip
 _OWN: Final = re.compile(r"spaces/own/")
 _RANDOM: Final = re.compile(

@@ -1,0 +1,307 @@
+"""Repositories of OCI: blobs, manifests, tags and referrers of one repository, which exists from its first row on."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from protoslice.catalog.database import Database, Row, Transaction
+from protoslice.catalog.kept_files import COLUMNS, KeptFile, kept
+from protoslice.catalog.letters import tell
+from protoslice.catalog.repositories import FIRST_ID
+from protoslice.errors import Conflict
+
+OCI: Final = "oci"
+_ID: Final = "(SELECT id FROM repositories WHERE space = :space AND protocol = 'oci' AND name = :repository)"
+_THESE: Final = f"space = :space AND repository = {_ID}"
+_MANIFEST: Final = "m.digest, m.media_type, m.body, m.store, m.subject, m.referrer, m.pushed"
+_LAST: Final = "\U0010ffff"
+
+
+class BlobMoved(Conflict):
+    """The blob has another version, or is there already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestRow:
+    """A manifest; `pushed` is in microseconds since the epoch."""
+
+    digest: str
+    media_type: str
+    body: bytes
+    store: str | None = None
+    subject: str | None = None
+    referrer: str | None = None
+    """Descriptor in JSON by which lists of referrers of `subject` show it."""
+    pushed: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes that count for the quota of the space."""
+        return len(self.body) + len((self.referrer or "").encode())
+
+
+class ArtifactTable:
+    """Blobs, manifests and tags of one repository."""
+
+    def __init__(self, database: Database, space: str, repository: str) -> None:
+        self._database = database
+        self._space = space
+        self._repository = repository
+        self._key: Mapping[str, str] = {"space": space, "repository": repository}
+
+    async def blob(self, digest: str) -> KeptFile | None:
+        """Return a blob, or None if it is unknown; one that is only wanted has no bytes."""
+        sql = f"SELECT {COLUMNS} FROM kept_files WHERE {_THESE} AND kind = 'blob' AND name = :digest"
+        row = await self._database.read(lambda tx: tx.first(sql, **self._key, digest=digest))
+        return None if row is None else kept(row)
+
+    async def put_blobs(self, blobs: Mapping[str, KeptFile]) -> None:
+        """Create or replace blobs."""
+
+        def work(tx: Transaction) -> None:
+            id = self._id(tx)
+            for digest, blob in sorted(blobs.items()):
+                tx.run(
+                    f"""
+                    INSERT INTO kept_files (space, repository, kind, name, {COLUMNS}, updated) VALUES
+                        (:space, :id, 'blob', :digest, :size, :data, :upload, :store, :path, :wanted, :version, :now)
+                    ON CONFLICT (space, repository, kind, name) DO UPDATE SET
+                        size = excluded.size, upload = excluded.upload, store = excluded.store, path = excluded.path,
+                        wanted = excluded.wanted, version = excluded.version, updated = excluded.updated""",
+                    **_values(self._space, id, digest, blob, tx.now),
+                )
+
+        if blobs:
+            await self._database.write(work)
+
+    async def change_blob(self, digest: str, blob: KeptFile, seen: bytes | None) -> None:
+        """Replace a blob that has the version `seen`; insert it for None. Raise `BlobMoved` if it has another."""
+
+        def work(tx: Transaction) -> None:
+            values = _values(self._space, self._id(tx), digest, blob, tx.now)
+            if seen is None:
+                changed = tx.run(
+                    f"""
+                    INSERT INTO kept_files (space, repository, kind, name, {COLUMNS}, updated) VALUES
+                        (:space, :id, 'blob', :digest, :size, :data, :upload, :store, :path, :wanted, :version, :now)
+                    ON CONFLICT (space, repository, kind, name) DO NOTHING""",
+                    **values,
+                )
+            else:
+                changed = tx.run(
+                    """
+                    UPDATE kept_files SET size = :size, upload = :upload, store = :store, path = :path,
+                        wanted = :wanted, version = :version, updated = :now
+                    WHERE space = :space AND repository = :id AND kind = 'blob' AND name = :digest
+                        AND version = :seen""",
+                    **{name: value for name, value in values.items() if name != "data"},
+                    seen=seen,
+                )
+            if not changed:
+                raise BlobMoved("The blob was moved by another request")
+
+        await self._database.write(work)
+
+    async def remove_blob(self, digest: str) -> bool:
+        """Delete a blob; return False if it is unknown."""
+        sql = f"DELETE FROM kept_files WHERE {_THESE} AND kind = 'blob' AND name = :digest"
+        return await self._database.write(lambda tx: tx.run(sql, **self._key, digest=digest)) == 1
+
+    async def manifest(self, *, digest: str | None = None, tag: str | None = None) -> ManifestRow | None:
+        """Return the manifest of a digest or a tag, or None if there is none."""
+        if tag is None:
+            sql = f"SELECT {_MANIFEST} FROM manifests m WHERE {_THESE} AND digest = :name"
+        else:
+            sql = f"""
+                SELECT {_MANIFEST} FROM names n JOIN manifests m
+                ON m.space = n.space AND m.repository = n.repository AND m.digest = n.manifest
+                WHERE n.space = :space AND n.repository = {_ID} AND n.kind = 'tags' AND n.name = :name"""
+        name = digest if tag is None else tag
+        row = await self._database.read(lambda tx: tx.first(sql, **self._key, name=name))
+        return None if row is None else _manifest(row)
+
+    async def known(self, digests: Sequence[str]) -> set[str]:
+        """Return those of `digests` that are manifests here."""
+        sql = f"SELECT 1 FROM manifests WHERE {_THESE} AND digest = :digest"
+        return await self._database.read(
+            lambda tx: {digest for digest in digests if tx.first(sql, **self._key, digest=digest)}
+        )
+
+    async def of_store(self, digits: str) -> ManifestRow | None:
+        """Return the manifest pushed last of those whose store has an id that begins with `digits`, or None."""
+        sql = f"""
+            SELECT {_MANIFEST} FROM manifests m WHERE {_THESE} AND store >= :digits AND store < :end
+            ORDER BY pushed DESC LIMIT 1"""
+        values = {**self._key, "digits": digits, "end": digits + _LAST}
+        row = await self._database.read(lambda tx: tx.first(sql, **values))
+        return None if row is None else _manifest(row)
+
+    async def stores(self, most: int) -> list[str]:
+        """Return at most `most` stores of manifests."""
+        sql = f"SELECT DISTINCT store FROM manifests WHERE {_THESE} AND store IS NOT NULL LIMIT :most"
+        return await self._database.read(lambda tx: [row[0] for row in tx.all(sql, **self._key, most=most)])
+
+    async def put_manifest(self, manifest: ManifestRow, tags: Sequence[str]) -> int:
+        """Create or replace a manifest and point tags at it; return the bytes that the row held before."""
+
+        def work(tx: Transaction) -> int:
+            id = self._id(tx)
+            key = {"space": self._space, "id": id, "digest": manifest.digest}
+            before = tx.first(
+                """
+                SELECT body, referrer FROM manifests
+                WHERE space = :space AND repository = :id AND digest = :digest FOR UPDATE""",
+                **key,
+            )
+            tx.run(
+                """
+                INSERT INTO manifests (space, repository, digest, media_type, body, store, subject, referrer, pushed)
+                VALUES (:space, :id, :digest, :media_type, :body, :store, :subject, :referrer, :now)
+                ON CONFLICT (space, repository, digest) DO UPDATE SET
+                    media_type = excluded.media_type, body = excluded.body, store = excluded.store,
+                    subject = excluded.subject, referrer = excluded.referrer, pushed = excluded.pushed""",
+                **key,
+                media_type=manifest.media_type,
+                body=manifest.body,
+                store=manifest.store,
+                subject=manifest.subject,
+                referrer=manifest.referrer,
+                now=tx.now,
+            )
+            for tag in sorted(set(tags)):
+                tx.run(
+                    """
+                    INSERT INTO names (space, repository, kind, name, store, manifest, version, updated)
+                    VALUES (:space, :id, 'tags', :tag, :store, :digest, :version, :now)
+                    ON CONFLICT (space, repository, kind, name) DO UPDATE SET
+                        manifest = excluded.manifest, version = excluded.version, updated = excluded.updated""",
+                    **key,
+                    tag=tag,
+                    store=manifest.store,
+                    version=secrets.token_bytes(16),
+                    now=tx.now,
+                )
+                self._tell(tx, "artifact.tagged", tag, manifest.digest)
+            tx.run(
+                "UPDATE names SET store = :store WHERE space = :space AND repository = :id AND manifest = :digest",
+                **key,
+                store=manifest.store,
+            )
+            if before is None:
+                return 0
+            return replace(manifest, body=bytes(before[0]), referrer=before[1]).size
+
+        return await self._database.write(work)
+
+    async def remove_manifest(self, digest: str) -> int | None:
+        """Delete a manifest and its tags; return the bytes that its row held, None if there is none."""
+
+        def work(tx: Transaction) -> int | None:
+            row = tx.first(
+                f"SELECT {_MANIFEST} FROM manifests m WHERE {_THESE} AND digest = :digest FOR UPDATE",
+                **self._key,
+                digest=digest,
+            )
+            if row is None:
+                return None
+            tags = f"SELECT name FROM names WHERE {_THESE} AND manifest = :digest ORDER BY name FOR UPDATE"
+            for (tag,) in tx.all(tags, **self._key, digest=digest):
+                self._tell(tx, "artifact.untagged", tag, digest)
+            tx.run(f"DELETE FROM manifests WHERE {_THESE} AND digest = :digest", **self._key, digest=digest)
+            return _manifest(row).size
+
+        return await self._database.write(work)
+
+    async def remove_tag(self, tag: str) -> bool:
+        """Delete a tag; return False if there is none."""
+
+        def work(tx: Transaction) -> bool:
+            row = tx.first(
+                f"DELETE FROM names WHERE {_THESE} AND kind = 'tags' AND name = :tag RETURNING manifest",
+                **self._key,
+                tag=tag,
+            )
+            if row is not None:
+                self._tell(tx, "artifact.untagged", tag, row[0])
+            return row is not None
+
+        return await self._database.write(work)
+
+    async def tags(self, limit: int, after: str) -> list[str]:
+        """Return at most `limit` tags by name, behind a name."""
+        sql = f"""
+            SELECT name FROM names WHERE {_THESE} AND kind = 'tags' AND name > :after ORDER BY name LIMIT :limit"""
+        values = {**self._key, "after": after, "limit": limit}
+        return await self._database.read(lambda tx: [row[0] for row in tx.all(sql, **values)])
+
+    async def newest_tag(self) -> str | None:
+        """Return the tag that was set last, or None if there is none."""
+        sql = f"SELECT name FROM names WHERE {_THESE} AND kind = 'tags' ORDER BY updated DESC LIMIT 1"
+        row = await self._database.read(lambda tx: tx.first(sql, **self._key))
+        return None if row is None else str(row[0])
+
+    async def referrers(self, subject: str, limit: int, after: str) -> list[tuple[str, int]]:
+        """Return at most `limit` digests of manifests that refer to `subject`, with the sizes of their descriptors."""
+        sql = f"""
+            SELECT digest, length(referrer) FROM manifests
+            WHERE {_THESE} AND subject = :subject AND digest > :after ORDER BY digest LIMIT :limit"""
+        values = {**self._key, "subject": subject, "after": after, "limit": limit}
+        return await self._database.read(lambda tx: [(digest, size or 0) for digest, size in tx.all(sql, **values)])
+
+    async def descriptors(self, digests: Sequence[str]) -> list[str]:
+        """Return the descriptors of manifests with a subject, without those that are gone."""
+        sql = f"SELECT referrer FROM manifests WHERE {_THESE} AND digest = :digest AND referrer IS NOT NULL"
+
+        def work(tx: Transaction) -> list[str]:
+            return [row[0] for digest in digests for row in tx.all(sql, **self._key, digest=digest)]
+
+        return await self._database.read(work)
+
+    def _id(self, tx: Transaction) -> int:
+        """Return the id of the repository, which is inserted unless it is there."""
+        sql = f"SELECT id FROM repositories WHERE space = :space AND protocol = '{OCI}' AND name = :repository"
+        row = tx.first(sql, **self._key)
+        if row is None:
+            tx.run(
+                """
+                INSERT INTO repositories (space, id, protocol, name, created)
+                VALUES (:space, :id, :protocol, :repository, :now) ON CONFLICT (space, protocol, name) DO NOTHING""",
+                **self._key,
+                id=FIRST_ID + secrets.randbits(62),
+                protocol=OCI,
+                now=tx.now,
+            )
+            row = tx.first(sql, **self._key)
+        assert row is not None  # nobody deletes a repository of OCI
+        return int(row[0])
+
+    def _tell(self, tx: Transaction, event: str, tag: str, digest: str) -> None:
+        data = {"repository": self._repository, "tag": tag, "digest": digest}
+        tell(tx, self._space, event, f"{self._repository}:{tag}", data)
+
+
+def _values(space: str, id: int, digest: str, blob: KeptFile, now: int) -> dict[str, Any]:
+    return {
+        "space": space,
+        "id": id,
+        "digest": digest,
+        "size": blob.size,
+        "data": blob.data,
+        "upload": blob.upload,
+        "store": blob.store,
+        "path": blob.path,
+        "wanted": int(blob.wanted),
+        "version": secrets.token_bytes(16),
+        "now": now,
+    }
+
+
+def _manifest(row: Row) -> ManifestRow:
+    digest, media_type, body, store, subject, referrer, pushed = row
+    return ManifestRow(
+        digest=digest, media_type=media_type, body=bytes(body), store=store, subject=subject, referrer=referrer,
+        pushed=pushed,
+    )  # fmt: skip

@@ -1,0 +1,134 @@
+"""OCI repositories: tags move and go with their manifests, blobs move by compare-and-set."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from protoslice.catalog import Database, open_database
+from protoslice.catalog.artifacts import OCI, ArtifactTable, BlobMoved, ManifestRow
+from protoslice.catalog.kept_files import KeptFile, kept_bytes
+from protoslice.catalog.letters import LetterTable
+from protoslice.catalog.repositories import NamedStore, NamesOfStores, RepositoryTable
+from protoslice.catalog.webhooks import Webhook, WebhookRecords
+
+Work = Callable[[ArtifactTable, ArtifactTable, Database], Awaitable[None]]
+
+
+def _run(url: str, work: Work) -> None:
+    """Run `work` with a repository as two replicas see it."""
+
+    async def run() -> None:
+        async with open_database(url, "memory://") as one, open_database(url, "memory://") as other:
+            await work(ArtifactTable(one, "team", "lib/net"), ArtifactTable(other, "team", "lib/net"), one)
+
+    asyncio.run(run())
+
+
+def _manifest(
+    digest: str, store: str | None = None, *, subject: str | None = None, referrer: str | None = None
+) -> ManifestRow:
+    return ManifestRow(
+        digest=digest, media_type="application/json", body=b"{}", store=store, subject=subject, referrer=referrer
+    )
+
+
+def test_tag_points_at_the_manifest_pushed_last(catalogue: str) -> None:
+    async def work(one: ArtifactTable, other: ArtifactTable, database: Database) -> None:
+        assert await one.manifest(tag="v1") is None
+        assert await RepositoryTable(database, "team", OCI).page("", 9, "") == [], "a look makes no repository"
+        assert await one.put_manifest(_manifest("d1", "s1"), ["v1", "v2"]) == 0
+        assert await other.put_manifest(_manifest("d2"), ["v2"]) == 0
+        for tag, digest in (("v1", "d1"), ("v2", "d2")):
+            found = await one.manifest(tag=tag)
+            assert found is not None
+            assert found == await other.manifest(digest=digest)
+            assert found.digest == digest
+        assert await one.known(["d1", "d2", "d3"]) == {"d1", "d2"}
+        assert await one.tags(1, "") == ["v1"]
+        assert await one.tags(9, "v1") == ["v2"]
+        assert await one.newest_tag() == "v2"
+        assert await one.put_manifest(_manifest("d1", "s2"), []) == 2
+        assert await one.stores(9) == ["s2"]
+        assert await NamesOfStores(database, "team").naming(["s1", "s2"], 9) == [NamedStore("s2", OCI, "lib/net", "v1")]
+        assert await other.remove_tag("v1")
+        assert not await other.remove_tag("v1")
+        assert await NamesOfStores(database, "team").naming(["s2"], 9) == [NamedStore("s2", OCI, "lib/net", "d1")]
+        found = await one.of_store("s")
+        assert found is not None
+        assert found.digest == "d1"
+
+    _run(catalogue, work)
+
+
+def test_removal_of_a_manifest_takes_its_tags_and_no_other(catalogue: str) -> None:
+    async def work(one: ArtifactTable, other: ArtifactTable, database: Database) -> None:
+        hook = Webhook("h", "team", "ci", "https://hooks.example", (), 0.0, b"secret")
+        await WebhookRecords(database).put(hook)
+        for _round in range(4):
+            await one.put_manifest(_manifest("d1"), ["v1", "v2"])
+            moved, gone = await asyncio.gather(one.put_manifest(_manifest("d2"), ["v1"]), other.remove_manifest("d1"))
+            assert (moved in {0, 2}, gone) == (True, 2)
+            found = await one.manifest(tag="v1")
+            assert found is not None
+            assert found.digest == "d2"
+            assert await one.manifest(tag="v2") is None
+        assert await one.remove_manifest("d1") is None
+        letters = await LetterTable(database).page("h", dead=False, limit=99)
+        assert letters[-1].event["data"] in (
+            {"repository": "lib/net", "tag": tag, "digest": digest} for tag, digest in (("v1", "d2"), ("v2", "d1"))
+        )
+
+    _run(catalogue, work)
+
+
+def test_of_pushes_at_once_all_make_one_repository(catalogue: str) -> None:
+    async def work(one: ArtifactTable, other: ArtifactTable, database: Database) -> None:
+        await asyncio.gather(*((one, other)[n % 2].put_manifest(_manifest(f"d{n}"), ["v1"]) for n in range(8)))
+        assert [row.name for row in await RepositoryTable(database, "team", OCI).page("", 9, "")] == ["lib/net"]
+        assert len(await one.known([f"d{n}" for n in range(8)])) == 8
+        assert await kept_bytes(database, "team") == 16
+
+    _run(catalogue, work)
+
+
+def test_blob_is_moved_by_who_saw_its_latest_place(catalogue: str) -> None:
+    async def work(one: ArtifactTable, other: ArtifactTable, _: Database) -> None:
+        wanted = KeptFile(size=0, wanted=True)
+        done = await asyncio.gather(
+            *(each.change_blob("b", wanted, None) for each in (one, other)), return_exceptions=True
+        )
+        assert [type(each) for each in done if each is not None] == [BlobMoved]
+        seen = await one.blob("b")
+        assert seen is not None
+        assert seen.wanted
+        assert not seen.has_come
+        places = [KeptFile(size=1, upload=f"u{n}") for n in range(8)]
+        moves = [(one, other)[n % 2].change_blob("b", place, seen.version) for n, place in enumerate(places)]
+        done = await asyncio.gather(*moves, return_exceptions=True)
+        assert sum(isinstance(each, BlobMoved) for each in done) == 7, done
+        found = await one.blob("b")
+        assert found is not None
+        assert replace(found, version=b"") in places
+        await one.put_blobs({"b": KeptFile(size=1, store="s", path="p"), "c": KeptFile(size=2, store="s", path="q")})
+        with pytest.raises(BlobMoved):
+            await one.change_blob("b", places[0], found.version)
+        assert await one.remove_blob("b")
+        assert not await one.remove_blob("b")
+
+    _run(catalogue, work)
+
+
+def test_referrers_are_paged_by_digest(catalogue: str) -> None:
+    async def work(one: ArtifactTable, _: ArtifactTable, __: Database) -> None:
+        for digest in ("d3", "d1", "d2"):
+            await one.put_manifest(_manifest(digest, subject="s", referrer=f'"{digest}"'), [])
+        await one.put_manifest(_manifest("d4", subject="other", referrer="{}"), [])
+        assert await one.referrers("s", 2, "") == [("d1", 4), ("d2", 4)]
+        assert await one.referrers("s", 2, "d2") == [("d3", 4)]
+        assert await one.descriptors(["d3", "none", "d1"]) == ['"d3"', '"d1"']
+
+    _run(catalogue, work)
