@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[2]
 SOURCES: Final = "service/protoslice"
-_SECONDS: Final = 300
+_SECONDS: Final = 90
 
 
 class Mutant(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import pytest
@@ -35,7 +35,7 @@ def transactions(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 @pytest.mark.parametrize("auth", ["open", "tokens"])
 @pytest.mark.parametrize("named", ["id", "tag"])
 def test_warm_range_read_executes_no_statement(
-    auth: str, named: str, transactions: Counter[str], tmp_path: Path
+    auth: Literal["open", "tokens"], named: str, transactions: Counter[str], tmp_path: Path
 ) -> None:
     settings = Settings(storage=tmp_path.as_uri(), space_watermark_bytes=0, auth=auth, trust_seconds=60)
     app = create_app(settings)
