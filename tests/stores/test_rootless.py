@@ -100,7 +100,7 @@ def test_views_of_a_proto_say_that_there_is_none_and_why() -> None:
         ("x.onnx", Random(2).randbytes(5000), r"the file name suggests onnx\.ModelProto"),
         ("x.riegeli", records(50), "a riegeli file of 50 records, not a chunked proto"),
         ("empty", b"", "file is empty"),
-        ("config.json", b'{"a": 1}', "this is JSON, and no format supports such a file"),
+        ("config.json", b'{"a": 1}', "this is JSON; files of this kind are not supported as models"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_proto_is_kept_and_the_reason_is_said(name: str, data: bytes, why: str) -> None:

@@ -27,6 +27,7 @@ FILE: Final = "catalog.sqlite"
 _URL: Final = re.compile(r"(postgres(?:ql)?|sqlite)://(?:[^/?#@]*@)?([^/?#@]*(?:/[^?#@]*)?)(?:\?[^#@]*)?")
 """A URL whose password, if any, has its special characters percent-encoded."""
 _PURGE_SECONDS: Final = 3600
+_FIRST_SECONDS: Final = 60
 _PURGED: Final = 1000
 """Rows of `changes` that one transaction deletes."""
 _DAY: Final = 86_400_000_000
@@ -115,10 +116,14 @@ async def upgrade(database: Database) -> tuple[int, int]:
 
 
 async def _tidy(database: Database) -> None:
-    """Delete old rows of `changes` and old letters once an hour, for ever."""
+    """Delete old rows of `changes` and old letters, and keep the ballast, once an hour, for ever."""
+    wait = _FIRST_SECONDS
     while True:
-        await asyncio.sleep(_PURGE_SECONDS)
-        with suppress(ProtosliceError):  # the next hour tries again
+        await asyncio.sleep(wait)
+        wait = _PURGE_SECONDS
+        with suppress(ProtosliceError, OSError):  # the next hour tries again
+            if isinstance(database, SqliteDatabase):
+                await database.make_ballast()
             await purge_changes(database)
             await LetterTable(database).purge()
 

@@ -12,6 +12,7 @@ import logging
 import os
 import queue
 import re
+import shutil
 import sqlite3
 import threading
 import time
@@ -53,6 +54,9 @@ _READERS: Final = 4
 _BACKGROUND: Final = 1
 _GROUP: Final = 64
 """Transactions that one COMMIT writes."""
+_BALLAST_BYTES: Final = 64 << 20
+_BALLAST_ROOM: Final = 8
+"""Times the ballast that must be free on the disk before it is made."""
 _ANSWER_SECONDS: Final = 30.0
 """Longest wait for a transaction that has begun."""
 _STEPS: Final = 20_000
@@ -113,6 +117,10 @@ class SqliteDatabase(Database):
             finally:
                 connection.execute("ROLLBACK")
 
+    async def make_ballast(self) -> None:
+        """Reserve room on the disk, which a full disk gives back."""
+        await asyncio.to_thread(self._writer.ballast.make)
+
     async def copy(self, target: Path) -> None:
         """Write a copy of the database, as it is now, to a new file."""
         await asyncio.to_thread(self._copy, target)
@@ -139,6 +147,35 @@ class SqliteDatabase(Database):
             for connection in self._connections:
                 _close(connection, lock.fileno())
         self._writer.close()
+
+
+class Ballast:
+    """A file that takes room beside the database, and is removed once the disk is full, so that removing works."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.with_name(path.name + ".ballast")
+
+    def make(self) -> None:
+        """Create the file if it is missing and the disk has plenty of room."""
+        room = shutil.disk_usage(self.path.parent).free
+        if self.path.exists() or room < _BALLAST_ROOM * _BALLAST_BYTES:
+            return
+        with suppress(FileExistsError):  # another process makes it
+            file = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(file, 0, _BALLAST_BYTES)
+            except OSError:
+                self.drop()
+            finally:
+                os.close(file)
+
+    def drop(self) -> bool:
+        """Remove the file; return False if there is none."""
+        try:
+            self.path.unlink()
+        except OSError:
+            return False
+        return True
 
 
 class SqliteTransaction(Transaction):
@@ -195,6 +232,7 @@ class _Writer:
         self.lock = path.with_name(path.name + ".lock")
         self._lock = os.open(self.lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         self._path = path
+        self.ballast = Ballast(path)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="catalogue-write", daemon=True)
         self._closed = False
@@ -221,7 +259,14 @@ class _Writer:
                 with translated(), _exclusive(self._lock):
                     if connection is None:
                         connection = _connect(self._path, durable=self._durable)
-                    settled = _committed(connection, group)
+                    try:
+                        with translated():
+                            settled = _committed(connection, group)
+                    except StorageFull:
+                        if not self.ballast.drop():
+                            raise
+                        _log.warning("the disk of the database is full: its ballast was removed")
+                        settled = _committed(connection, group)
             except Exception as failure:
                 settled = [(job, None, failure) for job in group]
                 _close(connection, self._lock)
@@ -260,7 +305,7 @@ def _committed(connection: sqlite3.Connection, group: list[_Job]) -> list[tuple[
     settled: list[tuple[_Job, Any, BaseException | None]] = []
     try:
         for job in group:
-            if not job.done.set_running_or_notify_cancel():
+            if not job.done.running() and not job.done.set_running_or_notify_cancel():
                 continue
             connection.execute("SAVEPOINT job")
             try:

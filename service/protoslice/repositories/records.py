@@ -10,7 +10,7 @@ from protoslice.errors import InvalidInput
 from protoslice.repositories.faults import NoCommit, NoRepository, Outrun, RefExists
 from protoslice.repositories.model import MAIN, Author, Commit, Kind, Ref
 
-_PAGE = 1000
+_PAGE = 250
 
 
 class HistoryRecords:

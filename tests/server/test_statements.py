@@ -1,0 +1,59 @@
+"""Warm range reads execute no statements in the catalogue."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx
+import pytest
+from tests.support.live import live_server
+
+from protoslice.catalog.database import Work
+from protoslice.catalog.sqlite import SqliteDatabase
+from protoslice.server.app import create_app
+from protoslice.server.settings import Settings
+from protoslice.server.transport.uvicorn_config import uvicorn_config
+
+
+@pytest.fixture
+def transactions(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count of the transactions of this process."""
+    count = Counter[str]()
+    for name in ("_read", "_write"):
+        plain = getattr(SqliteDatabase, name)
+
+        async def counted(self: SqliteDatabase, work: Work[Any], *, plain: Any = plain, **options: Any) -> Any:
+            count["transactions"] += 1
+            return await plain(self, work, **options)
+
+        monkeypatch.setattr(SqliteDatabase, name, counted)
+    return count
+
+
+@pytest.mark.parametrize("auth", ["open", "tokens"])
+@pytest.mark.parametrize("named", ["id", "tag"])
+def test_warm_range_read_executes_no_statement(
+    auth: Literal["open", "tokens"], named: str, transactions: Counter[str], tmp_path: Path
+) -> None:
+    settings = Settings(storage=tmp_path.as_uri(), space_watermark_bytes=0, auth=auth, trust_seconds=60)
+    app = create_app(settings)
+    with live_server(uvicorn_config(app, settings)) as live, httpx.Client(base_url=live.url, timeout=30) as client:
+        if app.services.first_token is not None:
+            client.headers["authorization"] = f"Bearer {app.services.first_token.text}"
+        data = bytes(range(256)) * 64
+        made = client.put("/v1/stores?filename=a.bin&tag=m:1", content=data)
+        assert made.status_code == 201, made.text
+        ref = made.json()["id"] if named == "id" else "m:1"
+        assert transactions["transactions"] > 0
+
+        def read(start: int) -> None:
+            part = client.get(f"/v1/stores/{ref}/files/a.bin", headers={"range": f"bytes={start}-{start + 4095}"})
+            assert (part.status_code, part.content) == (206, data[start : start + 4096])
+
+        read(0)
+        before = transactions["transactions"]
+        for number in range(1, 20):
+            read(number * 256)
+        assert transactions["transactions"] == before
