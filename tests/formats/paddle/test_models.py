@@ -184,9 +184,9 @@ def with_number(offset: int, width: str, value: int) -> Callable[[bytes], bytes]
         (with_number(0, "I", 1), "the blob has version 1", 0),
         (with_number(4, "Q", 1 << 60), "levels of detail", 4),
         (with_number(12, "I", 7), "the tensor has version 7", 12),
-        (with_number(16, "i", -1), "takes -1 bytes", 16),
-        (with_number(16, "i", 0), "takes 0 bytes", 16),
-        (with_number(16, "i", (1 << 31) - 1), "takes 2147483647 bytes", 16),
+        (with_number(16, "i", -1), "invalid length of -1 bytes", 16),
+        (with_number(16, "i", 0), "invalid length of 0 bytes", 16),
+        (with_number(16, "i", (1 << 31) - 1), "invalid length of 2147483647 bytes", 16),
         (with_number(20, "B", 0xFF), "does not parse", 20),
         (with_number(21, "B", 25), "data type 25", 20),
         (with_number(23, "B", 3), "The data is .*, but 'a' should be F32 .2, 3.", 0),
@@ -240,7 +240,7 @@ def test_no_name_leads_out_of_the_model(tmp_path: Path) -> None:
 def test_what_is_no_tensor_is_listed_and_cannot_be_read(tmp_path: Path) -> None:
     found = tensors({"__model__": program([], [variable("v", 27)])}, tmp_path)
     assert isinstance(found[0].data, Fault)
-    with pytest.raises(Unsupported, match="kind 27"):
+    with pytest.raises(Unsupported, match="type number 27"):
         read(found[0])
 
 
