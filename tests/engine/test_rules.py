@@ -149,7 +149,7 @@ def test_rules_are_bounded() -> None:
     with open_proto(b"", "t.M", types=TYPES) as proto:
         assert len(proto.split(rules=["sub: always"] * 64)) == 1
         for rules in (["sub: always"] * 65, [f'by_s["{"k" * 4000}"]: always'] * 5):
-            with pytest.raises(LimitExceeded, match="rules with .* bytes in total are too many"):
+            with pytest.raises(LimitExceeded, match=r"rules with .* bytes in total are too many"):
                 proto.split(rules=rules)
 
 

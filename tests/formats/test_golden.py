@@ -112,7 +112,7 @@ FAULTS: dict[str, tuple[type[ProtosliceError], str]] = {
     "bad_magic": (CorruptModel, "does not end like a table"),
     "bad_shape": (CorruptModel, "dimension"),
     "bad_wire_type": (CorruptModel, "wire type 7"),
-    "corrupt": (CorruptModel, "takes 2147483647 bytes"),
+    "corrupt": (CorruptModel, "invalid length of 2147483647 bytes"),
     "crc": (CorruptModel, "checksum"),
     "field_number_zero": (CorruptModel, "invalid field number 0"),
     "invalid_external_data": (CorruptModel, "offset 'abc': it must be a number"),

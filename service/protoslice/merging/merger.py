@@ -199,7 +199,7 @@ class _Merge:
         values = each.of(target)
         given = bool(tags) and tags[0].WhichOneof("kind") == "index"
         if not given and (each.message or tags):
-            raise _inconsistent((*path, Step(each)), "The field is repeated, but no index selects an element")
+            raise _inconsistent((*path, Step(each)), "The field is repeated, but the chunk metadata gives no index")
         index = tags.pop(0).index if given else len(values)
         path = (*path, Step(each, index))
         if index > len(values):
@@ -213,7 +213,7 @@ class _Merge:
 
     def _map_value(self, target: Message, each: Shape, tags: list[Any], message: Any, path: Path, depth: int) -> None:
         if not tags or tags[0].WhichOneof("kind") != "map_key":
-            raise _inconsistent((*path, Step(each)), "The field is a map, but no key selects a value")
+            raise _inconsistent((*path, Step(each)), "The field is a map, but the chunk metadata gives no key")
         try:
             key = key_of(each.map_key, tags.pop(0).map_key)
         except ValueError as error:
