@@ -57,7 +57,7 @@ def test_facts_and_chunks_of_a_store_have_more_in_them(call: Any, model: Path, s
     assert "graph.pb" in shown
     cut = json.loads(call("chunks", model, "--min-chunk", "64KiB", "--json").stdout)
     kept = json.loads(call("chunks", store, "--json").stdout)
-    assert [{name: value for name, value in chunk.items() if name in cut[0]} for chunk in kept] == cut
+    assert [{name: value for name, value in chunk.items() if name != "sha256"} for chunk in kept] == cut
     assert all(len(chunk["sha256"]) == 64 for chunk in kept)
 
 
