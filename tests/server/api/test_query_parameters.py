@@ -42,7 +42,7 @@ class OwnRoute(NamedTuple):
 
 def own_routes(app: Application) -> dict[str, OwnRoute]:
     """Every route of an application but those of registries and those of `FOREIGN`."""
-    found = {view.row: OwnRoute(view.row, view.query) for view in VIEWS}
+    found = {view.row: OwnRoute(view.row, view.query.names) for view in VIEWS}
     for row, route in routes_of(app.router.routes):
         if not route.endpoint.__module__.startswith(REGISTRIES) and row not in FOREIGN:
             found[row] = OwnRoute(row, route.query)

@@ -1,11 +1,12 @@
-"""Table of rules: for every route the scope that it needs, and where its request names tags.
+"""Rules of routes: the scope that each needs, and where its request names tags.
 
-A route without a row does not start. `CONTRIBUTING.md` tells how to add one.
+Rows of our own API add their rules (`server/api/endpoints.py`, `server/api/views.py`); those of registries are here.
+The service does not start with a route that has none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
@@ -45,13 +46,14 @@ class Rule:
         return self.scope not in {None, Scope.READ} and method not in {"GET", "HEAD", "OPTIONS"}
 
 
-_OPEN: Final = Rule(None)
-_READ: Final = Rule(Scope.READ)
-_SHOWN: Final = Rule(Scope.READ, signed=True)
-_WRITE: Final = Rule(Scope.WRITE)
-_DELETE: Final = Rule(Scope.DELETE)
-_SCHEMAS: Final = Rule(Scope.SCHEMAS)
-_ADMIN: Final = Rule(Scope.ADMIN)
+OPEN: Final = Rule(None)
+READ: Final = Rule(Scope.READ)
+SHOWN: Final = Rule(Scope.READ, signed=True)
+"""Of what a store shows."""
+WRITE: Final = Rule(Scope.WRITE)
+DELETE: Final = Rule(Scope.DELETE)
+SCHEMAS: Final = Rule(Scope.SCHEMAS)
+ADMIN: Final = Rule(Scope.ADMIN)
 _COMMIT: Final = Rule(Scope.WRITE, TagPlace.REPOSITORY)
 _CUT: Final = Rule(Scope.DELETE, TagPlace.REPOSITORY)
 _SEND: Final = Rule(Scope.WRITE, TagPlace.REPOSITORY, signed=True)
@@ -61,97 +63,19 @@ _HUB: Final = "/api/{kind}/{name:repository}"
 _LFS_PARTS: Final = "/api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}"
 _XET: Final = "/api/xet/{kind}/{name:repository}/{session}/v1"
 
-RULES: Final[Mapping[str, Rule]] = {
-    "GET /": _OPEN,
-    "GET /assets/{name}": _OPEN,
-    "GET /docs": _OPEN,
-    "GET /livez": _OPEN,
-    "GET /diff/{rest:path}": _OPEN,
-    "GET /m/{rest:path}": _OPEN,
-    "GET /metrics": Rule(Scope.READ, everywhere=True),
-    "GET /openapi.json": _OPEN,
-    "GET /.well-known/oauth-protected-resource": _OPEN,
-    "GET /session": _OPEN,
-    "POST /session": _OPEN,
-    "DELETE /session": _OPEN,
-    "GET /session/login": _OPEN,
-    "GET /session/callback": _OPEN,
-    "GET /operations": _OPEN,
-    "GET /problems/{slug}": _OPEN,
-    "GET /readyz": _OPEN,
-    "POST /v1/chunks/missing": _READ,
-    "POST /v1/drafts/{name:path}": Rule(Scope.WRITE, TagPlace.QUERY),
-    "GET /v1/repositories": _READ,
-    "GET /v1/repositories/{name:path}": _READ,
-    "GET /v1/schemas": _READ,
-    "GET /v1/schemas/{name}": _READ,
-    "PUT /v1/schemas/{name}": _SCHEMAS,
-    "DELETE /v1/schemas/{name}": _SCHEMAS,
-    "GET /v1/spaces": Rule(Scope.READ, everywhere=True),
-    "PUT /v1/spaces/{space}": Rule(Scope.ADMIN, everywhere=True),
-    "GET /v1/stores": _READ,
-    "PUT /v1/stores": Rule(Scope.WRITE, TagPlace.QUERY),
-    "POST /v1/stores": Rule(Scope.WRITE, TagPlace.QUERY),
-    "POST /v1/stores/assemble": Rule(Scope.WRITE, TagPlace.BODY),
-    "POST /v1/stores/register": Rule(Scope.REGISTER, TagPlace.BODY),
-    "GET /v1/stores/{ref}": _SHOWN,
-    "DELETE /v1/stores/{ref}": _DELETE,
-    "POST /v1/stores/{id}/restore": _DELETE,
-    "GET /v1/stores/{ref}/archive.tar": _SHOWN,
-    "GET /v1/stores/{ref}/chunks": _SHOWN,
-    "GET /v1/stores/{ref}/chunks/{n}": _SHOWN,
-    "GET /v1/stores/{ref}/cpb": _SHOWN,
-    "GET /v1/stores/{ref}/diff": _SHOWN,
-    "GET /v1/stores/{ref}/diff/{name:path}": _SHOWN,
-    "GET /v1/stores/{ref}/files/{path:path}": _SHOWN,
-    "GET /v1/stores/{ref}/graph": _SHOWN,
-    "GET /v1/stores/{ref}/groups": _SHOWN,
-    "GET /v1/stores/{ref}/merge": _SHOWN,
-    "GET /v1/stores/{ref}/metadata": _SHOWN,
-    "GET /v1/stores/{ref}/pieces": _SHOWN,
-    "GET /v1/stores/{ref}/records": _SHOWN,
-    "GET /v1/stores/{ref}/records/{n}": _SHOWN,
-    "GET /v1/stores/{ref}/references.json": _SHOWN,
-    "GET /v1/stores/{ref}/safetensors": _SHOWN,
-    "GET /v1/stores/{ref}/signatures": _SHOWN,
-    "GET /v1/stores/{ref}/summary": _SHOWN,
-    "GET /v1/stores/{ref}/tensors": _SHOWN,
-    "GET /v1/stores/{ref}/tensors/{name:path}": _SHOWN,
-    "GET /v1/stores/{ref}/tree": _SHOWN,
-    "GET /v1/stores/{ref}/treemap": _SHOWN,
-    "GET /v1/tags": _READ,
-    "GET /v1/tags/{tag}": _READ,
-    "PUT /v1/tags/{tag}": Rule(Scope.WRITE, TagPlace.PATH),
-    "DELETE /v1/tags/{tag}": Rule(Scope.DELETE, TagPlace.PATH),
-    "POST /v1/sign": _READ,
-    "GET /v1/tokens": _ADMIN,
-    "POST /v1/tokens": _ADMIN,
-    "DELETE /v1/tokens/{id}": _ADMIN,
-    "OPTIONS /v1/uploads": _OPEN,
-    "POST /v1/uploads": Rule(Scope.WRITE, TagPlace.UPLOAD),
-    "OPTIONS /v1/uploads/{upload}": _OPEN,
-    "GET /v1/uploads/{upload}": _WRITE,
-    "PATCH /v1/uploads/{upload}": _WRITE,
-    "POST /v1/uploads/{upload}": _WRITE,
-    "DELETE /v1/uploads/{upload}": _WRITE,
-    "GET /v1/uploads/{upload}/records": _READ,
-    "GET /v1/webhooks": _ADMIN,
-    "PUT /v1/webhooks/{name}": _ADMIN,
-    "DELETE /v1/webhooks/{name}": _ADMIN,
-    "GET /v1/webhooks/{name}/letters": _ADMIN,
-    "POST /v1/webhooks/{name}/redeliver": _ADMIN,
+RULES: Final[dict[str, Rule]] = {
     # The hub, whose clients send the token as Bearer.
-    "GET /api/whoami-v2": _READ,
-    "POST /api/validate-yaml": _OPEN,
+    "GET /api/whoami-v2": READ,
+    "POST /api/validate-yaml": OPEN,
     "POST /api/repos/create": Rule(Scope.WRITE, TagPlace.BODY),
-    "DELETE /api/repos/delete": _DELETE,
-    f"GET {_HUB}": _READ,
-    f"GET {_HUB}/commits/{{revision}}": _READ,
-    f"GET {_HUB}/refs": _READ,
-    f"GET {_HUB}/revision/{{revision}}": _READ,
-    f"GET {_HUB}/tree/{{revision}}": _READ,
-    f"GET {_HUB}/tree/{{revision}}/{{folder:path}}": _READ,
-    f"POST {_HUB}/paths-info/{{revision}}": _READ,
+    "DELETE /api/repos/delete": DELETE,
+    f"GET {_HUB}": READ,
+    f"GET {_HUB}/commits/{{revision}}": READ,
+    f"GET {_HUB}/refs": READ,
+    f"GET {_HUB}/revision/{{revision}}": READ,
+    f"GET {_HUB}/tree/{{revision}}": READ,
+    f"GET {_HUB}/tree/{{revision}}/{{folder:path}}": READ,
+    f"POST {_HUB}/paths-info/{{revision}}": READ,
     f"POST {_HUB}/preupload/{{revision}}": _COMMIT,
     f"POST {_HUB}/commit/{{revision}}": _COMMIT,
     f"POST {_HUB}/discussions": _COMMIT,
@@ -160,12 +84,12 @@ RULES: Final[Mapping[str, Rule]] = {
     f"DELETE {_HUB}/branch/{{branch}}": _CUT,
     f"DELETE {_HUB}/tag/{{tag}}": _CUT,
     **{
-        f"GET {kind}/{{name:repository}}/{files}/{{revision}}/{{path:path}}": _READ
+        f"GET {kind}/{{name:repository}}/{files}/{{revision}}/{{path:path}}": READ
         for kind in ("", "/datasets")
         for files in ("resolve", "raw")
     },
     **{
-        f"GET /{{name:owned}}{rest}": _OPEN
+        f"GET /{{name:owned}}{rest}": OPEN
         for rest in (
             "",
             "/tree/{revision}",
@@ -175,9 +99,9 @@ RULES: Final[Mapping[str, Rule]] = {
         )
     },
     # A batch of downloads; one of uploads asks for the scope to write.
-    "POST /datasets/{name:repository}.git/info/lfs/objects/batch": _READ,
-    "POST /{name:repository}.git/info/lfs/objects/batch": _READ,
-    "GET /api/lfs-files/{kind}/{name:repository}/{oid}": _SHOWN,
+    "POST /datasets/{name:repository}.git/info/lfs/objects/batch": READ,
+    "POST /{name:repository}.git/info/lfs/objects/batch": READ,
+    "GET /api/lfs-files/{kind}/{name:repository}/{oid}": SHOWN,
     "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}": _SEND,
     f"POST {_LFS_PARTS}": _SEND,
     f"PUT {_LFS_PARTS}/{{number}}": _SEND,
@@ -185,21 +109,21 @@ RULES: Final[Mapping[str, Rule]] = {
     f"POST {_XET}/xorbs/default/{{hash}}": _COMMIT,
     f"POST {_XET}/shards": _COMMIT,
     # MLflow, whose clients send the token as Bearer or as the password of Basic.
-    "GET /api/3.0/mlflow/server-info": _OPEN,
-    f"GET {_MLFLOW}/artifacts": _READ,
-    f"GET {_MLFLOW}/artifacts/{{name:path}}": _SHOWN,
+    "GET /api/3.0/mlflow/server-info": OPEN,
+    f"GET {_MLFLOW}/artifacts": READ,
+    f"GET {_MLFLOW}/artifacts/{{name:path}}": SHOWN,
     f"PUT {_MLFLOW}/artifacts/{{name:path}}": _COMMIT,
     f"DELETE {_MLFLOW}/artifacts/{{name:path}}": _CUT,
-    f"GET {_MLFLOW}/presigned/{{name:path}}": _READ,
+    f"GET {_MLFLOW}/presigned/{{name:path}}": READ,
     f"PUT {_MLFLOW}/parts/{{session}}/{{name:path}}": _SEND,
     **{f"POST {_MLFLOW}/mpu/{step}/{{name:path}}": _COMMIT for step in ("create", "complete", "abort")},
     # OCI registries, whose clients send the token as the password of Basic.
-    "GET /v2/": _READ,
-    "GET /v2/_catalog": _READ,
-    f"GET {_OCI}/tags/list": _READ,
-    f"GET {_OCI}/blobs/{{digest}}": _READ,
-    f"GET {_OCI}/manifests/{{ref}}": _READ,
-    f"GET {_OCI}/referrers/{{digest}}": _READ,
+    "GET /v2/": READ,
+    "GET /v2/_catalog": READ,
+    f"GET {_OCI}/tags/list": READ,
+    f"GET {_OCI}/blobs/{{digest}}": READ,
+    f"GET {_OCI}/manifests/{{ref}}": READ,
+    f"GET {_OCI}/referrers/{{digest}}": READ,
     f"PUT {_OCI}/manifests/{{ref}}": _COMMIT,
     f"POST {_OCI}/blobs/uploads/": _COMMIT,
     f"GET {_OCI}/blobs/uploads/{{upload}}": _COMMIT,
@@ -210,6 +134,12 @@ RULES: Final[Mapping[str, Rule]] = {
     f"DELETE {_OCI}/manifests/{{ref}}": _CUT,
 }
 """Rules by method and template of the path; HEAD goes by the row of GET."""
+
+
+def add_rule(row: str, rule: Rule) -> None:
+    """Add the rule of a route that is declared elsewhere."""
+    if RULES.setdefault(row, rule) != rule:
+        raise RuntimeError(f"{row} has two rules")
 
 
 def check_rules(routes: Iterable[str]) -> None:

@@ -1,14 +1,91 @@
-"""Query parameters of views, as OpenAPI describes them; those that several views take."""
+"""Query parameters of views: dataclasses, whose annotations give names, values and the description for OpenAPI."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import partial
+from operator import attrgetter
+from types import UnionType
+from typing import Annotated, Any, Final, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from protoslice.streams.framing import FRAMINGS
+from fastapi import Query as Parameter
+from fastapi.params import Query as Described
+
+from protoslice.server.http.parameters import Query, QueryNames, number_of
+from protoslice.stores import RecordsRequest
+from protoslice.streams.framing import FRAMINGS, WRITTEN
+
+T = TypeVar("T")
+
+SIZE: Final = "size"
+"""In `Annotated`: the text of the parameter is a size, such as `64KiB`."""
+CLIENT: Final = "client"
+"""In `Annotated`: no parameter, but the key that the client counts under."""
+_SCHEMAS: Final[dict[Any, dict[str, Any]]] = {
+    bool: {"type": "boolean"},
+    int: {"type": "integer"},
+    str: {"type": "string"},
+    tuple: {"type": "array", "items": {"type": "string"}},
+}
+
+
+class Parameters(Generic[T]):
+    """Reader of the parameters that a dataclass declares, each as `Annotated[…, Parameter(description=…)]`."""
+
+    def __init__(self, kind: type[T]) -> None:
+        hints = get_type_hints(kind, include_extras=True)
+        self._kind, self._none = kind, kind()
+        self._read: dict[str, Callable[[Query], Any]] = {}
+        described: list[dict[str, Any]] = []
+        for field in fields(kind):  # type: ignore[arg-type]  # a dataclass
+            base, marks = _split(hints[field.name])
+            if CLIENT in marks:
+                self._read[field.name] = attrgetter("client")
+                continue
+            self._read[field.name] = _reader(field.name, "size" if SIZE in marks else base, field.default)
+            said = next(mark for mark in marks if isinstance(mark, Described))
+            schema = _SCHEMAS[str if SIZE in marks else base]
+            described.append(_openapi(field.name, said, schema, field.default))
+        self.openapi: Final = tuple(described)
+        """The parameters as OpenAPI describes them."""
+        self.names: Final = QueryNames.of(self.openapi)
+
+    def read(self, query_string: bytes, client: str = "") -> T:
+        """Return the parameters of a request; `InvalidInput` for unknown, repeated and invalid ones."""
+        if not query_string:
+            return self._none
+        query = self.names.read(query_string, client)
+        return self._kind(**{name: read(query) for name, read in self._read.items()})
+
+
+def _split(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return the type of a parameter, without None and type arguments, and what it is annotated with."""
+    base, *marks = get_args(hint)
+    if get_origin(base) in {Union, UnionType}:
+        base = get_args(base)[0]
+    return get_origin(base) or base, tuple(marks)
+
+
+def _reader(name: str, kind: Any, default: Any) -> Callable[[Query], Any]:
+    if kind == "size":
+        return lambda query: query.size(name)
+    if kind is tuple:
+        return lambda query: query.many(name)
+    if kind is bool:
+        return lambda query: query.flag(name)
+    if kind is int:
+        return partial(_number, name, default)
+    return (lambda query: query.one(name)) if default is None else (lambda query: query.one(name) or default)
+
+
+def _number(name: str, default: int | None, query: Query) -> int | None:
+    text = query.one(name)
+    return default if text is None else number_of(name, text)
 
 
 def query_parameter(name: str, description: str, schema: dict[str, Any], example: Any) -> dict[str, Any]:
-    """A parameter of the query that may be left out."""
+    """Return a parameter of the query that may be left out, as OpenAPI describes it."""
     return {
         "name": name,
         "in": "query",
@@ -19,41 +96,211 @@ def query_parameter(name: str, description: str, schema: dict[str, Any], example
     }
 
 
-STRICT_HELP: Final = (
-    "Respond with 422 and the names of the tensors that would be left out. By default `Protoslice-Omitted` names them."
-)
-STRICT: Final = query_parameter("strict", STRICT_HELP, {"type": "boolean", "default": False}, True)
+def _openapi(name: str, said: Described, schema: dict[str, Any], default: Any) -> dict[str, Any]:
+    if not said.examples or not said.description:
+        raise RuntimeError(f"describe the parameter {name}, and give an example")
+    schema = schema | dict(said.json_schema_extra or {})  # type: ignore[arg-type]  # never a function here
+    if default not in {None, (), ""}:
+        schema["default"] = default
+    return query_parameter(name, said.description, schema, said.examples[0])
+
 
 PLAN_HELP: Final = (
     "`policy`: split by the chunk sizes of the store. By default a chunked file keeps its own "
     "chunks; other stores are not affected."
 )
-PLAN: Final = (query_parameter("plan", PLAN_HELP, {"type": "string", "enum": ["policy"]}, "policy"),)
-
-TAGS_HELP: Final = "Only the meta graph of a SavedModel with exactly these tags; variables belong to all."
-TAGS: Final = query_parameter("tags", TAGS_HELP, {"type": "string"}, "serve,gpu")
-
-STREAM: Final = (
-    query_parameter(
-        "file",
-        "Path of the stream, or of its shards as `train@8`; needed if the store has several streams.",
-        {"type": "string"},
-        "train.tfrecord",
-    ),
-    query_parameter(
-        "framing",
-        "Framing of the stream, if it cannot be detected.",
-        {"type": "string", "enum": list(FRAMINGS)},
-        "delimited",
-    ),
-    query_parameter(
-        "type",
-        "Message type of the records, if it is not detected: a bundled type, or one of an uploaded schema.",
-        {"type": "string"},
-        "tensorflow.Example",
-    ),
+STRICT_HELP: Final = (
+    "Respond with 422 and the names of the tensors that would be left out. By default `Protoslice-Omitted` names them."
 )
-
+TAGS_HELP: Final = "Only the meta graph of a SavedModel with exactly these tags; variables belong to all."
 FILE_HELP: Final = "File to read instead of the root: a stream of records, or the index of a tensor bundle."
-DOCUMENT: Final = (query_parameter("file", FILE_HELP, {"type": "string"}, "variables/variables.index"), *STREAM[1:])
-"""Parameters of views that lead into any file with paths."""
+
+Plan = Annotated[
+    str | None, Parameter(description=PLAN_HELP, examples=["policy"], json_schema_extra={"enum": ["policy"]})
+]
+Strict = Annotated[bool, Parameter(description=STRICT_HELP, examples=[True])]
+Tags = Annotated[str | None, Parameter(description=TAGS_HELP, examples=["serve,gpu"])]
+FieldPath = Annotated[
+    str,
+    Parameter(
+        description='Field path: `graph.node[3].attr["value"].tensor`, `7.1[3]`, `node[name="conv1"]` or '
+        '`meta_graphs[meta_info_def.tags={"serve"}]`.',
+        examples=["graph"],
+    ),
+]
+OmitLarger = Annotated[
+    int | None,
+    SIZE,
+    Parameter(description="Leave out every bytes, string and packed field larger than this size.", examples=["64KiB"]),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class NoQuery:
+    """No parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanQuery:
+    """The plan of the chunks."""
+
+    plan: Plan = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamQuery:
+    """A stream of records, and how to read it."""
+
+    file: Annotated[
+        str | None,
+        Parameter(
+            description="Path of the stream, or of its shards as `train@8`; needed if the store has several streams.",
+            examples=["train.tfrecord"],
+        ),
+    ] = None
+    framing: Annotated[
+        str | None,
+        Parameter(
+            description="Framing of the stream, if it cannot be detected.",
+            examples=["delimited"],
+            json_schema_extra={"enum": list(FRAMINGS)},
+        ),
+    ] = None
+    type: Annotated[
+        str | None,
+        Parameter(
+            description="Message type of the records, if it is not detected: a bundled type, or one of an uploaded "
+            "schema.",
+            examples=["tensorflow.Example"],
+        ),
+    ] = None
+    client: Annotated[str, CLIENT] = ""
+
+    @property
+    def stream(self) -> RecordsRequest:
+        """The stream."""
+        return RecordsRequest(self.file, self.framing, self.type, self.client)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeQuery(StreamQuery):
+    """A part of a message, in any file."""
+
+    file: Annotated[str | None, Parameter(description=FILE_HELP, examples=["variables/variables.index"])] = None
+    path: FieldPath = ""
+    fields: Annotated[
+        tuple[str, ...],
+        Parameter(
+            description="Keep only these paths below `path`; repeatable. `[*]` and `[2:10]` select elements.",
+            examples=[["node[*].name"]],
+        ),
+    ] = ()
+    omit_larger_than: OmitLarger = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsQuery(StreamQuery):
+    """Records of a stream, and the parts of them to return."""
+
+    range: Annotated[
+        str | None, Parameter(description="Range of record numbers: `10:20`, `10:`, `:20`.", examples=["10:20"])
+    ] = None
+    n: Annotated[
+        tuple[str, ...],
+        Parameter(
+            description="Record numbers, in the order of the response; repeatable, and separated by commas.",
+            examples=[["7", "5,1000"]],
+        ),
+    ] = ()
+    key: Annotated[
+        str | None,
+        Parameter(
+            description="Path of the field to look up `value` in; the first lookup reads the whole stream.",
+            examples=['features.feature["id"].bytes_list.value[0]'],
+        ),
+    ] = None
+    value: Annotated[
+        tuple[str, ...], Parameter(description="Value of the field at `key`; repeatable.", examples=[["cat-7"]])
+    ] = ()
+    sample: Annotated[
+        int | None,
+        Parameter(
+            description="Number of records to draw at random, returned in their order.",
+            examples=[100],
+            json_schema_extra={"maximum": 10000},
+        ),
+    ] = None
+    seed: Annotated[int, Parameter(description="Number that decides the sample.", examples=[7])] = 0
+    path: Annotated[
+        str,
+        Parameter(
+            description="Return only the part of each record at this path; empty if a record lacks it.",
+            examples=['features.feature["label"]'],
+        ),
+    ] = ""
+    fields: Annotated[
+        tuple[str, ...],
+        Parameter(
+            description="Keep only these paths of each record, below `path`; repeatable.",
+            examples=[['features.feature["label"]']],
+        ),
+    ] = ()
+    omit_larger_than: OmitLarger = None
+    format: Annotated[
+        str,
+        Parameter(description="Framing of the answer.", examples=["tfrecord"], json_schema_extra={"enum": [*WRITTEN]}),
+    ] = "delimited"
+    summary: Annotated[
+        str | None,
+        Parameter(
+            description="Return a summary of the stream in JSON instead of records.",
+            examples=[True],
+            json_schema_extra={"type": "boolean"},
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class TensorQuery:
+    """A part of a tensor, and the form of its elements."""
+
+    slice: Annotated[
+        str | None,
+        Parameter(description="Slice as in NumPy, with positive steps: `0:128,:,-3,::2`.", examples=["0:128,:"]),
+    ] = None
+    format: Annotated[
+        str,
+        Parameter(
+            description="Format: raw elements, a `.npy` file, packed bits, metadata in JSON, levels of detail, or "
+            "statistics.",
+            examples=["npy"],
+            json_schema_extra={"enum": ["raw", "npy", "packed", "json", "lod", "stats"]},
+        ),
+    ] = "raw"
+    sample: Annotated[
+        int | None,
+        SIZE,
+        Parameter(
+            description="Maximum number of elements to examine for statistics, in evenly spread runs; 0 for all. "
+            "Default: 16 777 216.",
+            examples=[1000000],
+            json_schema_extra={"type": "integer", "minimum": 0},
+        ),
+    ] = None
+    tags: Tags = None
+
+
+@dataclass(frozen=True, slots=True)
+class TensorsQuery:
+    """Tensors of a safetensors file."""
+
+    name: Annotated[
+        tuple[str, ...],
+        Parameter(
+            description="Only tensors with this name or address; repeatable. `*` matches anything (in up to 64 "
+            "of them).",
+            examples=[["encoder.*"]],
+        ),
+    ] = ()
+    strict: Strict = False
+    tags: Tags = None

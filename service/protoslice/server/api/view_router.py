@@ -32,7 +32,6 @@ from protoslice.server.http.negotiation import (
     TEXT,
     choose,
 )
-from protoslice.server.http.parameters import Query
 from protoslice.server.middleware.context import context_of
 from protoslice.server.services import Services
 from protoslice.stores import OpenStore, Representation
@@ -85,7 +84,7 @@ async def serve_view(
     """Answer a GET or HEAD of a view."""
     context = context_of(scope)
     context.route = found.view.path
-    query = found.view.query.read(scope["query_string"], context.key)
+    query: object = found.view.query.read(scope["query_string"], context.key)
     async with CancelOnDisconnect(receive) as disconnect:
         store, looking = await services.stores.view_early(found.ref)
         answer = _ViewAnswer(found, query, services, scope, send, fields, disconnect)
@@ -109,7 +108,7 @@ class _ViewAnswer:
     """Answer to a request for a view, of whichever store."""
 
     found: FoundView
-    query: Query
+    query: object
     services: Services
     scope: Scope
     send: Send

@@ -92,7 +92,8 @@ class Metrics:
             self._rows[key] = row
         row.requests.inc()
         row.seconds.observe(seconds)
-        row.received.inc(context.bytes_in)
+        if context.bytes_in:  # each call takes a lock
+            row.received.inc(context.bytes_in)
         row.sent.inc(context.bytes_out)
 
     def stage(self, name: str, seconds: float) -> None:

@@ -138,7 +138,11 @@ def _operation(view: StoreView, method: str, answers: Sequence[Mapping[str, Any]
 
 def _parameters(view: StoreView, *, ranged: bool) -> list[dict[str, Any]]:
     rest = (view.rest or "").partition(":")[0]
-    found = [_REF, *([{"name": rest, "in": "path", "required": True, **_REST[rest]}] if rest else []), *view.parameters]
+    found = [
+        _REF,
+        *([{"name": rest, "in": "path", "required": True, **_REST[rest]}] if rest else []),
+        *view.query.openapi,
+    ]
     headers = {**(_RANGE_HEADERS if ranged else {}), **_REQUEST_HEADERS}
     return [
         *found,

@@ -11,7 +11,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from protoslice.server.access.places import url_of
-from protoslice.server.api.documentation.openapi_fragments import BINARY, header, problems
+from protoslice.server.access.rules import READ
+from protoslice.server.api.documentation.openapi_fragments import BINARY, header
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.http.parameters import with_parameter
 from protoslice.server.intake.resumable.answers import PREFIX, about, answering
 from protoslice.server.middleware.context import context_of
@@ -36,18 +38,19 @@ FramingOfUpload = Annotated[
 FramingOfAnswer = Annotated[str, Query(description="Framing of the response.")]
 
 
-@router.get(
-    _URL,
-    operation_id="get_arriving_records",
-    response_class=Response,
+@endpoint(
+    router,
+    f"GET {_URL}",
+    READ,
+    fails=(404, 409, 410, 413, 415, 422, 429, 503),
     responses={
         200: {
             "description": "Records in order; none if the wait timed out or the upload has ended.",
             "content": {media_type: {"schema": BINARY} for media_type in _MEDIA_TYPES},
             "headers": _SAID,
-        },
-        **problems(404, 409, 410, 413, 415, 422, 429, 503),
+        }
     },
+    response_class=Response,
     summary="Read records of an upload in progress",
 )
 @answering

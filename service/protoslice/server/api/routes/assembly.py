@@ -7,7 +7,10 @@ from contextlib import aclosing
 from fastapi import Request
 from starlette.responses import Response
 
-from protoslice.server.api.documentation.openapi_fragments import header, problems
+from protoslice.server.access.decision import Scope
+from protoslice.server.access.rules import Rule, TagPlace
+from protoslice.server.api.documentation.openapi_fragments import header
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import made_answer
 from protoslice.server.api.models import CreatedStore
 from protoslice.server.api.request_bodies import Assemble
@@ -23,15 +26,16 @@ from protoslice.stores import Created, IngestRequest
 router = GuardedRouter(tags=["uploads"])
 
 
-@router.post(
-    "/v1/stores/assemble",
-    operation_id="assemble_store",
-    status_code=201,
-    response_model=CreatedStore,
+@endpoint(
+    router,
+    "POST /v1/stores/assemble",
+    Rule(Scope.WRITE, TagPlace.BODY),
+    answer=CreatedStore,
+    status=201,
+    fails=(404, 409, 410, 413, 415, 422, 507),
     responses={
         200: {"description": "The store already existed.", "model": CreatedStore},
         201: {"description": "The store was created.", "headers": {"location": header("URL of the store.")}},
-        **problems(404, 409, 410, 413, 415, 422, 507),
     },
     summary="Create a store from finished uploads",
     tags=["stores"],

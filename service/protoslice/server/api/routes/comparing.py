@@ -10,8 +10,9 @@ from starlette.responses import Response
 
 from protoslice.facts import Difference, TensorDelta
 from protoslice.server.access.places import Ref
-from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
+from protoslice.server.access.rules import SHOWN
 from protoslice.server.api.encoding import encode_fact
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, json_answer, large_answer, next_page
 from protoslice.server.api.models import Diff, DifferenceCount
 from protoslice.server.http.disconnect import CancelOnDisconnect
@@ -28,11 +29,13 @@ _DIFFERENCE_BYTES = 200
 """Bytes of JSON of a difference, about."""
 
 
-@router.get(
-    "/v1/stores/{ref}/diff",
-    operation_id="get_diff",
-    response_model=Diff,
-    responses={304: SEEN, **problems(404, 412, 413, 422)},
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/diff",
+    SHOWN,
+    answer=Diff,
+    fails=(404, 412, 413, 422),
+    cached=True,
     summary="Compare two stores",
 )
 async def get_diff(
@@ -75,11 +78,13 @@ async def get_diff(
     return await large_answer(request, services.stores, body, headers=headers)
 
 
-@router.get(
-    "/v1/stores/{ref}/diff/{name:path}",
-    operation_id="get_tensor_delta",
-    response_model=TensorDelta,
-    responses={304: SEEN, **problems(404, 409, 412, 413, 422)},
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/diff/{name:path}",
+    SHOWN,
+    answer=TensorDelta,
+    fails=(404, 409, 412, 413, 422),
+    cached=True,
     summary="Compare a tensor with one of another store",
 )
 async def get_tensor_delta(

@@ -6,6 +6,9 @@ from fastapi import Request
 from starlette.responses import Response
 
 from protoslice.drafts import Drafts
+from protoslice.server.access.decision import Scope
+from protoslice.server.access.rules import Rule, TagPlace
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import made_answer
 from protoslice.server.api.models import CreatedStore
 from protoslice.server.api.routes.intake import CREATED, Options
@@ -16,11 +19,12 @@ from protoslice.server.services import Given
 router = GuardedRouter(tags=["stores"])
 
 
-@router.post(
-    "/v1/drafts/{name:path}",
-    operation_id="store_draft",
-    status_code=201,
-    response_model=CreatedStore,
+@endpoint(
+    router,
+    "POST /v1/drafts/{name:path}",
+    Rule(Scope.WRITE, TagPlace.QUERY),
+    answer=CreatedStore,
+    status=201,
     responses=CREATED,
     summary="Create a store from a folder of MLflow artifacts",
 )

@@ -13,6 +13,8 @@ from starlette.responses import HTMLResponse, Response
 from protoslice.errors import NotFound
 from protoslice.facts import File
 from protoslice.server.access.places import Ref
+from protoslice.server.access.rules import SHOWN
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.pages.shell import PAGE_HEADERS
@@ -32,7 +34,13 @@ _PAGE: Final = """<!doctype html>
 """Only links to entries and to the folder above: clients that follow every link stay below `files/`."""
 
 
-@router.get("/v1/stores/{ref}/files/{path:path}", response_class=HTMLResponse, include_in_schema=False)
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/files/{path:path}",
+    SHOWN,
+    response_class=HTMLResponse,
+    include_in_schema=False,
+)
 async def list_folder(request: Request, services: Given, ref: Ref, path: str) -> Response:
     """List the files and folders directly in a folder, whose path is empty or ends with a slash."""
     store = await services.stores.get(ref)

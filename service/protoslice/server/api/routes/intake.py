@@ -9,7 +9,10 @@ from starlette.responses import Response
 
 from protoslice.errors import CorruptModel, StorageDenied
 from protoslice.recipes import MEDIA_TYPE as RECIPE
+from protoslice.server.access.decision import Scope
+from protoslice.server.access.rules import Rule, TagPlace
 from protoslice.server.api.documentation.openapi_fragments import BINARY, header, problems
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import made_answer
 from protoslice.server.api.models import CreatedStore
 from protoslice.server.api.problems import UNSUPPORTED, HttpProblem, problem_of_error
@@ -23,6 +26,7 @@ from protoslice.server.services import Given
 from protoslice.stores import TAGS_AT_ONCE, IngestRequest
 
 router = GuardedRouter(tags=["stores"])
+_TAGGED = Rule(Scope.WRITE, TagPlace.QUERY)
 
 DEFAULT_MIN_CHUNK = "1MiB"
 DEFAULT_MAX_CHUNK = "1GiB"
@@ -134,24 +138,25 @@ async def create_store(
 
 
 for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_put")):
-    router.add_api_route(
-        "/v1/stores",
-        create_store,
-        methods=[_method],
-        operation_id=_operation,
-        status_code=201,
-        response_model=CreatedStore,
+    endpoint(
+        router,
+        f"{_method} /v1/stores",
+        _TAGGED,
+        answer=CreatedStore,
+        status=201,
         responses=CREATED,
+        operation=_operation,
         openapi_extra=_BODY,
         summary="Upload a store",
-    )
+    )(create_store)
 
 
-@router.post(
-    "/v1/stores/register",
-    operation_id="register_store",
-    status_code=201,
-    response_model=CreatedStore,
+@endpoint(
+    router,
+    "POST /v1/stores/register",
+    Rule(Scope.REGISTER, TagPlace.BODY),
+    answer=CreatedStore,
+    status=201,
     responses=CREATED,
     summary="Register objects in place",
 )

@@ -14,8 +14,9 @@ from protoslice.formats.selection import tags_of
 from protoslice.graphs import Question
 from protoslice.graphs.neighbourhood import MOST_HOPS, MOST_NODES
 from protoslice.server.access.places import Ref, url_of
-from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
+from protoslice.server.access.rules import SHOWN
 from protoslice.server.api.encoding import encode_fact, encode_items
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, json_answer, large_answer, page_answer
 from protoslice.server.api.models import PageOf, TensorPage
 from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP, STRICT_HELP, TAGS_HELP
@@ -73,11 +74,13 @@ async def _document(
 Of = Annotated[RecordsRequest, Depends(_document)]
 
 
-@router.get(
-    "/v1/stores/{ref}/chunks",
-    operation_id="list_chunks",
-    response_model=PageOf[ChunkEntry],
-    responses={304: SEEN, **problems(404, 412, 422)},
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/chunks",
+    SHOWN,
+    answer=PageOf[ChunkEntry],
+    fails=(404, 412, 422),
+    cached=True,
     summary="List chunks",
 )
 async def list_chunks(
@@ -100,11 +103,13 @@ async def list_chunks(
     return page_answer(request, page, headers=lasting_headers(request, store, ref), weak=False)
 
 
-@router.get(
-    "/v1/stores/{ref}/tree",
-    operation_id="get_tree",
-    response_model=PageOf[Node],
-    responses={304: SEEN, **problems(404, 412, 422)},
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/tree",
+    SHOWN,
+    answer=PageOf[Node],
+    fails=(404, 412, 422),
+    cached=True,
     summary="List the structure below a path",
 )
 async def get_tree(
@@ -125,11 +130,13 @@ async def get_tree(
     return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
 
 
-@router.get(
-    "/v1/stores/{ref}/treemap",
-    operation_id="get_treemap",
-    response_model=Node,
-    responses={304: SEEN, **problems(404, 412, 422)},
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/treemap",
+    SHOWN,
+    answer=Node,
+    fails=(404, 412, 422),
+    cached=True,
     summary="List the largest parts below a path",
 )
 async def get_treemap(
@@ -152,11 +159,13 @@ async def get_treemap(
     return await large_answer(request, services.stores, body, headers=lasting_headers(request, store, ref))
 
 
-@router.get(
-    "/v1/stores/{ref}/summary",
-    operation_id="get_summary",
-    response_model=ModelReport,
-    responses={304: SEEN, **problems(404, 412)},
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/summary",
+    SHOWN,
+    answer=ModelReport,
+    fails=(404, 412),
+    cached=True,
     summary="Summarize the model",
 )
 async def get_summary(request: Request, services: Given, ref: Ref) -> Response:
@@ -165,11 +174,13 @@ async def get_summary(request: Request, services: Given, ref: Ref) -> Response:
     return json_answer(request, await store.summary(), headers=lasting_headers(request, store, ref))
 
 
-@router.get(
-    "/v1/stores/{ref}/tensors",
-    operation_id="list_tensors",
-    response_model=TensorPage,
-    responses={304: SEEN, **problems(404, 412, 422)},
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/tensors",
+    SHOWN,
+    answer=TensorPage,
+    fails=(404, 412, 422),
+    cached=True,
     summary="List tensors",
 )
 async def list_tensors(
@@ -199,11 +210,13 @@ async def list_tensors(
     return page_answer(request, page, b",".join(page.items), headers=headers, weak=False, total=total)
 
 
-@router.get(
-    "/v1/stores/{ref}/groups",
-    operation_id="list_tensor_groups",
-    response_model=PageOf[TensorGroup],
-    responses={304: SEEN, **problems(404, 412, 422)},
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/groups",
+    SHOWN,
+    answer=PageOf[TensorGroup],
+    fails=(404, 412, 422),
+    cached=True,
     summary="List tensors grouped by name",
 )
 async def list_tensor_groups(
@@ -223,11 +236,13 @@ async def list_tensor_groups(
     return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
 
 
-@router.get(
-    "/v1/stores/{ref}/signatures",
-    operation_id="list_signatures",
-    response_model=PageOf[Signature],
-    responses={304: SEEN, **problems(404, 412, 413, 422)},
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/signatures",
+    SHOWN,
+    answer=PageOf[Signature],
+    fails=(404, 412, 413, 422),
+    cached=True,
     summary="List the signatures of a SavedModel",
 )
 async def list_signatures(
@@ -267,11 +282,13 @@ class _Asked:
     limit: Annotated[int, Query(ge=1, le=MOST_NODES, description="Maximum number of nodes.")] = 100
 
 
-@router.get(
-    "/v1/stores/{ref}/graph",
-    operation_id="get_graph",
-    response_model=Neighbourhood,
-    responses={304: SEEN, **problems(404, 412, 413, 422)},
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/graph",
+    SHOWN,
+    answer=Neighbourhood,
+    fails=(404, 412, 413, 422),
+    cached=True,
     summary="List the nodes around a node of a graph",
 )
 async def get_graph(request: Request, services: Given, ref: Ref, asked: Annotated[_Asked, Depends()]) -> Response:
@@ -282,10 +299,12 @@ async def get_graph(request: Request, services: Given, ref: Ref, asked: Annotate
     return await large_answer(request, services.stores, body, headers=lasting_headers(request, store, ref))
 
 
-@router.get(
-    "/v1/stores/{ref}/references.json",
-    operation_id="get_references",
-    responses={304: SEEN, **problems(404, 412, 413, 422)},
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/references.json",
+    SHOWN,
+    fails=(404, 412, 413, 422),
+    cached=True,
     summary="Get references to the tensors",
 )
 async def get_references(

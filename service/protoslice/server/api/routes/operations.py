@@ -9,7 +9,9 @@ from typing import Literal
 from fastapi import Request
 from starlette.responses import HTMLResponse, Response
 
-from protoslice.server.api.documentation.openapi_fragments import problems
+from protoslice.server.access.decision import Scope
+from protoslice.server.access.rules import OPEN, Rule
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.problems import DRAINING, NOT_FOUND, PROBLEMS, RETRY_AFTER_SECONDS, HttpProblem
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.middleware.guarded_route import GuardedRouter
@@ -30,23 +32,21 @@ class Status:
     status: Literal["ok"]
 
 
-@router.get(
-    "/livez",
-    operation_id="get_liveness",
-    response_model=Status,
-    responses=problems(),
-    summary="Check whether the process is alive",
+@endpoint(
+    router, "GET /livez", OPEN, answer=Status, operation="get_liveness", summary="Check whether the process is alive"
 )
 async def livez() -> Response:
     """Returns ok as long as the process responds."""
     return JsonAnswer({"status": "ok"}, headers=_NO_STORE)
 
 
-@router.get(
-    "/readyz",
-    operation_id="get_readiness",
-    response_model=Status,
-    responses=problems(507),
+@endpoint(
+    router,
+    "GET /readyz",
+    OPEN,
+    answer=Status,
+    fails=(507,),
+    operation="get_readiness",
     summary="Check whether the service is ready",
 )
 async def readyz(services: Given) -> Response:
@@ -57,23 +57,27 @@ async def readyz(services: Given) -> Response:
     return JsonAnswer({"status": "ok"}, headers=_NO_STORE)
 
 
-@router.get(
-    "/metrics",
-    operation_id="get_metrics",
+@endpoint(
+    router,
+    "GET /metrics",
+    Rule(Scope.READ, everywhere=True),
+    responses={200: {"content": {CONTENT_TYPE: {"schema": {"type": "string"}}}}},
+    operation="get_metrics",
     response_class=Response,
     summary="Prometheus metrics",
-    responses={200: {"content": {CONTENT_TYPE: {"schema": {"type": "string"}}}}, **problems()},
 )
 async def metrics(services: Given) -> Response:
     """Returns requests, durations and bytes by route, ingest stages and event loop lag."""
     return Response(await services.render_metrics(), headers={**_NO_STORE, "content-type": CONTENT_TYPE})
 
 
-@router.get(
-    "/problems/{slug}",
-    operation_id="get_problem_page",
+@endpoint(
+    router,
+    "GET /problems/{slug}",
+    OPEN,
+    fails=(404,),
+    operation="get_problem_page",
     response_class=HTMLResponse,
-    responses=problems(404),
     summary="Explain a problem",
 )
 async def problem(slug: str) -> Response:
@@ -84,7 +88,7 @@ async def problem(slug: str) -> Response:
     return HTMLResponse(problem_page(found), headers=PAGE_HEADERS)
 
 
-@router.get("/openapi.json", include_in_schema=False)
+@endpoint(router, "GET /openapi.json", OPEN, include_in_schema=False)
 async def document(request: Request) -> Response:
     """Every call, for programs."""
     # Made by whoever asks first, in a thread: that takes a third of a second.
@@ -92,7 +96,7 @@ async def document(request: Request) -> Response:
     return Response(shown, media_type="application/json", headers={"cache-control": "no-cache"})
 
 
-@router.get("/docs", response_class=HTMLResponse, include_in_schema=False)
+@endpoint(router, "GET /docs", OPEN, response_class=HTMLResponse, include_in_schema=False)
 async def docs(request: Request) -> Response:
     """Every call, from the OpenAPI document."""
     shown = await asyncio.to_thread(lambda: request.app.api_page)

@@ -12,7 +12,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from protoslice.errors import ProtosliceError
 from protoslice.facts import Store
 from protoslice.server.access.places import url_of
-from protoslice.server.api.documentation.openapi_fragments import problems
+from protoslice.server.access.rules import OPEN
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.problems import NOT_FOUND, HttpProblem
 from protoslice.server.middleware.guarded_route import GuardedRouter, foreign_query
 from protoslice.server.pages.built import BUILT_HEADERS, assets, is_built, shell
@@ -30,7 +31,7 @@ _LASTING: Final = {
 _PREFERRED: Final = ("br", "gzip")
 
 
-@router.get("/", operation_id="get_home", response_class=HTMLResponse, responses=problems(), summary="Web page")
+@endpoint(router, "GET /", OPEN, operation="get_home", response_class=HTMLResponse, summary="Web page")
 @foreign_query
 async def home(request: Request, services: Given) -> Response:
     """Home page: the library, or without JavaScript the newest stores and first steps."""
@@ -47,7 +48,7 @@ async def home(request: Request, services: Given) -> Response:
     return HTMLResponse(home_page(stores, origin, root), headers=PAGE_HEADERS)
 
 
-@router.get("/m/{rest:path}", response_class=HTMLResponse, include_in_schema=False)
+@endpoint(router, "GET /m/{rest:path}", OPEN, response_class=HTMLResponse, include_in_schema=False)
 @foreign_query
 async def model(request: Request, rest: str) -> Response:
     """The page of a model; the facts of its store where the page was not built."""
@@ -60,21 +61,21 @@ async def model(request: Request, rest: str) -> Response:
     return _shell()
 
 
-@router.get("/diff/{rest:path}", response_class=HTMLResponse, include_in_schema=False)
+@endpoint(router, "GET /diff/{rest:path}", OPEN, response_class=HTMLResponse, include_in_schema=False)
 @foreign_query
 async def diff(rest: str) -> Response:
     """The page of what changed between two stores."""
     return _shell()
 
 
-@router.get("/operations", response_class=HTMLResponse, include_in_schema=False)
+@endpoint(router, "GET /operations", OPEN, response_class=HTMLResponse, include_in_schema=False)
 @foreign_query
 async def operations() -> Response:
     """The page for operators."""
     return _shell()
 
 
-@router.get("/assets/{name}", include_in_schema=False)
+@endpoint(router, "GET /assets/{name}", OPEN, include_in_schema=False)
 async def asset(request: Request, name: str) -> Response:
     """A file of the page, whose name changes with its content, in a coding that the client takes."""
     found = assets().get(name)

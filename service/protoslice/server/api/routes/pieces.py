@@ -7,7 +7,8 @@ from starlette.responses import Response
 
 from protoslice.facts import MissingPieces, Piece
 from protoslice.server.access.places import Ref
-from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
+from protoslice.server.access.rules import READ, SHOWN
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.request_bodies import AskMissing
@@ -19,11 +20,13 @@ from protoslice.server.services import Given
 router = GuardedRouter(tags=["chunks"])
 
 
-@router.post(
-    "/v1/chunks/missing",
-    operation_id="find_missing_chunks",
-    response_model=MissingPieces,
-    responses=problems(404, 409, 413, 422),
+@endpoint(
+    router,
+    "POST /v1/chunks/missing",
+    READ,
+    answer=MissingPieces,
+    fails=(404, 409, 413, 422),
+    operation="find_missing_chunks",
     summary="Find missing pieces",
 )
 async def find_missing(request: Request, services: Given, body: AskMissing) -> Response:
@@ -36,11 +39,13 @@ async def find_missing(request: Request, services: Given, body: AskMissing) -> R
     return json_answer(request, missing, headers={"cache-control": "no-store"})
 
 
-@router.get(
-    "/v1/stores/{ref}/pieces",
-    operation_id="list_pieces",
-    response_model=PageOf[Piece],
-    responses={304: SEEN, **problems(404, 409, 412, 422)},
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/pieces",
+    SHOWN,
+    answer=PageOf[Piece],
+    fails=(404, 409, 412, 422),
+    cached=True,
     summary="List the pieces of every file, with digests",
 )
 async def list_pieces(

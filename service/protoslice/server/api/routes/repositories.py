@@ -8,7 +8,8 @@ from fastapi import Query, Request
 from starlette.responses import Response
 
 from protoslice.facts import RepositorySummary, RepositoryVersion
-from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
+from protoslice.server.access.rules import READ
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import Cursor, Limit, page_answer
 from protoslice.server.api.models import PageOf
 from protoslice.server.middleware.guarded_route import GuardedRouter
@@ -21,11 +22,13 @@ PAGE = 100
 """Repositories or versions in a page at most: for each some records are read."""
 
 
-@router.get(
-    "/v1/repositories",
-    operation_id="list_repositories",
-    response_model=PageOf[RepositorySummary],
-    responses={304: SEEN, **problems(400, 412)},
+@endpoint(
+    router,
+    "GET /v1/repositories",
+    READ,
+    answer=PageOf[RepositorySummary],
+    fails=(400, 412),
+    cached=True,
     summary="List repositories",
 )
 async def list_repositories(
@@ -41,11 +44,13 @@ async def list_repositories(
     return page_answer(request, page)
 
 
-@router.get(
-    "/v1/repositories/{name:path}",
-    operation_id="list_versions",
-    response_model=PageOf[RepositoryVersion],
-    responses={304: SEEN, **problems(400, 404, 412)},
+@endpoint(
+    router,
+    "GET /v1/repositories/{name:path}",
+    READ,
+    answer=PageOf[RepositoryVersion],
+    fails=(400, 404, 412),
+    cached=True,
     summary="List the branches and tags of a repository",
 )
 async def list_versions(

@@ -7,8 +7,10 @@ from starlette.responses import Response
 
 from protoslice.facts import Schema
 from protoslice.server.access.places import url_of
-from protoslice.server.api.documentation.openapi_fragments import BINARY, SEEN, header, problems
+from protoslice.server.access.rules import READ, SCHEMAS
+from protoslice.server.api.documentation.openapi_fragments import BINARY, header
 from protoslice.server.api.encoding import encode_fact, encode_items
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.problems import MEDIA, HttpProblem
@@ -26,13 +28,7 @@ _TYPES = ("application/protobuf", "application/x-protobuf", "application/x-proto
 _ETAG = {"etag": header("Entity tag of the descriptor set.")}
 
 
-@router.get(
-    "/v1/schemas",
-    operation_id="list_schemas",
-    response_model=PageOf[Schema],
-    responses={304: SEEN, **problems(412)},
-    summary="List schemas",
-)
+@endpoint(router, "GET /v1/schemas", READ, answer=PageOf[Schema], fails=(412,), cached=True, summary="List schemas")
 async def list_schemas(
     request: Request,
     services: Given,
@@ -44,16 +40,15 @@ async def list_schemas(
     return page_answer(request, page, encode_items(page.items, Schema))
 
 
-@router.get(
-    "/v1/schemas/{name}",
-    operation_id="get_schema",
+@endpoint(
+    router,
+    "GET /v1/schemas/{name}",
+    READ,
+    fails=(404, 412),
+    cached=True,
+    responses={200: {"content": {"application/protobuf": {"schema": BINARY}}, "headers": _ETAG}},
     summary="Get a descriptor set",
     response_class=Response,
-    responses={
-        200: {"content": {"application/protobuf": {"schema": BINARY}}, "headers": _ETAG},
-        304: SEEN,
-        **problems(404, 412),
-    },
 )
 async def get_schema(request: Request, services: Given, name: str) -> Response:
     """Return the serialized `FileDescriptorSet` as uploaded."""
@@ -67,14 +62,15 @@ async def get_schema(request: Request, services: Given, name: str) -> Response:
     return response
 
 
-@router.put(
-    "/v1/schemas/{name}",
-    operation_id="put_schema",
-    response_model=Schema,
+@endpoint(
+    router,
+    "PUT /v1/schemas/{name}",
+    SCHEMAS,
+    answer=Schema,
+    fails=(404, 409, 413, 415, 422, 507),
     responses={
         200: {"description": "The schema was replaced.", "headers": _ETAG},
         201: {"description": "The schema was created.", "model": Schema, "headers": _ETAG},
-        **problems(404, 409, 413, 415, 422, 507),
     },
     openapi_extra={"requestBody": {"required": True, "content": {"application/protobuf": {"schema": BINARY}}}},
     summary="Upload a descriptor set",
@@ -90,13 +86,7 @@ async def put_schema(request: Request, services: Given, name: str) -> Response:
     return json_answer(request, body, status=status, headers=headers, etag=EntityTag.of(info.etag))
 
 
-@router.delete(
-    "/v1/schemas/{name}",
-    operation_id="delete_schema",
-    status_code=204,
-    responses=problems(404, 409, 422),
-    summary="Remove a schema",
-)
+@endpoint(router, "DELETE /v1/schemas/{name}", SCHEMAS, status=204, fails=(404, 409, 422), summary="Remove a schema")
 async def delete_schema(services: Given, name: str) -> Response:
     """Remove a schema; stores that use it keep their copy."""
     await services.stores.delete_schema(name)

@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.server.access.decision import Principal
+from protoslice.server.access.rules import OPEN
 from protoslice.server.access.sessions import (
     LOGIN,
     SESSION,
@@ -25,7 +26,7 @@ from protoslice.server.access.sessions import (
     session_of,
     set_cookie,
 )
-from protoslice.server.api.documentation.openapi_fragments import problems
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import json_answer
 from protoslice.server.api.problems import CROSS_SITE, NOT_FOUND, HttpProblem
 from protoslice.server.api.request_bodies import RequestBody
@@ -78,11 +79,13 @@ class NewSession(RequestBody):
     token: str = Field(min_length=1, max_length=16 << 10)
 
 
-@router.get(
-    "/.well-known/oauth-protected-resource",
-    operation_id="get_sign_in",
-    response_model=SignInOptions,
-    responses=problems(400, 404),
+@endpoint(
+    router,
+    "GET /.well-known/oauth-protected-resource",
+    OPEN,
+    answer=SignInOptions,
+    fails=(400, 404),
+    operation="get_sign_in",
     summary="Get the sign-in options",
 )
 async def how_to_sign_in(request: Request, services: Given) -> Response:
@@ -107,13 +110,7 @@ async def how_to_sign_in(request: Request, services: Given) -> Response:
     return json_answer(request, said)
 
 
-@router.get(
-    "/session",
-    operation_id="get_session",
-    response_model=Session,
-    responses=problems(400),
-    summary="Get the browser session",
-)
+@endpoint(router, "GET /session", OPEN, answer=Session, fails=(400,), summary="Get the browser session")
 async def get_session(request: Request, services: Given) -> Response:
     """Return who is signed in and until when, and how to sign in."""
     fields = read_fields(request.scope)
@@ -122,12 +119,13 @@ async def get_session(request: Request, services: Given) -> Response:
     return json_answer(request, _facts(services, found, end), headers=_NO_STORE)
 
 
-@router.post(
-    "/session",
-    operation_id="begin_session",
-    status_code=201,
-    response_model=Session,
-    responses=problems(400, 401, 403, 413, 422),
+@endpoint(
+    router,
+    "POST /session",
+    OPEN,
+    answer=Session,
+    status=201,
+    fails=(400, 401, 403, 413, 422),
     summary="Sign in with a token",
 )
 async def begin_session(request: Request, services: Given, body: NewSession) -> Response:
@@ -149,7 +147,7 @@ async def begin_session(request: Request, services: Given, body: NewSession) -> 
     return json_answer(request, _facts(services, caller, end), status=201, headers=headers)
 
 
-@router.delete("/session", operation_id="end_session", status_code=204, responses=problems(400), summary="Sign out")
+@endpoint(router, "DELETE /session", OPEN, status=204, fails=(400,), summary="Sign out")
 async def end_session(request: Request, services: Given) -> Response:
     """Sign out: removes the cookie and clears the browser's cache of this service."""
     context = context_of(request.scope)
@@ -161,7 +159,7 @@ async def end_session(request: Request, services: Given) -> Response:
     return Response(status_code=204, headers={**_NO_STORE, **headers})
 
 
-@router.get("/session/login", include_in_schema=False)
+@endpoint(router, "GET /session/login", OPEN, include_in_schema=False)
 async def begin_sign_in(
     request: Request, services: Given, following: Annotated[str, Query(alias="next", max_length=1024)] = "/"
 ) -> Response:
@@ -180,7 +178,7 @@ async def begin_sign_in(
     return answer
 
 
-@router.get(_CALLBACK, include_in_schema=False)
+@endpoint(router, f"GET {_CALLBACK}", OPEN, include_in_schema=False)
 @foreign_query  # clients of OAuth ignore parameters that they do not know (RFC 6749, section 4.1.2)
 async def end_sign_in(request: Request, services: Given) -> Response:
     """Take the answer of the issuer, begin a session, and go on to the page."""

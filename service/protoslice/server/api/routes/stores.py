@@ -12,7 +12,8 @@ from starlette.responses import Response
 from protoslice.facts import Removed, Store
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import Ref, url_of
-from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
+from protoslice.server.access.rules import DELETE, READ, SHOWN
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import (
     Cursor,
     Limit,
@@ -40,13 +41,7 @@ Force = Annotated[
 ]
 
 
-@router.get(
-    "/v1/stores",
-    operation_id="list_stores",
-    response_model=PageOf[Store],
-    responses={304: SEEN, **problems(412)},
-    summary="List stores",
-)
+@endpoint(router, "GET /v1/stores", READ, answer=PageOf[Store], fails=(412,), cached=True, summary="List stores")
 async def list_stores(
     request: Request,
     services: Given,
@@ -65,13 +60,7 @@ async def list_stores(
     return page_answer(request, page, b",".join(items))
 
 
-@router.get(
-    "/v1/stores/{ref}",
-    operation_id="get_store",
-    response_model=Store,
-    responses={304: SEEN, **problems(404, 412)},
-    summary="Get a store",
-)
+@endpoint(router, "GET /v1/stores/{ref}", SHOWN, answer=Store, fails=(404, 412), cached=True, summary="Get a store")
 async def get_store(request: Request, services: Given, ref: Ref, names: Names = True) -> Response:
     """Return a store.
 
@@ -85,13 +74,7 @@ async def get_store(request: Request, services: Given, ref: Ref, names: Names = 
     return await large_answer(request, services.stores, body, headers=headers)
 
 
-@router.delete(
-    "/v1/stores/{ref}",
-    operation_id="delete_store",
-    response_model=Removed,
-    responses=problems(404, 409, 422),
-    summary="Remove a store",
-)
+@endpoint(router, "DELETE /v1/stores/{ref}", DELETE, answer=Removed, fails=(404, 409, 422), summary="Remove a store")
 async def delete_store(request: Request, services: Given, ref: Ref, force: Force = []) -> Response:  # noqa: B006
     """Remove a store by its id, or the beginning of it; `ref` may not be a tag.
 
@@ -103,11 +86,12 @@ async def delete_store(request: Request, services: Given, ref: Ref, force: Force
     return json_answer(request, removed)
 
 
-@router.post(
-    "/v1/stores/{id}/restore",
-    operation_id="restore_store",
-    response_model=RestoredStore,
-    responses=problems(400, 404, 409, 422),
+@endpoint(
+    router,
+    "POST /v1/stores/{id}/restore",
+    DELETE,
+    answer=RestoredStore,
+    fails=(400, 404, 409, 422),
     summary="Restore a removed store",
 )
 async def restore_store(request: Request, services: Given, id: str) -> Response:

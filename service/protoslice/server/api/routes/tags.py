@@ -11,8 +11,10 @@ from protoslice.errors import Conflict, NotFound
 from protoslice.facts import Tag
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import url_of
-from protoslice.server.api.documentation.openapi_fragments import SEEN, header, problems
+from protoslice.server.access.rules import READ, Rule, TagPlace
+from protoslice.server.api.documentation.openapi_fragments import header
 from protoslice.server.api.encoding import encode_fact, encode_items
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.problems import PRECONDITION, HttpProblem
@@ -30,13 +32,7 @@ IfNoneMatch = Annotated[str | None, Header(description="`*`: only if the tag doe
 _ETAG = {"etag": header("Changes whenever the tag is set.")}
 
 
-@router.get(
-    "/v1/tags",
-    operation_id="list_tags",
-    response_model=PageOf[Tag],
-    responses={304: SEEN, **problems(404, 412)},
-    summary="List tags",
-)
+@endpoint(router, "GET /v1/tags", READ, answer=PageOf[Tag], fails=(404, 412), cached=True, summary="List tags")
 async def list_tags(
     request: Request,
     services: Given,
@@ -49,11 +45,14 @@ async def list_tags(
     return page_answer(request, page, encode_items(page.items, Tag))
 
 
-@router.get(
-    "/v1/tags/{tag}",
-    operation_id="get_tag",
-    response_model=Tag,
-    responses={200: {"headers": _ETAG}, 304: SEEN, **problems(404, 412)},
+@endpoint(
+    router,
+    "GET /v1/tags/{tag}",
+    READ,
+    answer=Tag,
+    fails=(404, 412),
+    cached=True,
+    responses={200: {"headers": _ETAG}},
     summary="Get a tag",
 )
 async def get_tag(request: Request, services: Given, tag: str) -> Response:
@@ -62,10 +61,12 @@ async def get_tag(request: Request, services: Given, tag: str) -> Response:
     return json_answer(request, encode_fact(found, Tag), etag=EntityTag.of(found.etag))
 
 
-@router.put(
-    "/v1/tags/{tag}",
-    operation_id="put_tag",
-    response_model=Tag,
+@endpoint(
+    router,
+    "PUT /v1/tags/{tag}",
+    Rule(Scope.WRITE, TagPlace.PATH),
+    answer=Tag,
+    fails=(404, 409, 412, 413, 415, 422, 507),
     responses={
         200: {"description": "The tag was moved.", "headers": _ETAG},
         201: {
@@ -73,7 +74,6 @@ async def get_tag(request: Request, services: Given, tag: str) -> Response:
             "model": Tag,
             "headers": _ETAG | {"location": header("URL of the tag.")},
         },
-        **problems(404, 409, 412, 413, 415, 422, 507),
     },
     summary="Set a tag",
 )
@@ -99,11 +99,12 @@ async def put_tag(
     )
 
 
-@router.delete(
-    "/v1/tags/{tag}",
-    operation_id="delete_tag",
-    status_code=204,
-    responses=problems(404, 409, 412, 422),
+@endpoint(
+    router,
+    "DELETE /v1/tags/{tag}",
+    Rule(Scope.DELETE, TagPlace.PATH),
+    status=204,
+    fails=(404, 409, 412, 422),
     summary="Remove a tag",
 )
 async def delete_tag(

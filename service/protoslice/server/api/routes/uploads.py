@@ -10,9 +10,12 @@ from fastapi import Request
 from starlette.responses import Response
 
 from protoslice.errors import InvalidInput
+from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import url_of
-from protoslice.server.api.documentation.openapi_fragments import BINARY, header, problems
+from protoslice.server.access.rules import OPEN, WRITE, Rule, TagPlace
+from protoslice.server.api.documentation.openapi_fragments import BINARY, header
 from protoslice.server.api.encoding import encode_fact
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.models import UploadState
 from protoslice.server.api.problems import METHOD, HttpProblem
 from protoslice.server.api.view_parameters import query_parameter
@@ -111,29 +114,26 @@ def _documented(*names: str, body: bool = False, query: Sequence[dict[str, Any]]
     return {"parameters": parameters} | ({"requestBody": {"required": False, "content": content}} if body else {})
 
 
-@router.options(
-    PREFIX,
-    operation_id="get_upload_abilities",
-    status_code=204,
-    responses=problems(),
-    summary="Get the upload features",
+@endpoint(
+    router, f"OPTIONS {PREFIX}", OPEN, status=204, operation="get_upload_abilities", summary="Get the upload features"
 )
-@router.options(f"{PREFIX}/{{upload}}", include_in_schema=False)
+@endpoint(router, f"OPTIONS {PREFIX}/{{upload}}", OPEN, include_in_schema=False)
 async def upload_abilities(services: Given) -> Response:
     """Return the tus version, extensions and limits."""
     headers = abilities(services.settings) | {"allow": "OPTIONS, POST, HEAD, GET, PATCH, DELETE"}
     return Response(status_code=204, headers=headers)
 
 
-@router.post(
-    PREFIX,
-    operation_id="create_upload",
-    status_code=201,
-    response_class=Response,
+@endpoint(
+    router,
+    f"POST {PREFIX}",
+    Rule(Scope.WRITE, TagPlace.UPLOAD),
+    status=201,
+    fails=(404, 409, 410, 412, 413, 415, 422, 460, 507),
     responses={
-        201: {"description": "The upload was created.", "headers": {"location": header("URL of the upload."), **_SAID}},
-        **problems(404, 409, 410, 412, 413, 415, 422, 460, 507),
+        201: {"description": "The upload was created.", "headers": {"location": header("URL of the upload."), **_SAID}}
     },
+    response_class=Response,
     openapi_extra=_documented(*(set(_REQUEST_HEADERS) - {"Upload-Offset"}), body=True, query=_STORE),
     summary="Start a resumable upload",
 )
@@ -164,11 +164,13 @@ async def create_upload(request: Request, services: Given) -> Response:
     )
 
 
-@router.get(
-    f"{PREFIX}/{{upload}}",
-    operation_id="get_upload",
-    response_model=UploadState,
-    responses={200: {"headers": _SAID}, **problems(404, 409, 410, 412, 413, 415, 422, 507)},
+@endpoint(
+    router,
+    f"GET {PREFIX}/{{upload}}",
+    WRITE,
+    answer=UploadState,
+    fails=(404, 409, 410, 412, 413, 415, 422, 507),
+    responses={200: {"headers": _SAID}},
     openapi_extra=_documented("Tus-Resumable"),
     summary="Get the state of an upload",
 )
@@ -184,14 +186,13 @@ async def get_upload(request: Request, services: Given, upload: str) -> Response
     return _tell(request, services, found, status=200, content=encode_fact(state_of(found)))
 
 
-@router.patch(
-    f"{PREFIX}/{{upload}}",
-    operation_id="append_to_upload",
-    status_code=204,
-    responses={
-        204: {"description": "All bytes of the body are durable.", "headers": _SAID},
-        **problems(403, 404, 409, 410, 412, 413, 415, 422, 460, 507),
-    },
+@endpoint(
+    router,
+    f"PATCH {PREFIX}/{{upload}}",
+    WRITE,
+    status=204,
+    fails=(403, 404, 409, 410, 412, 413, 415, 422, 460, 507),
+    responses={204: {"description": "All bytes of the body are durable.", "headers": _SAID}},
     openapi_extra=_documented(*(set(_REQUEST_HEADERS) - {"Upload-Metadata", "Upload-Concat"}), body=True),
     summary="Continue an upload",
 )
@@ -208,11 +209,12 @@ async def append_to_upload(request: Request, services: Given, upload: str) -> Re
     return _tell(request, services, found, status=204)
 
 
-@router.delete(
-    f"{PREFIX}/{{upload}}",
-    operation_id="delete_upload",
-    status_code=204,
-    responses=problems(404, 409, 410, 412, 422),
+@endpoint(
+    router,
+    f"DELETE {PREFIX}/{{upload}}",
+    WRITE,
+    status=204,
+    fails=(404, 409, 410, 412, 422),
     openapi_extra=_documented("Tus-Resumable"),
     summary="Cancel an upload",
 )
@@ -228,7 +230,7 @@ async def delete_upload(request: Request, services: Given, upload: str) -> Respo
     return Response(status_code=204, headers={"cache-control": "no-store"})
 
 
-@router.post(f"{PREFIX}/{{upload}}", include_in_schema=False)
+@endpoint(router, f"POST {PREFIX}/{{upload}}", WRITE, include_in_schema=False)
 @takes_body(PART_BODY)
 async def override(request: Request, services: Given, upload: str) -> Response:
     """For clients that can send nothing but POST: the method stands in X-HTTP-Method-Override."""

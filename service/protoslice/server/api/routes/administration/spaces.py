@@ -9,8 +9,10 @@ from starlette.responses import Response
 
 from protoslice.errors import NotFound
 from protoslice.facts import Space
-from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
+from protoslice.server.access.decision import Scope
+from protoslice.server.access.rules import Rule
 from protoslice.server.api.encoding import encode_items
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.request_bodies import PutSpace
@@ -22,11 +24,13 @@ from protoslice.stores.spaces import Spaces, SpaceUsage
 router = GuardedRouter(tags=["spaces"])
 
 
-@router.get(
-    "/v1/spaces",
-    operation_id="list_spaces",
-    response_model=PageOf[Space],
-    responses={304: SEEN, **problems(412)},
+@endpoint(
+    router,
+    "GET /v1/spaces",
+    Rule(Scope.READ, everywhere=True),
+    answer=PageOf[Space],
+    fails=(412,),
+    cached=True,
     summary="List spaces",
 )
 async def list_spaces(
@@ -41,14 +45,15 @@ async def list_spaces(
     return page_answer(request, page, encode_items(map(_fact, await spaces.usage(page.items))))
 
 
-@router.put(
-    "/v1/spaces/{space}",
-    operation_id="create_space",
-    response_model=Space,
+@endpoint(
+    router,
+    "PUT /v1/spaces/{space}",
+    Rule(Scope.ADMIN, everywhere=True),
+    answer=Space,
+    fails=(403, 413, 422, 507),
     responses={
         200: {"description": "The space already existed."},
         201: {"description": "The space was created.", "model": Space},
-        **problems(403, 413, 422, 507),
     },
     summary="Create a space, or set its quota",
 )

@@ -14,8 +14,9 @@ from protoslice.facts import AccessToken, SignedUrl
 from protoslice.server.access.decision import EVERY_SPACE, Grant, Scope
 from protoslice.server.access.places import space_of, url_of
 from protoslice.server.access.records import NewToken, TokenRecord
-from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
+from protoslice.server.access.rules import ADMIN, READ
 from protoslice.server.api.encoding import encode_items
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.request_bodies import CreateToken, SignUrl
@@ -28,12 +29,13 @@ _NO_STORE = {"cache-control": "no-store"}
 Everywhere = Annotated[bool, Query(description="Tokens for all spaces; needs an admin token for all spaces.")]
 
 
-@router.post(
-    "/v1/tokens",
-    operation_id="create_token",
-    status_code=201,
-    response_model=AccessToken,
-    responses=problems(401, 403, 404, 413, 422, 507),
+@endpoint(
+    router,
+    "POST /v1/tokens",
+    ADMIN,
+    answer=AccessToken,
+    status=201,
+    fails=(401, 403, 404, 413, 422, 507),
     summary="Create a token",
 )
 async def create_token(request: Request, services: Given, body: CreateToken) -> Response:
@@ -45,11 +47,13 @@ async def create_token(request: Request, services: Given, body: CreateToken) -> 
     return json_answer(request, _fact(record, token.text), status=201, headers=_NO_STORE)
 
 
-@router.get(
-    "/v1/tokens",
-    operation_id="list_tokens",
-    response_model=PageOf[AccessToken],
-    responses={304: SEEN, **problems(401, 403, 404, 412, 422)},
+@endpoint(
+    router,
+    "GET /v1/tokens",
+    ADMIN,
+    answer=PageOf[AccessToken],
+    fails=(401, 403, 404, 412, 422),
+    cached=True,
     summary="List tokens",
 )
 async def list_tokens(
@@ -69,26 +73,15 @@ async def list_tokens(
     return page_answer(request, page, encode_items(map(_fact, page.items)))
 
 
-@router.delete(
-    "/v1/tokens/{id}",
-    operation_id="revoke_token",
-    status_code=204,
-    responses=problems(401, 403, 404, 422),
-    summary="Revoke a token",
-)
+@endpoint(router, "DELETE /v1/tokens/{id}", ADMIN, status=204, fails=(401, 403, 404, 422), summary="Revoke a token")
 async def revoke_token(request: Request, services: Given, id: str, every_space: Everywhere = False) -> Response:
     """Revoke a token; all replicas refuse it within ten seconds."""
     await services.gate.tokens.revoke(id, _where(request, services, every_space))
     return Response(status_code=204)
 
 
-@router.post(
-    "/v1/sign",
-    operation_id="sign_url",
-    status_code=201,
-    response_model=SignedUrl,
-    responses=problems(401, 403, 404, 413, 422),
-    summary="Sign a URL",
+@endpoint(
+    router, "POST /v1/sign", READ, answer=SignedUrl, status=201, fails=(401, 403, 404, 413, 422), summary="Sign a URL"
 )
 async def sign_url(request: Request, services: Given, body: SignUrl) -> Response:
     """Create a URL that gives anyone the caller's read access, until it or the caller's token expires."""

@@ -12,8 +12,9 @@ from protoslice.catalog.letters import Letter
 from protoslice.catalog.webhooks import Webhook
 from protoslice.facts import EventLetter, Redelivered, WebhookFacts
 from protoslice.server.access.places import space_of
-from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
+from protoslice.server.access.rules import ADMIN
 from protoslice.server.api.encoding import encode_items
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import Cursor, json_answer, page_answer
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.request_bodies import PutWebhook
@@ -27,11 +28,13 @@ router = GuardedRouter(tags=["webhooks"])
 _NO_STORE = {"cache-control": "no-store"}
 
 
-@router.get(
-    "/v1/webhooks",
-    operation_id="list_webhooks",
-    response_model=PageOf[WebhookFacts],
-    responses={304: SEEN, **problems(401, 403, 404, 412, 422)},
+@endpoint(
+    router,
+    "GET /v1/webhooks",
+    ADMIN,
+    answer=PageOf[WebhookFacts],
+    fails=(401, 403, 404, 412, 422),
+    cached=True,
     summary="List webhooks",
 )
 async def list_webhooks(request: Request, services: Given) -> Response:
@@ -43,11 +46,13 @@ async def list_webhooks(request: Request, services: Given) -> Response:
     return page_answer(request, ResultPage(hooks), encode_items(map(_fact, hooks)))
 
 
-@router.put(
-    "/v1/webhooks/{name}",
-    operation_id="put_webhook",
-    response_model=WebhookFacts,
-    responses={201: {"model": WebhookFacts}, **problems(401, 403, 404, 413, 422, 507)},
+@endpoint(
+    router,
+    "PUT /v1/webhooks/{name}",
+    ADMIN,
+    answer=WebhookFacts,
+    fails=(401, 403, 404, 413, 422, 507),
+    responses={201: {"model": WebhookFacts}},
     summary="Create or replace a webhook",
 )
 async def put_webhook(request: Request, services: Given, name: str, body: PutWebhook) -> Response:
@@ -60,12 +65,8 @@ async def put_webhook(request: Request, services: Given, name: str, body: PutWeb
     return json_answer(request, _fact(hook, hook.secret_text), status=201 if created else 200, headers=_NO_STORE)
 
 
-@router.delete(
-    "/v1/webhooks/{name}",
-    operation_id="remove_webhook",
-    status_code=204,
-    responses=problems(401, 403, 404, 422),
-    summary="Remove a webhook",
+@endpoint(
+    router, "DELETE /v1/webhooks/{name}", ADMIN, status=204, fails=(401, 403, 404, 422), summary="Remove a webhook"
 )
 async def remove_webhook(request: Request, services: Given, name: str) -> Response:
     """Remove a webhook and its undelivered events."""
@@ -73,11 +74,13 @@ async def remove_webhook(request: Request, services: Given, name: str) -> Respon
     return Response(status_code=204)
 
 
-@router.get(
-    "/v1/webhooks/{name}/letters",
-    operation_id="list_letters",
-    response_model=PageOf[EventLetter],
-    responses={304: SEEN, **problems(401, 403, 404, 412, 422)},
+@endpoint(
+    router,
+    "GET /v1/webhooks/{name}/letters",
+    ADMIN,
+    answer=PageOf[EventLetter],
+    fails=(401, 403, 404, 412, 422),
+    cached=True,
     summary="List undelivered events of a webhook",
 )
 async def list_letters(
@@ -95,12 +98,13 @@ async def list_letters(
     return page_answer(request, page, encode_items(map(_letter, page.items)))
 
 
-@router.post(
-    "/v1/webhooks/{name}/redeliver",
-    operation_id="redeliver_letters",
-    status_code=202,
-    response_model=Redelivered,
-    responses=problems(401, 403, 404, 422),
+@endpoint(
+    router,
+    "POST /v1/webhooks/{name}/redeliver",
+    ADMIN,
+    answer=Redelivered,
+    status=202,
+    fails=(401, 403, 404, 422),
     summary="Deliver failed events again",
 )
 async def redeliver_letters(request: Request, services: Given, name: str) -> Response:
