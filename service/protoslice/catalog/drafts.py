@@ -182,7 +182,7 @@ class DraftTable:
         """Return at most `limit` folders of artifacts in a folder or below, by path, behind `after`."""
         sql = """
             SELECT name, updated FROM names WHERE space = :space AND repository = 1 AND kind = 'folder'
-                AND name > :after AND (:below = '' OR name = :below OR (name > :first AND name < :end))
+                AND name > :after AND name >= :below AND name < :end AND (name = :below OR name > :first)
             ORDER BY name LIMIT :limit"""
         values = {"below": below, "after": after, "limit": limit, **_range(below)}
         return await self._database.read(
