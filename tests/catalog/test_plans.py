@@ -11,7 +11,7 @@ from tests.support.catalogues import InlineDatabase
 
 from protoslice.catalog.artifacts import ArtifactTable, ManifestRow
 from protoslice.catalog.database import Row
-from protoslice.catalog.drafts import ChangedFolders, DraftTable
+from protoslice.catalog.drafts import ChangedFolders, DraftTable, folder_version
 from protoslice.catalog.kept_files import KeptFile, KeptFiles, purge_kept_files
 from protoslice.catalog.letters import LetterTable
 from protoslice.catalog.repositories import HUB, CommitRow, HistoryTable, NamesOfStores, RepositoryTable
@@ -51,7 +51,7 @@ async def _drafts(db: InlineDatabase) -> None:
     await table.entries("r", "")
     await table.files("r", 3)
     await table.versions("r", 3)
-    await table.seal("r", b"v", "x")
+    await table.seal("r", folder_version(await table.versions("r", 9)), "x", 9)
     await table.sealed("r")
     await table.folders("r", 3, "")
     for folder in await ChangedFolders(db).quiet(-1, 3):
