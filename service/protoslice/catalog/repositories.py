@@ -296,7 +296,9 @@ class NamesOfStores:
 
     async def named_since(self, removed: Mapping[str, float]) -> set[str]:
         """Return the stores at which a name was pointed since a time of their own, in seconds since the epoch."""
-        sql = "SELECT 1 FROM names WHERE space = :space AND store = :store AND updated > :since LIMIT 1"
+        sql = """
+            SELECT 1 FROM names WHERE space = :space AND store = :store AND updated > :since AND kind <> 'sealed'
+            LIMIT 1"""
 
         def work(tx: Transaction) -> set[str]:
             since = {store: int(at * 1_000_000) for store, at in removed.items()}
