@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from protoslice.catalog import Database, drafts, open_database
-from protoslice.catalog.drafts import ChangedFolders, DraftTable
+from protoslice.catalog.drafts import ChangedFolders, DraftTable, folder_version
 from protoslice.catalog.kept_files import KeptFile, kept_bytes
 
 Work = Callable[[Database, Database], Awaitable[None]]
@@ -105,8 +105,13 @@ def test_stores_are_found_by_files_and_seals(catalogue: str) -> None:
         await table.put("top", "", KeptFile(size=1, store="s2", path="top"))
         assert sorted(await table.of_stores(["s1", "s2", "s3"])) == [("s1", "r/a"), ("s2", "top")]
         assert await table.sealed("r") is None
-        for version, store in ((b"1", "t1"), (b"2", "t2")):
-            await table.seal("r", version, store)
+        late = folder_version(await table.versions("r", 9))
+        await table.put("r/a/x", "r/a", FILE)
+        version = folder_version(await table.versions("r", 9))
+        for store in ("t1", "t2"):
+            await table.seal("r", version, store, 9)
             assert await table.sealed("r") == (store, version)
+        await table.seal("r", late, "t0", 9)
+        assert await table.sealed("r") == ("t2", version), "a slow replica replaced what is known of a later version"
 
     _run(catalogue, work)

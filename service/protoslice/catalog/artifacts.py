@@ -140,9 +140,10 @@ class ArtifactTable:
         return None if row is None else _manifest(row)
 
     async def stores(self, most: int) -> list[str]:
-        """Return at most `most` stores of manifests."""
-        sql = f"SELECT DISTINCT store FROM manifests WHERE {_THESE} AND store IS NOT NULL LIMIT :most"
-        return await self._database.read(lambda tx: [row[0] for row in tx.all(sql, **self._key, most=most)])
+        """Return the stores of at most `most` manifests."""
+        sql = f"SELECT store FROM manifests WHERE {_THESE} ORDER BY digest LIMIT :most"
+        rows = await self._database.read(lambda tx: tx.all(sql, **self._key, most=most))
+        return sorted({store for (store,) in rows if store is not None})
 
     async def put_manifest(self, manifest: ManifestRow, tags: Sequence[str]) -> int:
         """Create or replace a manifest and point tags at it; return the bytes that the row held before."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -151,11 +153,22 @@ class DraftTable:
         rows = await self._database.read(lambda tx: tx.all(sql, space=self._space, **_range(folder), limit=limit))
         return {name: bytes(version) for name, version in rows}
 
-    async def seal(self, folder: str, version: bytes, store: str) -> None:
-        """Note the store that was made of a version of a folder."""
+    async def seal(self, folder: str, version: bytes, store: str, most: int) -> None:
+        """Note the store that was made of a version of a folder of at most `most` files, unless it has another by now.
 
-        def work(tx: Transaction) -> int:
-            return tx.run(
+        A slow replica would otherwise replace what another one has noted of a later version.
+        """
+        sql = f"SELECT name, version FROM kept_files WHERE {_BELOW} ORDER BY name LIMIT :limit"
+        lock = """
+            SELECT 1 FROM names
+            WHERE space = :space AND repository = 1 AND kind = 'folder' AND name = :name FOR UPDATE"""
+
+        def work(tx: Transaction) -> None:
+            tx.all(lock, space=self._space, name=folder)  # writers of the folder wait
+            rows = tx.all(sql, space=self._space, **_range(folder), limit=most + 1)
+            if folder_version({name: bytes(version) for name, version in rows}) != version:
+                return
+            tx.run(
                 """
                 INSERT INTO names (space, repository, kind, name, store, version, updated)
                 VALUES (:space, 1, 'sealed', :name, :store, :version, :now)
@@ -182,7 +195,7 @@ class DraftTable:
         """Return at most `limit` folders of artifacts in a folder or below, by path, behind `after`."""
         sql = """
             SELECT name, updated FROM names WHERE space = :space AND repository = 1 AND kind = 'folder'
-                AND name > :after AND (:below = '' OR name = :below OR (name > :first AND name < :end))
+                AND name > :after AND name >= :below AND name < :end AND (name = :below OR name > :first)
             ORDER BY name LIMIT :limit"""
         values = {"below": below, "after": after, "limit": limit, **_range(below)}
         return await self._database.read(
@@ -225,6 +238,11 @@ class DraftTable:
             space=self._space,
             folder=folder,
         )
+
+
+def folder_version(versions: Mapping[str, bytes]) -> bytes:
+    """Return the version of a folder whose files, by path, have these versions."""
+    return hashlib.sha256(json.dumps([(path, versions[path].hex()) for path in sorted(versions)]).encode()).digest()
 
 
 class ChangedFolders:

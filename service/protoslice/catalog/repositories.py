@@ -296,11 +296,13 @@ class NamesOfStores:
 
     async def named_since(self, removed: Mapping[str, float]) -> set[str]:
         """Return the stores at which a name was pointed since a time of their own, in seconds since the epoch."""
-        sql = "SELECT max(updated) FROM names WHERE space = :space AND store = :store"
+        sql = """
+            SELECT 1 FROM names WHERE space = :space AND store = :store AND updated > :since AND kind <> 'sealed'
+            LIMIT 1"""
 
         def work(tx: Transaction) -> set[str]:
-            found = {store: tx.all(sql, space=self._space, store=store)[0][0] for store in removed}
-            return {store for store, at in found.items() if at is not None and at > removed[store] * 1_000_000}
+            since = {store: int(at * 1_000_000) for store, at in removed.items()}
+            return {store for store, at in since.items() if tx.first(sql, space=self._space, store=store, since=at)}
 
         return await self._database.read(work, background=True)
 

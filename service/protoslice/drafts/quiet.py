@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import secrets
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -49,13 +50,13 @@ class QuietFolders:
         """Make stores of folders that are quiet; those that cannot be made are left to their next change."""
         while True:
             found = await self._table.quiet(self._seconds, _PAGE)
-            random.shuffle(found)  # replicas that look at once begin apart
-            settled = await map_concurrently(self._settle, found)
+            first = int(secrets.token_hex(4), 16) % max(1, len(found))  # replicas that look at once begin apart
+            settled = await map_concurrently(self._settle, found[first:] + found[:first])
             if len(found) < _PAGE or not all(settled):
                 return
 
     async def _settle(self, folder: ChangedFolder) -> bool:
-        """Make the store of a folder; return False if the storage does not answer, to be tried again."""
+        """Make the store of a folder; return False if storage or database do not answer, to be tried again."""
         async with self._turns:
             try:
                 await Drafts(await self._stores_of(folder.space)).sealed(folder.name)

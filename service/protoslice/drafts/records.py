@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from protoslice.catalog.drafts import DraftTable
+from protoslice.catalog.drafts import DraftTable, folder_version
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import LimitExceeded, NotFound
@@ -86,7 +84,7 @@ class DraftRecords:
         _check_count(folder, found)
         start = len(folder) + 1 if folder else 0
         versions = {path: file.version for path, file in found.items()}
-        return DraftFolder({path[start:]: file for path, file in found.items()}, _digest(versions))
+        return DraftFolder({path[start:]: file for path, file in found.items()}, folder_version(versions))
 
     async def sealed(self, folder: str) -> str | None:
         """Return the store that was made of a folder as it is now, or None if none is known.
@@ -98,11 +96,11 @@ class DraftRecords:
             raise NoDraft(folder)
         _check_count(folder, versions)
         found = await self._table.sealed(folder)
-        return found[0] if found is not None and found[1] == _digest(versions) else None
+        return found[0] if found is not None and found[1] == folder_version(versions) else None
 
     async def seal(self, folder: str, version: bytes, store: str) -> None:
         """Note the store that was made of a version of a folder."""
-        await self._table.seal(folder, version, store)
+        await self._table.seal(folder, version, store, MAX_FILES)
 
     async def entries(self, folder: str) -> list[DraftEntry]:
         """Return folders and files directly in a folder, each kind by name."""
@@ -156,8 +154,3 @@ def _checked(folder: str) -> str:
 def _check_count(folder: str, found: Mapping[str, object]) -> None:
     if len(found) > MAX_FILES:
         raise LimitExceeded(f"More than {MAX_FILES} artifacts in {folder!r}: choose a folder inside it")
-
-
-def _digest(versions: Mapping[str, bytes]) -> bytes:
-    text = json.dumps({path: version.hex() for path, version in versions.items()})
-    return hashlib.sha256(text.encode()).digest()

@@ -153,6 +153,11 @@ def test_a_store_that_was_named_since_its_removal_can_be_restored(named: str) ->
         if named == "since":
             await stores.restore(info.id)
             await assert_whole(stores, info)
+            await stores.delete(info.id)
+            await upload(stores, onnx(90_000))
+            await table.move("tags", "v1", commit, None, new=False)
+            await collect_garbage(storage, grace_seconds=HOUR, clock=lambda: time.time() + 2 * HOUR)
+            assert await keys_in(storage, "removed") == [], "the store is there"
         else:
             with pytest.raises(NotFound):
                 await stores.restore(info.id)

@@ -77,10 +77,9 @@ async def collect_garbage(
     # Uploads before manifests: an upload that becomes a store in between was counted as alive here.
     records = UploadRecords(database, space)
     uploads = await records.end(moment=moment, before=before, dry_run=dry_run)
-    expired = await _unnamed(
-        database, space, [item async for item in storage.iterate(keys.REMOVED) if _is_old(item, before)]
-    )
+    removed = [item async for item in storage.iterate(keys.REMOVED) if _is_old(item, before)]
     census = await Census.of(storage)
+    expired = await _unneeded(database, space, census, removed)
     holders = Holders(storage, {item.key for item in expired})
     outdated = StaleRecords(storage, census, holders, before=before, settled=settled)
     sweeper = Sweeper(storage, census, holders, outdated, records, before=before, dry_run=dry_run)
@@ -103,14 +102,19 @@ async def collect_garbage(
     return GarbageReport(objects, size, len(expired), leftovers, sweeper.unreadable, there)
 
 
-async def _unnamed(database: Database, space: str, tombstones: Sequence[ObjectStat]) -> list[ObjectStat]:
-    """Tombstones of stores at which no name was pointed since: such a name keeps its store until it can be restored."""
+async def _unneeded(
+    database: Database, space: str, census: Census, tombstones: Sequence[ObjectStat]
+) -> list[ObjectStat]:
+    """Tombstones but for those of stores at which a name was pointed since, and that are still gone.
+
+    Such a name keeps its store until it is restored.
+    """
     names, found = NamesOfStores(database, space), list[ObjectStat]()
     for start in range(0, len(tombstones), _STORES):
         some = tombstones[start : start + _STORES]
         removed = {item.key.segments[1]: item.modified.timestamp() for item in some}
         named = await names.named_since(removed)
-        found += [item for item in some if item.key.segments[1] not in named]
+        found += [item for item in some if census.has(item.key.segments[1]) or item.key.segments[1] not in named]
     return found
 
 
