@@ -90,7 +90,7 @@ def done(data: bytes) -> bytes:
         (line(bytes=1), "before any file has started"),
         (line(copy={}), "before any file has started"),
         (line(end={"size": 0, "sha256": ""}), "before any file has started"),
-        (line(file="a") + line(file="b"), "inside another"),
+        (line(file="a") + line(file="b"), "before the previous one has ended"),
         (line(file="a") + line(bytes=-1), "unknown line"),
         (line(file="a") + line(bytes=True), "unknown line"),
         (line(file="a") + line(bytes=1 << 63), "unknown line"),
