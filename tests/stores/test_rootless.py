@@ -91,7 +91,7 @@ def test_views_of_a_proto_say_that_there_is_none_and_why() -> None:
 @pytest.mark.parametrize(
     ("name", "data", "why"),
     [
-        ("notes.txt", b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n", "this may be a message in text format"),
+        ("notes.txt", b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n", "a message in text"),
         ("readme", b"plain words, and nothing else", "plain text"),
         ("model.zip", b"PK\x03\x04" + bytes(100), "unpack it"),
         ("model.safetensors", SAFETENSORS, "a safetensors file"),

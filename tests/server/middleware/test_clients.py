@@ -304,8 +304,9 @@ def test_proxies_are_networks(proxies: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_log_has_the_client_that_the_proxy_tells_of(serving: Any) -> None:
     lines = StringIO()
-    with serving(trusted_proxies=("127.0.0.0/8",)) as live, logs_to(lines, "json", "info") as flush:
-        assert exchange(live, PING[:-2] + b"x-forwarded-for: 192.0.2.77\r\n\r\n").status == 200
+    with logs_to(lines, "json", "info") as flush:
+        with serving(trusted_proxies=("127.0.0.0/8",)) as live:
+            assert exchange(live, PING[:-2] + b"x-forwarded-for: 192.0.2.77\r\n\r\n").status == 200
         flush()
     assert "192.0.2.77" in lines.getvalue()
 
