@@ -114,7 +114,7 @@ def of_skopeo(home: Home, oras: Path) -> None:
     home.good("skopeo", "login", "--tls-verify=false", "-u", "robot", "--password-stdin", home.host, given=home.writer)
     home.good(*copy, "dir:skopeo", other)
     home.good("skopeo", "logout", home.host)
-    home.refused("the service Token required", *copy, image, "dir:none")
+    home.refused("Token required", *copy, image, "dir:none")
     home.good(oras, "login", "--plain-http", "-u", "robot", "--password-stdin", home.host, given=home.reader)
     home.good(*copy, "--src-authfile", home.folder / "docker/config.json", image, "dir:by-docker")
     home.good(oras, "logout", home.host)
@@ -133,7 +133,7 @@ def of_buildah(home: Home) -> None:
     home.good(*storage, "push", "--tls-verify=false", "made", f"docker://{image}")
     home.good(*storage, "pull", "--policy", "always", "--tls-verify=false", image)
     home.good("buildah", "logout", home.host)
-    home.refused("the service Token required", *storage, "pull", "--policy", "always", "--tls-verify=false", image)
+    home.refused("Token required", *storage, "pull", "--policy", "always", "--tls-verify=false", image)
     tell("buildah: the same")
 
 

@@ -153,5 +153,5 @@ def test_another_major_version_is_refused(given: object) -> None:
 
 @pytest.mark.parametrize("given", [None, "1.0", (1,), (1, "0"), (1, 0, 0)])
 def test_a_version_that_is_none_is_refused(given: Any) -> None:
-    with pytest.raises(Unsupported, match="theirs does not declare its interface version"):
+    with pytest.raises(Unsupported, match="theirs has no valid interface version"):
         check_version("theirs", given, (1, 0))

@@ -87,10 +87,10 @@ def done(data: bytes) -> bytes:
         (b'{"file": "a", "bytes": 1}\n', "unknown line"),
         (line(file=1), "unknown line"),
         (line(other=1), "unknown line"),
-        (line(bytes=1), "outside of a file"),
-        (line(copy={}), "outside of a file"),
-        (line(end={"size": 0, "sha256": ""}), "outside of a file"),
-        (line(file="a") + line(file="b"), "inside another"),
+        (line(bytes=1), "before any file has started"),
+        (line(copy={}), "before any file has started"),
+        (line(end={"size": 0, "sha256": ""}), "before any file has started"),
+        (line(file="a") + line(file="b"), "before the previous one has ended"),
         (line(file="a") + line(bytes=-1), "unknown line"),
         (line(file="a") + line(bytes=True), "unknown line"),
         (line(file="a") + line(bytes=1 << 63), "unknown line"),
@@ -99,7 +99,7 @@ def done(data: bytes) -> bytes:
         (done(b"") + b"\n", "after its end"),
         (b"[" * 20_000, "line longer than"),
         (b"[" * 16_000 + b"\n", "unknown line"),
-        (b"", "before its last line"),
+        (b"", "its last line is missing"),
     ],
 )
 def test_what_is_no_recipe_is_refused(data: bytes, says: str) -> None:

@@ -1,7 +1,8 @@
 """List every text that users of Protoslice read: errors, logs, help, pages, the API's description.
 
 `python -m tools.messages` prints one line per text: its kind, its place and the text itself; `{…}` marks a value.
-`python -m tools.messages error help` prints those kinds only, and `--paths` adds where each text is.
+`python -m tools.messages error help` prints those kinds only, `--paths` adds where each text is, and
+`--sample N` picks N texts at random, for a reader who has not seen them before.
 
 Errors, logs and output are found in the sources (Python, Rust, TypeScript); help, problems, settings and the
 description of the HTTP API come from the application itself.
@@ -9,10 +10,11 @@ description of the HTTP API come from the application itself.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import json
+import random
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +25,18 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "service/protoslice"
 LOGGING = {"debug", "info", "warning", "error", "exception", "critical"}
 RAISING = re.compile(r"^(\w*(Error|Problem|Failure|Exception)|BadParameter|UsageError)$")
-SQL = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|WITH|BEGIN|PRAGMA|SET|WHERE|AND|FROM|ORDER) ")
+CODE = re.compile(  # SQL; routes; upper case and lists of names; headers and styles; types, patterns and pragmas
+    r"""\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|WITH|BEGIN|PRAGMA|SET|WHERE|AND|FROM|ORDER|VACUUM|ROLLBACK)[ ]
+    | (GET|HEAD|PUT|POST|PATCH|DELETE|OPTIONS)[ ][/{]
+    | \(extract | [A-Z][A-Z ]+([ ]job|[?])?$ | [\w*-]+(,[ ][\w*-]+)+$
+    | .*[=:][ ]?[\w']+;[ ]?\w | default-src | bytes[ ] | [a-z]+/[a-z0-9.+-]+([;,]|$) | .*max-age=
+    | (tuple|list|dict)\[ | \w+[ ]\|[ ]None$ | .*(\\[dbs.]|\(\?[:P]|\[0-9]) | .*(?<!=)=[ ][A-Z0-9{]
+    | protoslice[ ](signed|signer|sealed|views|store)[ ]""",
+    re.VERBOSE,
+)
+JSX = re.compile(r"=>|&&|\|\||===|\)[:;]|\?\s*$|^[\])}:,]|^\(|: [A-Z]\w+$|^\{ |\{$")
 PROSE = re.compile(r"[A-Za-z']{2,}[.,:;!?]?[ \n]|[ \n][A-Za-z']{3,}[.!?]?$")
+SHORT = 3
 KINDS = ("error", "log", "text", "help", "problem", "setting", "api", "page", "core")
 
 
@@ -38,9 +50,11 @@ class Message:
 
 
 def messages() -> list[Message]:
-    """Return every text, each once, in the order of its kind and place."""
-    found = [*_python(), *_help(), *_application(), *_pages(), *_core()]
-    unique = {(each.kind, each.text): each for each in reversed(found)}
+    """Return every text, each once, in the order of its kind and place; without short parts of texts."""
+    unique: dict[str, Message] = {}
+    for each in [*_help(), *_application(), *_python(), *_pages(), *_core()]:
+        if each.text[:1].isupper() or each.kind not in {"text", "core"} or len(each.text.split()) > SHORT:
+            unique.setdefault(each.text, each)
     return sorted(unique.values(), key=lambda each: (KINDS.index(each.kind), each.place))
 
 
@@ -51,7 +65,7 @@ def _place(path: Path, line: int) -> str:
 def _python() -> Iterator[Message]:
     """Find strings that read as prose in the package, except docstrings, patterns and SQL."""
     raised = _error_names()
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path in sorted(set(PACKAGE.rglob("*.py")) - set((PACKAGE / "testing").rglob("*.py"))):
         tree = ast.parse(path.read_text())
         yield from (Message(kind, _place(path, line), text) for kind, line, text in _strings(tree, "text", raised))
 
@@ -76,11 +90,14 @@ def _called(node: ast.expr) -> str:
 def _strings(node: ast.AST, kind: str, raised: set[str]) -> Iterator[tuple[str, int, str]]:
     """Yield kind, line and text of each string below `node`, which is in a context of the given kind."""
     match node:
-        case ast.Expr(value=ast.Constant()) | ast.Assign(targets=[ast.Name(id="__all__")]):
-            return  # a docstring, or no text
+        case ast.Expr(value=ast.Constant()) | ast.Assign(targets=[ast.Name(id="__all__")]) | ast.Assert():
+            return  # a docstring, or nothing that users read
+        case ast.Call(func=ast.Name(id="AssertionError" | "RuntimeError" | "AttributeError")):
+            return  # a mistake in the program
         case ast.Constant(value=str()) | ast.JoinedStr():
             text = _joined(node)
-            if PROSE.search(re.sub(r"\{[^{}]*\}", "x", text)) and not SQL.match(text):
+            text = re.sub(r"</?[a-z]+[1-6]?(?: [^>]*)?>", " ", text)
+            if PROSE.search(re.sub(r"\{[^{}]*\}", "x", text)) and not CODE.match(text):
                 yield kind, node.lineno, text
             return
         case ast.Call(func=function):
@@ -155,8 +172,8 @@ def _pages() -> Iterator[Message]:
         )
         for pattern in (r'"((?:[^"\\\n]|\\.)*)"', r"`((?:[^`\\]|\\.)*)`", r"(?<![=<])>([^<>`;=]*[A-Za-z][^<>`;=]*)</?"):
             for found in re.finditer(pattern, source):
-                text = re.sub(r"\$\{(?:[^{}]|\{[^{}]*\})*\}", "{…}", found[1]).strip()
-                if PROSE.search(text) or re.fullmatch(r"[A-Z][a-z]+[.!?]?", text):
+                text = re.sub(r"\$?\{(?:[^{}]|\{[^{}]*\})*\}", "{…}", found[1]).strip()
+                if not JSX.search(text) and (PROSE.search(text) or re.fullmatch(r"[A-Z][a-z]+[.!?]?", text)):
                     yield Message("page", _place(path, source.count("\n", 0, found.start()) + 1), text)
 
 
@@ -172,14 +189,23 @@ def _core() -> Iterator[Message]:
                         yield Message("core", _place(path, number), found)
 
 
-def main(arguments: list[str]) -> None:
-    """Print the texts of the kinds that `arguments` name, or of every kind."""
-    kinds = [each for each in arguments if each != "--paths"] or KINDS
-    for each in messages():
-        if each.kind in kinds:
-            place = f" {each.place}:" if "--paths" in arguments or each.kind in {"help", "problem", "setting"} else ""
-            print(f"{each.kind}:{place} {' '.join(each.text.split())}")
+def main() -> None:
+    """Print the texts of the kinds that the arguments name, or of every kind."""
+    parser = argparse.ArgumentParser(description="List the texts that users of Protoslice read.")
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"only these kinds: {', '.join(KINDS)}")
+    parser.add_argument("--paths", action="store_true", help="print where each text is")
+    parser.add_argument("--sample", type=int, metavar="N", help="print N texts, picked at random")
+    parser.add_argument("--seed", type=int, default=0, help="another number picks another sample")
+    given = parser.parse_args()
+    if unknown := set(given.kinds) - set(KINDS):
+        parser.error(f"unknown kind {min(unknown)}: use {', '.join(KINDS)}")
+    found = [each for each in messages() if each.kind in (given.kinds or KINDS)]
+    if given.sample is not None:
+        found = random.Random(given.seed).sample(found, min(given.sample, len(found)))
+    for each in found:
+        place = f" {each.place}:" if given.paths or each.kind in {"help", "problem", "setting"} else ""
+        print(f"{each.kind}:{place} {' '.join(each.text.split())}")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

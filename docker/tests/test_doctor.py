@@ -145,19 +145,19 @@ def test_what_spoils_nothing_that_can_be_seen_is_well(
             {"entity tags stay strong": "gzip off;", "binaries are not compressed": "gzip off;"},
         ),
         (location("client_body_timeout 5s;"), {"uploads may pause": "client_body_timeout 60s;"}),
-        (location("proxy_buffering on;"), {"slow readers are not buffered": "proxy_buffering off;"}),
+        (location("proxy_buffering on;"), {"responses to slow clients are not buffered": "proxy_buffering off;"}),
         (
             cached(),
             {
                 "ranges are served by the service": "proxy_cache off;",
-                "slow readers are not buffered": "proxy_buffering off;",
+                "responses to slow clients are not buffered": "proxy_buffering off;",
             },
         ),
         (
             cached("proxy_ignore_headers Cache-Control Expires;", "proxy_cache_valid any 10m;"),
             {
                 "ranges are served by the service": "proxy_cache off;",
-                "slow readers are not buffered": "proxy_buffering off;",
+                "responses to slow clients are not buffered": "proxy_buffering off;",
                 "changes are visible at once": "proxy_ignore_headers",
             },
         ),

@@ -47,8 +47,9 @@ class ProtosliceError(Exception):
         self.path = path
 
     def __str__(self) -> str:
-        where = "" if self.offset is None else f" at byte {self.offset}"
-        return self.message + where + ("" if self.path is None else f" in {self.path}")
+        offset = None if self.offset is None else f"at byte {self.offset}"
+        place = ", ".join(filter(None, (offset, self.path and f"in {self.path}")))
+        return f"{self.message} ({place})" if place else self.message
 
 
 class InvalidInput(ProtosliceError, ValueError):

@@ -86,15 +86,15 @@ class Store:
     schema: Sha256 | None
     """Fingerprint of the schema used to read the root; None for an unknown type."""
     planner: Positive | None
-    """Version of the planner that created the chunks; None without chunks, 3 (formerly 2) if the chunks are those of a
+    """Version of the algorithm that chose the chunks; None without chunks, 3 (formerly 2) if the chunks are those of a
     chunked file."""
     rules: tuple[str, ...] = ()
     """Split rules that took precedence over the sizes, in canonical form."""
     why: str | None = None
     """Why no root was found; None if one was."""
     names: tuple[StoreName, ...] = ()
-    """Names that refer to the store, at most 100: its tags, and names in registries, which only a service knows. The
-    response to an upload only has tags."""
+    """Names that refer to the store, at most 100: its tags, and its names in registries. The response to an upload only
+    has tags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +136,9 @@ class RepositorySummary:
     protocol: Annotated[str, Keywords(enum=["hub", "oci", "mlflow"])]
     """Kind of registry client that created the repository."""
     ref: Annotated[str | None, like("ann/resnet@main")]
-    """Name of the current version under `/v1/stores`: `main`, the tag `latest`, or the tag set last. None, like the
-    following, for a repository without files; an MLflow folder has a store once it is requested."""
+    """Name of the current version under `/v1/stores`: `main`, the tag `latest`, or the tag set last.
+
+    None, like the members below, for a repository without files, and for an MLflow folder that was never requested."""
     store: Id | None
     """Id of the store; None if there is none yet, or it was removed."""
     type: str | None
@@ -153,7 +154,7 @@ class RepositoryVersion:
     name: Annotated[str, like("main")]
     kind: Annotated[str, Keywords(enum=["branch", "tag"])]
     ref: Annotated[str, like("ann/resnet@main")]
-    """Name under `/v1/stores`."""
+    """Name of this version under `/v1/stores`."""
     store: Id
     updated: datetime
 
@@ -218,7 +219,7 @@ class AccessToken:
     """Space that it is valid in; `*` for all spaces."""
     scopes: tuple[Annotated[str, Keywords(enum=["read", "write", "delete", "register", "schemas", "admin"])], ...]
     tags: tuple[str, ...]
-    """Patterns that tags must match; none: any tag."""
+    """Patterns of tags that the token may set and remove; empty if it may change any tag."""
     created: datetime
     expires: datetime | None
     token: Annotated[str, OMITTED] = ""
@@ -232,10 +233,10 @@ class Space:
     name: str
     """Lower-case letters, digits and '-', at most 63 characters; the API of the space is below `/spaces/{name}`."""
     stored_bytes: int = 0
-    """Bytes of uploaded objects; removed stores count until they are collected."""
+    """Bytes of uploaded objects; removed stores count until `gc` deletes their objects."""
     stores: int = 0
     counted: datetime | None = None
-    """Time of the last collection, which recounts; None before the first."""
+    """Time when `gc` last counted bytes and stores; None if it never ran."""
     quota_bytes: int = 0
     """Maximum stored bytes; 0 for no limit."""
     quota_stores: int = 0
@@ -324,7 +325,7 @@ class Node:
     type: str | None
     """Full name of the message or enum type; None for other kinds."""
     count: int | None
-    """Number of elements; None for a field that is not repeated, and for one element."""
+    """Number of elements of a repeated field; None for other fields, and for a single element."""
     size: Count
     """In bytes, as serialized."""
     deeper: bool
@@ -332,7 +333,7 @@ class Node:
     text: str | None
     """Value of a scalar or a short string."""
     children: Annotated[tuple[Node, ...], OMITTED] = ()
-    """Children; like `more`, only for nodes within the requested depth."""
+    """Child nodes; set only for nodes within the requested depth, as is `more`."""
     more: Annotated[int | None, OMITTED] = None
     """Number of children that are not shown."""
 
@@ -349,7 +350,7 @@ class TensorEntry:
     name: Annotated[str, like("conv1.weight")]
     """Name in its format; several tensors may share one."""
     address: Annotated[str, like("path:graph.initializer[3]")]
-    """Unique in the store."""
+    """Identifies the tensor in the store, even if several share its name."""
     dtype: Annotated[str | None, like("F32")]
     """None if the type is unknown."""
     shape: tuple[int, ...] | None
@@ -384,7 +385,7 @@ class Histogram:
     start: float
     """Start of the first bin; each bin includes its start, and ends before the next."""
     width: float
-    """Width of each bin: a power of two, of which every start is a multiple."""
+    """Width of each bin, a power of two; the start of every bin is a multiple of it."""
     counts: tuple[int, ...]
 
 
@@ -398,14 +399,15 @@ class TensorStatistics:
     shape: tuple[int, ...]
     """Shape of the slice, or of the whole tensor."""
     elements: Count
-    """Number of elements of that shape."""
+    """Number of elements of each tensor."""
     looked_at: Count
     """Number of elements examined; for a sample, fewer than all."""
     zeros: Count
     nans: Count
     infinities: Count
     min: float | None
-    """Minimum of the finite elements; like the next three, None without any, or beyond 64-bit floats."""
+    """Smallest finite element. This, `max`, `mean` and `deviation` are None without finite elements, or if a 64-bit
+    float cannot hold them."""
     max: float | None
     mean: float | None
     deviation: float | None
@@ -424,7 +426,7 @@ class Difference:
 
     what: Compared
     path: Annotated[str, like("graph.node[3]")]
-    """Path of the file or part, name of the tensor: in the second model, or in the first if removed."""
+    """Path of the file or part, or name of the tensor, in the second model; in the first if it was removed."""
     change: Change
     before: Count | None
     """Bytes in the first model; None if added."""
@@ -445,19 +447,19 @@ class TensorDelta:
     dtype: Annotated[str, like("F32")]
     shape: tuple[int, ...]
     elements: Count
-    """Number of elements of that shape."""
+    """Number of elements of each tensor."""
     looked_at: Count
     """Elements compared; for a sample, fewer than all."""
     changed: Count
     """Compared elements that differ."""
     incomparable: Count
-    """Changed elements where one side is NaN or infinite; the following are about the others."""
+    """Changed elements that are NaN or infinite in at least one of the tensors; the members below leave them out."""
     max: float | None
     """Maximum distance; None without finite elements, or beyond 64-bit floats."""
     mean: float | None
     """Mean distance; None without finite elements."""
     cosine: float | None
-    """Cosine of both as vectors; None if one is zero."""
+    """Cosine similarity of the two tensors as vectors; None if one is zero."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -465,13 +467,13 @@ class SignatureTensor:
     """An input or an output of a signature."""
 
     name: Annotated[str, like("images")]
-    """Name in the call."""
+    """Name of the argument or result when the signature is called."""
     tensor: Annotated[str | None, like("x:0")]
     """Name in the graph; None for a tensor made of several, such as a sparse one."""
     dtype: Annotated[str | None, like("F32")]
     """None for resources, variants and unknown types."""
     shape: tuple[int | None, ...] | None
-    """Lengths per dimension, None for any length; None for any number of dimensions."""
+    """Length of each dimension, None if it is unknown; None instead of the list if their number is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -507,13 +509,13 @@ class GraphNode:
     op: Annotated[str, like("Conv")]
     path: Annotated[str, like("graph.node[3]")]
     hops: Count
-    """Number of links to the middle node."""
+    """Distance from the node in `around`, in links; 0 without `around`."""
     attributes: tuple[tuple[str, str], ...]
     """Names and values as text; long ones are cut."""
     weights: Annotated[tuple[str, ...], like(["conv1.weight"])]
     """Tensors that the node uses or holds."""
     more: Count
-    """Links to nodes that are not shown."""
+    """Number of links to nodes that are not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -540,11 +542,11 @@ class Neighbourhood:
     graph: Annotated[str, like("graph")]
     """Path of the graph shown."""
     around: str | None
-    """Path of the middle node; None for the graph's first nodes."""
+    """Path of the node that `around` selects; None without `around`."""
     nodes: tuple[GraphNode, ...]
     edges: tuple[GraphEdge, ...]
     more: bool
-    """True if there are more nodes within the hops, more matches, or more values between the nodes shown."""
+    """True if nodes or edges were left out because of `limit` or the size of the response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -554,7 +556,8 @@ class RecordsSummary:
     file: Annotated[str, like("train.tfrecord")]
     """Path in its store."""
     framing: Annotated[str, like("tfrecord")]
-    """`tfrecord`, `delimited`, `u32le`, `u32be`, `u64le`, `u64be` or `riegeli`."""
+    """`tfrecord`, `delimited`, `u32le`, `u32be`, `u64le`, `u64be`, `riegeli`, `array_record`, `tfrecord_gzip` or
+    `tfrecord_zlib`."""
     type: str | None
     """Full name of the records' message type; None if it is unknown."""
     count: Count
@@ -593,7 +596,7 @@ class ModelReport:
 
     type: str | None
     tensors: Count | None
-    """Number of tensors; None if no format supports them."""
+    """Number of tensors; None if they cannot be listed."""
     files: Annotated[tuple[str, ...], LOCAL] = ()
     """Files besides the root that hold tensors; empty in the report of a service."""
     missing: tuple[str, ...] = ()
@@ -610,6 +613,6 @@ class ModelReport:
     def problem(self) -> str | None:
         """The missing and the damaged parts in a sentence; None for a sound model."""
         names = ", ".join(map(repr, self.missing))
-        said = [f"the model refers to {names}, which is not among its files"] if self.missing else []
+        said = [f"the model refers to missing files: {names}"] if self.missing else []
         said += [f"{damage.part}: {damage.error}" for damage in self.damaged]
         return "; ".join(said) or None

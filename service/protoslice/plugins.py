@@ -137,7 +137,7 @@ def check_version(owner: str, given: object, ours: Version) -> None:
                 age = "an older" if minor < ours[1] else "a newer"
                 warn(f"{owner} was written for {age} interface: {major}.{minor} instead of {ours[0]}.{ours[1]}")
         case _:
-            raise Unsupported(f"{owner} does not declare its interface version, such as {ours}")
+            raise Unsupported(f"{owner} has no valid interface version: set `interface`, such as {ours}")
 
 
 def brief(error: BaseException, hidden: Iterable[str] = ()) -> str:

@@ -130,7 +130,7 @@ class RecipeReader:
     def finish(self) -> None:
         """Raise `CorruptModel` unless the recipe is complete."""
         if not self._done:
-            raise self._wrong("ends before its last line")
+            raise self._wrong("is incomplete: its last line is missing")
 
     def _take(self, part: bytes, *, ended: bool) -> Iterator[Event]:
         if self._done:
@@ -154,7 +154,7 @@ class RecipeReader:
 
     def _event(self, name: str, value: Any) -> Event | None:
         if name in {"bytes", "copy", "end"} and not self._in_file:
-            raise self._wrong(f"has a line {name!r} outside of a file")
+            raise self._wrong(f"has a line {name!r} before any file has started")
         match name:
             case "file":
                 return self._begin(_text(value))
@@ -174,13 +174,13 @@ class RecipeReader:
 
     def _begin(self, path: str) -> RecipeFile:
         if self._in_file:
-            raise self._wrong("starts a file inside another file")
+            raise self._wrong("starts a file before the previous one has ended")
         self._in_file = True
         return RecipeFile(path)
 
     def _finish(self, digest: str) -> None:
         if self._in_file:
-            raise self._wrong("ends inside a file")
+            raise self._wrong("is incomplete: it stops inside a file")
         if digest != self._lines.hexdigest():
             raise self._wrong("does not match its digest")
         self._done = True

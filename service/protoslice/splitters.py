@@ -28,7 +28,7 @@ def splitter_named(name: str) -> RuleSplitter:
         raise InvalidInput(f"No splitter {name!r}; available: {known}")
     (point, *others) = points
     if others:
-        raise InvalidInput(f"Several installed packages provide a splitter {name!r}")
+        raise InvalidInput(f"Several installed packages provide a splitter {name!r}: uninstall all but one")
     return _loaded(point)
 
 

@@ -55,7 +55,7 @@ def parse_location(uri: str) -> Location:
     scheme = scheme.lower()
     authority, _, path = rest.partition("/")
     if not mark or not scheme.isascii() or not uri.isprintable() or "\\" in uri:
-        raise InvalidInput("Invalid storage URI: use scheme://path, without control characters or backslashes")
+        raise InvalidInput("Invalid storage URI: use scheme://path, or a path that starts with / or ./")
     if scheme in _ENCODED and ("?" in uri or "#" in uri):
         raise InvalidInput(
             f"Invalid storage URI: the scheme {scheme} allows no query or fragment (write ? as %3F and # as %23)"

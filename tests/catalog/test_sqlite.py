@@ -151,7 +151,7 @@ def test_write_waits_for_another_process_and_not_for_ever(tmp_path: Path, monkey
         with (
             open(tmp_path / "catalog.sqlite.lock", "ab") as lock,
             sqlite._exclusive(lock.fileno()),
-            pytest.raises(DatabaseUnavailable, match="does not answer"),
+            pytest.raises(DatabaseUnavailable, match="does not respond"),
         ):
             await db.write(_insert(1))
         await db.write(_insert(2))

@@ -87,7 +87,10 @@ def test_a_split_proto_of_xla_has_no_metadata_and_is_planned_by_sizes() -> None:
         assert proto.chunks.plan.kept is False
 
 
-@pytest.mark.parametrize(("key", "count", "said"), [(5000, 1, "path of more than 4096"), (3000, 9000, "long paths")])
+@pytest.mark.parametrize(
+    ("key", "count", "said"),
+    [(5000, 1, "path of more than 4096"), (3000, 9000, "paths to its chunks that are too long")],
+)
 def test_the_paths_of_a_plan_are_bounded(key: int, count: int, said: str) -> None:
     """One key in the file stands in the path of every chunk below it: three kilobytes may mean megabytes."""
     below = [(["subs", at(number)], number) for number in range(count)]

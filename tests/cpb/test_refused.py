@@ -12,30 +12,30 @@ from protoslice import _core
 from protoslice.errors import CorruptModel, InconsistentChunks, LimitExceeded
 
 BROKEN: list[tuple[list[Tag], int | None, str, str]] = [
-    (["subs", at(1)], 0, "would leave a gap", "subs[1]"),
-    (["subs", at(1 << 63)], 0, "would leave a gap", "subs[9223372036854775808]"),
-    (["subs"], 0, "no index selects an element", "subs"),
-    (["subs", ("s", "k")], 0, "no index selects an element", "subs"),
-    (["strs", at(1)], 0, "0 elements, so adding this one would leave a gap", "strs[1]"),
-    (["strs", at(0), "str"], 0, "nothing can be below it", "strs[0]"),
+    (["subs", at(1)], 0, "elements before this one are missing", "subs[1]"),
+    (["subs", at(1 << 63)], 0, "elements before this one are missing", "subs[9223372036854775808]"),
+    (["subs"], 0, "chunk metadata gives no index", "subs"),
+    (["subs", ("s", "k")], 0, "chunk metadata gives no index", "subs"),
+    (["strs", at(1)], 0, "0 elements: elements before this one are missing", "strs[1]"),
+    (["strs", at(0), "str"], 0, "no fields to merge into", "strs[0]"),
     (["strs"], None, "o chunk has the field's value", "strs"),
-    (["ints", at(0)], 0, "but not numbers", "ints[0]"),
-    (["ints"], 0, "but not numbers", "ints"),
-    (["by_s"], 0, "no key selects a value", "by_s"),
-    (["by_s", at(0)], 0, "no key selects a value", "by_s"),
-    (["by_ui32", ("s", "abc")], 0, "does not fit a map of uint32", "by_ui32"),
-    (["by_ui32", ("i32", -1)], 0, "does not fit a map of uint32", "by_ui32"),
-    (["by_i32", ("i64", 1 << 40)], 0, "does not fit a map of int32", "by_i32"),
+    (["ints", at(0)], 0, "elements of a repeated numeric field", "ints[0]"),
+    (["ints"], 0, "elements of a repeated numeric field", "ints"),
+    (["by_s"], 0, "chunk metadata gives no key", "by_s"),
+    (["by_s", at(0)], 0, "chunk metadata gives no key", "by_s"),
+    (["by_ui32", ("s", "abc")], 0, "does not fit the key type of the map, uint32", "by_ui32"),
+    (["by_ui32", ("i32", -1)], 0, "does not fit the key type of the map, uint32", "by_ui32"),
+    (["by_i32", ("i64", 1 << 40)], 0, "does not fit the key type of the map, int32", "by_i32"),
     (["sub", at(0)], 0, "neither repeated nor a map", "sub"),
     (["sub", 99], 0, "t.M has no field 99", "sub"),
     ([at(0)], 0, "where a field is expected", "the root message"),
     ([("s", "k")], 0, "where a field is expected", "the root message"),
-    (["bytes", "bytes"], 0, "nothing can be below it", "bytes"),
+    (["bytes", "bytes"], 0, "no fields to merge into", "bytes"),
     (["i32", at(0)], 0, "neither repeated nor a map", "i32"),
     (["bytes"], None, "o chunk has the field's value", "bytes"),
-    ([], None, "has no chunk", "the root message"),
-    (["sub"], 1, "there are only 1 chunks", "sub"),
-    (["sub"], (1 << 64) - 1, "there are only 1 chunks", "sub"),
+    ([], None, "neither a chunk nor chunked fields", "the root message"),
+    (["sub"], 1, "has only 1 chunks", "sub"),
+    (["sub"], (1 << 64) - 1, "has only 1 chunks", "sub"),
 ]
 
 
@@ -55,7 +55,7 @@ def test_a_tag_that_says_nothing_is_an_error() -> None:
 
 
 def test_tags_that_contradict_each_other_are_an_error() -> None:
-    with pytest.raises(InconsistentChunks, match="disagree"):
+    with pytest.raises(InconsistentChunks, match="tags of different kinds"):
         merged([M(), M()], 0, (["subs", at(0)], 1), (["subs", ("s", "k")], 1))
 
 

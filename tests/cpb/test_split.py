@@ -163,7 +163,7 @@ CASES: dict[str, tuple[bytes, type[ProtosliceError], str]] = {
         Unsupported,
         "element of a repeated field",
     ),
-    "another type": (_refused(lambda each: setattr(each, "field_type", 0)), Unsupported, "unknown way"),
+    "another type": (_refused(lambda each: setattr(each, "field_type", 0)), Unsupported, "with an unsupported tag"),
     "an unknown field": (split_of([(99, b"x")]), InconsistentChunks, "no field 99"),
     "field 0": (split_of([(0, b"x")]), InconsistentChunks, "no field 0"),
     "a message": (split_of([(1, b"x")]), Unsupported, "neither a string nor bytes"),

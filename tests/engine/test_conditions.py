@@ -99,9 +99,9 @@ def test_without_types_a_condition_has_numbers() -> None:
     ("condition", "error", "word"),
     [
         ('meta_info_def.missing="x"', NotFound, "has no field"),
-        ('meta_info_def="x"', NotFound, "compares text, and meta_info_def is message"),
+        ('meta_info_def="x"', NotFound, "compares text, but meta_info_def is message"),
         ('meta_info_def.stripped_default_attrs="x"', NotFound, "stripped_default_attrs is bool"),
-        ('meta_info_def.tags.name="x"', NotFound, "leads through messages: tags is string"),
+        ('meta_info_def.tags.name="x"', NotFound, "can only go through messages: tags is string"),
         ('meta_info_def.tags={"x"', InvalidInput, "closing brace"),
         (", ".join(['meta_info_def.tags="x"'] * 9), InvalidInput, "at most 8 conditions"),
     ],

@@ -52,7 +52,7 @@ def test_each_error_is_a_class_of_its_own() -> None:
     with pytest.raises(InvalidInput, match="tfrecord, delimited"):
         _core.RecordScanner("csv")
     for framing in ("riegeli", "array_record"):
-        with pytest.raises(Unsupported, match=f"{framing} files are indexed from a source"):
+        with pytest.raises(Unsupported, match=f"{framing} files cannot be indexed in parts"):
             _core.RecordScanner(framing)
     with pytest.raises(NotFound, match="no record 3: the stream has 3"):
         _core.Records(saved).place(3)

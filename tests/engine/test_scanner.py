@@ -106,7 +106,7 @@ def test_bytes_the_runtime_takes_the_scanner_takes(case: Case, seed: int) -> Non
         pytest.param(b"\x08" + b"\xff" * 9 + b"\x7f", True, True, id="a value of 70 bits loses six"),
         pytest.param(b"\x08" + b"\x80" * 10 + b"\x00", False, False, id="a value of eleven bytes"),
         pytest.param(b"\x0a\x80\x80\x80\x80\x80\x00", True, False, id="a length of six bytes: ours have 64 bits"),
-        pytest.param(b"\x0a" + b"\x80" * 9 + b"\x02", False, False, id="a length of more than 64 bits"),
+        pytest.param(b"\x0a" + b"\x80" * 9 + b"\x02", False, False, id="a length of longer than 64 bits"),
         pytest.param(b"\x88\x80\x80\x80\x80\x00\x01", True, False, id="a tag of six bytes"),
         pytest.param(b"\x13\x00\x01\x14", False, True, id="number 0 in an unknown group"),
         pytest.param(b"\x13\x80\x80\x80\x80\x20\x01\x14", False, False, id="number 2^30 in an unknown group"),
@@ -167,16 +167,16 @@ def taken_by_runtime(case: Case, data: bytes) -> bool:
 @pytest.mark.parametrize(
     ("data", "offset", "word"),
     [
-        (b"\x00", 0, "not a field number"),
+        (b"\x00", 0, "invalid field number"),
         (b"\x08\x01\x0f", 2, "wire type 7"),
         (b"\x0e\x01", 0, "wire type 6"),
         (b"\x0a\x05ab", 4, "cut off"),
         (b"\x08\x01\x0b\x08\x01", 2, "cut off"),
         (b"\x0b\x14", 1, "end tag"),
         (b"\x0c", 0, "end tag"),
-        (b"\x08" + b"\xff" * 10 + b"\x01", 0, "more than 64 bits"),
-        (b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 0, "parent ends"),
-        (b"\x80\x80\x80\x80\x80\x01\x00", 0, "not a field number"),
+        (b"\x08" + b"\xff" * 10 + b"\x01", 0, "longer than 64 bits"),
+        (b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 0, "its message ends"),
+        (b"\x80\x80\x80\x80\x80\x01\x00", 0, "invalid field number"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(data: bytes, offset: int, word: str) -> None:

@@ -229,7 +229,7 @@ def test_a_listing_does_not_look_into_the_blob_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("changes", "says"), [
-    ({"sentinel": 1}, "starts with 0x1"),
+    ({"sentinel": 1}, "magic number 0x1"),
     ({"size": 4}, "4 bytes, but 1 elements of F16 take 2"),
     ({"start": 1 << 62}, "reaches beyond its file"),
     ({"size": (1 << 64) - 1}, "reaches beyond its file"),
@@ -267,7 +267,7 @@ def test_a_blob_file_that_is_missing(tmp_path: Path) -> None:
 def test_constants_that_make_no_sense(tmp_path: Path) -> None:
     program = Program()
     says = {
-        "mixed": "INT|I32.*in the floats",
+        "mixed": "type I32 stores its values in the field floats",
         "open": "unknown length",
         "odd": "type number 99 are not supported",
         "none": "no tensor values",

@@ -183,7 +183,7 @@ def test_literals_that_cannot_be_read(tmp_path: Path) -> None:
     cases: dict[str, tuple[Any, str]] = {}
     for name, kind, shape, layout, says in [
         ("count", "F32", (3,), None, "takes 12 bytes, but there are 4"),
-        ("negative", "F32", (-1,), None, "dimension of -1"),
+        ("negative", "F32", (-1,), None, "Invalid dimension -1"),
         ("layout", "F32", (1, 1), (0, 0), "does not fit a tensor of rank 2"),
         ("opaque", "OPAQUE_TYPE", (), None, "element type 14"),
     ]:

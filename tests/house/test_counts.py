@@ -83,9 +83,9 @@ def test_sizes_are_of_the_checkout(tmp_path: Path) -> None:
 
 def test_messages_are_of_every_kind() -> None:
     found = {(each.kind, " ".join(each.text.split())) for each in messages()}
-    assert ("error", "Name a store after '@': a tag or an id") in found
+    assert ("error", "No store after '@': add a tag or a store id") in found
     assert ("help", "Show the version and exit.") in found
     assert ("problem", "Quota exceeded") in found
     assert ("page", "Drop a model here") in found
-    assert ("core", "no such tensor") in found
+    assert ("core", "the scan has not read the whole proto yet") in found
     assert {kind for kind, _ in found} == {"error", "log", "text", "help", "problem", "setting", "api", "page", "core"}

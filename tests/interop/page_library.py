@@ -126,6 +126,7 @@ def test_a_repository_whose_name_is_no_reference_has_its_versions_too(
     versions.select_option("v1")
     expect(versions.locator("option:checked")).to_have_text("v1")
     page.go_back()
+    expect(versions.locator("option:checked")).to_have_text("v2")
     assert violations(context, page) == "[]"
     page.get_by_role("link", name="latest changes").click()
     expect(page).to_have_url(re.compile(r"/diff/[0-9a-f]{64}\.\.\.[0-9a-f]{64}$"))

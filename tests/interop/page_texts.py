@@ -83,7 +83,7 @@ def test_a_long_record_is_shown_from_its_beginning(context: BrowserContext) -> N
     page = opened(context, "/m/long/records?record=1")
     record = page.get_by_role("complementary", name="Record")
     for form in ("Text", "JSON"):
-        record.get_by_role("combobox", name="Form").select_option(form)
+        record.get_by_role("combobox", name="Format").select_option(form)
         expect(record).to_contain_text("Only the beginning is shown")
         assert page.get_by_label("The record", exact=True).evaluate("each => each.textContent.length") == 200_000
 

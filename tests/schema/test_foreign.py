@@ -24,7 +24,7 @@ from protoslice.storage import MemoryStorage
 
 PLAIN, BLANK, NONE = "this is plain text", "this is blank text", "unknown type: pass its type if it is a protobuf"
 RECORDS, TFRECORDS = "starts with the riegeli signature", "starts with a valid TFRecord length"
-LIKE_TEXT = "possibly a message in text format, of an unknown type"
+LIKE_TEXT = "this may be a message in text format: pass its type"
 IMAGE, SOUND = "image, not a protobuf", "recording, not a protobuf"
 
 TABLE = {

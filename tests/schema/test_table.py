@@ -168,10 +168,10 @@ def _proto2() -> descriptor_pb2.FileDescriptorSet:
     ("row", "why"),
     [
         ((1, "a", 99, False, 0, 0), "type number 99"),
-        ((1, "a", F.TYPE_MESSAGE, False, 0, 7), "not well formed"),
-        ((1, "a", F.TYPE_ENUM, False, 0, 0), "not well formed"),
-        ((0, "a", F.TYPE_INT32, False, 0, 0), "not well formed"),
-        ((1 << 29, "a", F.TYPE_INT32, False, 0, 0), "not well formed"),
+        ((1, "a", F.TYPE_MESSAGE, False, 0, 7), "has an invalid type or number"),
+        ((1, "a", F.TYPE_ENUM, False, 0, 0), "has an invalid type or number"),
+        ((0, "a", F.TYPE_INT32, False, 0, 0), "has an invalid type or number"),
+        ((1 << 29, "a", F.TYPE_INT32, False, 0, 0), "has an invalid type or number"),
     ],
 )
 def test_a_table_that_does_not_hold_together_is_refused(row: tuple[int, str, int, bool, int, int], why: str) -> None:

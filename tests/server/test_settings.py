@@ -103,7 +103,7 @@ def test_a_secret_comes_from_its_file(monkeypatch: pytest.MonkeyPatch, tmp_path:
         (None, "No such file"),
         (b"", "is empty"),
         (b"\n", "is empty"),
-        (b"\xff\xfehush", "is not a string"),
+        (b"\xff\xfehush", "is not UTF-8 text"),
         (b"hush\0hush", "control characters|not a JSON"),
         (b"file:///hush\nhush", "several lines|not a JSON"),
     ],
@@ -204,6 +204,22 @@ def test_no_verb_starts_with_a_misspelt_name(arguments: list[str]) -> None:
     assert done.stderr.startswith("protoslice: Unknown setting PROTOSLICE_MAX_UPLAOD: did you mean")
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "uri"),
+    [
+        ("/srv/my models", "file:///srv/my%20models"),
+        ("./models", "file:///here/models"),
+        ("..", "file:///"),
+        ("~/models", "file:///home/me/models"),
+        ("/srv/..//50%?", "file:///50%25%3F"),
+    ],
+)
+def test_storage_accepts_a_path(monkeypatch: pytest.MonkeyPatch, given: str, uri: str) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setattr("os.getcwd", lambda: "/here")
+    assert read_settings({"storage": given}).storage == uri
 
 
 def test_the_default_storage_is_in_the_data_folder(monkeypatch: pytest.MonkeyPatch) -> None:

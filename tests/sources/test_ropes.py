@@ -85,7 +85,7 @@ def test_a_byte_of_it_is_that_of_bytes(parts: list[bytes | tuple[int, int, int]]
     if -len(due) <= at < len(due):
         assert rope[at] == due[at]
     else:
-        with pytest.raises(IndexError, match=f"Byte {at} is out of range: the rope has {len(due)} bytes"):
+        with pytest.raises(IndexError, match=f"Byte {at} is out of range: there are {len(due)} bytes"):
             rope[at]
     for key in ("0", 0.0, None):
         with pytest.raises(TypeError):

@@ -115,7 +115,7 @@ def test_one_is_told_that_tensorflow_cannot_read_it(tmp_path: Path) -> None:
     with open_chunks(ModelConfigSplitter(model()).write(tmp_path / "m")) as (_, metadata):
         reasons = tensorflow_readable(metadata, ModelConfig.DESCRIPTOR)
     assert len(reasons) == 2
-    assert 'hyperparameters["momentum"]: a map\'s value that is not a message stops the process' in reasons
+    assert 'hyperparameters["momentum"]: TensorFlow crashes on a map value that is not a message' in reasons
     assert metadata.chunks[1].type == metadata.chunks[1].BYTES
     assert metadata.version == version_def()
 
@@ -200,7 +200,7 @@ def test_a_block_cannot_move_what_is_not_the_parents() -> None:
     parent = ComposableSplitter(model(), policy=SplitPolicy(1, 1))
     stranger = Layer(name="stranger")
     child = LargeMessageSplitter(stranger, 10, parent_splitter=parent, fields_in_parent=["hidden_layers", 0])
-    with pytest.raises(InvalidInput, match="not the message at that path"):
+    with pytest.raises(InvalidInput, match="not the parent's message at this path"):
         child.build_chunks()
 
 
@@ -272,7 +272,7 @@ def test_a_splitter_may_look_at_its_chunks_as_the_guide_does() -> None:
 )
 def test_binary_numbers_are_refused_with_what_is_wanted(place: list[Any], binary: bytes, text: bytes) -> None:
     splitter = ComposableSplitter(model())
-    with pytest.raises(InvalidInput, match=r"be its text, such as b'0\.5'.*instead of tobytes\(\)") as caught:
+    with pytest.raises(InvalidInput, match=r"be its value as text, such as b'0\.5'.*instead of tobytes\(\)") as caught:
         splitter.add_chunk(binary, place)
     assert caught.value.path is not None
     assert caught.value.path.startswith(str(place[0]))
@@ -282,9 +282,9 @@ def test_binary_numbers_are_refused_with_what_is_wanted(place: list[Any], binary
 
 def test_the_guides_two_slips_are_named() -> None:
     """Binary numbers, which its Merger reads as text, and values of maps, at which its Merger stops."""
-    with pytest.raises(InvalidInput, match="The chunk of a number must be its text"):
+    with pytest.raises(InvalidInput, match="The chunk of a numeric field must be its value as text"):
         ComposableSplitter(model()).add_chunk(b"\0\0\0?", ["hyperparameters", "momentum"])
     splitter = ComposableSplitter(model())
     splitter.add_chunk(b"0.5", ["hyperparameters", "momentum"])
     (reason,) = tensorflow_readable(splitter._chunked_message, ModelConfig.DESCRIPTOR)
-    assert "not a message stops the process" in reason
+    assert "crashes on a map value that is not a message" in reason

@@ -35,17 +35,17 @@ def field(tags: list[Any], chunk: int | None = 0, below: list[Any] | None = None
 
 NODE: list[Any] = [1, ("index", 0)]
 CASES: list[tuple[Any, list[Any], str]] = [
-    (GRAPH, [99], "the message: the tags do not name a field here"),
-    (GRAPH, [*NODE, ("index", 0)], "node[0]: the tags do not name a field here"),
-    (GRAPH, [1], "node: a repeated message without an index stops the process"),
-    (GRAPH, [2, ("index", 0)], "library: an index or key where there can be none stops the process"),
-    (GRAPH, [*NODE, 5], "node[0].attr: a map without a key stops the process"),
-    (GRAPH, [*NODE, 5, ("i64", 1)], "node[0].attr[1]: the kind of the key is not that of the map"),
-    (GRAPH, [*NODE, 3], "node[0].input: elements that are no messages stop the process"),
-    (GRAPH, [3], "version: a number is read as text, which stops the process where it does not fit"),
-    (FUNCTION, [4, ("s", "r")], 'ret["r"]: a map\'s value that is not a message stops the process'),
-    (OP, [3], "type: a chunk without a required field is not parsed"),
-    (OP, [], "the message: a part that may lack required fields is not parsed"),
+    (GRAPH, [99], "the message: the field tags do not match any field"),
+    (GRAPH, [*NODE, ("index", 0)], "node[0]: the field tags do not match any field"),
+    (GRAPH, [1], "node: TensorFlow crashes on a repeated message field whose tags have no index"),
+    (GRAPH, [2, ("index", 0)], "library: TensorFlow crashes on an index or key of a singular field"),
+    (GRAPH, [*NODE, 5], "node[0].attr: TensorFlow crashes on a map field whose tags have no key"),
+    (GRAPH, [*NODE, 5, ("i64", 1)], "node[0].attr[1]: the key's type is not that of the map"),
+    (GRAPH, [*NODE, 3], "node[0].input: TensorFlow crashes on repeated elements that are not messages"),
+    (GRAPH, [3], "version: TensorFlow reads the chunk of a number as text, and crashes if the number is out of range"),
+    (FUNCTION, [4, ("s", "r")], 'ret["r"]: TensorFlow crashes on a map value that is not a message'),
+    (OP, [3], "type: TensorFlow does not parse a chunk that lacks a required field"),
+    (OP, [], "the message: TensorFlow cannot parse a part of a message type with required fields"),
 ]
 
 
@@ -62,17 +62,21 @@ def test_chunks_have_to_be_there() -> None:
     assert tensorflow_readable(metadata, GRAPH) == [
         "join_version is 1, where TensorFlow writes 0",
         "chunk 0 has 2147483648 bytes, over 2147483647",
-        "library: chunk 1 is not there",
+        "library: chunk 1 does not exist",
     ]
 
 
 def test_parts_without_chunks() -> None:
-    assert tensorflow_readable(field([], None), GRAPH) == ["the message: a part without a chunk is read as chunk 0"]
+    assert tensorflow_readable(field([], None), GRAPH) == [
+        "the message: this part names no chunk, so TensorFlow would read chunk 0"
+    ]
     assert tensorflow_readable(field([], 0, [2]), GRAPH) == [
-        "the message: chunks inside a part of the message itself are passed over"
+        "the message: TensorFlow ignores chunks nested in a part that has no field tag"
     ]
     text = field([*NODE, 1], None)
-    assert tensorflow_readable(text, GRAPH) == ["node[0].name: a value without a chunk is read from chunk 0"]
+    assert tensorflow_readable(text, GRAPH) == [
+        "node[0].name: this value names no chunk, so TensorFlow would read chunk 0"
+    ]
 
 
 def test_order_below_map_keys_is_not_certain() -> None:
@@ -80,5 +84,6 @@ def test_order_below_map_keys_is_not_certain() -> None:
     both = field(value)
     both.MergeFrom(field([*value, 8], 1))
     assert tensorflow_readable(both, GRAPH) == [
-        'node[0].attr["value"].tensor: below a map key, the order with the chunk above it is not certain'
+        'node[0].attr["value"].tensor: this chunk is below a map key, and TensorFlow may merge it before the chunk '
+        "that contains it"
     ]

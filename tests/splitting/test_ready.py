@@ -156,7 +156,7 @@ def test_nothing_may_remain_without_an_initial_chunk() -> None:
     graph = new("tensorflow.GraphDef")
     nodes(graph.node, [300])
     policy = SplitPolicy(10, 700)
-    with pytest.raises(InvalidInput, match="need an initial chunk"):
+    with pytest.raises(InvalidInput, match="use proto_as_initial_chunk=True"):
         AutoSplitter(graph, policy=policy, proto_as_initial_chunk=False).split()
     versions = new("tensorflow.GraphDef")
     versions.versions.bad_consumers.extend(range(30))

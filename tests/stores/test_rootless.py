@@ -51,7 +51,7 @@ def test_a_tree_without_a_proto_is_a_store(where: Callable[..., None]) -> None:
         )  # fmt: skip
         assert info.why is not None
         assert info.why.startswith("none of the 6 files looks like a protobuf")
-        assert "its root and type" in info.why
+        assert "pass its path as root, and its type" in info.why
         assert await assert_whole(stores, info) == {f"file {path}": data for path, data in TREE.items()}
         assert (await stores.get("tree")) == info
         assert (info.root, info.type) == (None, None)
@@ -91,7 +91,7 @@ def test_views_of_a_proto_say_that_there_is_none_and_why() -> None:
 @pytest.mark.parametrize(
     ("name", "data", "why"),
     [
-        ("notes.txt", b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n", "unknown type"),
+        ("notes.txt", b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n", "a message in text"),
         ("readme", b"plain words, and nothing else", "plain text"),
         ("model.zip", b"PK\x03\x04" + bytes(100), "unpack it"),
         ("model.safetensors", SAFETENSORS, "a safetensors file"),
@@ -100,7 +100,7 @@ def test_views_of_a_proto_say_that_there_is_none_and_why() -> None:
         ("x.onnx", Random(2).randbytes(5000), r"the file name suggests onnx\.ModelProto"),
         ("x.riegeli", records(50), "a riegeli file of 50 records, not a chunked proto"),
         ("empty", b"", "file is empty"),
-        ("config.json", b'{"a": 1}', "this is JSON, and no format supports such a file"),
+        ("config.json", b'{"a": 1}', "this is JSON; files of this kind are not supported as models"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_proto_is_kept_and_the_reason_is_said(name: str, data: bytes, why: str) -> None:
@@ -108,7 +108,7 @@ def test_a_file_that_is_no_proto_is_kept_and_the_reason_is_said(name: str, data:
         info = (await upload(stores, {name: data})).store
         assert (info.root, info.type) == (None, None)
         assert info.why is not None
-        assert info.why.startswith(f"{name} does not look like a protobuf: ")
+        assert info.why.startswith(f"{name} does not look like a protobuf (")
         assert why.replace("\\", "") in info.why
         assert await assert_whole(stores, info) == {f"file {name}": data}
 

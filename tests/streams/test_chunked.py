@@ -91,7 +91,7 @@ def test_so_many_bytes_are_not_read_for_one_file() -> None:
 
 def test_a_length_that_lies_is_told() -> None:
     stream = _core.Rope([b"\xff" * 8 + b"abc"])
-    with pytest.raises(CorruptModel, match="beyond the end"):
+    with pytest.raises(CorruptModel, match="past the end"):
         _core.chunked(stream, _core.Sources([]), "riegeli")
 
 

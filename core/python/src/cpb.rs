@@ -146,7 +146,8 @@ impl ChunkHasher {
     /// The hash, once.
     fn finish(&self, py: Python<'_>) -> PyResult<u64> {
         let hasher = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let spent = || errors::raise(py, WireError::new(Kind::Unsupported, "this hash has already been taken"));
+        let spent =
+            || errors::raise(py, WireError::new(Kind::Unsupported, "the digest was already finished: start a new one"));
         hasher.map(|hasher| hasher.finish()).ok_or_else(spent)
     }
 }

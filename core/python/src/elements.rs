@@ -77,7 +77,10 @@ impl Computed {
             "plain" => Ok(Digits::Plain),
             "zigzag" => Ok(Digits::ZigZag),
             "truth" => Ok(Digits::Truth),
-            _ => Err(WireError::new(Kind::Syntax, format!("varints must be plain, zigzag or truth, not {digits}"))),
+            _ => Err(WireError::new(
+                Kind::Syntax,
+                format!("invalid varint encoding {digits}: use plain, zigzag or truth"),
+            )),
         };
         let digits = digits.map_err(|error| errors::raise(py, error))?;
         Self::made(py, elements::Computed::varints(held(rope, &sources)?, digits, width, count, repeat))

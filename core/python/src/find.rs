@@ -35,7 +35,7 @@ impl Findings {
 
     fn __getitem__(&self, number: usize) -> PyResult<Finding> {
         if number >= self.found.len() {
-            return Err(PyIndexError::new_err("no such finding"));
+            return Err(PyIndexError::new_err("index out of range: the scan found fewer messages"));
         }
         Ok(Finding { schema: Arc::clone(&self.schema), found: Arc::clone(&self.found), number })
     }
@@ -105,7 +105,9 @@ impl Finding {
 
 impl Finding {
     fn get(&self) -> PyResult<Found<'_>> {
-        self.found.get(self.number).ok_or_else(|| PyIndexError::new_err("no such finding"))
+        self.found
+            .get(self.number)
+            .ok_or_else(|| PyIndexError::new_err("index out of range: the scan found fewer messages"))
     }
 
     fn type_name(&self, id: u32) -> &str {

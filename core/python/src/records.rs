@@ -256,5 +256,5 @@ fn framing_of(name: &str) -> wire::Result<Framing> {
 }
 
 fn finished() -> WireError {
-    WireError::new(Kind::Unsupported, "this stream is finished; create a new one")
+    WireError::new(Kind::Unsupported, "this RecordScanner is finished; create a new one")
 }

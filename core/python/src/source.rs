@@ -250,7 +250,7 @@ impl Sources {
         f: impl FnOnce(&dyn Source) -> Result<R>,
     ) -> Result<R> {
         let held = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let held = held.ok_or_else(|| WireError::new(Kind::Syntax, "the proto has been closed"))?;
+        let held = held.ok_or_else(|| WireError::new(Kind::Syntax, "the proto is closed: open it again"))?;
         let sources: Vec<&dyn Source> = held.iter().map(|source| source as &dyn Source).collect();
         match (image, sources.first()) {
             (None, Some(first)) => f(&Watched::new(*first, progress)),

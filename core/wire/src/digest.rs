@@ -51,15 +51,15 @@ impl Sha256 {
         let size = reader.u64()?;
         let filled = size % SHA_BLOCK;
         let rest = reader.take(filled)?;
-        let unsound = |why: &str| WireError::corrupt(0, format!("the state of a digest {why}"));
+        let unsound = |why: &str| WireError::corrupt(0, format!("the saved state of a digest {why}"));
         if !reader.is_empty() || size > MAX_SIZE {
-            return Err(unsound("is too long, or of more bytes than SHA-256 allows"));
+            return Err(unsound("is too long, or counts more bytes than SHA-256 allows"));
         }
         let blocks = (size / SHA_BLOCK).to_le_bytes();
         let mut state = SerializedState::<sha2::Sha256>::default();
         let parts = chain.into_iter().chain(blocks).chain(once(filled as u8)).chain(rest.iter().copied());
         state.iter_mut().zip(parts).for_each(|(to, byte)| *to = byte);
-        let hash = sha2::Sha256::deserialize(&state).map_err(|_| unsound("is not of SHA-256"))?;
+        let hash = sha2::Sha256::deserialize(&state).map_err(|_| unsound("is not a state of SHA-256"))?;
         Ok(Self { hash, size })
     }
 }

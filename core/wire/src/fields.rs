@@ -86,7 +86,7 @@ impl<'a> Fields<'a> {
 
     fn head(&self, start: u64) -> Result<Header> {
         let header = header::read(self.bytes.get(self.at..).unwrap_or_default(), start)?;
-        header.ok_or_else(|| WireError::corrupt(start, "a field is cut off at the end of its message"))
+        header.ok_or_else(|| WireError::corrupt(start, "a field is truncated: its message ends inside it"))
     }
 
     /// Skips the group `number` whose content begins here; returns the start and the end of its end tag.

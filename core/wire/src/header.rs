@@ -89,7 +89,7 @@ pub fn read(bytes: &[u8], offset: u64) -> Result<Option<Header>> {
     };
     let number = tag >> 3;
     if number == 0 || number > u64::from(MAX_FIELD_NUMBER) {
-        let message = format!("{number} is not a field number: not a proto, or not from here on");
+        let message = format!("invalid field number {number}: this is not a protobuf, or it is damaged from here on");
         return Err(WireError::corrupt(offset, message));
     }
     let Some(wire) = Wire::from_number((tag & 7) as u8) else {
@@ -116,7 +116,7 @@ pub fn read(bytes: &[u8], offset: u64) -> Result<Option<Header>> {
                 Varint::Truncated => return Ok(None),
                 Varint::Overlong => {
                     let what = if wire == Wire::Len { "length" } else { "value" };
-                    let message = format!("the {what} of field {number} has more than 64 bits");
+                    let message = format!("the {what} of field {number} is longer than 64 bits");
                     return Err(WireError::corrupt(offset, message));
                 }
             };
@@ -139,6 +139,7 @@ pub(crate) fn stray_end(number: u32, offset: u64) -> WireError {
 
 /// The error for a field that is longer than the rest of its parent.
 pub(crate) fn past_parent(header: &Header, left: u64, offset: u64) -> WireError {
-    let message = format!("field {} has {} bytes, but its parent ends after {left}", header.number, header.content_len);
+    let message =
+        format!("field {} claims {} bytes, but its message ends after {left}", header.number, header.content_len);
     WireError::corrupt(offset, message)
 }

@@ -30,7 +30,7 @@ impl Mask {
         let mut root = Self::default();
         for path in paths {
             if path.segments.is_empty() {
-                let message = "a mask has an empty path: leave out the mask to keep everything";
+                let message = "the parameter 'fields' has an empty path: leave it out to keep everything";
                 return Err(WireError::new(Kind::Syntax, message));
             }
             let mut at = &mut root;

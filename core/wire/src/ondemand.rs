@@ -118,8 +118,9 @@ impl<'a> OnDemand<'a> {
         for _ in 0..at {
             fields.next_field()?;
         }
-        let field =
-            fields.next_field()?.ok_or_else(|| WireError::corrupt(run.start, "a run of scalars became shorter"))?;
+        let field = fields
+            .next_field()?
+            .ok_or_else(|| WireError::corrupt(run.start, "the proto changed since it was indexed: open it again"))?;
         Ok(Entry::new(&field.header, field.start))
     }
 
@@ -145,7 +146,7 @@ impl<'a> OnDemand<'a> {
                 return Ok(());
             }
             let message =
-                "a message without index has too many fields to scan it here; pass its type, or a smaller path";
+                "the message is not indexed and has too many fields to scan; pass its type, or the path of a smaller part";
             Err(WireError::new(Kind::Limit, message).at(span.start))
         })?;
         for entry in &mut entries {
@@ -215,7 +216,7 @@ impl Shallow {
             let Some(header) = header::read(rest, start)? else {
                 let cut = start + rest.len() as u64 >= end;
                 return if cut {
-                    Err(WireError::corrupt(start, "a field is cut off at the end of its message"))
+                    Err(WireError::corrupt(start, "a field is truncated: its message ends inside it"))
                 } else {
                     Ok(at)
                 };

@@ -72,7 +72,7 @@ impl<'a> Document<'a> {
                 format!("repeated ({count} elements): pick one, as in {walked}[0]")
             }
         };
-        Err(WireError::new(Kind::NotFound, format!("no fields below this: it is {what}")).on(walked.to_string()))
+        Err(WireError::new(Kind::NotFound, format!("this has no fields: it is {what}")).on(walked.to_string()))
     }
 
     /// Number of occurrences of field `number` in `message`.
@@ -113,7 +113,7 @@ impl<'a> Document<'a> {
             (number, field) = (misfit, None);
         }
         if let Some(Select::Slice(..) | Select::All) = segment.select {
-            let error = "a path must lead to one place: slices and [*] are only for the fields of a mask";
+            let error = "a path must lead to one place: slices and [*] are only allowed in the parameter 'fields'";
             return Err(WireError::new(Kind::Syntax, error));
         }
         let Some(select) = &segment.select else {

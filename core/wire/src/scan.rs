@@ -155,7 +155,11 @@ impl Scanner {
         self.close_finished(self.position)?;
         let cut = self.position > size || !self.pending.is_empty() || self.hash_left > 0 || self.frames.len() > 1;
         if self.failed || cut || self.position != size {
-            let message = if cut { "the proto is cut off: it ends inside a field" } else { "the scan is not complete" };
+            let message = if cut {
+                "the proto is cut off: it ends inside a field"
+            } else {
+                "the scan has not read the whole proto yet"
+            };
             let start = self.frames.last().filter(|_| self.frames.len() > 1).map_or(self.position, |frame| frame.start);
             let path = self.path();
             return Err(WireError::corrupt(start.min(size), format!("{message} (after {size} bytes)")).on(path));
@@ -266,7 +270,7 @@ impl Scanner {
     fn check_left(&self, need: u64) -> Result<()> {
         match self.frames.last() {
             Some(frame) if need > frame.end - self.position => {
-                Err(WireError::corrupt(self.position, "a field is cut off at the end of its message"))
+                Err(WireError::corrupt(self.position, "a field is truncated: its message ends inside it"))
             }
             _ => Ok(()),
         }

@@ -237,7 +237,8 @@ impl Schema {
                     field.kind != FieldKind::Enum || (field.target as usize) < enums.len()
                 };
                 if !known || field.number == 0 || field.number > crate::limits::MAX_FIELD_NUMBER {
-                    let message = format!("the schema's {}.{} is not well formed", message.name, field.name);
+                    let message =
+                        format!("the schema's field {}.{} has an invalid type or number", message.name, field.name);
                     return Err(WireError::new(Kind::Syntax, message));
                 }
             }

@@ -94,7 +94,7 @@ impl Source for RopeSource<'_> {
                 Piece::Extent { source, offset, .. } => {
                     let source = self.sources.get(source.0 as usize);
                     source
-                        .ok_or_else(|| WireError::corrupt(offset, "a rope names no source"))?
+                        .ok_or_else(|| WireError::corrupt(offset, "the source of a byte range is missing"))?
                         .read_into(offset, part)?;
                 }
             }

@@ -70,7 +70,7 @@ fn footer(source: &dyn Source) -> Result<Handle> {
     let mut reader = Reader::new(&bytes, start);
     let mut handles = reader.sub(FOOTER - MAGIC.len() as u64)?;
     if reader.rest() != MAGIC {
-        let message = "the file does not end like a table: it is cut off or something else";
+        let message = "the file does not end like a table: it is cut off, or not a table";
         return Err(WireError::corrupt(source.len() - MAGIC.len() as u64, message));
     }
     Handle::read(&mut handles)?;
@@ -96,7 +96,8 @@ impl<'a> Block<'a> {
         let Handle { offset, size } = place;
         let next = offset.checked_add(size).and_then(|end| end.checked_add(TRAILER)).filter(|next| *next <= end);
         if next.is_none() {
-            let message = format!("the table has a block of {size} bytes, but its blocks end at byte {end}");
+            let message =
+                format!("a table block of {size} bytes extends past byte {end}, where the blocks of the table end");
             return Err(WireError::corrupt(offset, message));
         }
         check_size(size, offset)?;
@@ -126,7 +127,7 @@ impl<'a> Block<'a> {
 
     fn entries(&self) -> Result<Entries<'_>> {
         let at = self.place.offset;
-        let broken = || WireError::corrupt(at, "a table block has no room for its restart points");
+        let broken = || WireError::corrupt(at, "a table block is too short for its restart points");
         let (rest, count) = self.content.split_last_chunk().ok_or_else(broken)?;
         let restarts = usize::try_from(u32::from_le_bytes(*count)).ok().and_then(|count| count.checked_mul(4));
         let len = restarts.and_then(|restarts| rest.len().checked_sub(restarts)).ok_or_else(broken)?;
@@ -168,7 +169,11 @@ impl<'a> Entries<'a> {
         }
         let packed_at = self.packed_at;
         self.step().map(Some).map_err(|error| match packed_at {
-            Some(at) => WireError::new(error.kind(), format!("in a decompressed block: {}", error.message())).at(at),
+            Some(at) => WireError::new(
+                error.kind(),
+                format!("a table block is damaged after decompression: {}", error.message()),
+            )
+            .at(at),
             None => error,
         })
     }
@@ -178,7 +183,10 @@ impl<'a> Entries<'a> {
         let (shared, fresh, len) = (self.reader.varint()?, self.reader.varint()?, self.reader.varint()?);
         let suffix = self.reader.take(fresh)?;
         let kept = usize::try_from(shared).ok().and_then(|shared| self.key.get(shared..)).ok_or_else(|| {
-            let message = format!("a key shares {shared} bytes with one of {}", self.key.len());
+            let message = format!(
+                "a key of the table refers to {shared} bytes of the previous key, which has {}",
+                self.key.len()
+            );
             WireError::corrupt(start, message)
         })?;
         if !self.fresh && suffix.cmp(kept) != Ordering::Greater {
@@ -207,7 +215,8 @@ fn unsnap(packed: &[u8], offset: u64) -> Result<Vec<u8>> {
     let size = snap::raw::decompress_len(packed).map_err(broken)? as u64;
     check_size(size, offset)?;
     if size > SNAPPY_RATIO.saturating_mul(packed.len() as u64) {
-        let message = format!("{} bytes of snappy data announce {size} bytes, which is impossible", packed.len());
+        let message =
+            format!("{} bytes of snappy data claim to decompress to {size} bytes, which is impossible", packed.len());
         return Err(WireError::corrupt(offset, message));
     }
     snap::raw::Decoder::new().decompress_vec(packed).map_err(broken)

@@ -23,7 +23,7 @@ impl Document<'_> {
     pub fn view(&self, target: &Target, mask: Option<&Mask>, omit: Option<u64>) -> Result<Rope> {
         let Target::Message(message) = target else {
             if mask.is_some() {
-                let text = "fields can only be selected from a message, but this path leads to something else";
+                let text = "the parameter 'fields' only works on messages, but this path leads to a value";
                 return Err(WireError::new(Kind::Unsupported, text));
             }
             return self.content(target);

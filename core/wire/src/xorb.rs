@@ -94,7 +94,7 @@ impl Xorb {
         }
         if size == 0 || size > MAX_CHUNK || stored > size {
             let message =
-                format!("a chunk of a xorb must have 1 to {MAX_CHUNK} bytes, and take no more when compressed");
+                format!("a chunk of a xorb must have 1 to {MAX_CHUNK} bytes, and must not be larger when compressed");
             return Err(WireError::corrupt(self.offset, message));
         }
         if self.size + size > MAX_SIZE || self.leaves.len() == MAX_CHUNKS {
@@ -119,7 +119,10 @@ fn unpack(packed: &[u8], scheme: u8, size: usize, out: &mut Vec<u8>) -> Result<(
         _ => return Err(WireError::new(Kind::Unsupported, format!("unknown compression {scheme} of a xorb chunk"))),
     }
     if out.len() - begin != size {
-        return Err(WireError::new(Kind::Corrupt, format!("a chunk of a xorb does not have its {size} bytes")));
+        return Err(WireError::new(
+            Kind::Corrupt,
+            format!("a chunk of a xorb does not have the {size} bytes that its header gives"),
+        ));
     }
     Ok(())
 }

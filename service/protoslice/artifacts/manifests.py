@@ -119,7 +119,9 @@ def parse(data: bytes, media_type: str) -> ManifestContent:
         raise LimitExceeded(f"Too many blobs and manifests in one manifest: at most {MAX_FILES}")
     subject, annotations = raw.get("subject"), _texts(raw.get("annotations"))
     if subject is not None and len(json.dumps(annotations)) > MAX_ANNOTATION_BYTES:
-        raise LimitExceeded(f"Too large annotations in a manifest with a subject: at most {MAX_ANNOTATION_BYTES} bytes")
+        raise LimitExceeded(
+            f"The annotations of a manifest with a subject are too large: at most {MAX_ANNOTATION_BYTES} bytes"
+        )
     return ManifestContent(
         media_type,
         tuple(blobs),

@@ -265,7 +265,7 @@ class ArtifactRepository:
         async for piece in self._stores.uploads.content(upload_id):
             hasher.update(piece)
         if hasher.hexdigest() != digest.hex:
-            raise ChecksumMismatch("The upload has another digest")
+            raise ChecksumMismatch("The uploaded bytes do not match the digest")
 
 
 def _gone(digest: Digest) -> BlobUnknown:

@@ -66,7 +66,7 @@ class Letter:
             raw = json.loads(body)
             return cls(hook=hook, id=id, due=due / _SECOND, **raw | {"proof": raw["proof"] and Proof(**raw["proof"])})
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise IntegrityError("the record of a letter does not parse") from error
+            raise IntegrityError("the record of a webhook event does not parse") from error
 
 
 def new_letter_id() -> str:

@@ -93,7 +93,7 @@ class PostgresDatabase(Database):
                 )
             except psycopg.Error as error:  # without a code; the text names host and user, but no password
                 _log.warning("cannot connect to the database: %s", " ".join(str(error).split()))
-                raise Transient("The database does not answer") from error
+                raise Transient("The database does not respond") from error
             self._local.connection = connection
             self._connections.add(connection)
         return connection
@@ -185,7 +185,7 @@ def _error(error: psycopg.Error) -> Exception:
             "Access to the database was denied: check user, password and privileges in PROTOSLICE_DATABASE"
         )
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-        return Transient("The database does not answer")
+        return Transient("The database does not respond")
     return error
 
 

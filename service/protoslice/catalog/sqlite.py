@@ -97,7 +97,7 @@ class SqliteDatabase(Database):
                 return await asyncio.shield(asyncio.wrap_future(job.done))
         except TimeoutError:
             job.done.cancel()
-            raise DatabaseUnavailable("The database does not answer; try again later") from None
+            raise DatabaseUnavailable("The database does not respond; try again later") from None
 
     async def _read(self, work: Work[T], *, background: bool) -> T:
         return await self._lanes[background].run(self._reading, work)

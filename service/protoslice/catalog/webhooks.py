@@ -71,7 +71,7 @@ class WebhookRecords:
         def work(tx: Transaction) -> Row | None:
             others = "SELECT count(*) FROM webhooks WHERE space = :space AND name <> :name"
             if tx.all(others, space=hook.space, name=hook.name)[0][0] >= MOST_HOOKS:
-                raise LimitExceeded(f"A space can have {MOST_HOOKS} webhooks: remove one")
+                raise LimitExceeded(f"A space can have at most {MOST_HOOKS} webhooks: remove one")
             return tx.first(
                 f"""
                 INSERT INTO webhooks ({_COLUMNS})

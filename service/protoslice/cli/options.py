@@ -52,13 +52,16 @@ RulesFile = Annotated[
     typer.Option(
         "--rules",
         metavar="FILE",
-        help="File of split rules, one per line, such as node: every 1000; they take precedence over sizes.",
+        help="File of split rules, one per line, such as 'node: every 1000'; they take precedence over sizes.",
     ),
 ]
 SplitterName = Annotated[
-    str | None, typer.Option("--splitter", metavar="NAME", help="Installed splitter to use; its rules come first.")
+    str | None,
+    typer.Option(
+        "--splitter", metavar="NAME", help="Installed splitter to use; --rules take precedence over its rules."
+    ),
 ]
 StorageUri = Annotated[
     str | None,
-    typer.Option(metavar="URI", help="URI of the storage.", show_default="a folder under your data folder"),
+    typer.Option(metavar="URI", help="Storage: a URI or a path.", show_default="a folder under your data folder"),
 ]

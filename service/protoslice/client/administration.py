@@ -61,7 +61,7 @@ class Administration:
             raise IntegrityError("The service does not name an identity provider to sign in with") from None
         lists = isinstance(issuers, list) and isinstance(scopes, list) and bool(issuers)
         if not lists or not all(isinstance(text, str) and text.isprintable() for text in (issuers[0], client, *scopes)):
-            raise IntegrityError("the service does not say at which issuer people sign in")
+            raise IntegrityError("The service does not name an identity provider to sign in with")
         return SignInTerms(issuers[0], client, tuple(scopes))
 
     def create_token(

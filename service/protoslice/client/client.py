@@ -418,7 +418,7 @@ class Client(Administration, ClosedAtEnd):
         if expected is not None:
             current = self._connection.call("GET", path)
             if read_json(Tag, current.json()).store != expected:
-                raise Conflict(f"The tag {name!r} already points at another store")
+                raise Conflict(f"The tag {name!r} does not point at the expected store")
             headers["if-match"] = current.headers.get("etag", "")
         answer = self._connection.call("PUT", path, json={"store": ref}, headers=headers, again=not headers)
         return read_json(Tag, answer.json())

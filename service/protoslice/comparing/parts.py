@@ -111,7 +111,7 @@ def _children(proto: FileDocument, path: str, elements: bool) -> Generator[None,
         elif not elements:
             key = node.path[len(path) :]
         elif node.size > SMALL_NODE:
-            key = f"the next large one of {node.number}"
+            key = f"another large field numbered {node.number}"
         else:
             key = hashlib.sha256(_read(_merged(proto, node.path))).hexdigest()
         seen[key] += 1

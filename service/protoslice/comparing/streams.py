@@ -83,7 +83,9 @@ class _Streams:
                 continue
             if not self._inside_left:
                 path = f"records[{start}:{begin + count}]"
-                yield Difference("part", path, "changed", None, None, "some of these records differ", path, path)
+                yield Difference(
+                    "part", path, "changed", None, None, "at least one of these records differs", path, path
+                )
                 return
             if length == 1:
                 yield from self._inside(start)

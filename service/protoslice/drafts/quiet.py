@@ -44,7 +44,7 @@ class QuietFolders:
             try:
                 await self.look()
             except ProtosliceError as error:
-                _log.warning("could not look for finished artifacts: %s", type(error).__name__)
+                _log.warning("could not search for MLflow folders to turn into stores: %s", type(error).__name__)
 
     async def look(self) -> None:
         """Make stores of folders that are quiet; those that cannot be made are left to their next change."""
@@ -66,7 +66,7 @@ class QuietFolders:
                 return False
             except ProtosliceError as error:
                 _log.warning(
-                    "could not create a store of the artifacts in %s of %s: %s",
+                    "could not create a store of the MLflow folder %s in space %s: %s",
                     folder.name[:200],
                     folder.space,
                     error.message,

@@ -64,7 +64,7 @@ def _data(draft: TensorDraft, proto: RootProto, found: _core.Finding) -> Data:
     due = element_count(shape)
     draft.shape = shape
     if due != there:
-        raise CorruptModel(f"A blob should have {due} values by its shape, but has {there}")
+        raise CorruptModel(f"The shape of a blob needs {due} values, but it has {there}")
     if raw is not None:
         return Stored(raw)
     return numbers(proto, found, field, Encoding.PLAIN) or Stored(Bytes(_core.Rope([]), []))

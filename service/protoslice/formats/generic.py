@@ -83,8 +83,8 @@ class _Field:
             return (end - start) // width
         if end - start > _MOST_COUNTED:
             raise LimitExceeded(
-                f"{end - start} bytes of varints are too many to count the numbers in them: the limit is "
-                f"{_MOST_COUNTED}; read the field instead",
+                f"The field has {end - start} bytes of varints, but its numbers are only counted up to "
+                f"{_MOST_COUNTED} bytes; read the bytes of the field instead",
                 start,
             )
         rope = Rope(self.proto.document.at(start, end), self.proto.sources)

@@ -117,13 +117,13 @@ class _Maker:
         if typed is None and not element_count(dims):
             return Stored(Bytes(_core.Rope([]), []))
         if typed is None:
-            raise CorruptModel("A tensor has elements by its shape, but no data of its type")
+            raise CorruptModel("A tensor has no values of its data type, although its shape is not empty")
         return checked(typed, kind.dtype, dims) if isinstance(typed, Stored) else typed
 
     def _strings(self, found: _core.Finding, count: int) -> Strings:
         places = list(contents(self._proto, found, _STRINGS))
         if len(places) != count:
-            raise CorruptModel(f"A tensor of {count} strings has {len(places)} strings")
+            raise CorruptModel(f"The shape of a tensor needs {count} strings, but it has {len(places)}")
         return Strings(lambda: [Rope(place.rope, place.sources).read() for place in places])
 
     def _external(self, message: Any, dtype: Dtype) -> tuple[str, Data]:

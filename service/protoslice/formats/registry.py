@@ -49,7 +49,7 @@ def tensors_of(model: Model) -> Tensors:
     formats = formats_of(model)
     if not formats:
         known = ", ".join(each.name for each in _all())
-        raise Unsupported(f"No format reads tensors of {model.type or 'such a file'}; supported: {known}")
+        raise Unsupported(f"Tensors of {model.type or 'such a file'} are not supported; supported formats: {known}")
     found = [each.tensors(model) for each in formats]
     return found[0] if len(found) == 1 else ConcatenatedTensors(found)
 

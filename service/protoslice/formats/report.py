@@ -93,7 +93,7 @@ def _claimed(tensor: Tensor) -> int:
 
 def _overlapping() -> None:
     raise CorruptModel(
-        "Tensors overlap: the tensors so far have more bytes than the model's files, so the rest is not read"
+        "Tensors overlap: together they have more bytes than the model's files, so the rest is not checked"
     )
 
 

@@ -87,7 +87,7 @@ class Graphs:
         number = self.links.node(graph, called)
         if number is None:
             place = self.path(graph) or "the root"
-            raise NotFound(f"The graph {place} has no node {called[:200]!r}, and no node with that input")
+            raise NotFound(f"No node {called[:200]!r} in the graph at {place}, and none with an input of this name")
         return number
 
     def node_path(self, node: int) -> str:

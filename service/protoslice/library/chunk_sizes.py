@@ -14,7 +14,7 @@ def size_problem(path: str, size: int) -> str | None:
     if size <= LARGEST_MESSAGE:
         return None
     return (
-        f"chunk {path or '(the base)'} has {size} bytes, but protobuf runtimes parse at most "
-        f"{LARGEST_MESSAGE}: lower max_chunk or add a rule to split it further (a single value can "
-        "only be read by range)"
+        f"chunk {path or '(remainder)'} has {size} bytes, but protobuf runtimes parse at most "
+        f"{LARGEST_MESSAGE}: lower max_chunk or add a rule to split it further (a single value cannot be "
+        "split: read it by byte range)"
     )

@@ -149,7 +149,7 @@ def index(decoded: Decoded, terms: IndexingTerms) -> Indexed:
 def _check_floor(floor: int, size: int) -> None:
     least = SMALLEST_FLOOR if size > _SMALL_PROTO else 1
     if not least <= floor < 1 << 63:
-        raise InvalidInput(f"The floor {floor} is too low: a proto of {size} bytes needs at least {least}")
+        raise InvalidInput(f"Invalid floor {floor}: use at least {least} for a proto of {size} bytes")
 
 
 def _told(chunked: _core.Chunked, sources: Sequence[RangeSource], filename: str | None) -> tuple[str | None, str]:

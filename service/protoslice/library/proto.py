@@ -73,7 +73,7 @@ class Split(Sequence[Chunk]):
     def __getitem__(self, index: int) -> Chunk:  # type: ignore[override]
         number = index + len(self) if index < 0 else index
         if not 0 <= number < len(self):
-            raise IndexError(f"there are {len(self)} chunks")
+            raise IndexError(f"chunk index out of range: there are {len(self)} chunks")
         kind, type_name, path, core = self._plan.chunk(number)
         return Chunk(number, kind, type_name, path, Rope(core, self._read))
 

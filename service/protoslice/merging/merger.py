@@ -134,7 +134,7 @@ class _Merge:
     def _chunk(self, number: int, path: Path) -> Chunk:
         if number >= len(self._chunks):
             count = len(self._chunks)
-            raise _inconsistent(path, f"Chunk {number} belongs here, but there are only {count} chunks")
+            raise _inconsistent(path, f"The chunked proto refers to chunk {number}, but has only {count} chunks")
         try:
             chunk = self._chunks[number]
         except InconsistentChunks as error:
@@ -163,7 +163,7 @@ class _Merge:
         """Merge `message` at the place `tags` below `target`."""
         if not tags:
             if not (message.HasField("chunk_index") or message.chunked_fields):
-                raise _inconsistent(path, "A part of the message itself has no chunk")
+                raise _inconsistent(path, "A chunked message has neither a chunk nor chunked fields")
             self.apply(target, message, path, depth)
             return
         if depth > self._depth:
@@ -199,11 +199,11 @@ class _Merge:
         values = each.of(target)
         given = bool(tags) and tags[0].WhichOneof("kind") == "index"
         if not given and (each.message or tags):
-            raise _inconsistent((*path, Step(each)), "The field is repeated, but no index selects an element")
+            raise _inconsistent((*path, Step(each)), "The field is repeated, but the chunk metadata gives no index")
         index = tags.pop(0).index if given else len(values)
         path = (*path, Step(each, index))
         if index > len(values):
-            raise _inconsistent(path, f"The list has {len(values)} elements, so adding this one would leave a gap")
+            raise _inconsistent(path, f"The list has {len(values)} elements: elements before this one are missing")
         if each.message:
             inside = values[index] if index < len(values) else values.add()
             self._below(inside, tags, message, path, depth)
@@ -213,7 +213,7 @@ class _Merge:
 
     def _map_value(self, target: Message, each: Shape, tags: list[Any], message: Any, path: Path, depth: int) -> None:
         if not tags or tags[0].WhichOneof("kind") != "map_key":
-            raise _inconsistent((*path, Step(each)), "The field is a map, but no key selects a value")
+            raise _inconsistent((*path, Step(each)), "The field is a map, but the chunk metadata gives no key")
         try:
             key = key_of(each.map_key, tags.pop(0).map_key)
         except ValueError as error:
@@ -233,7 +233,7 @@ class _Merge:
 
     def _value(self, each: Shape, tags: list[Any], message: Any, path: Path, *, lenient: bool = False) -> Any:
         if tags or message.chunked_fields:
-            raise _inconsistent(path, "The field is not a message, so nothing can be below it")
+            raise _inconsistent(path, "The field is not a message, so it has no fields to merge into")
         if not message.HasField("chunk_index"):
             raise _inconsistent(path, "No chunk has the field's value")
         number = message.chunk_index

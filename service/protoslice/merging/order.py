@@ -22,7 +22,9 @@ def merge_order(fields: Iterable[Any]) -> list[Any]:
     for (before, _, _), (after, _, _) in pairwise(keyed):
         differing = next(((a, b) for a, b in zip(before, after, strict=False) if a != b), None)
         if differing is not None and differing[0][0] != differing[1][0]:
-            raise InconsistentChunks("Two chunked fields disagree on whether an index, a key or a field comes next")
+            raise InconsistentChunks(
+                "Two chunked fields have tags of different kinds (field, index or map key) at the same place"
+            )
     return [field for _, _, field in keyed]
 
 

@@ -36,9 +36,7 @@ def check_ref(name: str) -> str:
             "commit id"
         )
     if name.startswith(VIEWS):
-        raise InvalidInput(
-            f"{name!r} names a view, which only changes with its revision: choose a name with another beginning"
-        )
+        raise InvalidInput(f"{name!r} is reserved for a view: choose a name that does not start with 'views/'")
     return name
 
 

@@ -81,8 +81,8 @@ class XorbSession:
         most = _NAMED_FREE + _NAMED_TIMES * sum((await self._sizes()).values())
         if size > most:
             raise LimitExceeded(
-                f"The files of the shard have more than {most} bytes, the limit for the xorbs of one session: "
-                "send the other files in another shard"
+                f"The files of the shard have more than {most} bytes, which the xorbs of this session do not "
+                "allow: send the other files in another shard"
             )
 
     async def begin(self) -> SummedObject:

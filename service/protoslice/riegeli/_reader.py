@@ -118,7 +118,7 @@ class RecordReader(SourceOwner):
     def seek_numeric(self, pos: int) -> None:
         """Seek to the record at the numeric position `pos`, or to the next record behind."""
         if pos < 0:
-            raise InvalidInput(f"{pos} is not a position in a file")
+            raise InvalidInput(f"{pos} is not a position in a file: use 0 or more")
         core = self._open()
         self._recovering(lambda: core.seek_numeric(pos))
 

@@ -91,7 +91,10 @@ class Undeclared:
         if (number := _int32(data)) not in enum.values_by_number:
             self._found.add((enum.full_name, number))
         if len(self._found) > MOST:
-            raise ValueError(f"more than {MOST} enum values that its type does not declare; ask for its bytes")
+            raise ValueError(
+                f"the message has more than {MOST} enum values that its type does not declare; use the binary "
+                "format instead"
+            )
 
     def _declare(
         self,

@@ -15,7 +15,7 @@ def secret_in(file: Path, place: str) -> str:
     except OSError as error:
         raise InvalidInput(f"{place}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise InvalidInput(f"{place} is not a string") from None
+        raise InvalidInput(f"{place} is not UTF-8 text") from None
     if not text.strip():
         raise InvalidInput(f"{place} is empty")
     return text

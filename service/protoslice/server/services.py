@@ -251,7 +251,7 @@ class Services:
     def webhooks(self) -> Webhooks:
         """Webhooks of all spaces; `Unsupported` where the operator allows no URLs for them."""
         if self.hooks is None:
-            raise Unsupported("Webhooks are disabled: the operator allows their URLs in PROTOSLICE_WEBHOOK_ALLOW")
+            raise Unsupported("Webhooks are disabled: the operator can allow URLs for them in PROTOSLICE_WEBHOOK_ALLOW")
         return self.hooks
 
     @property

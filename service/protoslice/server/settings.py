@@ -52,6 +52,13 @@ def _words(value: object) -> object:
     return tuple(word for word in _SEPARATORS.split(value) if word) if isinstance(value, str) else value
 
 
+def _as_uri(value: object) -> object:
+    """Return a path that starts with `/`, `.` or `~` as a file URI, and anything else unchanged."""
+    if isinstance(value, str) and re.match(r"[/~]|\.\.?(/|$)", value) and value.isprintable():
+        return Path(os.path.abspath(os.path.expanduser(value))).as_uri()
+    return value
+
+
 def _networks(texts: tuple[str, ...]) -> tuple[str, ...]:
     try:
         Networks(*texts)
@@ -92,7 +99,9 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, frozen=True, extra="forbid", populate_by_name=True, env_ignore_empty=True
     )
 
-    storage: str = Field(default_factory=default_storage, description="URI of the storage for all data.")
+    storage: Annotated[str, BeforeValidator(_as_uri)] = Field(
+        default_factory=default_storage, description="Storage for all data: a URI, or a path such as `/srv/models`."
+    )
     storage_options: dict[str, SecretStr] = Field(
         default_factory=dict,
         description="Options of the storage backend (keys, region, endpoint), as a JSON object; also used to "
@@ -142,7 +151,8 @@ class Settings(BaseSettings):
     )
     register_allow: Words = Field(
         default=(),
-        description="URI prefixes under which objects may be registered in place; empty disables registering.",
+        description="URI prefixes of objects that may be registered, which means indexed in place without copying "
+        "them; empty disables this.",
     )
     register_networks: NetworkNames = Field(
         default=(),
@@ -216,7 +226,7 @@ class Settings(BaseSettings):
         default=defaults.UPLOAD_BEGIN_SECONDS,
         ge=1,
         le=31_536_000,
-        description="How long a resumable upload is kept that has not received any bytes.",
+        description="How long a resumable upload is kept if it has not received any bytes.",
     )
     upload_lifetime_seconds: float = Field(
         default=defaults.UPLOAD_LIFETIME_SECONDS,
@@ -303,9 +313,14 @@ class Settings(BaseSettings):
         default=4096,
         description="Minimum speed of an upload after its first minute, averaged over half a minute; 0 for no minimum.",
     )
-    send_timeout_seconds: Seconds = Field(default=30, description="How often slow readers are checked.")
+    send_timeout_seconds: Seconds = Field(
+        default=30,
+        description="How often `PROTOSLICE_SEND_MIN_BYTES_PER_SECOND` is checked for a client that reads slowly.",
+    )
     send_min_bytes_per_second: Size = Field(
-        default=1024, description="A client that reads slower than this between two checks is disconnected."
+        default=1024,
+        description="Minimum speed at which a client must read a response, averaged over "
+        "`PROTOSLICE_SEND_TIMEOUT_SECONDS`; slower clients are disconnected.",
     )
     keep_alive_seconds: int = Field(default=20, ge=1, description="How long an idle connection is kept open.")
     render_timeout_seconds: Seconds = Field(default=60, description="Maximum time to render a message.")
@@ -344,15 +359,15 @@ class Settings(BaseSettings):
 
     cache_directory: Path | None = Field(
         default=None,
-        description="Directory for a cache of bucket reads, which services on this machine may share; empty "
-        "caches in memory.",
+        description="Directory to cache data read from a bucket; services on this machine may share it. If empty, "
+        "the cache is in memory.",
     )
     cache_bytes: Annotated[Size, Field(ge=64 << 20)] = Field(
         default=defaults.CACHE_BYTES, description="Maximum size of the cache directory, at least 64 MiB."
     )
     cache_memory_bytes: Size = Field(
         default=defaults.CACHE_MEMORY_BYTES,
-        description="Maximum size of the cache in memory, without a cache directory; 0 disables it.",
+        description="Maximum size of the cache in memory, used without a cache directory; 0 disables it.",
     )
 
     log_format: Literal["json", "text"] = Field(default="json", description="Format of log lines.")

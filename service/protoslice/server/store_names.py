@@ -60,5 +60,5 @@ def _folder_of(uri: str) -> str:
     path = uri.removeprefix(MLFLOW)
     folder = (path[1:].partition("/")[2] if path.startswith("/") else path).strip("/")
     if not folder:
-        raise NotFound(f"{uri[:200]} is not a folder of artifacts")
+        raise NotFound(f"{uri[:200]} does not name a folder of artifacts: use mlflow-artifacts:/FOLDER")
     return folder

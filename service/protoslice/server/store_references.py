@@ -79,7 +79,9 @@ def _with_names(store: Store, names: Collection[StoreName]) -> Store:
 def _still_named(store_id: str, left: Sequence[StoreName]) -> StillNamed:
     shown = ", ".join(f"{each.name} ({each.protocol})" for each in left[:10])
     others = f" and {len(left) - 10} more" if len(left) > 10 else ""
-    error = StillNamed(f"Store {store_id[:12]} is named by {shown}{others}: remove these names or force them")
+    error = StillNamed(
+        f"Store {store_id[:12]} is referenced by {shown}{others}: remove these names first, or list them in `force`"
+    )
     error.names = tuple((each.protocol, each.name) for each in left[:MOST_NAMES])
     error.more = len(left) > MOST_NAMES
     return error

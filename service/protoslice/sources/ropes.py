@@ -49,14 +49,14 @@ class Rope:
             return self._byte(index(key))
         start, stop, step = key.indices(self.core.size)
         if step != 1:
-            raise InvalidInput("Cannot slice a rope with a step other than 1")
+            raise InvalidInput("Cannot slice these bytes with a step other than 1")
         return Rope(self.core.slice(start, max(start, stop)), self._sources)
 
     def _byte(self, at: int) -> int:
         """The byte at `at`, from the end if negative; `IndexError` if out of range, as of `bytes`."""
         offset = at + self.core.size if at < 0 else at
         if not 0 <= offset < self.core.size:
-            raise IndexError(f"Byte {at} is out of range: the rope has {self.core.size} bytes")
+            raise IndexError(f"Byte {at} is out of range: there are {self.core.size} bytes")
         return self.read(offset, 1)[0]
 
     def __iter__(self) -> Iterator[memoryview]:
@@ -69,7 +69,7 @@ class Rope:
         """The `length` bytes at `offset`, by default all to the end; `InvalidInput` if out of range."""
         stop = self.core.size if length is None else offset + length
         if offset < 0 or stop < offset or stop > self.core.size:
-            raise InvalidInput(f"Bytes {offset} to {stop} are out of range: the rope has {self.core.size} bytes")
+            raise InvalidInput(f"Bytes {offset} to {stop} are out of range: there are {self.core.size} bytes")
         return self._sources.read(self.core, offset, stop - offset)
 
     def __bytes__(self) -> bytes:

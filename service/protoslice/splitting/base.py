@@ -171,7 +171,8 @@ class ComposableSplitter(Splitter):
         if (located := self._located()) is None:
             place = show(path_of(descriptor_of(self._from_root([])[0]._given), self._from_root([])[1]))
             raise InvalidInput(
-                "This is not the message at that path: pass a part of self.source or self._proto",
+                "The child splitter's message is not the parent's message at this path: pass a part of "
+                "self.source or self._proto",
                 path=place or None,
             )
         return located

@@ -56,18 +56,18 @@ def _message(message: Any, descriptor: Descriptor, path: Path, chunks: int | Non
 
 def _chunk(message: Any, path: Path, chunks: int | None) -> Iterator[str]:
     if chunks is not None and message.HasField("chunk_index") and message.chunk_index >= chunks:
-        yield f"{show(path) or 'the message'}: chunk {message.chunk_index} is not there"
+        yield f"{show(path) or 'the message'}: chunk {message.chunk_index} does not exist"
 
 
 def _own_part(message: Any, descriptor: Descriptor, path: Path, chunks: int | None) -> Iterator[str]:
     where = show(path) or "the message"
     yield from _chunk(message, path, chunks)
     if not message.HasField("chunk_index"):
-        yield f"{where}: a part without a chunk is read as chunk 0"
+        yield f"{where}: this part names no chunk, so TensorFlow would read chunk 0"
     if not complete_when_empty(descriptor):
-        yield f"{where}: a part that may lack required fields is not parsed"
+        yield f"{where}: TensorFlow cannot parse a part of a message type with required fields"
     if message.chunked_fields:
-        yield f"{where}: chunks inside a part of the message itself are passed over"
+        yield f"{where}: TensorFlow ignores chunks nested in a part that has no field tag"
 
 
 def _field(message: Any, steps: Path, path: Path, chunks: int | None) -> Iterator[str]:
@@ -79,13 +79,15 @@ def _field(message: Any, steps: Path, path: Path, chunks: int | None) -> Iterato
     yield from _chunk(message, whole, chunks)
     last = steps[-1].field
     if not message.HasField("chunk_index"):
-        yield f"{show(whole)}: a value without a chunk is read from chunk 0"
+        yield f"{show(whole)}: this value names no chunk, so TensorFlow would read chunk 0"
     if last.key is not None:
-        yield f"{show(whole)}: a map's value that is not a message stops the process"
+        yield f"{show(whole)}: TensorFlow crashes on a map value that is not a message"
     elif last.repeated:
-        yield f"{show(whole)}: elements that are no messages stop the process"
+        yield f"{show(whole)}: TensorFlow crashes on repeated elements that are not messages"
     elif not last.text:
-        yield f"{show(whole)}: a number is read as text, which stops the process where it does not fit"
+        yield (
+            f"{show(whole)}: TensorFlow reads the chunk of a number as text, and crashes if the number is out of range"
+        )
 
 
 def _steps(descriptor: Descriptor, tags: Sequence[Any]) -> tuple[Path, str | None]:
@@ -97,7 +99,7 @@ def _steps(descriptor: Descriptor, tags: Sequence[Any]) -> tuple[Path, str | Non
         tag = rest.pop(0)
         found = field_by_number(parent, tag.field) if parent is not None and tag.HasField("field") else None
         if found is None:
-            return tuple(steps), "the tags do not name a field here"
+            return tuple(steps), "the field tags do not match any field"
         each = shape(found)
         at, reason = _at(each, rest)
         steps.append(Step(each, at))
@@ -111,29 +113,29 @@ def _at(each: Shape, rest: list[Any]) -> tuple[Key | None, str | None]:
     kind = rest[0].WhichOneof("kind") if rest else None
     if each.key is not None:
         if kind != "map_key":
-            return None, "a map without a key stops the process"
+            return None, "TensorFlow crashes on a map field whose tags have no key"
         return _key(each.key, rest.pop(0).map_key)
     if each.repeated and kind == "index":
         return rest.pop(0).index, None
     if each.repeated and each.message:
-        return None, "a repeated message without an index stops the process"
-    return None, "an index or key where there can be none stops the process" if kind in ("index", "map_key") else None
+        return None, "TensorFlow crashes on a repeated message field whose tags have no index"
+    return None, "TensorFlow crashes on an index or key of a singular field" if kind in ("index", "map_key") else None
 
 
 def _key(key: Shape, tag: Any) -> tuple[Key | None, str | None]:
     kind = tag.WhichOneof("type")
     value: Any = None if kind is None else getattr(tag, kind)
     if kind is None or _KEYS.get(key.type) != kind:
-        return value, "the kind of the key is not that of the map"
+        return value, "the key's type is not that of the map"
     wide = kind in ("i64", "ui64") and value not in INT_32
-    return value, "keys are squeezed through 32 bits" if wide else None
+    return value, "TensorFlow truncates map keys to 32 bits" if wide else None
 
 
 def _refused(steps: Sequence[Step], more: bool) -> str | None:
     if steps[-1].field.type == _Field.TYPE_GROUP:
-        return "groups are not looked into"
+        return "TensorFlow does not look into groups"
     if not more and steps[-1].field.descriptor.is_required:
-        return "a chunk without a required field is not parsed"
+        return "TensorFlow does not parse a chunk that lacks a required field"
     return None
 
 
@@ -147,4 +149,7 @@ def _order(places: Sequence[tuple[Path, tuple[Any, ...]]], path: Path) -> Iterat
     for steps, positions in places:
         for end in range(1, len(positions)):
             if positions[:end] in taken and any(step.field.key is not None for step in steps[:end]):
-                yield f"{show((*path, *steps))}: below a map key, the order with the chunk above it is not certain"
+                yield (
+                    f"{show((*path, *steps))}: this chunk is below a map key, and TensorFlow may merge it before the "
+                    "chunk that contains it"
+                )

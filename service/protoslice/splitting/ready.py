@@ -37,7 +37,10 @@ class AutoSplitter(ComposableSplitter):
         """Add the chunks of the plan; returns the number of bytes in them."""
         self._plan = self.plan()
         if self._plan.size and not (self._ledger.with_base or self._parent):
-            raise InvalidInput(f"{self._plan.size} bytes of the message remain and need an initial chunk")
+            raise InvalidInput(
+                f"{self._plan.size} bytes remain in the message after splitting: use proto_as_initial_chunk=True "
+                "to keep them"
+            )
         draft, path = self._part_of_root()
         root, place = self._from_root([])
         prefix = path_of(descriptor_of(root.source), place)

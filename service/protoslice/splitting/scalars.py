@@ -23,9 +23,9 @@ def check_text(path: Path, chunk: bytes) -> None:
         return
     if not (_WORD if value.type in {F.TYPE_BOOL, F.TYPE_ENUM} else _NUMBER).fullmatch(chunk):
         raise InvalidInput(
-            "The chunk of a number must be its text, such as b'0.5', b'true' or an enum value's name; "
-            f"these {len(chunk)} bytes are not. For a NumPy array, pass str(value).encode() for each "
-            "value instead of tobytes()",
+            "The chunk of a numeric field must be its value as text, such as b'0.5', b'true' or an enum "
+            f"value's name; these {len(chunk)} bytes are not. For a NumPy array, pass str(value).encode() for "
+            "each value instead of tobytes()",
             path=show(path),
         )
 

@@ -71,7 +71,7 @@ def unquote(segment: str) -> str:
     except UnicodeDecodeError:
         text = ""
     if quote(text) != segment:
-        raise InvalidInput(f"{segment!r} is not a quoted name")
+        raise InvalidInput(f"{segment!r} is not a correctly encoded name")
     return text
 
 

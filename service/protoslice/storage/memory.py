@@ -161,5 +161,5 @@ class _MemoryWriter(Writer):
 
     def _open(self) -> bytearray:
         if self._data is None:
-            raise InvalidInput("this writer has ended")
+            raise InvalidInput("this writer is already closed")
         return self._data

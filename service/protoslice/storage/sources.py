@@ -21,7 +21,7 @@ def check_prefixes(prefixes: Sequence[str]) -> None:
         try:
             backend_of(parse_root(prefix).scheme)
         except ProtosliceError as error:
-            error.message = f"{shown} allows nothing: {error.message}"
+            error.message = f"{shown} cannot be used: {error.message}"
             raise
 
 

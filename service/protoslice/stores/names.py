@@ -74,7 +74,8 @@ def check_plan(plan: str | None) -> None:
     """Raise `InvalidInput` unless `plan` is None or `policy`."""
     if plan not in {None, "policy"}:
         raise InvalidInput(
-            f"Invalid plan {plan!r}: use `policy` to plan by chunk sizes, or leave it out to keep the upload's plan"
+            f"Invalid plan {plan!r}: use `policy` to split by chunk sizes, or leave plan out to keep the "
+            "chunks of the uploaded file"
         )
 
 

@@ -178,7 +178,7 @@ class Stores:
             await probe(storage)
         except Unsupported as error:
             refused = error.message
-            _log.warning("opened read-only: %s", refused)
+            _log.warning("the storage is opened read-only: %s", refused)
         bears_tags = await check_layout(storage, mark=create and refused is None)
         return cls(storage, database, options or StoreOptions(), refused=refused, names=names, bears_tags=bears_tags)
 
@@ -325,7 +325,10 @@ class Stores:
         self._check_writable()
         if not is_id_prefix(ref):
             await self.resolve(ref)
-            raise Conflict(f"{ref!r} is a tag or another name: remove the tag, or give the store's id")
+            raise Conflict(
+                f"{ref!r} is a tag or another name of a store: remove the tag, or give the store's id to remove "
+                "the store"
+            )
         store_id = await self.resolve(ref)
         tags = [tag async for tag in self._tags.all_of(store_id, await self._borne(store_id))]
         if check is not None:
@@ -372,7 +375,7 @@ class Stores:
         try:
             there = await self._manifests.restore(tombstone.manifest)
         except Collected:
-            raise Conflict(f"objects of store {store_id} have been collected: send it again") from None
+            raise Conflict(f"data of store {store_id} has already been deleted: upload the store again") from None
         free = await map_concurrently(lambda name: self._set_if_free(name, there), tombstone.tags)
         await self._storage.delete(tombstone.key)
         taken = tuple(name for name, was_free in zip(tombstone.tags, free, strict=True) if not was_free)

@@ -49,7 +49,7 @@ class RecordChoice:
     def check(self) -> None:
         """Raise `InvalidInput` for a key without a value, a value without a key, and for too large a sample."""
         if (self.key is None) != (not self.values):
-            raise InvalidInput("Pass key= with the path of a field and value= together")
+            raise InvalidInput("Pass both key= (the path of a field) and value=, or neither")
         if self.sample is not None and not 0 <= self.sample <= MOST_SAMPLED:
             raise InvalidInput(f"Invalid sample: at most {MOST_SAMPLED} records")
 
@@ -71,7 +71,7 @@ class RecordChoice:
         of_values = [] if index is None else index.numbers(self.values)
         for value, found in zip(self.values, of_values, strict=True):
             if not found:
-                raise NotFound(f"No record has {value[:80]!r} at {self.key}")
+                raise NotFound(f"No record has the value {value[:80]!r} in field {self.key}")
             numbers += found
         if self.sample is not None:
             numbers += sorted(Random(self.seed).sample(range(count), min(self.sample, count)))

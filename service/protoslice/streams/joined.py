@@ -88,7 +88,8 @@ class JoinedRecords:
         split = list(self._split(ranges))
         if len(split) > _READ_AT_ONCE:
             raise LimitExceeded(
-                f"The response changes between shards more than {_READ_AT_ONCE} times; ask for fewer records, in order"
+                f"The records switch between shards more than {_READ_AT_ONCE} times: ask for fewer, or in "
+                "ascending order"
             )
         parts = []
         for number, within in split:

@@ -43,7 +43,7 @@ def open_records(
     """
     if isinstance(source, str | os.PathLike) and (of_shards := _shards(os.fspath(source))) is not None:
         if index is not None:
-            raise InvalidInput("An index covers a single file, not several shards")
+            raise InvalidInput("An index works only with a single file, not with shards")
         return _joined(*of_shards, type, framing, limits, progress)
     opening = as_source(source)
     with ExitStack() as held:

@@ -52,8 +52,10 @@ def shards_among(paths: Iterable[str], wanted: str | None = None) -> Sequence[st
     if not fitting and named is not None and named["count"] != "*":
         fitting, sets = [ShardSet(named["stem"], int(named["count"]), named["ending"])], {}
     if len(fitting) != 1:
-        what = "no shards, such as train-00000-of-00008" if not fitting else "several sets of shards"
-        raise InvalidInput(f"There are {what}{': name one of ' if fitting else ''}{_some(map(str, fitting))}")
+        what = "no shards with names such as train-00000-of-00008" if not fitting else "several sets of shards"
+        raise InvalidInput(
+            f"The folder contains {what}{': choose one of ' if fitting else ''}{_some(map(str, fitting))}"
+        )
     return _whole(fitting[0], sets.get(fitting[0], {}))
 
 
@@ -97,13 +99,13 @@ def _whole(shards: ShardSet, found: Mapping[int, str]) -> Sequence[str]:
             f"{_some(name for name, _ in zip(names, range(shards.count - len(found)), strict=False))}"
         )
     if max(found) >= shards.count:
-        raise InvalidInput(f"{shards} has a shard numbered {max(found)}: {found[max(found)]}")
+        raise InvalidInput(f"{shards} has a shard whose number is too high, {max(found)}: {found[max(found)]}")
     return _bounded([found[number] for number in sorted(found)])
 
 
 def _bounded(paths: Sequence[str]) -> Sequence[str]:
     if len(paths) > MOST_SHARDS:
-        raise LimitExceeded(f"{len(paths)} shards are too many: a sequence has at most {MOST_SHARDS}")
+        raise LimitExceeded(f"{len(paths)} shards are too many: at most {MOST_SHARDS} can be read as one stream")
     return paths
 
 

@@ -203,7 +203,7 @@ class ReadingConformance(Suite):
         await raw.set(KEY, data)
         async with aclosing(storage.stream(KEY)) as stream:
             pieces = [piece async for piece in stream]
-        equal(b"".join(pieces) == data, True, "the whole")
+        equal(b"".join(pieces) == data, True, "the whole model")
         equal({type(piece) for piece in pieces} <= {bytes, memoryview}, True, "bytes of an unchanged object")
         sizes = [len(piece) for piece in pieces]
         equal(min(sizes) > 0 and max(sizes) <= 4 * PIECE, True, f"pieces of {sizes}")

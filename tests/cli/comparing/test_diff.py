@@ -282,7 +282,7 @@ def test_a_thousand_differences_are_a_page(call: Any, tmp_path: Path) -> None:
         paths.append(tmp_path / name)
     shown = call("diff", *paths, code=8).stdout.splitlines()
     assert len(shown) < 60
-    assert shown[-1] == "… 951 more (--limit shows more, --json all): 1 file changed, 1000 parts changed"
+    assert shown[-1] == "… 951 more (--limit shows more, --json all); in total: 1 file changed, 1000 parts changed"
     assert len(call("diff", *paths, "--limit", "2000", code=8).stdout.splitlines()) == 1004
     assert len(_found(call("diff", *paths, "--json", code=8))) == 1001
     assert '"one.pb" → "two.pb"' in shown[-3]

@@ -201,6 +201,6 @@ def test_what_a_push_leaves_behind_is_told(call: Any, tmp_path: Path) -> None:
     for name, data in bundle("v", [Variable("weight", 1, (100,), bytes(400))]).items():
         (tmp_path / name).write_bytes(data)
     output = call("push", tmp_path / "v.index").stderr
-    assert "missing: the model refers to v.data-00000-of-00001, not sent\n" in output
+    assert "missing files: the model refers to v.data-00000-of-00001, but they were not sent\n" in output
     assert f"run: protoslice push {tmp_path}\n" in output
     assert "not sent" not in call("push", tmp_path).stderr

@@ -21,7 +21,7 @@ def test_a_model_without_its_files(call: Any, service: str, onnx_beside: WriteOn
     path = onnx_beside(tmp_path, (4000, 8004))
     done = call("push", path, "--tag", "lacking:1")
     assert "model.onnx: onnx.ModelProto, 2 tensors\n" in done.stderr
-    assert "missing: the model refers to weights.bin, not sent\n" in done.stderr
+    assert "missing files: the model refers to weights.bin, but they were not sent\n" in done.stderr
     assert "run: protoslice push" in done.stderr
     told = json.loads(call("push", path, "--json").stdout)["report"]
     assert (told["tensors"], told["missing"], told["complete"]) == (2, ["weights.bin"], True)

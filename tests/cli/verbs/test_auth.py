@@ -45,7 +45,7 @@ def test_reasons_name_the_claim_and_the_mistake(call: Any, tmp_path: Path) -> No
         wrong = call("auth", "explain", issuer.token(aud="x"), "GET", STORES, code=6, **settings).stdout
         call("auth", "explain", "x", "GET", "/nothing/here/at/all", code=4, **settings)
     assert other.startswith("x: 404\n")
-    assert "no match, by sub: where sub is robot: read write in the space own, on the tags ci-*" in other
+    assert "no match, by sub: tokens where sub is robot get read write in the space own, on the tags ci-*" in other
     assert wrong.startswith("nobody: 401\n")
     assert "aud" in wrong
 

@@ -53,6 +53,6 @@ def _set_key(key: bytes, tx: Transaction) -> int:
 
 def test_copy_refuses_what_is_no_sqlite_catalogue(call: Any, tmp_path: Path, postgres: TestServer) -> None:
     said = call("database", "copy", str(tmp_path / "x"), "--storage", (tmp_path / "none").as_uri(), code=4).stderr
-    assert "No catalogue at" in said
+    assert "No Protoslice database at" in said
     said = call("database", "copy", str(tmp_path / "x"), "--database", postgres.new_catalogue(), code=3).stderr
     assert "pg_dump" in said

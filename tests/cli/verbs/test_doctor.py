@@ -33,7 +33,7 @@ PROMISES = {
     "limit": "large uploads are accepted",
     "impatient": "uploads may pause",
     "no patch": "uploads may pause",
-    "hoard": "slow readers are not buffered",
+    "hoard": "responses to slow clients are not buffered",
     "no ranges": "ranges are exact",
     "strip": "entity tags stay strong",
     "weaken": "entity tags stay strong",
@@ -201,7 +201,7 @@ def test_people_get_lines(call: Any, service: str, store: str, monkeypatch: pyte
     assert shown[at + 2] == "      nginx: gzip off; and no sub_filter"
     assert (
         shown[shown.index("?     changes are visible at once") + 1]
-        == "      the store belongs to someone else, so it cannot be tagged"
+        == "      not tested with --store, because that would add a tag to the store"
     )
     assert shown[-1] == f"1 of {len(probes.PROBES)} checks failed for {url}"
 
@@ -221,7 +221,9 @@ def test_what_cannot_be_told_accuses_nobody(call: Any, service: str, monkeypatch
     with meddling_proxy(service, "", _Quiet) as url:
         told = json.loads(call("doctor", url, "--json").stdout)
     untold = {check["check"]: check["untold"] for check in told["checks"] if check["untold"]}
-    assert untold == {"slow readers are not buffered": "only /metrics can show this, and it is not reachable here"}
+    assert untold == {
+        "responses to slow clients are not buffered": "not tested, because /metrics is not reachable here"
+    }
 
 
 def test_a_service_that_is_away(call: Any) -> None:

@@ -23,3 +23,10 @@ def test_a_saved_model_that_is_split_is_said_not_to_load(call: Any, tmp_path: Pa
 
 def test_of_other_models_nothing_is_said(call: Any, model: Callable[..., Path], tmp_path: Path) -> None:
     assert call("split", model, tmp_path / "parts", "--min-chunk", "64KiB").stderr == ""
+
+
+def test_merge_notes_when_no_field_is_larger_than_the_limit(call: Any, model: Path, tmp_path: Path) -> None:
+    without = call("merge", model, tmp_path / "small", "--omit-larger-than", "1KiB").stderr
+    assert "nothing was left out" not in without
+    whole = call("merge", model, tmp_path / "whole", "--omit-larger-than", "1GiB").stderr
+    assert "note: nothing was left out: no field is larger than 1.00 GiB" in whole

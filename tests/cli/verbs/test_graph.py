@@ -38,4 +38,4 @@ def test_nodes_stand_in_a_table(call: Any, file: Path) -> None:
 
 def test_a_node_that_is_not_there_is_said(call: Any, file: Path) -> None:
     done = call("graph", file, "nobody", "--type", "tensorflow.GraphDef", code=4)
-    assert "no node 'nobody'" in done.stderr
+    assert "No node 'nobody'" in done.stderr

@@ -75,7 +75,9 @@ def test_the_environment_goes_before_the_file(at_home: Callable[..., Result], si
 def test_a_token_that_the_service_does_not_know_is_not_kept(
     at_home: Callable[..., Result], sites: list[Site], tmp_path: Path
 ) -> None:
-    at_home("login", sites[0].url, given=sites[1].admin, code=6)
+    refused = at_home("login", sites[0].url, given=sites[1].admin, code=6).stderr
+    assert "Invalid token: unknown, expired or revoked; check it" in refused
+    assert "protoslice login" not in refused
     at_home("login", sites[0].url, given=" \n", code=2)
     at_home("login", sites[0].url, given="psl_ä", code=2)
     assert not (tmp_path / "protoslice/credentials.json").exists()
@@ -142,7 +144,7 @@ def test_a_kept_jwt_that_ended_is_named_as_the_reason(
 
 def test_the_way_in_follows_the_words_of_the_service(at_home: Callable[..., Result], sites: list[Site]) -> None:
     output = at_home("ls", "--url", sites[0].url, code=6).stderr
-    assert "run protoslice login" in output
+    assert output.startswith(f"protoslice: {sites[0].url}: this service needs a token; run protoslice login")
 
 
 @pytest.mark.parametrize(

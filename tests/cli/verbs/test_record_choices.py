@@ -59,7 +59,7 @@ def test_summaries_ranges_and_single_records(ask: Call) -> None:
 def test_records_by_key(ask: Call) -> None:
     assert framed(ask("--key", VALUE, "--value", "31", "--value", "4")) == [EXAMPLES[31], EXAMPLES[4]]
     assert labels(ask("--key", VALUE, "--value", "299", "--json")) == [299]
-    assert "No record has 'x'" in ask("--key", VALUE, "--value", "x", code=4).stderr
+    assert "No record has the value 'x'" in ask("--key", VALUE, "--value", "x", code=4).stderr
     assert "value=" in ask("--key", VALUE, code=2).stderr
 
 

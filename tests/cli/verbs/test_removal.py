@@ -48,7 +48,7 @@ def test_a_tag_goes_and_its_store_stays(call: Any, service: str, push: Push, for
     done = call("rm", form.format("tour:3", service=service))
     assert tags_of(service, store) == {"tour:1", "tour:2"}
     assert done.stdout == "Removed tag tour:3.\n"
-    assert f"store {store[:12]} is kept, still named by tour:1 tour:2" in done.stderr
+    assert f"store {store[:12]} is kept; it still has the tags tour:1 tour:2" in done.stderr
 
 
 def test_the_last_tag_says_how_its_store_is_removed(call: Any, service: str, push: Push) -> None:
@@ -191,7 +191,7 @@ def test_rm_refuses_a_store_that_a_repository_names(call: Any, service: str) -> 
     store, content = committed(service, "cli/named")
     for options in ([], ["--yes"], ["--force", "cli/named@dev"]):
         refused = call("rm", store, *options, code=7)
-        assert "named by cli/named@main (hub)" in refused.stderr
+        assert "still referenced by cli/named@main (hub)" in refused.stderr
         assert "--force cli/named@main" in refused.stderr
         assert httpx.get(f"{service}/cli/named/resolve/main/graph.pb").content == content
     call("rm", store, "--force", "cli/named@main")

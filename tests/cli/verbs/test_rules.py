@@ -72,7 +72,7 @@ def test_a_push_takes_rules_and_their_store_prints_them(call: Any, service: str,
     assert [line for line in printed.splitlines() if not line.startswith("#")] == CANONICAL
     there, here = (json.loads(call("chunks", *args, "--json").stdout) for args in ([at], [FILE, "--rules", rules]))
     assert [chunk["path"] for chunk in there] == [chunk["path"] for chunk in here]
-    assert "by rules" in call("info", at).stdout
+    assert "by split rules" in call("info", at).stdout
     assert f"OK: 1 file, {len(here)} chunks" in call("verify", at).stdout
     assert call("diff", FILE, at).stdout == ""
     call("pull", at, tmp_path / "back.pb")

@@ -28,8 +28,8 @@ def test_config_tells_whom_issuers_let_in(call: Any, tmp_path: Path) -> None:
     (tmp_path / "issuers.toml").write_text(FILE)
     lines = call("config", PROTOSLICE_ISSUERS=str(tmp_path / "issuers.toml")).stdout.splitlines()
     assert lines[-2:] == [
-        "# https://ci.example: JWTs for models by RS256 or ES256",
-        "#   where repository is a/* or b/* and ref is main: read write in the space team, on the tags ci-*",
+        "# https://ci.example: JWTs for the audience models, signed with RS256 or ES256",
+        "#   tokens where repository is a/* or b/* and ref is main get read write in the space team, on the tags ci-*",
     ]
 
 

@@ -19,6 +19,7 @@ def test_an_array_is_written_as_one(call: Any, store: str, model: Path, tmp_path
         assert numpy.load(out).tobytes() == b"\x02" * 40
         call("tensor", source, "constant_1", "-o", out, "--format", "raw")
         assert out.read_bytes() == b"\x02" * 300_000
+        assert json.loads(call("tensor", source, "constant_1", "--json").stdout)["shape"] == [75_000]
 
 
 def test_all_tensors_go_to_one_file(call: Any, store: str, model: Path, tmp_path: Path) -> None:
@@ -63,6 +64,6 @@ def test_numbers_are_summed_up(call: Any, store: str, model: Path) -> None:
         assert (output["elements"], output["looked_at"], output["zeros"], output["deviation"]) == (10, 10, 0, 0)
         assert (output["min"], output["max"]) == (output["mean"], output["mean"])
         shown = call("stats", source, "constant_1", "--sample", "3").stdout
-        assert "3 of them" in shown
+        assert "3 evenly spread" in shown
         assert len(json.loads(call("stats", source, "*_3", "--json").stdout)) == 1
     call("stats", model, "nothing", code=4)

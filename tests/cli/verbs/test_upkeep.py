@@ -221,8 +221,8 @@ def test_schemes_are_listed_with_plug_ins_and_what_is_wrong(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("prefix", "told"),
     [
-        ("mine:///x", "'mine:///x' allows nothing: Invalid storage URI: give a host or bucket"),
-        ("mine://x", "'mine://x' allows nothing: No storage backend for 'mine'; available: az, file"),
+        ("mine:///x", "'mine:///x' cannot be used: Invalid storage URI: give a host or bucket"),
+        ("mine://x", "'mine://x' cannot be used: No storage backend for 'mine'; available: az, file"),
     ],
 )
 def test_a_prefix_that_allows_nothing_ends_the_service_at_its_start(prefix: str, told: str, tmp_path: Path) -> None:

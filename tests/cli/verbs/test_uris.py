@@ -130,7 +130,7 @@ def test_a_url_is_a_file_unless_it_names_a_store(call: Call, web: RawWeb, graph:
         ("file:///none/x", 4, "No such file"),
         ("C:\\model.onnx", 4, "No such file"),
         ("s3://a//b", 2, "Invalid storage URI"),
-        ("http://127.0.0.1:1/x", 6, "the response was incomplete"),
+        ("http://127.0.0.1:1/x", 6, "the server sent no complete response"),
     ],
 )
 def test_what_is_wrong_is_one_line(call: Call, bucket: CountedBucket, name: str, code: int, told: str) -> None:

@@ -20,7 +20,7 @@ from protoslice.sizes import format_size
 
 
 def test_a_sound_store_is_told_to_be(call: Any, store: str) -> None:
-    assert call("verify", store).stdout == "OK: 1 file, 5 chunks verified (2.29 MiB)\n"
+    assert call("verify", store).stdout == "OK: 1 file, 5 chunks verified (1.14 MiB)\n"
     output = json.loads(call("verify", store, "--json").stdout)
     assert output["sound"]
     assert [check["what"] for check in output["checks"]] == ["file", *["chunk"] * 5]
@@ -73,7 +73,7 @@ def test_the_checksums_of_a_bundle_are_compared(call: Any, tmp_path: Path) -> No
 
 
 def test_what_has_no_digest_is_said_to_have_none(call: Any, model: Path) -> None:
-    assert call("verify", model).stdout.startswith("well-formed, but contains no checksums")
+    assert call("verify", model).stdout.startswith("well-formed, but has no checksums")
     output = json.loads(call("verify", model, "--json").stdout)
     assert [check["digest"] for check in output["checks"]] == [False]
 
@@ -86,9 +86,7 @@ def test_the_root_is_read_once(call: Any, service: str, graph_of: Any, tmp_path:
         call("push", model, "--tag", tag)
         with faulty_proxy(service) as proxy:
             output = call("verify", f"{proxy.url}/v1/stores/{tag}").stdout
-            assert (
-                output == f"OK: 1 file, 5 chunks verified ({format_size(model.stat().st_size + path.stat().st_size)})\n"
-            )
+            assert output == f"OK: 1 file, 5 chunks verified ({format_size(model.stat().st_size)})\n"
             assert path.stat().st_size < proxy.sent_down < 1.1 * path.stat().st_size
 
 

@@ -169,7 +169,7 @@ def test_narrow_and_odd_types() -> None:
         ({"dtype": 1, "shape": [2], "tensor_content": b"123"}, CorruptModel, "takes 8 bytes"),
         ({"dtype": 1, "shape": [1], "float_val": [1.0, 2.0]}, CorruptModel, "1 elements"),
         ({"dtype": 8, "shape": [2], "scomplex_val": [1.0]}, CorruptModel, "2 elements"),
-        ({"dtype": 1, "shape": [-2]}, CorruptModel, "dimension of -2"),
+        ({"dtype": 1, "shape": [-2]}, CorruptModel, "Invalid dimension -2"),
         ({"dtype": 99}, CorruptModel, "no data type 99"),
         ({"dtype": 0}, CorruptModel, "no data type 0"),
         ({"dtype": 20}, Unsupported, "resource"),

@@ -195,7 +195,7 @@ def test_no_path_or_query_of_odd_bytes_fails(text: str) -> None:
                 assert answer.status_code != 500, (row, query, answer.text)
 
 
-def test_an_old_commit_with_a_lone_surrogate_is_read_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_with_a_lone_surrogate_is_refused_by_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("protoslice.server.registries.hub.operations.parse_json", json.loads)
     app = new_app()
     with live_server(uvicorn_config(app, app.services.settings)) as live, httpx.Client(base_url=live.url) as http:
@@ -203,9 +203,8 @@ def test_an_old_commit_with_a_lone_surrogate_is_read_all_the_same(monkeypatch: p
         http.base_url = httpx.URL(f"{live.url}/spaces/own")
         lines = next(commit_lines(f"before {LONE}"))
         body = b"\n".join(json.dumps(line).encode() for line in lines)
-        assert http.post("/api/models/team/own/commit/main", content=body).status_code == 200
-        history = http.get("/api/models/team/own/commits/main")
-        assert json.loads(history.text)[0]["title"] == f"before {LONE}"
+        refused = http.post("/api/models/team/own/commit/main", content=body)
+        assert (refused.status_code, "surrogates" in refused.text) == (400, True)
         http.base_url = httpx.URL(live.url)
         assert read_back(http, app, store) == []
 

@@ -7,12 +7,14 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from io import StringIO
 from typing import Any
 
 import httpx
 import pytest
 from starlette.types import Scope
 from tests.support.live import LiveServer, RawAnswer, exchange, read_answer
+from tests.support.logs import logs_to
 from tests.support.problems import assert_problem
 
 from protoslice.concurrency.windows import Window, Windows
@@ -300,10 +302,13 @@ def test_proxies_are_networks(proxies: str, monkeypatch: pytest.MonkeyPatch) -> 
         read_settings({})
 
 
-def test_the_log_has_the_client_that_the_proxy_tells_of(serving: Any, capfd: pytest.CaptureFixture[str]) -> None:
-    with serving(trusted_proxies=("127.0.0.0/8",)) as live:
-        assert exchange(live, PING[:-2] + b"x-forwarded-for: 192.0.2.77\r\n\r\n").status == 200
-    assert "192.0.2.77" in capfd.readouterr().out
+def test_the_log_has_the_client_that_the_proxy_tells_of(serving: Any) -> None:
+    lines = StringIO()
+    with logs_to(lines, "json", "info") as flush:
+        with serving(trusted_proxies=("127.0.0.0/8",)) as live:
+            assert exchange(live, PING[:-2] + b"x-forwarded-for: 192.0.2.77\r\n\r\n").status == 200
+        flush()
+    assert "192.0.2.77" in lines.getvalue()
 
 
 def test_a_quick_start_pays_for_no_trickle(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:

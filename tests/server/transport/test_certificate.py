@@ -77,7 +77,7 @@ def test_a_pair_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     for change, said in (
         (lambda first, second: (first, None), "or neither"),
         (lambda first, second: (None, second), "or neither"),
-        (lambda first, second: (second, first), "not a PEM certificate and key"),
+        (lambda first, second: (second, first), "not a PEM certificate and its key"),
         (lambda first, second: (first, tmp_path / "none"), "No such file"),
     ):
         with pytest.raises(InvalidInput, match=said):

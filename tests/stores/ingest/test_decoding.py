@@ -120,7 +120,7 @@ def test_metadata_that_are_longer_than_the_file(codec: str) -> None:
     metadata = METADATA(chunks=[{}] * (2 * MIB), message={"chunk_index": 0})
     file = written_by_hand([onnx(1000)], lambda places: metadata, codec)
     assert len(file) < 200_000
-    with pytest.raises(Unsupported, match="too many for metadata"):
+    with pytest.raises(Unsupported, match="too many for the metadata"):
         open_proto(file)
 
 
@@ -135,7 +135,7 @@ def test_records_that_nothing_names(codec: str) -> None:
         return metadata
 
     file = written_by_hand(records, placed, f"{codec},chunk_size:10000000")
-    assert "more than the metadata lists" in refuses(file)
+    assert "but the metadata lists fewer" in refuses(file)
 
 
 def test_a_text_that_stands_for_more_than_the_upload_may_have() -> None:

@@ -264,7 +264,7 @@ def test_a_source_that_has_changed_is_a_conflict_and_never_a_mixture(
         info = (await stores.register({"model.onnx": uri}, IngestRequest(min_chunk=50_000))).store
         if when == "before it is opened":
             change(path)
-            with pytest.raises(Conflict, match="register it again"):
+            with pytest.raises(Conflict, match="register the store again"):
                 await stores.view(info.id)
             return
         store = await stores.view(info.id)
@@ -281,7 +281,7 @@ def test_a_source_that_has_changed_is_a_conflict_and_never_a_mixture(
         change(path)
         for reader in readers:
             async with aclosing(reader):
-                with pytest.raises(Conflict, match="register it again"):
+                with pytest.raises(Conflict, match="register the store again"):
                     await anext(reader)
         with pytest.raises(Conflict):
             await read(await store.merge("graph.initializer[1]", None, None))

@@ -149,7 +149,7 @@ def test_shards_are_one_stream() -> None:
             everything = await store.records.several(everywhere, "delimited", RecordsRequest("eval@12"))
             assert await read(everything) == STREAM
             assert len(await kept(storage)) == 7 + 12
-            with pytest.raises(InvalidInput, match="several sets of shards: name one of eval@12, test@3, train@7"):
+            with pytest.raises(InvalidInput, match="several sets of shards: choose one of eval@12, test@3, train@7"):
                 await store.records.one(0, ANY)
             with pytest.raises(NotFound, match="train@9 is missing 9 of its shards"):
                 await store.records.one(0, RecordsRequest("train@9"))

@@ -9,7 +9,7 @@ export function Bars({ histogram }: { histogram: Histogram }) {
   const [at, setAt] = useState<number | null>(null);
   const most = Math.max(...counts, 1);
   const border = (number: number) => figure(start + width * number);
-  const label = `Histogram of ${counts.length} bins from ${border(0)} to ${border(counts.length)}; most, ${whole(most)}, from ${border(counts.indexOf(most))}`;
+  const label = `Histogram of ${counts.length} bins from ${border(0)} to ${border(counts.length)}; the largest bin has ${whole(most)} elements and starts at ${border(counts.indexOf(most))}`;
   return (
     <figure class="bars">
       <svg viewBox={`0 0 ${counts.length} 40`} preserveAspectRatio="none" role="img" aria-label={label}

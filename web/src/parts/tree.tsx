@@ -111,7 +111,7 @@ function facts(node: Node): string {
 /** The last step of a path. */
 export function step(node: { path: string }): string {
   const before = above(node.path).at(-1) ?? "";
-  return node.path.slice(before.length).replace(/^\./, "") || "the whole";
+  return node.path.slice(before.length).replace(/^\./, "") || "the whole model";
 }
 
 /** The paths above a path, from the top: of `graph.node[3].name`, `graph`, `graph.node`, `graph.node[3]`. */

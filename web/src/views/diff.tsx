@@ -122,7 +122,7 @@ function columnsOf(diff: Diff): Column<Difference>[] {
     comparable(each) ? <Distance diff={diff} row={each} show={show} /> : "";
   return [
     { name: "change", title: "Change", show: (each) => <span class={`is-${each.change}`}><b aria-hidden="true">{SIGNS[each.change]}</b> {each.change}</span> },
-    { name: "what", title: "What", show: (each) => each.what },
+    { name: "what", title: "Kind", show: (each) => each.what },
     { name: "name", title: "Where", show: (each) => <span title={each.path}>{each.path || "(the root)"}<span class="soft"> {toldOf(each)}</span></span> },
     { name: "before", title: "Before", right: true, show: (each) => size(each.before) },
     { name: "after", title: "After", right: true, show: (each) => size(each.after) },

@@ -50,7 +50,7 @@ export function Graph({ store, name }: { store: Store; name: string }) {
                 <Drawing found={found} chosen={chosen} onChoose={(path) => setChosen(path)} onCentre={centre} />
                 <details class="equal">
                   <summary>Show as a table</summary>
-                  <Nodes label="Nodes around" nodes={found.nodes} found={found} onChoose={centre} />
+                  <Nodes label="Nearby nodes" nodes={found.nodes} found={found} onChoose={centre} />
                 </details>
               </div>
             )}
@@ -64,7 +64,7 @@ export function Graph({ store, name }: { store: Store; name: string }) {
 
 function told(found: Neighbourhood | null): string {
   if (!found) return "";
-  return `${whole(found.nodes.length)}${found.more ? "+" : ""} ${found.around === null ? "nodes" : "nodes around"}`;
+  return `${whole(found.nodes.length)}${found.more ? "+" : ""} ${found.around === null ? "nodes" : "nearby nodes"}`;
 }
 
 function Nodes({ label, nodes, found, onChoose }: { label: string; nodes: readonly GraphNode[]; found: Neighbourhood; onChoose: (path: string) => void }) {

@@ -86,7 +86,7 @@ function RepositoryCard({ repository: { name, protocol, ref, type, size, files, 
   const about = (
     <>
       <Title name={shown} version={version} />
-      <span class="soft" dir="auto">{CLIENTS[protocol]} · {type ?? (files !== null ? "files" : protocol === "mlflow" ? "not opened yet" : "empty")}</span>
+      <span class="soft" dir="auto">{CLIENTS[protocol]} · {type ?? (files !== null ? "files" : protocol === "mlflow" ? "not indexed yet" : "empty")}</span>
       <span class="facts">{size !== null && <b>{bytes(size)}</b>}{files !== null && <span>{many(files, "file")}</span>}<span>{ago(updated)}</span></span>
     </>
   );

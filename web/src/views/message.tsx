@@ -22,7 +22,7 @@ export function Message({ store }: { store: Store }) {
         <input aria-label="Field path" placeholder="field path, such as graph.node[3]" value={typed} spellcheck={false}
           onInput={(event) => setTyped(event.currentTarget.value)} />
         <button type="submit">Go</button>
-        <select aria-label="Form" value={form} onChange={(event) => setForm(event.currentTarget.value as keyof typeof FORMS)}>
+        <select aria-label="Format" value={form} onChange={(event) => setForm(event.currentTarget.value as keyof typeof FORMS)}>
           {Object.entries(FORMS).map(([type, name]) => <option key={type} value={type}>{name}</option>)}
         </select>
       </form>

@@ -43,7 +43,7 @@ function Texts({ diff, row, file }: { diff: Diff; row: Difference; file: string 
       {([before, after]) => (
         <>
           <SideBySide before={before!.text.trimEnd()} after={after!.text.trimEnd()} />
-          {before!.whole && after!.whole ? null : <p class="soft">The first {bytes(MOST)} of each side.</p>}
+          {before!.whole && after!.whole ? null : <p class="soft">Only the first {bytes(MOST)} of each side are shown.</p>}
         </>
       )}
     </Await>

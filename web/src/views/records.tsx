@@ -101,7 +101,7 @@ function Drawer({ store, stream, number, size, onClose }: { store: Store; stream
       <h2>Record {whole(Number(number))}</h2>
       <p class="path">
         {stream.type !== null && (
-          <select aria-label="Form" value={form} onChange={(event) => setForm(event.currentTarget.value as Form)}>
+          <select aria-label="Format" value={form} onChange={(event) => setForm(event.currentTarget.value as Form)}>
             {Object.entries(FORMS).map(([type, name]) => <option key={type} value={type}>{name}</option>)}
           </select>
         )}

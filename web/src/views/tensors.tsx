@@ -43,7 +43,7 @@ export function Tensors({ store, onPictured }: { store: Store; onPictured: () =>
     <>
       <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
         <input type="search" placeholder={way === "regex" ? "Regular expression, such as layer\\.(3|11)\\..*bias$" : "Search tensors, such as layer.3 bias"}
-          aria-label={way === "regex" ? "Regular expression in the name" : "Words in the name"} value={typed} spellcheck={false}
+          aria-label={way === "regex" ? "Regular expression to find in the name" : "Words in the name"} value={typed} spellcheck={false}
           onInput={(event) => setTyped(event.currentTarget.value)} />
         <select aria-label="Search mode" value={way} onChange={(event) => setWay(event.currentTarget.value as Way)}>
           {Object.entries(WAYS).map(([name, title]) => <option key={name} value={name}>{title}</option>)}

@@ -62,9 +62,9 @@ impl Bundle {
                 return bundle.header(&entry);
             }
             let left = most_keys.checked_sub(entry.key.len() as u64);
-            most_keys = left
-                .filter(|_| (bundle.ends.len() as u64) < limits.nodes)
-                .ok_or_else(|| WireError::new(Kind::Limit, "the bundle has too many names").at(entry.offset))?;
+            most_keys = left.filter(|_| (bundle.ends.len() as u64) < limits.nodes).ok_or_else(|| {
+                WireError::new(Kind::Limit, "the bundle has more names than are allowed").at(entry.offset)
+            })?;
             bundle.push(&entry);
             Ok(())
         })?;
@@ -196,7 +196,8 @@ fn check_version(versions: &InMemory<'_>, depth: u32) -> Result<()> {
         }
     }
     if newer || refused {
-        let message = format!("the bundle needs a program that reads a version other than {VERSION}");
+        let message =
+            format!("the bundle does not allow readers of version {VERSION}, the only version supported here");
         return Err(WireError::new(Kind::Unsupported, message).at(start));
     }
     Ok(())

@@ -47,7 +47,8 @@ impl Chunked {
 }
 
 fn too_much(what: &str) -> WireError {
-    let message = format!("the chunked proto {what}: ask for the plan by sizes (plan=policy) instead of its chunks");
+    let message =
+        format!("the chunked proto {what}: use plan=policy to split it by size instead of reading its own chunks");
     WireError::new(Kind::Limit, message)
 }
 
@@ -101,7 +102,7 @@ impl<'s> Places<'s> {
             return Err(too_much(&format!("puts chunk {chunk} at a path of more than {} bytes", self.longest)));
         }
         let room = self.room.checked_sub(self.path.len() as u64);
-        self.room = room.ok_or_else(|| too_much("has too many long paths to its chunks"))?;
+        self.room = room.ok_or_else(|| too_much("has paths to its chunks that are too long in total"))?;
         let kind = match spot {
             Spot { field: Some(field), .. } if key::is_text(field.kind) => Some(ChunkKind::Bytes),
             Spot { type_id, .. } => type_id.map(|_| ChunkKind::Message),

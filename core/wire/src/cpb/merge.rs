@@ -82,7 +82,7 @@ impl Merger<'_> {
         }
         for field in sorted(&message.fields).map_err(|error| error.on(path))? {
             if field.tags.is_empty() && field.message == ChunkedMessage::default() {
-                return Err(inconsistent(path, "a part of the message itself has no chunk".to_owned()));
+                return Err(inconsistent(path, "a chunked message has neither a chunk nor chunked fields".to_owned()));
             }
             self.place(tree, Addition::of(field, depth + 1), path)?;
         }
@@ -115,7 +115,7 @@ impl Merger<'_> {
     fn chunk(&self, number: u64, path: &str) -> Result<std::ops::Range<u64>> {
         let chunk = self.chunked.chunk(number).ok_or_else(|| {
             let count = self.chunked.len();
-            inconsistent(path, format!("chunk {number} belongs here, but there are only {count} chunks"))
+            inconsistent(path, format!("the chunked proto refers to chunk {number}, but has only {count} chunks"))
         })?;
         self.merged.set(self.merged.get().saturating_add(chunk.end - chunk.start));
         check_repeats(self.merged.get(), self.chunked.records.len()).map_err(|error| error.on(named(path)))?;
@@ -128,7 +128,10 @@ impl Merger<'_> {
             return self.apply(tree, added.message, path, added.depth);
         };
         let Tag::Field(number) = first else {
-            return Err(inconsistent(path, "an index or map key appears where a field is expected".to_owned()));
+            return Err(inconsistent(
+                path,
+                "the chunk metadata has an index or map key where a field is expected".to_owned(),
+            ));
         };
         let Some(field) = self.bytes.schema.field(tree.type_id, *number) else {
             let known = tree.type_id.and_then(|id| self.bytes.schema.message(id));
@@ -145,7 +148,7 @@ impl Merger<'_> {
                 let (entry, value, path) = self.map_entry(tree, field, key, &path)?;
                 self.singular(entry, value, added.from(rest).below(), &path)
             }
-            _ if map => Err(inconsistent(&path, "the field is a map, but no key selects a value".to_owned())),
+            _ if map => Err(inconsistent(&path, "the field is a map, but the chunk metadata gives no key".to_owned())),
             Some((Tag::Index(index), rest)) if field.repeated && !field.kind.is_message() => {
                 self.listed(tree, field, Some(*index), added.from(rest), &path)
             }
@@ -158,11 +161,12 @@ impl Merger<'_> {
                 self.place(child, added.from(rest).below(), &path)
             }
             _ if field.repeated => {
-                Err(inconsistent(&path, "the field is repeated, but no index selects an element".to_owned()))
+                Err(inconsistent(&path, "the field is repeated, but the chunk metadata gives no index".to_owned()))
             }
             Some((Tag::Index(_) | Tag::Key(_), _)) => Err(inconsistent(
                 &path,
-                "the field is neither repeated nor a map, but an index or key follows".to_owned(),
+                "the field is neither repeated nor a map, but the chunk metadata gives an index or key for it"
+                    .to_owned(),
             )),
             _ => self.singular(tree, field, added.from(rest), &path),
         }
@@ -174,14 +178,15 @@ impl Merger<'_> {
             return self.set(tree, field, added, path);
         }
         let child = self.child(tree, field).map_err(|error| error.on(path))?;
-        let child = child.ok_or_else(|| inconsistent(path, "the field cannot be merged into".to_owned()))?;
+        let child =
+            child.ok_or_else(|| inconsistent(path, "chunks cannot be merged into a field of this kind".to_owned()))?;
         self.place(child, added.below(), path)
     }
 }
 
 /// The error for an index that skips past the next element of a list of `count`.
 fn gap(path: &str, count: usize) -> WireError {
-    inconsistent(path, format!("the list has {count} elements, so adding this one would leave a gap"))
+    inconsistent(path, format!("the list has {count} elements: elements before this one are missing"))
 }
 
 fn inconsistent(path: &str, message: String) -> WireError {

@@ -20,7 +20,7 @@ pub(super) fn sorted(fields: &[ChunkedField]) -> Result<Vec<&ChunkedField>> {
         if let Some((a, b)) = differing
             && rank(a) != rank(b)
         {
-            let message = "two chunked fields disagree on whether an index, a key or a field comes next";
+            let message = "the chunk metadata contradicts itself: at one place, it has tags of different kinds (field, key or index)";
             return Err(WireError::new(Kind::Inconsistent, message));
         }
     }

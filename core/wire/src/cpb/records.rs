@@ -105,7 +105,10 @@ fn metadata_record(source: &dyn Source, limits: &Limits) -> Result<(Metadata, Ve
     };
     let size = chunk.header.decoded_size;
     if size > description(source) {
-        let reason = format!("its last chunk decodes to {size} bytes, too many for metadata of {} bytes", source.len());
+        let reason = format!(
+            "its last chunk decodes to {size} bytes, too many for the metadata of a file of {} bytes",
+            source.len()
+        );
         return Err(plain_records(source, &reason));
     }
     if size > limits.metadata {
@@ -179,7 +182,8 @@ pub(super) fn check_repeats(len: u64, there: u64) -> Result<()> {
     if len <= most {
         return Ok(());
     }
-    let message = format!("the same chunks are used too often: {len} bytes or more from {there}");
+    let message =
+        format!("the same chunks are used too often: merging them would turn {there} bytes into {len} or more");
     Err(WireError::new(Kind::Limit, message))
 }
 
@@ -281,7 +285,7 @@ impl Finder<'_> {
             return Err(WireError::new(Kind::Limit, message).at(chunk.begin));
         }
         self.records = self.records.checked_sub(header.records).ok_or_else(|| {
-            let message = format!("the {} records of a chunk are more than the metadata lists", header.records);
+            let message = format!("a riegeli chunk has {} records, but the metadata lists fewer", header.records);
             WireError::new(Kind::Limit, message).at(chunk.begin)
         })?;
         Ok(())

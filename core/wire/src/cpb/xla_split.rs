@@ -170,7 +170,7 @@ fn overridden(message: &InMemory<'_>) -> Result<u32> {
     let refused = |what: &str| WireError::new(Kind::Unsupported, format!("the split proto's manifest {what}"));
     let [part] = path.as_slice() else { return Err(refused("sets an unknown field of the result")) };
     if kind != TYPE_STRING {
-        return Err(refused("sets a field in an unknown way"));
+        return Err(refused("sets a field with an unsupported tag"));
     }
     let mut number = 0;
     let mut fields = below(part);
@@ -181,7 +181,7 @@ fn overridden(message: &InMemory<'_>) -> Result<u32> {
             _ => {}
         }
     }
-    u32::try_from(number).map_err(|_| refused("sets a field with an impossible number"))
+    u32::try_from(number).map_err(|_| refused("contains a field number that protobuf does not allow"))
 }
 
 fn below<'a>(field: &InMemory<'a>) -> Fields<'a> {

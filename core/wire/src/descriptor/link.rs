@@ -46,7 +46,7 @@ fn link(unlinked: Unlinked<'_>, scopes: &Scopes<'_>, messages: &mut [Message]) -
     let plain = map || owner.map_entry;
     let field = unlinked.linked(kind, target, plain)?;
     if map && !field.repeated {
-        return Err(invalid(format!("the map {}.{} is not repeated", owner.name, field.name)));
+        return Err(invalid(format!("the map field {}.{} must be declared as repeated", owner.name, field.name)));
     }
     owner.fields.push(field);
     Ok(())
@@ -74,7 +74,11 @@ fn typed(unlinked: &Unlinked<'_>, scopes: &Scopes<'_>) -> Result<(FieldKind, u32
 }
 
 fn unknown(unlinked: &Unlinked<'_>, name: &str) -> crate::WireError {
-    invalid(format!("{} refers to {}, which is not such a type", shown(unlinked.name), shown(name)))
+    invalid(format!(
+        "{} refers to {}, which is unknown or not a type of the right kind",
+        shown(unlinked.name),
+        shown(name)
+    ))
 }
 
 impl Unlinked<'_> {
@@ -82,8 +86,8 @@ impl Unlinked<'_> {
     fn linked(self, kind: FieldKind, target: u32, plain: bool) -> Result<Field> {
         let extension = self.message.is_none();
         let number = u32::try_from(self.number).ok().filter(|number| (1..=MAX_FIELD_NUMBER).contains(number));
-        let number = number
-            .ok_or_else(|| invalid(format!("{} has an invalid field number ({})", self.number, shown(self.name))))?;
+        let number =
+            number.ok_or_else(|| invalid(format!("invalid field number {} of {}", self.number, shown(self.name))))?;
         let delimited = kind == FieldKind::Message && self.features.encoding == DELIMITED && !plain;
         let kind = if delimited { FieldKind::Group } else { kind };
         let repeated = self.label == REPEATED;

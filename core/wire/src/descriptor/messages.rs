@@ -177,7 +177,7 @@ impl Enum {
         match self.values.first() {
             None => Err(invalid(format!("the enum {} has no values", self.name))),
             Some((_, number)) if *number != 0 && !self.closed => {
-                Err(invalid(format!("the open enum {} has no value that is 0", self.name)))
+                Err(invalid(format!("the first value of the open enum {} must be 0", self.name)))
             }
             Some(_) => Ok(()),
         }

@@ -18,7 +18,7 @@ impl Extension {
         if (1..=8).contains(&bits) {
             return Ok(Self { bits, signed });
         }
-        Err(WireError::new(Kind::Syntax, format!("a narrow element has 1 to 8 bits, not {bits}")))
+        Err(WireError::new(Kind::Syntax, format!("invalid width of packed elements: use 1 to 8 bits, not {bits}")))
     }
 
     /// The lowest bits of `value`, extended by zeros or by the sign.

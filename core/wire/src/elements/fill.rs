@@ -17,7 +17,9 @@ impl Filled {
         if found <= size && found.is_multiple_of(width as u64) {
             return Ok(Self { source, width, size });
         }
-        let message = format!("{found} bytes are not the first elements of {count}, each of {width} bytes");
+        let message = format!(
+            "{found} bytes are not valid data for {count} elements of {width} bytes each: they are too many, or end inside an element"
+        );
         Err(WireError::new(Kind::Corrupt, message))
     }
 }

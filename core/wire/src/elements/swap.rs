@@ -14,7 +14,7 @@ impl Swapped {
         if source.len().is_multiple_of(width as u64) {
             return Ok(Self { source, width });
         }
-        let message = format!("{} bytes are not a whole number of elements of {width}", source.len());
+        let message = format!("{} bytes are not a whole number of elements of {width} bytes each", source.len());
         Err(WireError::new(Kind::Corrupt, message))
     }
 }

@@ -112,10 +112,12 @@ impl Tile {
         let mut last = Some(0u64);
         for (((start, length), stride), whole) in self.start.iter().zip(&self.shape).zip(&self.strides).zip(shape) {
             if start.checked_add(*length).is_none_or(|end| end > *whole) {
-                return Err(bad(format!("a part of a tensor, {length} from {start}, exceeds {whole}")));
+                return Err(bad(format!(
+                    "a part of a tensor ({length} elements from {start}) does not fit into a dimension of {whole}"
+                )));
             }
             if *length > 1 && *stride == 0 {
-                return Err(bad("the elements of a tensor are at the same place".into()));
+                return Err(bad("elements of a tensor overlap".into()));
             }
             let way = length.saturating_sub(1).checked_mul(*stride);
             last = last.zip(way).and_then(|(last, way)| last.checked_add(way));
@@ -124,7 +126,7 @@ impl Tile {
         if end.is_some_and(|end| end <= self.source.len()) {
             return Ok(());
         }
-        Err(bad(format!("a part of a tensor exceeds its {} bytes", self.source.len())))
+        Err(bad(format!("a part of a tensor needs more bytes than the {} it has", self.source.len())))
     }
 
     /// The box of the elements that `cut` selects of this tile; None when there are none. `steps` are the distances of
@@ -155,7 +157,10 @@ impl Tile {
 /// Fails unless every element of a tensor of `shape` lies in exactly one of `tiles`, which must lie within the tensor.
 fn check_cover(tiles: &[Tile], shape: &[u64]) -> Result<()> {
     if tiles.len() > MOST {
-        return Err(WireError::new(Kind::Limit, format!("a tensor in {} parts, more than {MOST}", tiles.len())));
+        return Err(WireError::new(
+            Kind::Limit,
+            format!("a tensor has {} parts, but at most {MOST} are allowed", tiles.len()),
+        ));
     }
     let mut covered = 0u64;
     for tile in tiles {
@@ -208,7 +213,7 @@ fn volume(shape: &[u64]) -> Result<u64> {
         return Ok(0);
     }
     let all = shape.iter().try_fold(1u64, |all, length| all.checked_mul(*length));
-    all.ok_or_else(|| WireError::new(Kind::Limit, "a tensor of more than 2^64 elements"))
+    all.ok_or_else(|| WireError::new(Kind::Limit, "a tensor has more than 2^64 elements, which is the limit"))
 }
 
 fn bad(message: String) -> WireError {

@@ -75,7 +75,7 @@ impl Varints {
         let ends = self.counted()?;
         let few = ends.total < self.count && !self.repeat;
         if few || ends.total > self.count {
-            let message = format!("{} varints for a tensor of {} elements", ends.total, self.count);
+            let message = format!("{} varints were found for a tensor of {} elements", ends.total, self.count);
             return Err(WireError::new(Kind::Corrupt, message));
         }
         Ok(self.ends.get_or_init(|| ends))

@@ -96,8 +96,10 @@ impl Findings {
         if self.held() <= self.most {
             return Ok(());
         }
-        let message =
-            format!("the messages found take more than {} bytes of memory: raise the limit of findings", self.most);
+        let message = format!(
+            "the messages found take more than {} bytes of memory: raise the limit on messages found",
+            self.most
+        );
         Err(WireError::new(Kind::Limit, message))
     }
 

@@ -57,7 +57,9 @@ impl Builder {
     pub fn open(&mut self, mut record: NodeRecord, type_name: Option<&str>) -> Result<()> {
         self.spend(FIELD_COST, record.start)?;
         let id = NodeId::try_from(self.nodes.len());
-        let id = id.map_err(|_| WireError::new(Kind::Limit, "the index has more than 2^32 nodes"))?;
+        let id = id.map_err(|_| {
+            WireError::new(Kind::Limit, "the proto has too many messages for an index, which holds up to 2^32")
+        })?;
         record.type_name = type_name.map_or(0, |name| self.type_number(name));
         if let Some(parent) = self.open.last_mut() {
             record.parent = parent.id;
@@ -184,8 +186,10 @@ impl Builder {
         if self.spent <= self.limit {
             return Ok(());
         }
-        let message =
-            format!("the proto has more parts than the index may hold ({}): raise the limit of nodes", self.limit);
+        let message = format!(
+            "the proto has more fields and elements than the index may hold ({}): raise the nodes limit",
+            self.limit
+        );
         Err(WireError::new(Kind::Limit, message).at(offset))
     }
 }

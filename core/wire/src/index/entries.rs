@@ -26,7 +26,7 @@ impl<'a> Node<'a> {
 
     fn block(&self, block: u64) -> Result<Block<'a>> {
         if block >= u64::from(self.record.blocks_len) {
-            return Err(broken("a node has fewer blocks than it says"));
+            return Err(broken("a node has fewer blocks than it declares"));
         }
         let record: BlockRecord = self.index.record(self.record.blocks_at.saturating_add(block))?;
         let bytes = self.index.section(Section::Entries, record.at, u64::from(record.len))?;
@@ -57,7 +57,7 @@ impl Block<'_> {
         if let Some(child) = entry.node {
             let NodeRecord { start, content, content_end, end, .. } = node.index.node(child)?.record;
             if (start, content, content_end, end) != (entry.start, entry.content, entry.content_end, entry.end) {
-                return Err(broken("a field and its node are at different places"));
+                return Err(broken("a field and its node have different positions"));
             }
         }
         (self.position, self.number) = (entry.end, entry.number);
@@ -138,7 +138,7 @@ impl Occurrences<'_> {
             let at = self.record.blocks_at.saturating_add(self.next);
             let place: FieldBlock = self.node.index.record(at)?;
             if place.before > self.record.count {
-                return Err(broken("a field occurs more often in its blocks than in all"));
+                return Err(broken("a field occurs more often in its blocks than in total"));
             }
             self.block = self.node.block(u64::from(place.block))?;
             self.seen = place.before;

@@ -297,7 +297,7 @@ impl Layout {
         let pages = usize::try_from(end.div_ceil(PAGE as u64)).ok();
         let body = pages.and_then(|pages| pages.checked_mul(4)).and_then(|n| n.checked_add(HEADER + 4));
         let (Some(pages), Some(body)) = (pages, body) else {
-            return Err(WireError::corrupt(32, "the index is larger than memory can be"));
+            return Err(WireError::corrupt(32, "the index is too large to fit into memory"));
         };
         if bytes.len() as u64 != (body as u64).saturating_add(end) {
             let message =

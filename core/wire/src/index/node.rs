@@ -50,7 +50,7 @@ impl Index {
         let record: NodeRecord = self.record(u64::from(id))?;
         let ordered = record.start <= record.content && record.content <= record.content_end;
         if !ordered || record.content_end > record.end || record.end > self.size() {
-            return Err(broken(&format!("node {id} is outside of the proto")));
+            return Err(broken(&format!("node {id} lies beyond the end of the proto")));
         }
         Ok(Node { index: self, id, record })
     }

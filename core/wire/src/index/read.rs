@@ -76,7 +76,7 @@ impl Index {
         while !reader.is_empty() {
             let len = reader.varint()?;
             let name = std::str::from_utf8(reader.take(len)?);
-            names.push(name.map_err(|_| broken("a type's name is not text"))?.to_owned());
+            names.push(name.map_err(|_| broken("the name of a type in the saved scan is not UTF-8"))?.to_owned());
         }
         Ok(names)
     }

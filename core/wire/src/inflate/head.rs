@@ -65,7 +65,7 @@ pub(super) fn length(wrapper: Wrapper, seen: &[u8], offset: u64) -> Result<Optio
     match found {
         Some(None) if seen.len() >= MOST => Err(WireError::corrupt(offset, "the header of a gzip member never ends")),
         Some(len) => Ok(len),
-        None => Err(WireError::corrupt(offset, "no compressed data starts here")),
+        None => Err(WireError::corrupt(offset, "invalid gzip or zlib header")),
     }
 }
 

@@ -106,7 +106,7 @@ impl Inflater {
                 let used = seen.len() - before;
                 if seen.len() == self.wrapper.tail() {
                     if self.sum.as_ref().is_some_and(|sum| !sum.agrees(seen)) {
-                        let message = "the compressed data does not match its checksum, so any record may be wrong";
+                        let message = "the compressed data does not match its checksum: its records cannot be trusted";
                         return Err(WireError::corrupt(self.taken, message));
                     }
                     self.phase = self.wrapper.behind();

@@ -93,9 +93,9 @@ impl Points {
     /// `Limit` for a file that inflates to too much, for its size or since its last point.
     pub fn check(&self, inflater: &Inflater) -> Result<()> {
         let reason = if inflater.made.saturating_sub(self.last()) > FARTHEST + self.spacing || self.spacing > FARTHEST {
-            "has no restart points close enough to read records from: write it again in smaller files, or uncompressed"
+            "cannot be read by record, because its compressed blocks are too long: write it in smaller files, or uncompressed"
         } else if inflater.made > FREE.max(inflater.taken.saturating_mul(RATIO)) {
-            "inflates to more than 1 GiB and 64 times its size: store it uncompressed"
+            "expands to more than 1 GiB and more than 64 times its size: store it uncompressed"
         } else {
             return Ok(());
         };
@@ -138,7 +138,7 @@ impl Points {
             let len = reader.varint()?;
             let window = reader.take(len)?.to_vec();
             if bits.0 > 7 || window.len() > WINDOW || made <= loaded.last() || loaded.points.len() >= MOST {
-                return Err(WireError::corrupt(offset, "the points of a compressed file do not fit together"));
+                return Err(WireError::corrupt(offset, "the saved index of a compressed file is inconsistent"));
             }
             loaded.points.push(Point { made, taken, bits, window });
         }

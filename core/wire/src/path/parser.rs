@@ -168,7 +168,7 @@ impl<'a> Parser<'a> {
             field.push(self.name()?);
         }
         if field.len() > self.depth {
-            return Err(self.at_again(start, &format!("expected a field at most {} messages down", self.depth)));
+            return Err(self.at_again(start, &format!("expected a field path of at most {} names", self.depth)));
         }
         if !self.eat('=') {
             return Err(self.at_again(start, "expected an index, a quoted key or a condition such as name=\"x\""));
@@ -199,7 +199,7 @@ impl<'a> Parser<'a> {
             }
             self.take_while(|c| c == ' ');
         }
-        Err(self.error(&format!("expected the end of at most {most} {what}")))
+        Err(self.error(&format!("expected at most {most} {what}")))
     }
 
     fn numbers(&mut self) -> Result<Select> {

@@ -44,7 +44,7 @@ pub fn parse(texts: &[String], limits: &Limits) -> Result<Vec<Rule>> {
     let size: usize = texts.iter().map(String::len).sum();
     if texts.len() > MOST_RULES || size > MOST_TEXT {
         let message = format!(
-            "{} rules of {size} bytes are too many: {MOST_RULES} rules of {MOST_TEXT} bytes are allowed",
+            "{} rules with {size} bytes in total are too many: at most {MOST_RULES} rules with {MOST_TEXT} bytes in total are allowed",
             texts.len()
         );
         return Err(WireError::new(Kind::Limit, message));
@@ -58,7 +58,7 @@ impl Rule {
             return Err(wrong(text, 0, "expected a path, a colon and an action"));
         };
         let action = Action::parse(action.trim()).ok_or_else(|| {
-            let what = "expected always, never, whole, a size such as 64KiB, or every and a number";
+            let what = "expected one of the actions always, never, whole, every N, or a size such as 64KiB";
             wrong(text, path.len() + 1, what)
         })?;
         let path = path.trim();

@@ -42,14 +42,14 @@ pub(super) fn index(source: &dyn Source, limits: &Limits) -> Result<Index> {
     for number in 1..footer.len() {
         let [offset, _, count] = numbers(footer.get(number).unwrap_or_default(), footer_at)?;
         if offset <= before || offset >= footer_at {
-            return Err(damaged(footer_at, "the chunks before it are out of order"));
+            return Err(damaged(footer_at, "the chunks it lists are out of order"));
         }
         builder.push_chunk(count, offset, footer_at)?;
         before = offset;
     }
     let index = builder.finish(source.len());
     if (footer.len() as u64).checked_sub(1) != Some(chunks) || index.count() != records {
-        return Err(damaged(footer_at, "it counts other chunks or records than it lists"));
+        return Err(damaged(footer_at, "its counts differ from the chunks or records that it lists"));
     }
     Ok(index)
 }
@@ -90,7 +90,7 @@ fn message(values: &[u64]) -> Vec<u8> {
 }
 
 fn chunk(source: &dyn Source, at: u64, limits: &Limits) -> Result<Decoded> {
-    let chunk = riegeli::chunk_at(source, at)?.ok_or_else(|| damaged(at, "the file ends before it"))?;
+    let chunk = riegeli::chunk_at(source, at)?.ok_or_else(|| damaged(at, "the file ends before the footer"))?;
     Ok(riegeli::decode(source, &chunk, limits)?)
 }
 
@@ -103,7 +103,7 @@ fn description(message: &[u8], at: u64) -> Result<(u64, u64, u64)> {
             return Ok((version, chunks, records));
         }
     }
-    Err(damaged(at, "it has no description"))
+    Err(damaged(at, "it lacks the file's metadata"))
 }
 
 /// The varints of fields 1 to 3 of `message`; 0 for one that is absent.

@@ -32,8 +32,7 @@ pub fn chunked(stream: &Rope, bytes: &dyn Source, framing: Framing, limits: &Lim
         bytes.carry_on()?;
         let size = u64::from_le_bytes(file.read.bytes(at, HEAD)?.try_into().unwrap_or_default());
         let end = (at + HEAD).checked_add(size).filter(|end| *end <= stream.len());
-        let end =
-            end.ok_or_else(|| WireError::corrupt(at, "the length of a record is beyond the end of the stream"))?;
+        let end = end.ok_or_else(|| WireError::corrupt(at, "a record extends past the end of the stream"))?;
         file.record(at + HEAD..end)?;
         at = end;
     }

@@ -40,8 +40,7 @@ impl Index {
         if chunk.header.records == count {
             return Ok((chunk, row.first));
         }
-        let message =
-            format!("the chunk has {} records, and the index of the file counts {count}", chunk.header.records);
+        let message = format!("the chunk has {} records, but the index of the file says {count}", chunk.header.records);
         Err(WireError::corrupt(row.offset, message))
     }
 }

@@ -141,7 +141,9 @@ impl Framing {
             Self::U32Be => Ok(bytes.first_chunk().map(|b| Head::fixed(4, u32::from_be_bytes(*b).into()))),
             Self::U64Le => Ok(bytes.first_chunk().map(|b| Head::fixed(8, u64::from_le_bytes(*b)))),
             Self::U64Be => Ok(bytes.first_chunk().map(|b| Head::fixed(8, u64::from_be_bytes(*b)))),
-            Self::Riegeli | Self::ArrayRecord => Err(WireError::corrupt(offset, "records in chunks have no heads")),
+            Self::Riegeli | Self::ArrayRecord => {
+                Err(WireError::corrupt(offset, "records stored in chunks have no length headers"))
+            }
         }
     }
 

@@ -165,7 +165,10 @@ impl Index {
     /// returns false.
     fn runs(&self, range: Range<u64>, mut take: impl FnMut(Run, u64, u64) -> Result<bool>) -> Result<()> {
         if self.framing.is_chunked() {
-            let message = format!("records of {} files are stored in chunks", self.framing.name());
+            let message = format!(
+                "the positions of single records in {} files are unknown: they store records in chunks",
+                self.framing.name()
+            );
             return Err(WireError::new(Kind::Unsupported, message));
         }
         let mut row = self.rows.partition_point(|row| row.first <= range.start);

@@ -65,7 +65,9 @@ impl<S: BuildHasher> KeyTable<S> {
         while let Some(head) = Framing::Delimited.head(delimited, 0)? {
             let rest = delimited.get(head.len as usize..).unwrap_or_default();
             let len = usize::try_from(head.content).unwrap_or(usize::MAX);
-            let (key, after) = rest.split_at_checked(len).ok_or_else(|| WireError::corrupt(0, "a key is cut off"))?;
+            let (key, after) = rest
+                .split_at_checked(len)
+                .ok_or_else(|| WireError::corrupt(0, "the list of keys ends inside a key"))?;
             if !key.is_empty() {
                 self.push(number, key)?;
             }

@@ -199,7 +199,8 @@ pub(super) fn put(source: &dyn Source, record: &Rope, form: Form, room: &mut u64
         return Err(WireError::new(Kind::Unsupported, message));
     }
     if !framing.fits(record.len()) {
-        let message = format!("a record of {} bytes has a length beyond 32 bits: use another framing", record.len());
+        let message =
+            format!("a record of {} bytes is too long for a 32-bit length: use another framing", record.len());
         return Err(WireError::new(Kind::Limit, message));
     }
     let mut head = Vec::with_capacity(12);

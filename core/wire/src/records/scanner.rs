@@ -82,7 +82,8 @@ impl Scanner {
     /// A scanner of an empty stream; `Unsupported` for files of chunks, which are indexed from a source.
     pub fn new(framing: Framing, limits: &Limits) -> Result<Self> {
         if framing.is_chunked() {
-            let message = format!("{} files are indexed from a source, not from pieces", framing.name());
+            let message =
+                format!("{} files cannot be indexed in parts as they arrive: index the whole file", framing.name());
             return Err(WireError::new(Kind::Unsupported, message));
         }
         Ok(Self::behind(Index::empty(framing), limits))

@@ -71,8 +71,11 @@ impl Document<'_> {
             let (number, field) = self.field_of(&Message { type_id, parts: Vec::new() }, name)?;
             let is_last = i + 1 == condition.field.len();
             if let Some(field) = field.filter(|field| is_last != key::is_text(field.kind) || field.kind.is_packable()) {
-                let due =
-                    if is_last { "a condition compares text, and" } else { "a condition leads through messages:" };
+                let due = if is_last {
+                    "a condition such as name=\"x\" compares text, but"
+                } else {
+                    "a condition such as name=\"x\" can only go through messages:"
+                };
                 let text = format!("{due} {name} is {}", field.kind.name());
                 return Err(WireError::new(Kind::NotFound, text));
             }

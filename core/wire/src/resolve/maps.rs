@@ -61,7 +61,7 @@ pub(crate) fn map_key(kind: FieldKind, select: &Select) -> Result<Key<'_>> {
             if range.contains(value) {
                 return Ok(Key::Number(*value as u64));
             }
-            "an integer that its type can hold"
+            "an integer in the range of this type"
         }
         _ => "an integer, as in [5]",
     };

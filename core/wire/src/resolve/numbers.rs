@@ -15,7 +15,8 @@ impl Document<'_> {
     pub(super) fn raw(&self, entry: &Entry) -> Result<u64> {
         let bytes = self.read_span(&entry.span())?;
         let field = Fields::new(&bytes, entry.start, self.limits.depth).next_field()?;
-        let field = field.ok_or_else(|| WireError::corrupt(entry.start, "a scalar has moved"))?;
+        let field = field
+            .ok_or_else(|| WireError::corrupt(entry.start, "the proto changed since it was indexed: open it again"))?;
         Ok(if field.header.wire == Wire::Varint { field.header.value } else { little_endian(field.content) })
     }
 

@@ -165,7 +165,8 @@ pub(super) fn announced(codec: Codec, blob: &mut Reader<'_>, limits: &Limits) ->
     };
     let inner = if codec == Codec::Snappy { blob.clone().varint()? } else { size };
     if inner != size || size > ratio.saturating_mul(blob.left() as u64 + 1) {
-        let message = format!("{} bytes of {codec:?} data announce {size} bytes, which is impossible", blob.left());
+        let message =
+            format!("{} bytes of {codec:?} data claim to decompress to {size} bytes, which is impossible", blob.left());
         return Err(WireError::corrupt(at, message));
     }
     Ok(size)
@@ -194,7 +195,7 @@ pub fn pack<'a>(compression: &Compression, bytes: &'a [u8]) -> Result<Cow<'a, [u
         Codec::Snappy => snap::raw::Encoder::new().compress_vec(bytes).map_err(std::io::Error::other),
     };
     let packed = packed.map_err(|error| {
-        WireError::new(Kind::Unsupported, format!("{:?} does not compress: {error}", compression.codec))
+        WireError::new(Kind::Unsupported, format!("compressing with {:?} failed: {error}", compression.codec))
     })?;
     blob.extend_from_slice(&packed);
     Ok(Cow::Owned(blob))

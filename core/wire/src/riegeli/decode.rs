@@ -149,7 +149,7 @@ fn measure(data: &[u8], limits: &Limits) -> Result<()> {
     if buckets.max(buffers) > header.left() as u64 {
         return Err(WireError::corrupt(
             at,
-            format!("{buckets} buckets and {buffers} buffers are announced but missing"),
+            format!("the header announces {buckets} buckets and {buffers} buffers, but ends before listing them"),
         ));
     }
     for _ in 0..buckets {

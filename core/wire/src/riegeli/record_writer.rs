@@ -168,7 +168,7 @@ impl RecordWriter {
             return Ok(());
         }
         let end = layout::padded(self.position, multiple).ok_or_else(|| {
-            WireError::new(Kind::Unsupported, format!("no padding reaches a multiple of {multiple} bytes"))
+            WireError::new(Kind::Unsupported, format!("the file cannot be padded to a multiple of {multiple} bytes"))
         })?;
         let zeros = usize::try_from(layout::distance(self.position, end).saturating_sub(CHUNK_HEADER));
         let zeros = vec![0; zeros.map_err(|_| WireError::new(Kind::Limit, "the padding does not fit into memory"))?];
@@ -216,7 +216,7 @@ fn encode_with_crate<'a>(
     write_with_crate(options, records, &mut file)
         .map_err(|error| WireError::new(Kind::Unsupported, format!("these records cannot be transposed: {error}")))?;
     let chunk = chunk_at(&file[..], 64)?.filter(|chunk| chunk.header.kind == kind && chunk.end == file.len() as u64);
-    let chunk = chunk.ok_or_else(|| WireError::new(Kind::Unsupported, "the records were not put into one chunk"))?;
+    let chunk = chunk.ok_or_else(|| WireError::new(Kind::Unsupported, "these records cannot be put into one chunk"))?;
     Ok(data::read_all(&file[..], &chunk)?)
 }
 

@@ -74,7 +74,7 @@ pub(super) fn front<S: Source + ?Sized>(
     let most = chunk.header.records.saturating_mul(varint::MAX_LEN as u64);
     let values = begin.checked_add(sizes).filter(|&values| values <= chunk.header.data_size && sizes <= most);
     let values = values
-        .ok_or_else(|| bad(WireError::corrupt(begin, "the sizes of the records take more room than available")))?;
+        .ok_or_else(|| bad(WireError::corrupt(begin, "the sizes of the records take more bytes than the chunk has")))?;
     front = if values > front.len() as u64 { first(source, chunk, values)? } else { front };
     front.truncate(usize::try_from(values).unwrap_or(usize::MAX));
     let mut reader = Reader::new(&front, 0);
@@ -93,7 +93,8 @@ fn first<S: Source + ?Sized>(source: &S, chunk: &ChunkRef, len: u64) -> Result<V
 pub(super) fn ends(mut sizes: Reader<'_>, chunk: &ChunkRef, total: u64) -> Result<Vec<u64>, WireError> {
     let records = chunk.header.records;
     if records > sizes.left() as u64 {
-        let message = format!("sizes of at most {} records for {records} announced records", sizes.left());
+        let message =
+            format!("the chunk has sizes for at most {} records, but its header announces {records}", sizes.left());
         return Err(WireError::corrupt(sizes.offset(), message));
     }
     let mut ends = Vec::with_capacity(usize::try_from(records).unwrap_or(0));

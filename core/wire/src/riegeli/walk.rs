@@ -38,7 +38,7 @@ impl ChunkRef {
 /// The chunk at the boundary `begin`; None when the file ends there.
 pub fn chunk_at<S: Source + ?Sized>(source: &S, begin: u64) -> Result<Option<ChunkRef>, Fault> {
     if !layout::is_boundary(begin) {
-        let message = format!("no chunk can start at {begin}");
+        let message = format!("byte {begin} cannot be the start of a chunk");
         return Err(Fault::invalid(&message, begin, Resume::SearchFrom(begin)));
     }
     let size = source.len();

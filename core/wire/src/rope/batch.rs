@@ -63,14 +63,15 @@ impl Rope {
     pub fn gather(&self, start: u64, found: &[Found<'_>], mut out: &mut [u8]) -> Result<()> {
         let rope = self.slice(start..start.saturating_add(out.len() as u64));
         if rope.len() != out.len() as u64 {
-            return Err(WireError::corrupt(start, "a rope is shorter than requested"));
+            return Err(WireError::corrupt(start, "fewer bytes are available than requested"));
         }
         for piece in rope.pieces() {
             let bytes = match piece {
                 Piece::Literal(bytes) => Some(bytes),
                 Piece::Extent { source, offset, len } => part_of(found, source, offset, len),
             };
-            let bytes = bytes.ok_or_else(|| WireError::corrupt(start, "a piece of a rope has not been read"))?;
+            let bytes =
+                bytes.ok_or_else(|| WireError::corrupt(start, "a part of the requested bytes has not been read"))?;
             let len = bytes.len().min(out.len());
             let (part, rest) = std::mem::take(&mut out).split_at_mut(len);
             part.copy_from_slice(bytes.get(..len).unwrap_or_default());

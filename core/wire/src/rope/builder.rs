@@ -66,11 +66,11 @@ impl RopeBuilder {
     /// Fails once the rope has more pieces than the limit.
     pub fn check(&self) -> Result<()> {
         if self.overflow {
-            return Err(WireError::new(Kind::Corrupt, "a rope would be longer than 2^64 bytes"));
+            return Err(WireError::new(Kind::Corrupt, "the result would be longer than 2^64 bytes"));
         }
         match self.limit {
             Some(limit) if self.shared.segments.len() > limit => {
-                let message = format!("the response would have more than {limit} pieces; ask for less at a time");
+                let message = format!("the response would consist of more than {limit} parts; ask for less at a time");
                 Err(WireError::new(Kind::Limit, message))
             }
             _ => Ok(()),

@@ -34,10 +34,11 @@ impl Rope {
                 builder.literal(reader.take(len)?);
             } else {
                 let source = u32::try_from(reader.varint()?);
-                let source = source.map_err(|_| WireError::corrupt(at, "a rope has no source"))?;
+                let source =
+                    source.map_err(|_| WireError::corrupt(at, "a saved byte range names an invalid source"))?;
                 let offset = reader.varint()?;
                 if offset.checked_add(len).is_none() {
-                    return Err(WireError::corrupt(at, "an extent of a rope extends past 2^64"));
+                    return Err(WireError::corrupt(at, "a saved byte range extends past 2^64"));
                 }
                 builder.extent(SourceId(source), offset, len);
             }

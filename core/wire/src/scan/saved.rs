@@ -88,7 +88,7 @@ fn save_frame(frame: &Frame, out: &mut Vec<u8>) {
 fn load_frame(reader: &mut Reader<'_>) -> Result<Frame> {
     let mut optional = || {
         let value = reader.varint()?.checked_sub(1).map(u32::try_from).transpose();
-        value.map_err(|_| WireError::corrupt(0, "a number has more than 32 bits"))
+        value.map_err(|_| WireError::corrupt(0, "a number in the saved scan has more than 32 bits"))
     };
     let (type_id, key) = (optional()?, optional()?);
     let number = small(reader)?;

@@ -44,8 +44,9 @@ impl Delta {
             "C128" => "F64",
             other => other,
         };
-        let numbers = Numbers::named(halves)
-            .ok_or_else(|| WireError::new(Kind::Unsupported, format!("elements of type {dtype} have no distances")))?;
+        let numbers = Numbers::named(halves).ok_or_else(|| {
+            WireError::new(Kind::Unsupported, format!("differences of elements of type {dtype} cannot be computed"))
+        })?;
         Ok(Self { numbers, distances: Distances::default() })
     }
 
@@ -59,7 +60,7 @@ impl Delta {
     ) -> Result<()> {
         let width = self.numbers.width() as u64;
         if !start.is_multiple_of(width) || !end.is_multiple_of(width) {
-            let message = format!("elements of {width} bytes cannot start at {start} and end at {end}");
+            let message = format!("the bytes from {start} to {end} are not whole elements of {width} bytes");
             return Err(WireError::new(Kind::Syntax, message));
         }
         let piece = one.stride().min(other.stride()).clamp(LEAST_READ, 1 << 20);

@@ -57,8 +57,9 @@ pub struct Moments {
 impl Statistics {
     /// Statistics of elements of type `dtype`, such as `F32`; `Unsupported` for types without numbers.
     pub fn new(dtype: &str) -> Result<Self> {
-        let numbers = Numbers::named(dtype)
-            .ok_or_else(|| WireError::new(Kind::Unsupported, format!("elements of type {dtype} have no statistics")))?;
+        let numbers = Numbers::named(dtype).ok_or_else(|| {
+            WireError::new(Kind::Unsupported, format!("statistics of elements of type {dtype} cannot be computed"))
+        })?;
         Ok(Self { numbers, counts: Counts::default(), moments: Moments::NONE, histogram: Histogram::new() })
     }
 
@@ -66,7 +67,7 @@ impl Statistics {
     pub fn read(&mut self, source: &(impl Source + ?Sized), start: u64, end: u64) -> Result<()> {
         let width = self.numbers.width() as u64;
         if !start.is_multiple_of(width) || !end.is_multiple_of(width) {
-            let message = format!("elements of {width} bytes do not begin at {start} and end at {end}");
+            let message = format!("the bytes from {start} to {end} are not whole elements of {width} bytes");
             return Err(WireError::new(Kind::Syntax, message));
         }
         let piece = source.stride().clamp(LEAST_READ, 1 << 20);

@@ -154,7 +154,7 @@ impl Document<'_> {
                 if entry.wire != Wire::Len {
                     return Ok(true);
                 }
-                let text = "a mask cannot select single numbers of a packed field; keep all of it";
+                let text = "single numbers of a packed field cannot be selected: select the whole field";
                 Err(WireError::new(Kind::Unsupported, text))
             })?;
         }

@@ -102,7 +102,7 @@ class Fetched:
             parts.append(self._within(piece, start - piece.start, end - piece.start))
         data = b"".join(parts)
         if len(data) != length:
-            raise CorruptModel(f"The service did not list all pieces of {self.name}")
+            raise CorruptModel(f"The service did not list all parts of {self.name}")
         return data
 
     def _block(self, piece: ComparedPiece, number: int) -> bytes:

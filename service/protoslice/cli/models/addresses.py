@@ -51,7 +51,7 @@ def address_of(name: str, service: str | None = None) -> Address:
     """The store that `name` means: its URL, or `@` and a tag or id on `service` (of PROTOSLICE_URL)."""
     if name.startswith("@"):
         if not name[1:]:
-            raise InvalidInput("Name a store after '@': a tag or an id")
+            raise InvalidInput("No store after '@': add a tag or a store id")
         return Address(service_url(service), name[1:])
     found = _STORE.fullmatch(_without_secrets(name))
     if found is None:

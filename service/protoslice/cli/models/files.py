@@ -71,7 +71,9 @@ class NamedFiles:
 def named_files(name: str, root: RootType) -> Iterator[NamedFiles]:
     """The place of the path or URI `name`, closed in the end; `Unsupported` for a stream."""
     if is_stream(name):
-        raise Unsupported(f"{name} is a stream, so files next to the root cannot be found: give a file or a directory")
+        raise Unsupported(
+            f"{name} is a stream, so other files of the model cannot be found: pass a file or a directory"
+        )
     with errors_about(name):
         files, named = files_at(name)
     with closing(files):

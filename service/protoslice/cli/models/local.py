@@ -24,6 +24,7 @@ from protoslice.formats.outputs.omitted import Omitted, refuse
 from protoslice.formats.outputs.safetensors import Safetensors
 from protoslice.formats.outputs.statistics import statistics
 from protoslice.graphs import Question
+from protoslice.library.chunk_sizes import size_problem
 from protoslice.library.documents import FileDocument, StreamDocument, bundle_document, header_of, stream_document
 from protoslice.library.models import model_around
 from protoslice.library.opening import look_at
@@ -188,7 +189,10 @@ class LocalSubject(Subject):
             splitter = splitter_named(policy.splitter) if policy.splitter is not None else None
             least, most = policy.min_chunk or MIN_CHUNK, policy.max_chunk or MAX_CHUNK
             split = self.proto.split(min_chunk=least, max_chunk=most, rules=policy.rules, splitter=splitter)
-        return [{name: getattr(chunk, name) for name in fields} for chunk in split]
+        return [
+            {name: getattr(chunk, name) for name in fields} | {"problem": size_problem(chunk.path, chunk.size)}
+            for chunk in split
+        ]
 
     def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> PathContent:
         found = self._document(path)

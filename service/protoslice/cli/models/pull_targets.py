@@ -46,7 +46,7 @@ def _checked(name: str, force: bool) -> str:
         raise InvalidInput(f"{name!r} is not a usable file name: pass a file name as OUT")
     if not force and (name[0] in ".-~" or not name.isprintable()):
         raise InvalidInput(
-            f"The store's file is called {name!r}: pass a file name as OUT, or use this name with --force"
+            f"The store's file has the unusual name {name!r}: pass a file name as OUT, or keep this name with --force"
         )
     return name
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from protoslice.cli.models.addresses import Address, address_of, authorization, is_trusted
 from protoslice.cli.models.credentials import end_of
@@ -45,11 +45,15 @@ def client_of(
         try:
             yield client
         except ProtosliceError as error:
+            if isinstance(error, UnknownCaller):
+                said = error.message.rstrip(".") if sent else "this service needs a token"
+                error.message = f"{said}; {_ended(sent)}{_way_in(service) if header is None else _ASK}"
             if client.url not in error.message:
                 error.message = f"{client.url}: {error.message}"
-            if isinstance(error, UnknownCaller):
-                error.message = f"{error.message.rstrip('.')}; {_ended(sent)}{_way_in(service)}"
             raise
+
+
+_ASK: Final = "check it, or ask the operator of the service for another"
 
 
 def _ended(sent: Mapping[str, str]) -> str:
@@ -64,7 +68,7 @@ def _way_in(service: str) -> str:
     return (
         ways
         if is_trusted(service)
-        else f"{ways}, and set PROTOSLICE_URL to this service (credentials are sent to no other)"
+        else f"{ways}, and set PROTOSLICE_URL to this service (credentials are only sent there)"
     )
 
 

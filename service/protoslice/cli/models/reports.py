@@ -25,7 +25,7 @@ def _about(store: Any, report: Any) -> Iterator[str]:
     yield f"{_kind(store)}, {_tensors(report.tensors)}"
     more = "" if report.complete else " and more"
     if report.missing:
-        yield f"missing: the model refers to {', '.join(report.missing)}{more}, not sent"
+        yield f"missing files: the model refers to {', '.join(report.missing)}{more}, but they were not sent"
     for damage in report.damaged:
         yield f"damaged: {damage.part}: {damage.error}"
     if report.duplicates:

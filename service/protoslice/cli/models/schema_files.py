@@ -70,5 +70,5 @@ def _compiled(file: Path) -> bytes:
         if done.returncode or not out.exists():
             reason = "; ".join(line.strip() for line in done.stderr.splitlines() if line.strip())
             why = reason[:500] or "the compiler failed"
-            raise CorruptModel(f"{why} (or pass the output of {_COMPILED_BY_HAND} -I…)")
+            raise CorruptModel(f"{why}; if imports are in other folders, pass the output of {_COMPILED_BY_HAND} -I…")
         return _read(str(out))

@@ -56,7 +56,7 @@ def opened_stream(name: str, file: str | None, framing: str | None, root: RootTy
     """The stream that `name` means: a local file, a folder of shards, a URI, or one in a store."""
     if is_address(name):
         if root.types is not None:
-            raise Unsupported("--schema is only for files: the service has the types of a store's records")
+            raise Unsupported("--schema is only for files: the service already has the types of a store's records")
         address = address_of(name)
         with client_of(address.service) as client:
             yield _RemoteStream(client, address.ref, file, framing, root.name)

@@ -30,7 +30,7 @@ class IssuerEndpoints:
         self.url = checked_url(url)
         status, said = exchange(f"{self.url.rstrip('/')}/.well-known/openid-configuration")
         if status != 200 or said.get("issuer") != url:
-            raise StorageDenied(f"{url} does not publish its own OpenID configuration: check the issuer's URL")
+            raise StorageDenied(f"{url} has no valid OpenID configuration: check the issuer's URL")
         self._said = said
 
     def endpoint(self, name: str) -> str | None:

@@ -112,7 +112,7 @@ class ProbedService:
         """Context with the URL of a new upload, which is removed at the end."""
         place = self.begin_upload(length)[1]
         if place is None or self.ask("HEAD", place, TUS).status != 200:
-            raise CannotTell("An upload that was started cannot be found")
+            raise CannotTell("A test upload cannot be found right after it was started")
         try:
             yield place
         finally:

@@ -81,7 +81,7 @@ def _ranges_pass(service: ProbedService) -> str | None:
         return f"a range request returns {answer.status} with {len(answer.body)} bytes"
     said = answer.headers.get("content-range")
     if said != f"bytes {start}-{end - 1}/{service.size}" or len(answer.body) != end - start:
-        return f"{end - start} bytes were requested; {len(answer.body)} were received, labelled {said!r}"
+        return f"{end - start} bytes were requested; {len(answer.body)} were received, with Content-Range {said!r}"
     if service.content is not None and answer.body != service.content[start:end]:
         return "a range returns the wrong bytes"
     return None
@@ -89,7 +89,10 @@ def _ranges_pass(service: ProbedService) -> str | None:
 
 def _ranges_are_the_services(service: ProbedService) -> str | None:
     if service.ask("GET", service.path, {"Range": "bytes=0-9"}).status == 206:
-        return "the proxy cuts ranges out of responses that don't support them: a partial list looks complete"
+        return (
+            "the proxy answers range requests for responses that have no ranges, such as lists: clients take "
+            "a part for the whole list"
+        )
     if service.size < 64:
         return None
     answer = service.get(Range=f"bytes=0-1,{service.size - 2}-{service.size - 1}")
@@ -99,7 +102,7 @@ def _ranges_are_the_services(service: ProbedService) -> str | None:
         return "requests with two ranges are not passed on or not answered correctly" if single == 206 else None
     if re.fullmatch("[0-9a-f]{32}", boundary):
         return None
-    return "the proxy cuts ranges itself: the service sends the whole file for every part"
+    return "the proxy serves ranges itself: the service has to send it the whole file for every range"
 
 
 def _tags_are_strong(service: ProbedService) -> str | None:
@@ -118,7 +121,7 @@ def _tags_are_strong(service: ProbedService) -> str | None:
 
 def _digests_pass(service: ProbedService) -> str | None:
     if service.content is None:
-        raise CannotTell("the store belongs to someone else, so its digest may be unknown")
+        raise CannotTell("not tested with --store, because the digest of that store's file is unknown")
     if "repr-digest" in service.get().headers:
         return None
     return "the proxy removes Repr-Digest: downloads cannot be verified"
@@ -130,7 +133,7 @@ def _binaries_stay(service: ProbedService) -> str | None:
     if coding != "identity":
         return f"the proxy compresses files ({coding}), which disables ranges"
     if service.content is not None and answer.body != service.content:
-        return f"a file of {service.size} bytes arrives as {len(answer.body)} different bytes"
+        return f"a file of {service.size} bytes arrives with other content ({len(answer.body)} bytes)"
     return None
 
 
@@ -147,7 +150,7 @@ def _paths_stay(service: ProbedService) -> str | None:
 
 def _changes_are_seen(service: ProbedService) -> str | None:
     if service.content is None:
-        raise CannotTell("the store belongs to someone else, so it cannot be tagged")
+        raise CannotTell("not tested with --store, because that would add a tag to the store")
     tag, store = f"/v1/tags/doctor-{secrets.token_hex(6)}", service.path.rpartition("/")[2]
     service.ask("PUT", tag, {"Content-Type": "application/json"}, f'{{"store": "{store}"}}'.encode())
     before = service.ask("GET", tag).status
@@ -179,7 +182,7 @@ PROBES: Final = (
     Probe(
         "uploads may pause", uploads_may_pause, "client_body_timeout 60s; (between two reads, not for the whole body)"
     ),
-    Probe("slow readers are not buffered", answers_wait, "proxy_buffering off;"),
+    Probe("responses to slow clients are not buffered", answers_wait, "proxy_buffering off;"),
     Probe("ranges are exact", _ranges_pass, _CACHES),
     Probe("ranges are served by the service", _ranges_are_the_services, _CACHES),
     Probe(

@@ -37,14 +37,14 @@ def uploads_may_pause(service: ProbedService) -> str | None:
 def answers_wait(service: ProbedService) -> str | None:
     """Fault of a way that takes a long answer from the service before a client reads it; else None."""
     if service.large is None:
-        raise CannotTell("the store belongs to someone else, so it may have no long response")
+        raise CannotTell("not tested with --store, because that store may be too small")
     path, size = service.large
     before = _sent(service)
     with service.unread(path):
         if _passes(lambda: _sent(service) == before + size, UNREAD_SECONDS):
-            return f"the proxy reads responses ahead of the client: {size >> 20} MiB went to its disk"
+            return f"the proxy buffers responses: it read {size >> 20} MiB that the client had not asked for yet"
     if not _passes(lambda: _sent(service) != before, _COUNTED_SECONDS):
-        raise CannotTell("/metrics is from another service than the one that answers")
+        raise CannotTell("not tested, because /metrics shows the numbers of another process or service")
     return None
 
 
@@ -52,7 +52,7 @@ def _sent(service: ProbedService) -> float:
     """Bytes of tensors that the service has sent, in answers that have ended."""
     answer = service.ask("GET", "/metrics", headers={"cache-control": "no-cache"})
     if answer.status != 200 or b"protoslice_sent_bytes" not in answer.body:
-        raise CannotTell("only /metrics can show this, and it is not reachable here")
+        raise CannotTell("not tested, because /metrics is not reachable here")
     return sum(map(float, _SENT.findall(answer.body.decode("utf-8", "replace"))))
 
 

@@ -30,7 +30,8 @@ Service = Annotated[
     ),
 ]
 Everywhere = Annotated[
-    bool, typer.Option("--every-space", help="Apply to all spaces; needs an admin token for all spaces.")
+    bool,
+    typer.Option("--every-space", help="For tokens that are valid in all spaces; needs an admin token for all spaces."),
 ]
 
 
@@ -58,7 +59,9 @@ def create_token(
     seconds = None if expires is None else _seconds(expires)
     if storage is not None:
         if not every_space:
-            raise InvalidInput("With --storage, add --every-space; other tokens are created by the service")
+            raise InvalidInput(
+                "With --storage, only a token for all spaces can be created: add --every-space, or leave out --storage"
+            )
         print(asyncio.run(_made_in(storage, name, scope, tag or [], seconds)))
         return
     with client_of(service_url(url)) as client:
@@ -176,7 +179,7 @@ def set_space(
     ] = None,
     url: Service = None,
 ) -> None:
-    """Set the quota of a space; limits not given are the service's.
+    """Set the quota of a space; limits that are not given are reset to the service's defaults.
 
     Example: protoslice space set team --bytes 500GB --stores 1000 --url http://models.example
     """

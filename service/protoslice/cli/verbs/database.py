@@ -16,7 +16,9 @@ from protoslice.errors import NotFound, Unsupported
 
 DatabaseUrl = Annotated[
     str | None,
-    typer.Option("--database", metavar="URL", help="URL of the catalogue.", show_default="PROTOSLICE_DATABASE"),
+    typer.Option(
+        "--database", metavar="URL", help="URL of the service's database.", show_default="PROTOSLICE_DATABASE"
+    ),
 ]
 
 
@@ -43,9 +45,9 @@ def copy(
     storage: StorageUri = None,
     database: DatabaseUrl = None,
 ) -> None:
-    """Copy a SQLite catalogue to a file: a snapshot, also while a service uses it.
+    """Copy a SQLite catalogue to a file, as a consistent snapshot; the service may keep running.
 
-    Example: protoslice database copy /backup/catalog.sqlite --storage file:///var/lib/protoslice
+    Example: protoslice database copy /backup/catalog.sqlite --storage /var/lib/protoslice
     """
     settings = service_settings(storage=storage, database=database)
     asyncio.run(_copy(settings.database, settings.storage, target))
@@ -58,9 +60,9 @@ async def _copy(url: str | None, storage: str, target: Path) -> None:
     opened = await asyncio.to_thread(connect, url, storage)
     try:
         if not isinstance(opened, SqliteDatabase):
-            raise Unsupported("Only SQLite is copied by this command: use pg_dump for PostgreSQL")
+            raise Unsupported("This command copies only SQLite databases: use pg_dump for PostgreSQL")
         if not await schema.version_of(opened):
-            raise NotFound(f"No catalogue at {opened.path}: check --storage and --database")
+            raise NotFound(f"No Protoslice database at {opened.path}: check --storage and --database")
         part = target.with_name(f"{target.name}.part")
         part.unlink(missing_ok=True)
         await opened.copy(part)

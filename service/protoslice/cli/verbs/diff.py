@@ -40,7 +40,7 @@ def diff(
     """
     root = root_type(type_name, schema_file)
     if root.given and is_address(before) and is_address(after):
-        raise Unsupported("the type of a store was settled when it was made: --type and --schema are for files")
+        raise Unsupported("--type and --schema are only for files: the type of a store is fixed when it is created")
     found = _found(before, after, root)
     if as_json:
         print_json({"equal": not found, "differences": [asdict(each) for each in found]})
@@ -70,7 +70,7 @@ def _show(found: list[Difference], limit: int) -> None:
         told = ", ".join(
             f"{count} {what}{'' if count == 1 else 's'} {change}" for (what, change), count in counts.items()
         )
-        more = f"… {len(found) - limit} more (--limit shows more, --json all): " if len(found) > limit else ""
+        more = f"… {len(found) - limit} more (--limit shows more, --json all); in total: " if len(found) > limit else ""
         say()
         say(f"{more}{told}")
 

@@ -36,10 +36,10 @@ def doctor(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check a proxy for problems.
+    """Check a reverse proxy in front of a service for problems.
 
-    Tests uploads, ranges, timeouts, entity tags, compression and paths with a small store, which it pushes and
-    removes again.
+    Tests uploads, ranges, timeouts, entity tags, compression and paths with a small store, which it pushes and then
+    removes.
 
     Example: protoslice doctor https://models.example.org
     """

@@ -168,7 +168,7 @@ def _name_external(file: str, root: RootType) -> None:
 def _drop_other(other: str, file: str) -> None:
     """Readers of a prefix take the `.cpb` first: an old one beside a new `.pb` would be read in its place."""
     if other.endswith(".cpb") and os.path.exists(other) and not (file != STDIO and os.path.samefile(other, file)):
-        note(f"note: {other} is older, and readers of this prefix open it first")
+        note(f"note: {other} is from an earlier split, and readers of this prefix open it first: delete it")
 
 
 def merge(
@@ -184,7 +184,7 @@ def merge(
     type_name: TypeName = None,
     schema_file: SchemaFile = None,
 ) -> None:
-    """Merge a proto, or a part of it, into one serialized message.
+    """Write a model, or the part at a path, as one serialized message.
 
     Example: protoslice merge model.cpb model.onnx
     """
@@ -196,6 +196,8 @@ def merge(
             _name_external(file, root_type(type_name, schema_file))
         if part.kind == "message" and size > LARGEST_MESSAGE:
             note(f"note: {format_size(size)} is more than protobuf's own parsers accept (2 GiB)")
+        if limit is not None and size == subject.part(path, fields, None).content.size:
+            note(f"note: nothing was left out: no field is larger than {format_size(limit)}")
         with Progress("merging", size) as progress:
             write_content(part.content, out, progress, source=file)
         if out != STDIO:

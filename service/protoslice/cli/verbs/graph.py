@@ -24,12 +24,13 @@ def graph(
     around: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NODE]", help="Name or path of the node in the middle; default: the graph's first nodes."
+            metavar="[NODE]",
+            help="Node to show, by name or path, with the nodes around it; default: the graph's first nodes.",
         ),
     ] = None,
     hops: Annotated[
         int,
-        typer.Option(metavar="N", help="Maximum number of links from the node in the middle.", min=0, max=MOST_HOPS),
+        typer.Option(metavar="N", help="Show nodes at most this many links away from NODE.", min=0, max=MOST_HOPS),
     ] = 2,
     of: Annotated[
         str | None, typer.Option("--graph", metavar="PATH", help="Graph to show, if not the main one.")

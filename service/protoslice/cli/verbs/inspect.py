@@ -97,8 +97,9 @@ def _planned(facts: dict[str, Any]) -> str:
 def _of_store(facts: dict[str, Any]) -> str:
     if facts["planner"] is not None and _core.Plan.is_kept_version(facts["planner"]):
         return "as in the chunked file"
-    rules = ", and by rules (chunks --plan)" if facts["rules"] else ""
-    return f"of {format_size(facts['min_chunk'])} to {format_size(facts['max_chunk'])} each{rules}"
+    rules = ", and by split rules (see protoslice chunks --plan)" if facts["rules"] else ""
+    sizes = f"{format_size(facts['min_chunk'])} to {format_size(facts['max_chunk'])}"
+    return f"the first holds the remainder; others {sizes}{rules}"
 
 
 def _show_biggest(biggest: list[dict[str, Any]], proto_size: int | None) -> None:
@@ -151,14 +152,14 @@ def _show_store(facts: dict[str, Any]) -> None:
 
 
 def _counted(path: str, count: int | None, size: int) -> str:
-    return path if count is None else f"{path} ({count} small ones)"
+    return path if count is None else f"{path} ({count} small elements)"
 
 
 def tree(
     file: FileName,
     path: Annotated[str, typer.Argument(metavar="PATH", help="Path to start at, such as graph.node[3].")] = "",
     depth: Annotated[int, typer.Option(metavar="N", help="Number of levels to show.", min=1, max=64)] = 1,
-    limit: Annotated[int, typer.Option(metavar="N", help="Maximum number of lines per level.", min=1)] = 20,
+    limit: Annotated[int, typer.Option(metavar="N", help="Maximum number of lines below each node.", min=1)] = 20,
     type_name: TypeName = None,
     schema_file: SchemaFile = None,
     as_json: Json = False,
@@ -227,7 +228,10 @@ def chunks(  # noqa: PLR0913 - each is an option
     Example: protoslice chunks model.onnx --min-chunk 64KiB
     """
     if plan and splitter is not None:
-        raise InvalidInput("--plan prints the rules of --rules; a splitter creates its rules for each proto")
+        raise InvalidInput(
+            "--plan prints the rules given by --rules; the rules of a splitter depend on the model and "
+            "cannot be printed"
+        )
     policy = ChunkPolicy(_size(min_chunk), _size(max_chunk), rules_in(rules), splitter)
     with opened_subject(file, root_type(type_name, schema_file)) as subject:
         found: list[dict[str, Any]] = list(subject.chunks(policy))

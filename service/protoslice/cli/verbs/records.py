@@ -31,15 +31,21 @@ _AT_ONCE: Final = 1 << 18
 
 def records(  # noqa: PLR0913 - each is an option
     stream: Annotated[
-        str, typer.Argument(metavar="STREAM", help="A file or folder of shards (- for standard input), or a store.")
+        str, typer.Argument(metavar="STREAM", help="A file, a folder of shards, - for standard input, or a store.")
     ],
     number: Annotated[int | None, typer.Argument(metavar="N", help="Number of one record, from 0.")] = None,
     between: Annotated[
         str | None, typer.Option("--range", metavar="A:B", help="Records from A up to B, as in Python slices.")
     ] = None,
-    key: Annotated[str | None, typer.Option(metavar="PATH", help="Select records by the field at this path …")] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH", help="Path of a field; select the records where it has a value given with --value."
+        ),
+    ] = None,
     value: Annotated[
-        list[str] | None, typer.Option(metavar="VALUE", help="… that has this value (repeatable).")
+        list[str] | None,
+        typer.Option(metavar="VALUE", help="Value of the --key field of the records to select; repeatable."),
     ] = None,
     sample: Annotated[int | None, typer.Option(metavar="N", help="Number of records to draw at random.", min=0)] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Random seed of the sample.", min=0)] = 0,
@@ -57,7 +63,11 @@ def records(  # noqa: PLR0913 - each is an option
         ),
     ] = None,
     file: Annotated[
-        str | None, typer.Option(metavar="PATH", help="The stream, if the store has several; train@8 for shards.")
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="Path of the stream, if there are several; for shards, their common name, such as train@8.",
+        ),
     ] = None,
     type_name: TypeName = None,
     schema_file: SchemaFile = None,

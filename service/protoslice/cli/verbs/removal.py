@@ -70,7 +70,10 @@ def rm(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove the store's tags too, without asking.")] = False,
     force: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Registry name, such as ann/m@main, to leave dangling; repeatable."),
+        typer.Option(
+            metavar="NAME",
+            help="Remove the store although this registry name, such as ann/m@main, refers to it; repeatable.",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -118,7 +121,7 @@ def _check_unbroken(removals: Sequence[_Removal], forced: Collection[str]) -> No
             named = ", ".join(f"{each.name} ({each.protocol})" for each in broken)
             options = " ".join(f"--force {quote(each.name)}" for each in broken)
             raise StillNamed(
-                f"Store {removal.store.id[:12]} is still named by {named}; to remove it anyway, add: {options}"
+                f"Store {removal.store.id[:12]} is still referenced by {named}; to remove it anyway, add: {options}"
             )
 
 
@@ -149,8 +152,8 @@ def _tell(removal: _Removal, done: dict[str, Any]) -> None:
     if removal.store is not None:
         others = [tag for tag in removal.store.tags if tag != removal.ref]
         also = command("rm", Address(removal.client.url, removal.store.id[:12]))
-        named = f"still named by {' '.join(others)}" if others else f"to remove it: {also}"
-        note(f"store {removal.store.id[:12]} is kept, {named}")
+        named = f"it still has the tags {' '.join(others)}" if others else f"to remove it: {also}"
+        note(f"store {removal.store.id[:12]} is kept; {named}")
 
 
 def restore(
@@ -177,4 +180,4 @@ def restore(
     if restored.store.tags:
         note(f"with the tags {' '.join(restored.store.tags)}")
     for tag in restored.tags_taken:
-        note(f"{tag} now points at another store")
+        note(f"{tag} was not restored: it points at another store now")

@@ -22,14 +22,19 @@ from protoslice.formats.outputs.omitted import Omitted
 from protoslice.formats.selection import tags_of
 from protoslice.sizes import format_size
 
-Strict = Annotated[bool, typer.Option("--strict", help="Fail if tensors have to be left out, instead of listing them.")]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Fail if tensors have to be left out, instead of only warning about them.")
+]
 
 
 def tensor(  # noqa: PLR0913 - each is an option
     file: FileName,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="Name or address of a tensor; `*` matches anything. Default: list all."),
+        typer.Argument(
+            metavar="NAME",
+            help="Name of a tensor, or its address if the name isn't unique; `*` matches anything. Default: list all.",
+        ),
     ] = None,
     slice_: Annotated[
         str | None, typer.Option("--slice", metavar="SLICE", help="Slice as in NumPy, such as 0:128,:,-3,::2.")
@@ -39,7 +44,7 @@ def tensor(  # noqa: PLR0913 - each is an option
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="raw, npy, packed, json (metadata and strings) or lod (levels of detail).",
+            help="raw, npy, packed (narrow types as bits), json (metadata and strings) or lod (levels of detail).",
             show_default="npy for OUT.npy, else raw",
         ),
     ] = None,
@@ -69,14 +74,14 @@ def tensor(  # noqa: PLR0913 - each is an option
         if out.endswith(".safetensors") and form is None:
             raise InvalidInput("A safetensors file holds whole tensors: leave out --slice and --dtype, or set --format")
         if name is not None and "*" not in name:
-            _take(subject, name, slice_, form or ("npy" if out.endswith(".npy") else "raw"), out)
+            _take(subject, name, slice_, form or ("json" if as_json else "npy" if out.endswith(".npy") else "raw"), out)
             return
         if slice_ is not None or out != STDIO:
             raise InvalidInput("No tensor given: name the one to write (protoslice tensor MODEL lists them)")
         rows = list(subject.tensors(name, dtype))
     damaged = [row.name for row in rows if row.problem is not None]
     if strict and damaged:
-        raise Unsupported(f"strict: {Omitted.of(len(damaged), damaged)}: they cannot be read")
+        raise Unsupported(f"cannot read all tensors, as --strict requires: {Omitted.of(len(damaged), damaged)}")
     if as_json:
         print_json([asdict(row) for row in rows])
     else:
@@ -115,7 +120,10 @@ def _shape(row: TensorEntry) -> str:
 def stats(  # noqa: PLR0913 - each is an option
     file: FileName,
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Name or address of a tensor; `*` matches anything.")
+        str,
+        typer.Argument(
+            metavar="NAME", help="Name of a tensor, or its address if the name isn't unique; `*` matches anything."
+        ),
     ] = "*",
     slice_: Annotated[
         str | None, typer.Option("--slice", metavar="SLICE", help="Slice as in NumPy, such as 0:128,:,-3,::2.")
@@ -143,7 +151,7 @@ def stats(  # noqa: PLR0913 - each is an option
         rows = list(subject.tensors(name, None)) if several else []
         found, without = _all_statistics(subject, rows, slice_, sample)
         if strict and without is not None:
-            raise Unsupported(f"strict: {without}: they have no statistics")
+            raise Unsupported(f"cannot compute statistics of all tensors, as --strict requires: {without}")
         found = found if several else [subject.statistics(name, slice_, sample)]
     if as_json:
         print_json([asdict(each) for each in found] if several else asdict(found[0]))
@@ -177,7 +185,7 @@ def _summed_up(found: TensorStatistics) -> list[str]:
 
 def _show_statistics(found: TensorStatistics) -> None:
     whole = found.looked_at == found.elements
-    looked_at = "all" if whole else f"{found.looked_at} of them, evenly spread (--sample 0 reads all)"
+    looked_at = "all" if whole else f"{found.looked_at} evenly spread (--sample 0 for all)"
     print_pairs(
         [
             ("tensor", found.name),

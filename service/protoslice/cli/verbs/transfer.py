@@ -34,7 +34,7 @@ Bases = Annotated[
     list[str] | None,
     typer.Option(
         metavar="STORE",
-        help="A similar store, to send only differences from; repeatable.",
+        help="Store of a similar model: only data that it lacks is sent; repeatable.",
         show_default="the store that TAG points at",
     ),
 ]
@@ -42,8 +42,8 @@ Plan = Annotated[
     str | None,
     typer.Option(
         metavar="PLAN",
-        help="policy: split a chunked file by these sizes too.",
-        show_default="the plan of a chunked file",
+        help="`policy` splits a chunked file again, by --min-chunk and --max-chunk.",
+        show_default="keep the chunks of a chunked file",
     ),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Reject a model with missing files or wrong checksums.")]
@@ -146,7 +146,7 @@ def pull(  # noqa: PLR0913 - each is an option
         typer.Argument(
             metavar="OUT",
             help="Output file or folder; end a new folder's name with /.",
-            show_default="named after the file; a new folder named after the store",
+            show_default="named after the file; with several files, a new folder named after the store",
         ),
     ] = None,
     view: Annotated[
@@ -156,12 +156,17 @@ def pull(  # noqa: PLR0913 - each is an option
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Without OUT: allow hidden names and replace existing files.")
+        bool,
+        typer.Option(
+            "--force", help="Without OUT: replace existing files, and allow names that start with '.', '-' or '~'."
+        ),
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Fail if the safetensors view leaves out tensors.")] = False,
     cache: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Cache pieces in this folder, to fetch less of later versions."),
+        typer.Option(
+            metavar="FOLDER", help="Keep downloaded data in this folder, so that pulls of later versions transfer less."
+        ),
     ] = None,
     parallel: Annotated[
         int, typer.Option(metavar="N", help="Maximum number of parallel requests.", min=1, max=64)
@@ -206,7 +211,10 @@ def ls(
     tag: Annotated[
         str | None, typer.Option(metavar="TAG", help="Only stores with a tag that starts with this.")
     ] = None,
-    type_name: TypeName = None,
+    type_name: Annotated[
+        str | None,
+        typer.Option("--type", metavar="TYPE", help="Only stores of this message type, such as onnx.ModelProto."),
+    ] = None,
     repositories: Annotated[
         bool, typer.Option("--repositories", help="List repositories of model registries instead.")
     ] = False,

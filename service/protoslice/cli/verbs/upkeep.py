@@ -32,7 +32,8 @@ Grace = Annotated[
     typer.Option(
         min=0,
         metavar="SECONDS",
-        help="Keep objects younger than this; must exceed the longest upload of a file, or read.",
+        help="Keep objects younger than this; must exceed the time that the longest upload of a file, or the "
+        "longest read, takes.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, without removing it.")]
@@ -95,7 +96,7 @@ def check(
 ) -> None:
     """Check that a storage behaves as the service needs, in a temporary folder.
 
-    Options of the backend come from PROTOSLICE_STORAGE_OPTIONS, a JSON object.
+    Set options of the backend in PROTOSLICE_STORAGE_OPTIONS, a JSON object.
 
     Example: protoslice storage check file:///var/lib/protoslice
     """
@@ -174,8 +175,8 @@ def usage(
 ) -> None:
     """Report the size of all files, the bytes stored, and the bytes `gc` would free.
 
-    Stores share data, so the bytes stored can be far less than the files. Lists all objects and reads all
-    manifests. Services report the first number in /metrics.
+    Stores share data, so the bytes stored can be far less than the files. To compute this, it reads the list of all
+    objects and all manifests. The size of all files is also in the /metrics of services.
 
     Example: protoslice storage usage file:///var/lib/protoslice
     """

@@ -50,14 +50,14 @@ class Check:
 def verify(file: FileName, type_name: TypeName = None, schema_file: SchemaFile = None, as_json: Json = False) -> None:
     """Read a whole model and verify all its checksums.
 
-    For a store: the checksums of its files and chunks. For a local file: those it contains, as chunked files and
-    tensor bundles do.
+    For a store: the checksums of its files and chunks. For a local file: the checksums in the file itself, if its
+    format has any, such as chunked files and tensor bundles.
 
     Example: protoslice verify http://127.0.0.1:8000/v1/stores/resnet50:3
     """
     root = root_type(type_name, schema_file)
     if is_address(file) and root.given:
-        raise Unsupported("the type of a store was settled when it was made: --type and --schema are for files")
+        raise Unsupported("--type and --schema are only for files: the type of a store is fixed when it is created")
     checks = list(_of_store(file) if is_address(file) else _of_file(file, root))
     bad = [check for check in checks if check.error is not None]
     if as_json:
@@ -76,11 +76,12 @@ _NAMED: Final = {"records": "chunked file"}
 
 def _told(checks: list[Check]) -> str:
     counts = Counter(_NAMED.get(check.what, check.what) for check in checks if check.digest and check.error is None)
-    size = sum(check.size for check in checks if check.digest and check.error is None)
+    # Chunks are parts of the root file, whose bytes are counted already.
+    size = sum(check.size for check in checks if check.digest and check.error is None and check.what != "chunk")
     without = sum(not check.digest and check.error is None for check in checks)
     bad = sum(check.error is not None for check in checks)
     if without == len(checks):
-        return "well-formed, but contains no checksums to verify (a store has them)"
+        return "well-formed, but has no checksums to verify (stores on a service have them)"
     verified = ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for what, count in counts.items()) or "nothing"
     more = f"; {without} without checksum" if without else ""
     return f"{f'{bad} damaged' if bad else 'OK'}: {verified} verified ({format_size(size)}){more}"

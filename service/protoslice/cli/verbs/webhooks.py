@@ -18,7 +18,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the webhook, 
 
 
 def put(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="a-z, 0-9 and -, 63 at most.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="a-z, 0-9 and '-', at most 63 characters.")],
     receiver: Annotated[str, typer.Argument(metavar="RECEIVER", help="URL that receives events by POST.")],
     event: Annotated[
         list[str] | None, typer.Option(metavar="EVENT", help="Event type, such as tag.set; repeatable; default: all.")
@@ -54,7 +54,9 @@ def ls(url: Service = None, as_json: Json = False) -> None:
 
 def letters(
     name: Name,
-    dead: Annotated[bool, typer.Option("--dead", help="Only events that could not be delivered.")] = False,
+    dead: Annotated[
+        bool, typer.Option("--dead", help="List events that failed permanently, instead of pending ones.")
+    ] = False,
     url: Service = None,
     as_json: Json = False,
 ) -> None:

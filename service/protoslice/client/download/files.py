@@ -121,7 +121,7 @@ class Download:
         for piece in group:
             part = memoryview(data)[piece.offset - first : piece.end - first]
             if hashlib.sha256(part).hexdigest() != piece.sha256:
-                raise IntegrityError("A piece does not match its checksum", piece.offset)
+                raise IntegrityError("A part of the file does not match its checksum", piece.offset)
             if cache is not None:
                 cache.put(piece.sha256, part)
         return data
@@ -141,10 +141,10 @@ class Download:
         table, at = pieces(), 0
         for piece in table:
             if piece.offset != at or not 0 < piece.size <= PART:
-                raise IntegrityError("The service's list of pieces does not cover the file", at)
+                raise IntegrityError("The parts listed by the service do not cover the file", at)
             at = piece.end
         if at != self.remote.size:
-            raise IntegrityError("the service lists pieces that do not make up the file", at)
+            raise IntegrityError("the parts listed by the service do not add up to the file", at)
         return table
 
 

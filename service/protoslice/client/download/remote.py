@@ -201,7 +201,9 @@ class Remote:
             _compare(head, facts.sha256 if len(head) == facts.size and facts.sha256 else validated.digest)
             self._head = head
         if not self._ranged and facts.sha256 is None:
-            raise IntegrityError("A proxy ignores ranges, and without a checksum the whole download cannot be verified")
+            raise IntegrityError(
+                "A proxy drops the Range header, and the response has no checksum: connect without the proxy"
+            )
         return facts
 
     def _check(self, facts: RemoteFacts) -> None:

@@ -66,7 +66,9 @@ def validated_range(
         raise IntegrityError("Content-Length and Content-Range contradict each other")
     etag = headers.get("etag", "")
     if not _STRONG.fullmatch(etag):
-        raise IntegrityError("The response has no strong entity tag, so its parts cannot be combined")
+        raise IntegrityError(
+            "The response has no strong ETag, so parts of the file cannot be combined safely: check the proxy"
+        )
     facts = RemoteFacts(size, etag, digest_in(headers.get("repr-digest")), headers)
     if known is not None and not facts.is_same(known):
         raise Conflict("The file changed on the service during the download: start again")
@@ -86,5 +88,7 @@ def _content_range(headers: Mapping[str, str]) -> tuple[int, int, int]:
 def _content_length(headers: Mapping[str, str]) -> int:
     text = headers.get("content-length", "")
     if not _LENGTH.fullmatch(text):
-        raise IntegrityError("A response has no Content-Length, so missing bytes would go unnoticed")
+        raise IntegrityError(
+            "The response has no Content-Length, so a truncated download would go unnoticed: check the proxy"
+        )
     return int(text)

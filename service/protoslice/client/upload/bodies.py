@@ -91,7 +91,10 @@ def items_of(what: Pushable, filename: str | None) -> list[Item]:
         return [Item(name, None, _once(_reads(cast(BinaryIO, given))), again=False)]
     if isinstance(given, Iterable):
         return [_stream(iter(given), filename)]
-    due = "a path, bytes, a message, range sources by path, pieces of bytes, or messages"
+    due = (
+        "a path, bytes, a message, a binary file, an iterable of bytes or messages, or a mapping of "
+        "paths to range sources"
+    )
     raise InvalidInput(f"Cannot push {type(what).__name__}: pass {due}")
 
 

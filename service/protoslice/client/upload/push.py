@@ -57,7 +57,7 @@ class PushOptions(TypedDict, total=False):
     min_chunk: int | str
     """Fields of at least this size become chunks: bytes, or a size such as 1MiB."""
     max_chunk: int | str
-    """Runs of repeated elements are cut at this size."""
+    """Long runs of repeated elements are split into chunks of about this size."""
     plan: str
     """`policy` to plan a chunked proto by these sizes; it keeps the plan that it came with by default."""
     rules: Sequence[str]

@@ -205,7 +205,7 @@ class ResumableUploads:
 
     def _reached(self, upload: _Upload, offset: int, sent: int) -> None:
         if offset > sent:
-            raise IntegrityError(f"The service reports {offset} bytes of {upload.item.path!r} that were not sent")
+            raise IntegrityError(f"The service reports {offset} bytes of {upload.item.path!r}, more than were sent")
         self._there += offset - upload.offset
         upload.offset = offset
 

@@ -27,7 +27,9 @@ def blob(source: RangeSource, offset: int, dtype: Dtype, count: int) -> Stored:
         raise CorruptModel(f"A blob record at byte {offset} is outside of its file of {source.size} bytes", offset)
     sentinel, _, size, start = _RECORD.unpack(source.read(offset, _RECORD.size))
     if sentinel != _SENTINEL:
-        raise CorruptModel(f"No blob record at byte {offset}: it starts with {sentinel:#x}", offset)
+        raise CorruptModel(
+            f"No blob record at byte {offset}: it starts with the wrong magic number {sentinel:#x}", offset
+        )
     if start + size > source.size:
         raise CorruptModel(f"A blob of {size} bytes at {start} reaches beyond its file of {source.size} bytes", offset)
     encoding = Encoding.PACKED if dtype.narrow else Encoding.PLAIN

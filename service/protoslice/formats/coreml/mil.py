@@ -136,14 +136,18 @@ class Constants:
         if values is None or name not in _MEMBERS or not values.path.startswith(prefix):
             raise CorruptModel("A constant has the type of a tensor but no tensor values")
         if dtype.name not in _MEMBERS[name].dtypes:
-            raise CorruptModel(f"A constant of {dtype.name} has its values in the {name}")
+            raise CorruptModel(
+                f"A constant of type {dtype.name} stores its values in the field {name}, which is for another type"
+            )
         return self._listed(values, name, dtype, shape)
 
     def _listed(self, values: _core.Finding, name: str, dtype: Dtype, shape: tuple[int, ...]) -> Data:
         if name == "strings":
             texts = list(contents(self._proto, values, 1))
             if len(texts) != element_count(shape):
-                raise CorruptModel(f"A constant of {element_count(shape)} strings has {len(texts)} strings")
+                raise CorruptModel(
+                    f"The shape of a constant needs {element_count(shape)} strings, but it has {len(texts)}"
+                )
             return Strings(lambda: [Rope(text.rope, text.sources).read() for text in texts])
         data: Stored | Later[Stored] | None
         if name == "bytes":
@@ -157,7 +161,9 @@ class Constants:
     def _outside(self, draft: TensorDraft, place: Any, dtype: Dtype, count: int) -> Data:
         name, offset = place.fileName, place.offset
         if not name.startswith(_MODEL_PATH):
-            raise CorruptModel(f"A constant is stored in {name[:200]!r}, which does not start with {_MODEL_PATH}")
+            raise CorruptModel(
+                f"A constant is stored in the file {name[:200]!r}, whose name should start with {_MODEL_PATH}"
+            )
         draft.file = beside(self._model.root, name.removeprefix(_MODEL_PATH))
         source = self._model.beside(draft.file)
         return Later(lambda: blob(source, offset, dtype, count))
@@ -178,7 +184,7 @@ def _typed(draft: TensorDraft, value: Any) -> tuple[Dtype, tuple[int, ...]]:
     """Dtype and shape of `value`, also noted in `draft`; `CorruptModel` or `Unsupported` without them."""
     tensor = value.type.tensorType
     if not value.type.HasField("tensorType"):
-        raise CorruptModel("A constant has no type, or an ambiguous one")
+        raise CorruptModel("A constant does not have a tensor type")
     if any(not each.HasField("constant") for each in tensor.dimensions):
         raise CorruptModel("A constant has a dimension of unknown length")
     shape = tuple(each.constant.size for each in tensor.dimensions)

@@ -76,10 +76,10 @@ def _data(draft: TensorDraft, proto: RootProto, found: _core.Finding, field: int
         size = 0 if data is None else data.size
         draft.shape = (size // dtype.width,)
         if size % dtype.width:
-            raise CorruptModel(f"Weights of {dtype.name} have {size} bytes, which does not fit their shape")
+            raise CorruptModel(f"Weights of {dtype.name} have {size} bytes, which is not a whole number of elements")
         values = None if data is None else Stored(data)
     if values is None:
-        raise CorruptModel("The weights have no values of their type")
+        raise CorruptModel("The weights have no values of the type that they declare")
     return values
 
 

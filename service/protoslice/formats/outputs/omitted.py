@@ -55,4 +55,7 @@ class Omitted:
 def refuse(omitted: Omitted | None, strict: bool) -> None:
     """Raise `Unsupported` if `strict` is set and anything is left out."""
     if strict and omitted is not None:
-        raise Unsupported(f"strict: {omitted}; `tensor --json`, or /tensors, shows the reasons")
+        raise Unsupported(
+            f"the output would be incomplete, which `strict` forbids: {omitted}; for the reasons, see `tensor "
+            "--json` or /tensors"
+        )

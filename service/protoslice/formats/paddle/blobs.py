@@ -142,7 +142,7 @@ class Heads:
     def _tensor(self, head: int) -> Blob:
         length = int.from_bytes(self._take(4), "little", signed=True)
         if not 0 < length <= _MOST_DESC:
-            raise self._bad(f"A tensor description takes {length} bytes, which is too many", back=4)
+            raise self._bad(f"A tensor description has an invalid length of {length} bytes", back=4)
         try:
             desc: Any = schema.parsed(self._desc, self._take(length))
         except DecodeError as error:
@@ -160,7 +160,10 @@ class Heads:
     def _numbers(self, count: int, *, signed: bool = False) -> list[int]:
         self._held += count
         if self._held > _MOST_NUMBERS:
-            raise LimitExceeded(f"More than {_MOST_NUMBERS} numbers: read them from the file", self._at)
+            raise LimitExceeded(
+                f"Shapes and levels of detail have more than {_MOST_NUMBERS} numbers: download the file to read them",
+                self._at,
+            )
         at = self._at
         self._skip(8 * count)
         return list(struct.unpack(f"<{count}{'q' if signed else 'Q'}", self._source.read(at, 8 * count)))
@@ -187,4 +190,4 @@ class Heads:
         self._at += length
 
     def _bad(self, what: str, *, back: int = 0) -> CorruptModel:
-        return CorruptModel(f"The parameters do not fit: {what}", self._at - back, self._path)
+        return CorruptModel(f"Invalid parameter file: {what}", self._at - back, self._path)

@@ -78,7 +78,7 @@ def _from_one(source: RangeSource, path: str, wanted: Sequence[Variable]) -> Ite
             raise CorruptModel(f"The file ends before {variable.name!r}: {len(wanted)} tensors expected", start, path)
         blob = heads.next()
         if (problem := _misfit(blob, variable)) is not None:
-            raise CorruptModel(f"{problem}: the names in the program are not those of this file", start, path)
+            raise CorruptModel(f"{problem}: the program and this file do not have the same parameters", start, path)
         yield blob
     heads.finish()
 
@@ -104,11 +104,11 @@ def _own(model: Model, variable: Variable, draft: TensorDraft) -> Data:
     if draft.shape is not None and min(draft.shape, default=0) < 0:
         draft.shape = None  # the program leaves a dimension open; the header of the file has the shape
     if variable.odd is not None:
-        raise Unsupported(f"Variables of Paddle's kind {variable.odd} are not tensors")
+        raise Unsupported(f"Variables of Paddle's type number {variable.odd} are not tensors")
     path = beside(model.root, variable.name)
     if path not in model.files:
-        together = "" if _MODEL in model.root else f", nor {_combined(model.root)[0]!r} with all of them"
-        raise MissingFile(f"No file {path!r} with this parameter among the model's files{together}", path)
+        together = "" if _MODEL in model.root else f", nor {_combined(model.root)[0]!r} with all parameters"
+        raise MissingFile(f"The model has no file {path!r} with this parameter{together}", path)
     draft.file = path
     source = model.beside(path)
     _refuse_pickle(source, path)
@@ -131,7 +131,7 @@ def _misfit(blob: Blob, variable: Variable) -> str | None:
     if same and variable.dtype in (None, blob.dtype):
         return None
     due = f"{variable.dtype.name if variable.dtype else ''} {list(variable.shape or ())}".strip()
-    return f"Found {blob.dtype.name} {list(blob.shape)} instead of {variable.name!r}, {due}"
+    return f"The data is {blob.dtype.name} {list(blob.shape)}, but {variable.name!r} should be {due}"
 
 
 def _refuse_pickle(source: RangeSource, path: str) -> None:

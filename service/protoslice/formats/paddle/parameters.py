@@ -72,7 +72,9 @@ def _apart(model: Model) -> Sequence[str]:
         return [model.root]
     paths = [path for path in model.files if not path.endswith((*_JOINED, _NAMES))]
     if len(paths) > _MOST_FILES:
-        raise LimitExceeded(f"{len(paths)} files may be parameter files, but at most {_MOST_FILES} are checked")
+        raise LimitExceeded(
+            f"The model has {len(paths)} possible parameter files, but at most {_MOST_FILES} are checked"
+        )
     return sorted(path for path in paths if path == model.root or is_parameters(_head(model.files[path])))
 
 

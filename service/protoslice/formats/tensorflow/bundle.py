@@ -49,7 +49,7 @@ class Bundle:
         """All variables, with the slices of partitioned ones put together; reads the index."""
         prefix = _prefix(model)
         if prefix is None:
-            raise NotFound(f"{model.root} is not a tensor bundle and has none next to it")
+            raise NotFound(f"{model.root} is not a tensor bundle, and no tensor bundle belongs to it")
         return BundleTensors(model.files, prefix, model.beside(_index(model, prefix)))
 
 
@@ -206,7 +206,7 @@ class BundleTensors:
     ) -> Tile:
         """One slice of a tensor; `CorruptModel` if its entry is missing or contradicts the tensor's."""
         if len(extents) != len(shape):
-            raise CorruptModel(f"{name!r} has {len(shape)} dimensions, but a slice of {len(extents)}")
+            raise CorruptModel(f"{name!r} has {len(shape)} dimensions, but one of its slices has {len(extents)}")
         if entry is None:
             raise CorruptModel(f"A slice of {name!r} is missing from the index")
         pairs = list(zip(extents, shape, strict=True))
@@ -228,7 +228,7 @@ class BundleTensors:
             raise MissingFile(f"{name!r} is stored in {path!r}, which is not among the files", path)
         source = self._files[path]
         if offset < 0 or size < 0 or offset + size > source.size:
-            message = f"{name!r} has {size} bytes at byte {offset} of {path!r}, which ends after {source.size}"
+            message = f"{name!r} has {size} bytes at byte {offset} of {path!r}, which has only {source.size} bytes"
             raise CorruptModel(message, max(offset, 0), path)
         return Bytes.of(source, offset, offset + size)
 

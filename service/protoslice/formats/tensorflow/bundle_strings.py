@@ -32,7 +32,7 @@ def strings(data: Bytes, count: int, crc: int | None, name: str) -> Sequence[byt
     lengths, start = lengths_of(stored, count)
     content = start + _CHECKSUM
     if content > len(stored):
-        raise CorruptModel(f"The lengths of the strings of {name!r} leave no room for their checksum", start)
+        raise CorruptModel(f"The data of {name!r} ends before the checksum of its string lengths", start)
     summed = 0
     for length in lengths:
         summed = crc32c(length.to_bytes(4 if length <= _SHORT else 8, "little"), summed)

@@ -82,7 +82,7 @@ class TensorProtos:
             return Strings(lambda: _unpacked(whole, count))
         places = list(contents(self._proto, found, _STRINGS))
         if len(places) > count > 0:
-            raise CorruptModel(f"a tensor of {count} strings has {len(places)}")
+            raise CorruptModel(f"The shape of a tensor needs {count} strings, but it has {len(places)}")
 
         def read() -> Sequence[bytes]:
             values = [Rope(place.rope, place.sources).read() for place in places[:count]]
@@ -97,7 +97,7 @@ def _filled(stored: Stored, dtype: Dtype, count: int) -> Stored | Filled:
         return Filled(stored)
     have, rest = divmod(stored.bytes.size, dtype.width)
     if rest or have > count:
-        raise CorruptModel(f"A tensor of {count} elements of {dtype.name} has {stored.bytes.size} bytes of data")
+        raise CorruptModel(f"{stored.bytes.size} bytes of data do not fit a tensor of {count} elements of {dtype.name}")
     return stored if have == count else Filled(stored)
 
 

@@ -26,8 +26,8 @@ def allow(computed: int, stored: int, remedy: str) -> None:
     most = max(LEAST, PER_STORED * stored)
     if computed > most:
         raise OverBudget(
-            f"Reading this would compute {computed} bytes from {stored} stored bytes, and the limit per "
-            f"request is {most}: {remedy}"
+            f"Reading this would decode {stored} stored bytes into {computed} bytes, over the limit of {most} "
+            f"per request: {remedy}"
         )
 
 

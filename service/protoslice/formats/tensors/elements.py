@@ -50,7 +50,10 @@ def worked_out(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = False
             elements = Computed.varints(rope, sources, digits, dtype.width, count, repeat=repeat)
             return Stored(Bytes.of(elements), Encoding.LOOSE, stored.compare)
         case Encoding.PACKED_VARINT if repeat:
-            raise Unsupported("Elements that share a varint cannot be used to fill missing ones")
+            raise Unsupported(
+                "A tensor of bit-packed elements has too few values; repeating its last value is not supported "
+                "for this type"
+            )
         case Encoding.PACKED_VARINT:
             stream = Computed.varints(rope, sources, "plain", 1, -(-count * dtype.bits // 8))
             return Stored(Bytes.of(stream), Encoding.PACKED, stored.compare)
@@ -141,7 +144,7 @@ def _selected_before(number: int, shape: Sequence[int], cut: TensorSlice) -> int
 
 def _of_tiles(tiles: Sequence[Tile], dtype: Dtype, shape: Sequence[int], cut: TensorSlice) -> Bytes:
     if any(not 0 <= number < 1 << 63 for tile in tiles for number in (*tile.start, *tile.shape)):
-        raise CorruptModel("A part of the tensor starts or ends at an impossible position")
+        raise CorruptModel("A part of the tensor has an invalid position or size")
     parts = [
         (tile.start, tile.shape, _strides(tile.shape), _plain(tile.stored, dtype, prod(tile.shape))) for tile in tiles
     ]

@@ -90,4 +90,4 @@ def _after_varint(run: bytes, at: int, offset: int) -> int:
     for end in range(at, len(run)):
         if run[end] < 0x80:
             return end + 1
-    raise CorruptModel("A number is cut off", offset + at)
+    raise CorruptModel("The data ends in the middle of a number", offset + at)

@@ -16,5 +16,5 @@ def beside(root: str, location: str) -> str:
     if inside == "." or location.endswith("/"):
         raise CorruptModel(f"External data has the location {location!r}, which is not a file name")
     if location.startswith("/") or inside.partition("/")[0] == ".." or "\\" in location or "\0" in location:
-        raise CorruptModel(f"External data has the location {location!r} outside of the model, which is not followed")
+        raise CorruptModel(f"External data has the location {location!r} outside of the model: it is not read")
     return posixpath.normpath(posixpath.join(posixpath.dirname(root), inside))

@@ -16,7 +16,7 @@ def element_count(shape: Sequence[int]) -> int:
     count = 1
     for length in shape:
         if length < 0:
-            raise CorruptModel(f"A tensor has a dimension of {length}: its shape is {_shown(shape)}")
+            raise CorruptModel(f"Invalid dimension {length} in the tensor shape {_shown(shape)}")
         count *= length
     if count >= _COUNTS_END:
         raise CorruptModel(f"A tensor of shape {_shown(shape)} has too many elements to address")

@@ -58,7 +58,7 @@ def _item(text: str, place: int) -> _Item:
     if parts == ["..."]:
         return ...
     if len(parts) > 3 or not all(_NUMBER.fullmatch(part) or (not part and len(parts) > 1) for part in parts):
-        raise _bad(place, f"{text.strip()[:40]!r} is not an index, start:stop:step or ...")
+        raise _bad(place, f"{text.strip()[:40]!r} is not an index, a range such as start:stop:step, or '...'")
     numbers = [int(part) if part else None for part in parts]
     if len(numbers) == 1 and numbers[0] is not None:
         return numbers[0]
@@ -72,7 +72,7 @@ def _spread(items: list[_Item], shape: Sequence[int]) -> list[int | slice]:
     """One item per dimension: `...` and missing items become full slices."""
     wild = [place for place, item in enumerate(items) if item is ...]
     if len(wild) > 1:
-        raise _bad(wild[1], "A slice may contain ... only once")
+        raise _bad(wild[1], "A slice may contain '...' only once")
     if len(items) - len(wild) > len(shape):
         raise _bad(len(shape), f"Too many indices: the tensor has {len(shape)} dimensions (shape {list(shape)})")
     at = wild[0] if wild else len(items)

@@ -116,7 +116,7 @@ def _text(content: str, head: bytes, filename: str | None) -> Detection:
         best = next((name for name in (*named, *CANDIDATES) if outer <= _field_names(name)), None)
         if best is not None:
             return Detection("text", best, "a message in text format", 0.9)
-        return Detection("text", None, "possibly a message in text format, of an unknown type", 0.5)
+        return Detection("text", None, "this may be a message in text format: pass its type", 0.5)
     found = detect_message(head, filename)
     # Bytes that decode as text may be a binary proto: field 1 with a string begins with 0x0A, a line feed.
     if found.confidence > BY_NAME or head[:1] == b"\n":

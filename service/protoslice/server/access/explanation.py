@@ -71,7 +71,7 @@ async def _caller(settings: Settings, text: str) -> tuple[Principal | None, list
             return None, [f"Token {token.id} is unknown, expired or revoked"]
         tags = f", on the tags {' '.join(record.grant.tags)}" if record.grant.tags else ""
         scopes = " ".join(sorted(record.grant.scopes))
-        return record.principal, [f"Token {token.id} has {scopes} in {record.grant.space}{tags}"]
+        return record.principal, [f"Token {token.id} has the scopes {scopes} in space {record.grant.space}{tags}"]
     if settings.issuers is None:
         return None, ["Not a Protoslice token, and PROTOSLICE_ISSUERS lists no issuers of JWTs"]
     from protoslice.server.access.oidc.verification import NotValid, Verifier

@@ -51,6 +51,8 @@ class ServiceKey:
         row = row or await self._database.write(work)
         found = b"" if row is None else bytes(row[0])
         if len(found) != _BYTES:
-            raise IntegrityError("The service key in the database is damaged: set it to NULL, and sign in again")
+            raise IntegrityError(
+                "The service key in the database is damaged: run UPDATE meta SET service_key = NULL, and sign in again"
+            )
         # A reader of the whole database has this key: with a secret of the operator, it is not enough.
         return found if self._secret is None else hmac.digest(self._secret.encode(), found, sha256)

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PageOf(Generic[T]):
-    """Some of many things."""
+    """A page of a list."""
 
     items: Sequence[T]
     next: str | None
@@ -56,7 +56,7 @@ class RestoredStore(Store):
 
 @dataclass(frozen=True, slots=True)
 class CreatedStore(Store):
-    """A store that an upload created or found."""
+    """The store made from an upload: a new one, or an existing one that is identical."""
 
     report: Annotated[ModelReport | None, OMITTED] = None
     """Only if requested."""
@@ -95,7 +95,7 @@ class UploadState:
 
     id: str
     state: Annotated[str, Keywords(enum=["open", "complete", "stored"])]
-    """`complete`: waits to be joined with others."""
+    """`open`: accepts bytes; `complete`: has all bytes, to be joined with other uploads; `stored`: became a store."""
     offset: Count
     """Number of durable bytes."""
     length: Count | None

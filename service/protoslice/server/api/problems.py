@@ -95,7 +95,12 @@ LENGTH = Problem(
     "Send the length of the whole upload, the same each time.",
     _IANA,
 )
-JOINED = Problem(403, "joined-upload", "Joined upload", "Start a new upload: a joined upload accepts no bytes.")
+JOINED = Problem(
+    403,
+    "joined-upload",
+    "Upload joined from others",
+    "Start a new upload: one joined from others (`Upload-Concat: final`) accepts no bytes.",
+)
 NOT_FOUND = Problem(404, "not-found", "Not found", "Check the name, number or path.")
 NO_ROOT = Problem(
     404,
@@ -111,8 +116,9 @@ CONFLICT = Problem(409, "conflict", "Conflict with the current state", "Read the
 NAMED = Problem(
     409,
     "still-named",
-    "Store still named",
-    "Remove the `names` first, or repeat the request with `force=NAME` for each; `more` means that there are others.",
+    "Names still refer to the store",
+    "Remove the `names` first, or repeat the request with `force=NAME` for each; if `more` is true, "
+    "`names` lists only some.",
 )
 GONE = Problem(410, "gone", "Resource removed or expired", "Start a new upload.")
 PRECONDITION = Problem(412, "precondition-failed", "Precondition failed", "Get the current `ETag` and decide again.")

@@ -45,7 +45,7 @@ class RequestBody(BaseModel):
 class CreateToken(RequestBody):
     """Properties of a new token."""
 
-    name: str = Field(description="For people, and for the log.", examples=["ci"])
+    name: str = Field(description="Name of the token, shown in lists and logs.", examples=["ci"])
     scopes: list[Scope] = Field(max_length=16, description="Scopes of the token.", examples=[["read", "write"]])
     tags: list[str] = Field(
         default=[],
@@ -66,9 +66,9 @@ class PutSpace(RequestBody):
     """Quota of a space; 0 for no limit, and the service's default for members left out."""
 
     quota_bytes: Limit | None = Field(
-        default=None, description="Stored bytes; removed stores count until they are collected."
+        default=None, description="Stored bytes; removed stores count until `gc` deletes their objects."
     )
-    quota_stores: Limit | None = Field(default=None, description="Stores.")
+    quota_stores: Limit | None = Field(default=None, description="Number of stores.")
     quota_open_uploads: Limit | None = Field(default=None, description="Unfinished resumable uploads.")
     quota_requests: Limit | None = Field(default=None, description="Concurrent requests per replica.")
 
@@ -93,7 +93,7 @@ class SignUrl(RequestBody):
     path: str = Field(
         pattern=r"^/v1/stores/[!$-~]*$",
         max_length=8000,
-        description="Path and query after the space, percent-encoded.",
+        description="Path and query of the URL, percent-encoded, without the `/spaces/NAME` of a space.",
         examples=["/v1/stores/model/files/weights.safetensors"],
     )
     expires_seconds: Annotated[StrictInt, Field(gt=0, le=604_800)] = Field(
@@ -114,7 +114,7 @@ class AskMissing(RequestBody):
     """Pieces to look for, and the stores to search."""
 
     stores: list[str] | None = Field(
-        default=None, max_length=16, description="Stores to search; default: those with most in common."
+        default=None, max_length=16, description="Stores to search; default: those that share the most pieces."
     )
     chunks: list[AskedPiece] = Field(max_length=10_000)
 
@@ -164,12 +164,14 @@ class Assemble(NewStore):
 
     uploads: OfFiles[str | list[str]] = Field(
         default={},
-        description="Uploads by file path: the id or URL of an upload, or a list of consecutive ones.",
+        description="Uploads by file path: the id or URL of an upload, or a list of them, whose bytes are joined in "
+        "this order.",
         examples=[{"saved_model.pb": "0069204b3a-9f0c9f0c9f0c9f0c9f0c"}],
     )
     recipe: str | None = Field(
         default=None,
-        description="Id or URL of an upload whose content is a recipe for the store.",
+        description="Id or URL of an upload whose content is a recipe: new bytes, and references to bytes that the "
+        "service has.",
     )
     archive: str | None = Field(
         default=None,

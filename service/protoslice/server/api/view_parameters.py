@@ -106,13 +106,13 @@ def _openapi(name: str, said: Described, schema: dict[str, Any], default: Any) -
 
 
 PLAN_HELP: Final = (
-    "`policy`: split by the chunk sizes of the store. By default a chunked file keeps its own "
-    "chunks; other stores are not affected."
+    "`policy` splits a chunked file by the chunk sizes of the store; by default it keeps its own "
+    "chunks. Other models are always split by these sizes."
 )
 STRICT_HELP: Final = (
     "Respond with 422 and the names of the tensors that would be left out. By default `Protoslice-Omitted` names them."
 )
-TAGS_HELP: Final = "Only the meta graph of a SavedModel with exactly these tags; variables belong to all."
+TAGS_HELP: Final = "Only the meta graph of a SavedModel with exactly these tags; all meta graphs have the variables."
 FILE_HELP: Final = "File to read instead of the root: a stream of records, or the index of a tensor bundle."
 
 Plan = Annotated[
@@ -154,7 +154,7 @@ class StreamQuery:
     file: Annotated[
         str | None,
         Parameter(
-            description="Path of the stream, or of its shards as `train@8`; needed if the store has several streams.",
+            description="Path of the stream, or the name of its shards (`train@8`); needed if there are several.",
             examples=["train.tfrecord"],
         ),
     ] = None
@@ -208,7 +208,7 @@ class RecordsQuery(StreamQuery):
     n: Annotated[
         tuple[str, ...],
         Parameter(
-            description="Record numbers, in the order of the response; repeatable, and separated by commas.",
+            description="Record numbers, separated by commas; repeatable. The records are returned in this order.",
             examples=[["7", "5,1000"]],
         ),
     ] = ()
@@ -225,12 +225,12 @@ class RecordsQuery(StreamQuery):
     sample: Annotated[
         int | None,
         Parameter(
-            description="Number of records to draw at random, returned in their order.",
+            description="Number of records to draw at random; they are returned in the order of the stream.",
             examples=[100],
             json_schema_extra={"maximum": 10000},
         ),
     ] = None
-    seed: Annotated[int, Parameter(description="Number that decides the sample.", examples=[7])] = 0
+    seed: Annotated[int, Parameter(description="Seed of the sample; the same seed draws the same.", examples=[7])] = 0
     path: Annotated[
         str,
         Parameter(
@@ -297,8 +297,7 @@ class TensorsQuery:
     name: Annotated[
         tuple[str, ...],
         Parameter(
-            description="Only tensors with this name or address; repeatable. `*` matches anything (in up to 64 "
-            "of them).",
+            description="Only tensors with this name or address; repeatable. `*` matches anything (in up to 64 names).",
             examples=[["encoder.*"]],
         ),
     ] = ()

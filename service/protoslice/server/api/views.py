@@ -248,7 +248,7 @@ async def get_tensor(store: OpenStore, rest: str, query: TensorQuery) -> Represe
 async def get_safetensors(store: OpenStore, rest: str, query: TensorsQuery) -> Representation:
     """Return tensors as a safetensors file.
 
-    Types that safetensors lacks are widened, or left out and named in the metadata and in `Protoslice-Omitted`; with
-    `strict` this fails instead.
+    Tensors of a type that safetensors lacks are widened, or left out and named in the metadata and in
+    `Protoslice-Omitted`; with `strict`, leaving one out is an error.
     """
     return await store.tensors_with(tags_of(query.tags)).safetensors(query.name, strict=query.strict)

@@ -186,8 +186,8 @@ def _pairs(header: str) -> list[tuple[str, str]] | None:
     listed = _LIST.match(header)
     end = 0 if listed is None else listed.end()
     if end < len(header):
-        raise InvalidInput("Invalid entity tags: use double quotes, separated by commas", offset=end)
+        raise InvalidInput("Invalid entity tags: put each in double quotes and separate them by commas", offset=end)
     pairs = _TAG.findall(header)
     if not pairs:
-        raise InvalidInput("The list has no entity tag")
+        raise InvalidInput("The header contains no entity tag")
     return pairs

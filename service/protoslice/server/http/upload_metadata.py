@@ -21,7 +21,7 @@ def pairs(header: str) -> dict[str, str]:
     for pair in filter(None, (each.strip() for each in header.split(","))):
         key, _, value = pair.partition(" ")
         if not _KEY.fullmatch(key) or key in found:
-            raise InvalidInput(f"Upload-Metadata has the key {key[:100]!r} twice, or with an invalid name")
+            raise InvalidInput(f"Upload-Metadata has the key {key[:100]!r} twice, or this key is invalid")
         found[key] = _text_of(value, key)
     return found
 

@@ -72,7 +72,9 @@ async def _take_in(
             async with nullcontext(sink) if over is None else over.comparing(sink, file.path) as each:
                 size = await _take_file(each, file.pieces)
             if one and not size and wanted.type is None and filename is None:
-                raise InvalidInput("The body is empty: send the file, or name an empty file with `filename` or `type`")
+                raise InvalidInput(
+                    "The body is empty: send the file, or pass `filename` or `type` to store an empty file"
+                )
         received = perf_counter()
         if not one:
             digest.check()

@@ -43,8 +43,16 @@ class StoredCounts(Collector):
                 tally.at,
                 "Time of the last garbage collection that counted stores, tags and stored bytes.",
             ),
-            ("logical_bytes", tally.logical_bytes, "Size of all files of stores at the last `storage usage`."),
-            ("logical_bytes_timestamp_seconds", tally.logical_at, "Time of the last `storage usage`."),
+            (
+                "logical_bytes",
+                tally.logical_bytes,
+                "Size of all files of stores at the last run of `protoslice storage usage`.",
+            ),
+            (
+                "logical_bytes_timestamp_seconds",
+                tally.logical_at,
+                "Time of the last run of `protoslice storage usage`.",
+            ),
         ):
             family = GaugeMetricFamily(f"protoslice_{name}", what)
             if value is not None:

@@ -54,7 +54,7 @@ class Certificate:
             context.load_cert_chain(*self._files, password=_no_passphrase)
         except (OSError, ValueError) as error:
             reason = None if isinstance(error, ssl.SSLError) or not isinstance(error, OSError) else error.strerror
-            why = reason or "not a PEM certificate and key without a passphrase"
+            why = reason or "these are not a PEM certificate and its key, or the key has a passphrase"
             raise InvalidInput(f"PROTOSLICE_TLS_CERT and PROTOSLICE_TLS_KEY: {why}") from None
 
     def _marks(self) -> tuple[tuple[int, int, int] | None, ...]:
@@ -81,4 +81,4 @@ def _mark(path: Path) -> tuple[int, int, int] | None:
 
 
 def _no_passphrase() -> str:
-    raise ValueError("the key has a passphrase")
+    raise ValueError("the key has a passphrase: use a key without one")

@@ -222,7 +222,7 @@ def _tell(line: str) -> None:
         print(line, flush=True)
     except OSError as error:
         shown = line if line.startswith("http") else "the admin token"
-        _log.warning("serving at %s, but could not print it: %s", shown, os.strerror(error.errno or 0))
+        _log.warning("could not print %s to standard output: %s", shown, os.strerror(error.errno or 0))
         with open(os.devnull, "w") as nowhere:  # Python would try once more at the end, and complain
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
 

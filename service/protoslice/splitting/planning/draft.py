@@ -103,7 +103,7 @@ class MessageDraft:
 
 def _there(message: Message, path: Path) -> Any:
     if (value := value_at(message, path)) is None:
-        raise InvalidInput("Nothing at this path can become a chunk", path=show(path))
+        raise InvalidInput("The message has no value at this path that could become a chunk", path=show(path))
     return value
 
 

@@ -153,7 +153,10 @@ class _Planner:
             self._shrink(part, held, runs)
             part.size += held.size - before
         if part.size > LARGEST_MESSAGE:
-            raise LimitExceeded(f"{part.size} bytes remain that cannot be split", path=show(path) or None)
+            raise LimitExceeded(
+                f"{part.size} bytes remain that cannot be split, more than protobuf allows in a message",
+                path=show(path) or None,
+            )
         return Plan(part.size, (*runs, *part.entries()))
 
     def _shrink(self, part: _Part, held: _Held, runs: list[Entry]) -> None:

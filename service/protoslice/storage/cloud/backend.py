@@ -365,7 +365,7 @@ class CloudStorage(RemoteStorage):
         try:
             return await self._multiparts.end(before=before, spared=+self._uploading)
         except ProtosliceError as error:  # keys may list objects and no uploads
-            _log.warning("unfinished uploads of stopped writers remain in the bucket: %s", error)
+            _log.warning("could not remove unfinished multipart uploads of stopped writers from the bucket: %s", error)
             return 0
 
     async def _version(self, key: ObjectKey, etag: str) -> str | None:

@@ -61,7 +61,8 @@ class CloudWriter(Writer):
             self._size += left.nbytes
             if self._size > part * MAX_PARTS:
                 raise LimitExceeded(
-                    f"this storage allows {MAX_PARTS} parts of {part} bytes per object: raise its part_bytes"
+                    f"the object is too large: this storage allows {MAX_PARTS} parts of {part} bytes; raise "
+                    "part_bytes of CloudStorage"
                 )
             while left:
                 if len(self._rest) == part:  # more follows: an object of one part is put in one request
@@ -94,7 +95,7 @@ class CloudWriter(Writer):
     @contextmanager
     def _step(self) -> Iterator[None]:
         if self._ended:
-            raise InvalidInput("this writer has ended or failed")
+            raise InvalidInput("this writer is already closed, or an earlier write failed")
         self._ended = True  # until the step has gone well
         yield
         self._ended = False

@@ -54,7 +54,7 @@ class ForeignStorage(ReadOnlyRemoteStorage):
     WebDAV takes `scheme` (`http` for a server without TLS), `username` and `password`.
     """
 
-    refusal = "foreign file systems are read-only"
+    refusal = "fsspec file systems are read-only"
 
     def __init__(self, root: str, options: Mapping[str, str]) -> None:
         place = parse_root(root)
@@ -112,7 +112,9 @@ class ForeignStorage(ReadOnlyRemoteStorage):
         address = self._address if key is None else f"{self._address}/{key}"
         if self._protocol in WEBDAV:
             if not _UNSAFE.isdisjoint(address):
-                raise Unsupported("fsspec's WebDAV file system does not encode %, # and ?: such names cannot be read")
+                raise Unsupported(
+                    "fsspec's WebDAV file system cannot read names with %, # or ?, as it does not encode them"
+                )
             return address
         return str(fs._strip_protocol(f"{self._protocol}://{address}"))
 
@@ -125,7 +127,7 @@ class ForeignStorage(ReadOnlyRemoteStorage):
         except ProtosliceError:
             raise
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-            raise NotFound(f"no {name}") from None
+            raise NotFound(f"{name} does not exist") from None
         except PermissionError:
             raise StorageDenied(f"the file system denies access to {name}") from None
         except Exception as error:
@@ -149,7 +151,10 @@ def _facts(key: ObjectKey, info: Mapping[str, Any]) -> ObjectStat:
     size = info.get("size")
     told = [f"{name}={info[name]}" for name in (*_VERSIONS, *_TIMES) if info.get(name) is not None]
     if not isinstance(size, int) or not told:
-        raise Unsupported(f"the file system has neither time nor etag of {str(key)!r}, so changes would go unnoticed")
+        raise Unsupported(
+            f"cannot read {str(key)!r}: the file system reports neither a modification time nor an entity "
+            "tag, so changes could not be detected"
+        )
     etag = hashlib.sha256("\n".join([str(size), *told]).encode()).hexdigest()[:32]
     return ObjectStat(key, size, etag, _time(info))
 

@@ -22,7 +22,7 @@ def file_system(protocol: str, authority: str, options: Mapping[str, str]) -> Ca
     `InvalidInput` for an unknown file system, `Unsupported` for one that is not installed.
     """
     if protocol in _LOCAL:
-        raise InvalidInput("Use file:// for files of this machine (links are not followed)")
+        raise InvalidInput("Use file:// for files on this machine (symbolic links are not followed)")
     given = {name: _value(name, text) for name, text in options.items()}
     try:
         made_by = get_filesystem_class(protocol)
@@ -68,7 +68,7 @@ def _read_webdav(fs: AbstractFileSystem, path: str, start: int, end: int) -> byt
         for piece in answer.iter_raw():
             data += piece
             if len(data) > end - start:
-                raise OSError("a longer range than requested")
+                raise OSError("the WebDAV server sent more bytes than requested")
         return bytes(data)
 
 

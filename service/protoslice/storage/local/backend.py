@@ -225,4 +225,4 @@ class FileWriter(Writer):
 
     def _check(self) -> None:
         if self._broken:
-            raise InvalidInput("this writer has ended or failed")
+            raise InvalidInput("this writer is already closed, or an earlier write failed")

@@ -97,7 +97,7 @@ class StagingFile:
 
     def _open(self) -> int:
         if self._descriptor < 0:
-            raise InvalidInput("the writer has ended")
+            raise InvalidInput("the writer is already closed")
         return self._descriptor
 
     def _drop(self) -> None:

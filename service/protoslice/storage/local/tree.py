@@ -139,7 +139,7 @@ class Tree:
                     return
             except FileNotFoundError:
                 continue  # a delete removed an empty folder on the way
-        raise OSError(errno.EAGAIN, "folders are removed faster than they can be created")
+        raise OSError(errno.EAGAIN, "a folder was removed again and again while the file was written: try again")
 
     def remove(self, segments: Sequence[str]) -> None:
         """Remove a file durably, and the folders that become empty."""

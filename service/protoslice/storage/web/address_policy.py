@@ -40,7 +40,10 @@ class Networks:
         try:
             self._networks = [ip_network(text) for text in texts]
         except ValueError:
-            raise InvalidInput(f"Invalid networks: {', '.join(texts)}") from None
+            raise InvalidInput(
+                f"Invalid networks {', '.join(texts)}: use networks such as 10.1.0.0/16 or fd00::/8, or single "
+                "addresses"
+            ) from None
 
     def permit(self, address: Address) -> bool:
         """True when `address` is public or lies in a listed network."""

@@ -50,7 +50,10 @@ async def read_answer(key: ObjectKey, span: Span, response: httpcore.Response) -
     """
     headers = {name.lower().decode("latin-1"): value.decode("latin-1") for name, value in response.headers}
     if headers.get("content-encoding", "identity").lower() != "identity":
-        raise Unsupported(f"cannot read {str(key)!r}: the server encodes its responses")
+        raise Unsupported(
+            f"cannot read {str(key)!r}: the server sends it with a Content-Encoding (such as gzip), which is "
+            "not supported"
+        )
     if response.status == 200 and headers.get("content-length") == "0":
         return FetchedRange(_describe(key, headers, 0), b"")
     if response.status == 206:
@@ -118,7 +121,7 @@ async def _body(key: ObjectKey, response: httpcore.Response, length: int) -> byt
         if len(data) > length:
             break
     if len(data) != length:
-        raise unavailable(key, "the server sent another length than it announced")
+        raise unavailable(key, "the server sent more or fewer bytes than it announced")
     return bytes(data)
 
 

@@ -120,7 +120,7 @@ class WebStorage(ReadOnlyRemoteStorage):
                         return answer
                     url, pool = answer, self._pool if is_listed(answer, self._prefixes) else self._public
         except (*_FAILURES, OSError) as error:
-            raise unavailable(key, f"the response was incomplete ({type(error).__name__})") from None
+            raise unavailable(key, f"the server sent no complete response ({type(error).__name__})") from None
         raise denied(key, f"the server redirects more than {MOST_HOPS} times")
 
     async def _hop(

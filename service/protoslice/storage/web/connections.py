@@ -42,7 +42,7 @@ class _GuardedNetwork(httpcore.AsyncNetworkBackend):
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
         """Connection to the first address that answers; `StorageDenied` when one may not be visited."""
-        failure: Exception = httpcore.ConnectError("no address")
+        failure: Exception = httpcore.ConnectError("the host has no address")
         for address in await resolve(host, port, self._networks):
             try:
                 return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)

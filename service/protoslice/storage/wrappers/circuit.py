@@ -95,7 +95,7 @@ class CircuitBreaker(InterceptedStorage):
     def _admit(self) -> None:
         if self.is_open:
             self.refused += 1
-            raise CircuitOpen("the storage stopped responding; not asked until a probe succeeds")
+            raise CircuitOpen("the storage stopped responding: requests to it fail at once until it responds again")
         if self._waiting and asyncio.get_running_loop().time() - self._answered_at > self._silence_seconds:
             self._suspect()
 

@@ -94,7 +94,7 @@ class Claims:
                 raise Collected
             if await self._write(found, _spared(found), found.left) is not None:
                 return
-        raise StorageUnavailable(f"the claim of upload {attempt} is being changed by other requests")
+        raise StorageUnavailable(f"the record of upload {attempt} is being changed by other requests: try again")
 
     async def hold(self, attempts: Iterable[str], names_in: NamesIn) -> None:
         """Protect the objects `names_in` each of `attempts` once a manifest that names them is published.

@@ -193,8 +193,8 @@ class Manifests:
         """Raise `NotFound` when the objects of a manifest that was read have been collected."""
         if not await self._holds(manifest):
             raise NotFound(
-                f"The objects of store {manifest.id} were collected before its upload was complete: send its "
-                "files again"
+                f"Garbage collection deleted objects of store {manifest.id} before its upload was complete: send "
+                "its files again"
             )
 
     async def _holds(self, manifest: Manifest) -> bool:

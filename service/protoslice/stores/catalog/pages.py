@@ -192,7 +192,7 @@ class StorePages:
         except NotFound:
             return None
         except IntegrityError:
-            _log.exception("the store %s is left out of a list", seen.entry.store)
+            _log.exception("the store %s is unreadable and was left out of a list", seen.entry.store)
         if manifest is None:
             return None
         if prefix is None:

@@ -24,7 +24,7 @@ class PieceTable:
 
     def __init__(self, rows: bytes, files: Sequence[str]) -> None:
         if len(rows) % ROW.size:
-            raise IntegrityError("the table of a store's pieces is damaged")
+            raise IntegrityError("the table of a store's reusable data is damaged")
         self._rows = rows
         self._files = files
 

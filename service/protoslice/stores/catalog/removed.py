@@ -61,7 +61,9 @@ async def removed_id(storage: Storage, prefix: str) -> str:
     if len(found) > 1:
         raise InvalidInput(f"Several removed stores have ids that start with {prefix!r}: give more digits")
     if not found:
-        raise NotFound(f"No removed store has an id that starts with {prefix!r}: its objects may have been collected")
+        raise NotFound(
+            f"No removed store has an id that starts with {prefix!r}: garbage collection may have deleted its objects"
+        )
     return found.pop()
 
 
@@ -72,7 +74,7 @@ async def find_tombstone(storage: Storage, worker: Worker, store_id: str) -> Tom
     """
     found = [item async for item in storage.iterate(keys.REMOVED / store_id)]
     if not found:
-        raise NotFound(f"Store {store_id} was not removed, or its objects have been collected")
+        raise NotFound(f"Store {store_id} was not removed, or garbage collection has deleted its objects")
     newest = max(found, key=lambda item: (item.modified, item.key))
     data = await storage.get_range(newest.key, 0, newest.size)
     return await worker.sized(len(data), lambda: tombstone_of(newest.key, data))

@@ -173,7 +173,7 @@ class Schemas:
         for who, declares in sets:
             differing = await self._worker.run(lambda declares=declares: types.differing(declares))  # type: ignore[misc]
             if differing is not None:
-                raise _differently(differing, f"the schema {name!r}", who, "give it another name")
+                raise _differently(differing, f"the schema {name!r}", who, "give the type another name")
         if sum((len(known.declares) for known in others.values()), len(ours)) > MAX_TYPES:
             raise LimitExceeded(f"All schemas together declare more than {MAX_TYPES} types: remove some schemas")
         if sum((known.size for known in others.values()), size) > MAX_BYTES:

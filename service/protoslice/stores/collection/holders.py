@@ -83,7 +83,11 @@ class Holders:
             if not manifest.keys_in(attempt) <= await self._listed(attempt):
                 with suppress(Conflict, NotFound):  # replaced or removed meanwhile
                     await withdraw(self._storage, manifest, found.stat.etag)
-                    _log.warning("store %s was withdrawn: its upload was collected too early", manifest.id)
+                    _log.warning(
+                        "store %s is no longer available: garbage collection deleted data during its upload; "
+                        "upload it again",
+                        manifest.id,
+                    )
                     return True
         return False
 

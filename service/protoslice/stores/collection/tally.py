@@ -13,7 +13,7 @@ from protoslice.stores.clock import now
 from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.layout import keys
 
-_WHAT: Final = "the tally of a storage"
+_WHAT: Final = "the record of a storage's totals"
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,9 @@ class ExternalObjects:
     ) -> tuple[Prepared | None, None]:
         kind, type_name = root.detection.kind, root.detection.type_name
         if kind == "text" and type_name is not None and request.type is None:
-            raise Unsupported(f"{root.detection.why}; only serialized protos can be registered in place")
+            raise Unsupported(
+                f"{root.detection.why}; only binary protobufs can be registered in place: upload the file instead"
+            )
         if kind == "refused" and request.type is None:
             raise NotARoot(root.detection.why)
         opened = await self.open(root.stored, worker)

@@ -175,7 +175,7 @@ class Ingest:
         nothing is written yet stays so where its store is there: nothing of that is read but its manifest.
         """
         if self._sink is not None:
-            raise InvalidInput("a file is open still: it would be only half there")
+            raise InvalidInput("a file is still open: close it before the commit")
         try:
             return await self._commit(expected_sha256)
         except IntegrityError as error:
@@ -223,7 +223,7 @@ class Ingest:
 
     def _check_room(self, path: str) -> None:
         if self._sink is not None:
-            raise InvalidInput("the file before is not closed")
+            raise InvalidInput("the previous file is still open: close it first")
         self._paths.add(path)
 
     @property

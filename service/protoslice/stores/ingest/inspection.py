@@ -134,7 +134,9 @@ class Inspection:
             data["detection"] = asdict(detection)
         name = data["scan"][0] if data["scan"] is not None else None
         if data["version"] != _VERSION or data["as"] != found._inspected_as(name):
-            raise Unsupported("the file was inspected as another, by another schema or by another program")
+            raise Unsupported(
+                "the saved state of the upload is for another file, another schema or another version of the service"
+            )
         found.size = data["size"]
         found._sha = _core.Sha256.load(bytes.fromhex(data["sha256"]))
         found._detection = schema.Detection(**data["detection"])

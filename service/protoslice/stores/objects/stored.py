@@ -21,7 +21,7 @@ from protoslice.stores.objects.computed import Readable
 SUM_BLOCK = 64 << 10
 """Bytes that one checksum covers."""
 
-CHANGED = "An object that this store was registered over has changed or was removed: register it again"
+CHANGED = "An object that this store refers to has changed or was removed: register the store again"
 
 _COPIED = 128 << 10
 """Bytes that are copied to be verified, at a time."""
@@ -353,7 +353,7 @@ class StoredObject:
             return Conflict(CHANGED)
         if isinstance(error, IntegrityError):
             return error
-        return IntegrityError(f"stored object {self.name!r} is missing, or another")
+        return IntegrityError(f"stored object {self.name!r} is missing or was replaced")
 
     def _verify(self, data: bytes, start: int, end: int | None = None) -> None:
         """Verify bytes that begin at `start` of the object, with `end` the first ones alone."""

@@ -138,5 +138,5 @@ class Ledgers:
 def _whole(value: object) -> int:
     """A whole number of a record; `TypeError` for anything else."""
     if type(value) is not int:
-        raise TypeError("a count is a whole number")
+        raise TypeError("a count in the usage record is not a whole number")
     return value

@@ -120,9 +120,9 @@ class SpaceRoom:
         quota, used = self._quota, self.used
         if stored_bytes and quota.stored_bytes and used.stored_bytes + stored_bytes > quota.stored_bytes:
             raise QuotaExceeded(
-                f"Quota exceeded: the space stores {_size(used.stored_bytes)} of {_size(quota.stored_bytes)} "
-                f"and has no room for {_size(stored_bytes)} more. Removed stores count until they are "
-                "collected"
+                f"Quota exceeded: the space stores {_size(used.stored_bytes)} of {_size(quota.stored_bytes)} and "
+                f"has no room for {_size(stored_bytes)} more. Removed stores count until garbage collection "
+                "deletes their data"
             )
         if stores and quota.stores and used.stores + stores > quota.stores:
             raise QuotaExceeded(f"Quota exceeded: the space has {used.stores} of {quota.stores} stores; remove some")

@@ -45,7 +45,7 @@ def key_passes() -> Shares:
 
     Each pass reads a whole stream, and holds 64 MiB at most.
     """
-    return Shares(_PASSES, _PASSES_OF_CLIENT, "streams being read for their keys")
+    return Shares(_PASSES, _PASSES_OF_CLIENT, "record streams being searched by key")
 
 
 Etag = Callable[..., str]
@@ -229,7 +229,7 @@ class StoreRecords:
             return rope, document.type_at(ranges, part.path), etag
 
         rope, shown, etag = await work(made)
-        allow(rope.size, sum(source.size for source in sources), "ask for fewer records, or for each of them once")
+        allow(rope.size, sum(source.size for source in sources), "ask for fewer records, or for each record only once")
         ending = "pb" if form is None else form
         return Representation(
             rope,
@@ -265,8 +265,8 @@ class StoreRecords:
             if file is not None:
                 raise
             raise InvalidInput(
-                f"The store has {len(self._files)} files: select the record file with file=, or shards as "
-                f"name@8 ({error.message})"
+                f"The store has {len(self._files)} files: choose one with file=, or a set of shards with "
+                f"file=name@8 ({error.message})"
             ) from None
         return name_of(paths, file), paths
 
@@ -278,7 +278,10 @@ class StoreRecords:
         )
         size = sum(map(len, indexes))
         if size > _ROOM:
-            raise LimitExceeded(f"The indexes of {len(paths)} shards take {size} bytes, at most {_ROOM} are allowed")
+            raise LimitExceeded(
+                f"The indexes of {len(paths)} shards take {size} bytes, at most {_ROOM} are allowed: choose "
+                "single shards with file="
+            )
 
         def opened() -> _Stream:
             records = [_core.Records(index, limits=_LIMITS) for index in indexes]

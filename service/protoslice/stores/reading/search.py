@@ -88,5 +88,5 @@ class PieceSearch:
         except NotFound:
             pass
         except ProtosliceError:
-            _log.exception("skipping store %s in the search for pieces", store_id)
+            _log.exception("skipping store %s in the search for data to reuse", store_id)
         return ()

@@ -74,7 +74,7 @@ class Arriving:
         form = checked_framing(request.form)
         held = await self._records.read(upload_id)
         if held.upload.joined:
-            raise InvalidInput("This upload was joined from others: read the records of its store")
+            raise InvalidInput("This upload was concatenated from others: read the records of its store")
         until = monotonic() + min(request.wait, _LONGEST_WAIT)
         while True:
             async with self._records.unless_changed(held):

@@ -61,4 +61,4 @@ class Body:
         if self.checksum is not None and not self.checksum.matches():
             raise ChecksumMismatch("The bytes do not match their checksum: nothing was stored")
         if self.sha256 is not None and self.sha256 != sha256:
-            raise ChecksumMismatch("The upload does not match its SHA-256: its last body was not stored")
+            raise ChecksumMismatch("The upload does not match its SHA-256: the body of this request was not stored")

@@ -50,7 +50,7 @@ class Composer:
         try:
             await self._read()
             if self._inspection.sha256.hex() != self._upload.sha256:
-                raise ChecksumMismatch("The chunks do not match their digest: nothing was stored")
+                raise ChecksumMismatch("The file made of the chunks does not match its SHA-256: nothing was stored")
             own = None if self._own is None else await self._own.commit()
         except BaseException:
             if self._own is not None:

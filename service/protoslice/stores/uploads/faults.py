@@ -18,7 +18,7 @@ class Superseded(Conflict):
     """Request ended because a newer one continues the same upload."""
 
     def __init__(self) -> None:
-        super().__init__("Another request is sending to this upload")
+        super().__init__("Another request has taken over this upload")
 
 
 class AlreadyComplete(InvalidInput):
@@ -32,7 +32,7 @@ class JoinedUpload(Unsupported):
     """Bytes sent to an upload that was joined from others."""
 
     def __init__(self) -> None:
-        super().__init__("This upload was joined from others: it accepts no bytes")
+        super().__init__("This upload was concatenated from others: it accepts no bytes")
 
 
 class InconsistentLength(InvalidInput):

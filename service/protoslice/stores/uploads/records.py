@@ -15,7 +15,7 @@ from protoslice.stores.manifest import stored_as_dict
 from protoslice.stores.uploads.model import Upload
 
 _ID = re.compile(r"[0-9a-f]{10}-[0-9a-f]{20}")
-_MOVED = "Another request has sent to this upload meanwhile: ask for its offset and continue from there"
+_MOVED = "Another request has sent data to this upload in the meantime: ask for the upload's offset and continue there"
 _PAGE = 1000
 
 

@@ -237,7 +237,7 @@ class Uploads:
         if length is not None and length != upload.length:
             if upload.length is not None:
                 raise InconsistentLength(
-                    f"The upload has a length of {upload.length} bytes, as declared before, not {length}"
+                    f"The upload was declared with a length of {upload.length} bytes, not {length}"
                 )
             self.options.check_size(length)
             if length < upload.offset:
@@ -357,7 +357,9 @@ class Uploads:
         if upload.failure is not None:
             raise upload.failure.error()
         if not upload.is_whole or upload.joined:
-            raise InvalidInput(f"Upload {upload_id} is not complete, or was joined from others")
+            raise InvalidInput(
+                f"Upload {upload_id} cannot be used here: it is incomplete, or was itself concatenated from others"
+            )
         return held
 
     async def _note_use(self, uploads: Iterable[VersionedUpload]) -> None:

@@ -19,6 +19,7 @@ from tests.server.access.oidc.trusting import trust_file
 from tests.support.asgi import Asked, ask
 from tests.support.issuer import FakeIssuer, curve, rsa, running_issuer
 
+from protoslice.server.access.oidc import keys as issuer_keys
 from protoslice.server.app import Application
 
 STORES = "/spaces/own/v1/stores"
@@ -160,11 +161,14 @@ def test_one_issuer_does_not_sign_for_another(tmp_path: Path) -> None:
         closed_service(work, issuers=trust_file(tmp_path, one, other))
 
 
-def test_a_key_for_another_algorithm_is_not_used(tmp_path: Path) -> None:
+def test_a_key_for_another_algorithm_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(issuer_keys, "AGAIN_SECONDS", 0.0)
+
     async def work(app: Application, issuer: FakeIssuer) -> None:
-        issuer.keys = [RSAKey.import_key(rsa("first").as_dict(private=True) | {"alg": "PS256"})]
-        token = issuer.token(rsa("first"))
-        assert (await listed(app, token)).status == 401
+        # Keys that the service does not know yet: those it knows are not fetched again.
+        for name, algorithm, status in (("second", "RS256", 200), ("third", "PS256", 401)):
+            issuer.keys = [RSAKey.import_key(rsa(name).as_dict(private=True) | {"alg": algorithm})]
+            assert (await listed(app, issuer.token(rsa(name)))).status == status
 
     trusted(tmp_path, work)
 

@@ -309,7 +309,7 @@ def test_nothing_may_follow_the_end() -> None:
     with pytest.raises(CorruptModel, match="after its end") as caught:
         read([data, bytes(1000), b"x"])
     assert caught.value.offset == len(data) + 1000
-    with pytest.raises(CorruptModel, match="after a block of zeros") as caught:
+    with pytest.raises(CorruptModel, match="a block of zeros, which ends an archive, is followed by data") as caught:
         read([archive({"a": b"1"})[:1536], archive({"b": b"1"})])
     assert caught.value.offset == 1536
 

@@ -176,7 +176,7 @@ def test_views_are_read_alone(client: httpx.Client, made: Made) -> None:
         assert client.get(f"{api}/xet-write-token/{revision}").status_code == 404
         assert client.post(f"{api}/branch/of", json={"startingPoint": revision.replace("%2F", "/")}).status_code == 404
     refused = client.post(f"{api}/branch/views%2Fx", json={})
-    assert (refused.status_code, "names a view" in refused.headers["x-error-message"]) == (400, True)
+    assert (refused.status_code, "is reserved for a view" in refused.headers["x-error-message"]) == (400, True)
     assert client.post(f"{api}/tag/main", json={"tag": "views/x"}).status_code == 400
     assert client.get(f"/v1/stores/{name.replace('/', '%2F')}@{VIEW}").status_code == 404
 

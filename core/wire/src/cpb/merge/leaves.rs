@@ -34,7 +34,7 @@ impl Merger<'_> {
         let path = index.map_or_else(|| path.to_owned(), |index| format!("{path}[{index}]"));
         if !key::is_text(field.kind) {
             let text = format!(
-                "the field is a repeated {}: chunks hold messages, strings or bytes of a repeated field, but not numbers",
+                "the field is a repeated {}: elements of a repeated numeric field cannot be in chunks",
                 field.kind.name()
             );
             return Err(inconsistent(&path, text));
@@ -87,7 +87,10 @@ impl Merger<'_> {
 /// The number of the chunk with the value of leaf `field`; an error when the addition goes further down.
 fn leaf_chunk(field: &Field, added: Addition<'_>, path: &str) -> Result<u64> {
     if !added.tags.is_empty() || !added.message.fields.is_empty() {
-        return Err(inconsistent(path, format!("the field is a {}, so nothing can be below it", field.kind.name())));
+        return Err(inconsistent(
+            path,
+            format!("the field is a {}, so it has no fields to merge into", field.kind.name()),
+        ));
     }
     added.message.chunk.ok_or_else(|| inconsistent(path, "no chunk has the field's value".to_owned()))
 }

@@ -62,8 +62,15 @@ impl Merger<'_> {
         let fields = entry_type.and_then(|entry| Some((entry.field(1)?, entry.field(2)?)));
         let (key_field, value_field) =
             fields.ok_or_else(|| inconsistent(path, "the map's entries have no key or value".to_owned()))?;
-        let key = OwnedKey::of(key_field.kind, key)
-            .ok_or_else(|| inconsistent(path, format!("the key does not fit a map of {}", key_field.kind.name())))?;
+        let key = OwnedKey::of(key_field.kind, key).ok_or_else(|| {
+            inconsistent(
+                path,
+                format!(
+                    "the key in the chunk metadata does not fit the key type of the map, {}",
+                    key_field.kind.name()
+                ),
+            )
+        })?;
         let path = format!("{path}[{}]", key.label(key_field.kind));
         let at = match tree.items(&self.bytes)?.entry(field.number, &key, field.target, &self.bytes)? {
             Some(at) => at,
@@ -71,7 +78,8 @@ impl Merger<'_> {
         };
         let items = tree.items(&self.bytes)?;
         let entry = items.message(at, field.target, &self.bytes).map_err(|error| error.on(&path))?;
-        let entry = entry.ok_or_else(|| inconsistent(&path, "the map entry cannot be merged into".to_owned()))?;
+        let entry = entry
+            .ok_or_else(|| inconsistent(&path, "chunks cannot be merged into a map entry of this kind".to_owned()))?;
         Ok((entry, value_field, path))
     }
 

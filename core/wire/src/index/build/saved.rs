@@ -38,7 +38,9 @@ impl Builder {
         for _ in 0..reader.varint()? {
             let at = reader.offset();
             let name = std::str::from_utf8(taken(reader)?);
-            builder.type_number(name.map_err(|_| WireError::corrupt(at, "a type's name is not text"))?);
+            builder.type_number(
+                name.map_err(|_| WireError::corrupt(at, "the name of a type in the saved scan is not UTF-8"))?,
+            );
         }
         builder.nodes = listed(reader)?;
         builder.blocks = listed(reader)?;
@@ -80,7 +82,8 @@ impl OpenNode {
         let id = small(reader)?;
         let record = NodeRecord::read(reader)?;
         let mark = reader.varint()?;
-        let mark = usize::try_from(mark).map_err(|_| WireError::corrupt(reader.offset(), "a mark is out of bounds"))?;
+        let mark = usize::try_from(mark)
+            .map_err(|_| WireError::corrupt(reader.offset(), "a position in the saved scan is out of bounds"))?;
         let mut node = Self::new(id, record, mark);
         node.blocks = listed(reader)?;
         node.block = taken(reader)?.to_vec();
@@ -121,7 +124,8 @@ fn save_entry(entry: &Entry, out: &mut Vec<u8>) {
 
 fn load_entry(reader: &mut Reader<'_>, seen: u64) -> Result<Entry> {
     let wire = reader.u8()?;
-    let wire = Wire::from_number(wire).ok_or_else(|| WireError::corrupt(reader.offset(), "no such wire type"));
+    let wire = Wire::from_number(wire)
+        .ok_or_else(|| WireError::corrupt(reader.offset(), "the saved scan has an unknown wire type"));
     let (wire, number) = (wire?, small(reader)?);
     let (start, content) = (reader.varint()?, reader.varint()?);
     let (content_end, end, count) = (reader.varint()?, reader.varint()?, reader.varint()?);
@@ -159,5 +163,6 @@ pub(crate) fn taken<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8]> {
 /// A varint that fits into 32 bits, else an error.
 pub(crate) fn small(reader: &mut Reader<'_>) -> Result<u32> {
     let at = reader.offset();
-    u32::try_from(reader.varint()?).map_err(|_| WireError::corrupt(at, "a number has more than 32 bits"))
+    u32::try_from(reader.varint()?)
+        .map_err(|_| WireError::corrupt(at, "a number in the saved scan has more than 32 bits"))
 }

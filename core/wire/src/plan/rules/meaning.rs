@@ -170,7 +170,7 @@ impl Resolved {
 
 fn named<'s>(schema: &'s Schema, type_id: Option<TypeId>, name: &Name) -> std::result::Result<&'s Field, String> {
     let Some(message) = type_id.and_then(|id| schema.message(id)) else {
-        return Err(format!("{name} is not a field of a message of known type"));
+        return Err(format!("{name} cannot be looked up, because the type of its message is unknown"));
     };
     let field = match name {
         Name::Text(name) => message.field_named(name),
@@ -184,8 +184,10 @@ fn which(schema: &Schema, field: &Field, segment: &Segment) -> std::result::Resu
     let name = &field.name;
     match &segment.select {
         None | Some(Select::All) if segment.select.is_none() || field.repeated => Ok(Which::All),
-        _ if !field.repeated => Err(format!("{name} has no elements to select")),
-        Some(Select::Where(..)) => Err(format!("{name} uses a condition, which the index cannot evaluate")),
+        _ if !field.repeated => Err(format!("{name} is not repeated: it has no elements to select")),
+        Some(Select::Where(..)) => {
+            Err(format!("{name} has a condition, which rules do not support: select elements by position or key"))
+        }
         Some(select) if schema.is_map(field) => {
             let kind = schema.field(Some(field.target), 1).map_or(FieldKind::String, |key| key.kind);
             match map_key(kind, select) {
@@ -196,7 +198,7 @@ fn which(schema: &Schema, field: &Field, segment: &Segment) -> std::result::Resu
         }
         Some(Select::Integer(at)) => match u64::try_from(*at) {
             Ok(at) => Ok(Which::Places(at, at.saturating_add(1))),
-            Err(_) => Err(format!("{name} must count its elements from 0")),
+            Err(_) => Err(format!("the positions of elements in {name} must be 0 or more")),
         },
         Some(Select::Slice(from, to)) => Ok(Which::Places(from.unwrap_or(0), to.unwrap_or(u64::MAX))),
         _ => Err(format!("{name} is not a map: its elements have positions, not keys")),
@@ -209,15 +211,17 @@ fn fits(schema: &Schema, field: &Field, segment: &Segment, action: Action) -> st
     let value = if schema.is_map(field) { schema.field(Some(field.target), 2) } else { Some(field) };
     let message = value.is_some_and(|value| value.kind == FieldKind::Message);
     match action {
-        Action::Whole if !field.kind.is_message() => Err(format!("{name} is not a message: it is always whole")),
+        Action::Whole if !field.kind.is_message() => {
+            Err(format!("the action whole is only for messages, but {name} is not one"))
+        }
         Action::Every(_) if !field.repeated || segment.select.is_some() => {
-            Err(format!("every is for a repeated field without brackets, but {name} is not one"))
+            Err(format!("the action every is only for whole repeated fields: {name} is not repeated, or has brackets"))
         }
         Action::Every(_) if !field.kind.is_message() && !is_text(field.kind) => {
-            Err(format!("{name} holds numbers, which are only cut by size"))
+            Err(format!("{name} holds numbers, which the action every cannot split: they are only split by size"))
         }
         Action::AtLeast(_) if field.repeated && segment.select.is_some() && !message => {
-            Err(format!("elements of {name} cannot become separate chunks: name it without brackets"))
+            Err(format!("single elements of {name} cannot become chunks: leave out the brackets"))
         }
         Action::AtLeast(_) if !field.repeated && !message && !is_text(field.kind) => {
             Err(format!("{name} cannot become a chunk: only messages, text and bytes can"))

@@ -85,7 +85,7 @@ def endpoint(configuration: Mapping[str, Any], name: str) -> str:
     """Address in the configuration of an issuer, as safe as the issuer's; `StorageDenied` without one."""
     place, issuer = configuration.get(name), str(configuration.get("issuer"))
     if not isinstance(place, str) or (urlsplit(issuer).scheme == "https" and not place.startswith("https:")):
-        raise StorageDenied(f"its configuration has no secure `{name}`")
+        raise StorageDenied(f"its configuration has no `{name}`, or one without https")
     return place
 
 

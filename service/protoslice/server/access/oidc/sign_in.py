@@ -75,14 +75,15 @@ class SignIn:
         """The id token for the answer `said` of the issuer, unverified, and the sign-in; `SignInFailed`."""
         begun = _begun(key, kept)
         if not hmac.compare_digest(begun.state.encode(), said.get("state", "").encode(errors="replace")):
-            raise SignInFailed("The response belongs to another sign-in than the last one in this browser")
+            raise SignInFailed("This is not the response to the last sign-in that was started in this browser")
         if said.get("iss", self.issuer.url) != self.issuer.url:
             raise SignInFailed("The response is from another identity provider")
         code = said.get("code", "")
         if not _CODE.fullmatch(code):
             error = said.get("error", "")
             raise SignInFailed(
-                f"The identity provider responded with {error if _NAME.fullmatch(error) else 'without a code'}"
+                "The identity provider did not complete the sign-in: "
+                f"{error if _NAME.fullmatch(error) else 'no code in its response'}"
             )
         form = {
             "grant_type": "authorization_code", "code": code, "redirect_uri": callback, "client_id": self.client,

@@ -34,7 +34,9 @@ class Statement:
         said = [self.issuer, self.key_id, self.caller, self.name, self.rules, self.end]
         data = json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
         if len(data) > _LONGEST:
-            raise Unsupported("Too many rules match this JWT to sign with it: use a token of this service")
+            raise Unsupported(
+                "Cannot sign URLs with this JWT, because it matches too many rules: use a token of this service"
+            )
         return seal(key, _PURPOSE, data)
 
 

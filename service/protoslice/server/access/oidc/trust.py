@@ -53,7 +53,7 @@ class ClaimRule:
         asked = " and ".join(f"{name} is {' or '.join(patterns)}" for name, patterns in self.claims.items())
         space = "every space" if self.grant.space == EVERY_SPACE else f"the space {self.grant.space}"
         tags = f", on the tags {' '.join(self.grant.tags)}" if self.grant.tags else ""
-        return f"where {asked}: {' '.join(sorted(self.grant.scopes))} in {space}{tags}"
+        return f"tokens where {asked} get {' '.join(sorted(self.grant.scopes))} in {space}{tags}"
 
     def mismatch(self, claims: Claims) -> str | None:
         """Name of the first claim that does not match; None when all do."""
@@ -92,10 +92,10 @@ class Issuer:
 
     def told(self) -> list[str]:
         """The issuer and its rules, as a line each for people."""
-        takes = f"JWTs for {' or '.join(self.audience)} by {' or '.join(self.algorithms)}"
-        login = [f"  users sign in as the client {self.login_client}"] if self.login_client else []
+        takes = f"JWTs for the audience {' or '.join(self.audience)}, signed with {' or '.join(self.algorithms)}"
+        login = [f"  users sign in through the OpenID client {self.login_client}"] if self.login_client else []
         if self.device_client != self.login_client:
-            shown = f"as the client {self.device_client}" if self.device_client else "with tokens only"
+            shown = f"through the OpenID client {self.device_client}" if self.device_client else "with tokens only"
             login.append(f"  command line users sign in {shown}")
         return [f"{self.url}: {takes}", *login, *(f"  {rule.told()}" for rule in self.rules)]
 
@@ -128,7 +128,7 @@ def parse_trust(data: Mapping[str, Any]) -> tuple[Issuer, ...]:
     if twice:
         raise InvalidInput(f"Issuer {min(twice)} is listed twice: put its rules into one entry")
     if len([one for one in issuers if one.login_client]) > 1:
-        raise InvalidInput("login_client: two entries have one, but only one issuer can be used to sign in")
+        raise InvalidInput("Two issuers have a `login_client`, but users can sign in with only one: remove the other")
     return issuers
 
 
@@ -172,7 +172,9 @@ def _clients(data: Mapping[str, Any], where: str, audience: Sequence[str]) -> tu
             raise InvalidInput(f"{where}.{name}: needs a `login_client`")
     for name, value in (("login_client", client), ("device_client", device)):
         if value is not None and value not in audience:
-            raise InvalidInput(f"{where}.{name}: JWTs of users have this audience: add {value!r} to `audience`")
+            raise InvalidInput(
+                f"{where}.{name}: add {value!r} to `audience`, because users who sign in get JWTs for this audience"
+            )
     secret = None if file is None else secret_in(file, f"{where}.login_secret_file: {file}")
     return client, secret, device or (client if file is None else None)
 
@@ -207,7 +209,7 @@ def _each(value: object, where: str, parse: Callable[[Mapping[str, Any], str], T
 
 def _check_names(data: Mapping[str, Any], known: Iterable[str], where: str) -> None:
     if unknown := sorted(set(data) - set(known)):
-        raise InvalidInput(f"{where} has no {unknown[0]!r}: use one of {', '.join(sorted(known))}")
+        raise InvalidInput(f"{where}: unknown key {unknown[0]!r}; use one of {', '.join(sorted(known))}")
 
 
 def _text(value: object, where: str) -> str:

@@ -100,7 +100,10 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
             {"name": "stores", "description": "Immutable sets of files, one of which may be the root proto."},
             {"name": "uploads", "description": "Uploads that survive interruptions: tus 1.0 and the IETF draft."},
             {"name": "views", "description": "What can be read from a store."},
-            {"name": "chunks", "description": "Deduplication: pieces that need not be sent or downloaded again."},
+            {
+                "name": "chunks",
+                "description": "Deduplication: parts of files (pieces) that need not be sent or downloaded again.",
+            },
             {"name": "tags", "description": "Movable names of stores."},
             {"name": "repositories", "description": "Repositories of model registries, and their versions."},
             {"name": "schemas", "description": "Message types from uploaded descriptor sets."},

@@ -33,8 +33,8 @@ $problems
 
 ## Which error is which problem
 
-Errors of the library (`protoslice.errors`; for resumable uploads `protoslice.stores.uploads`), when something stored is
-read, and during an upload:
+The table shows which problem an error of the library (`protoslice.errors`; for resumable uploads
+`protoslice.stores.uploads`) becomes, when stored data is read and during an upload:
 
 | error | reading | upload |
 |---|---|---|

@@ -51,8 +51,9 @@ async def get_diff(
 ) -> Response:
     """Return files, tensors and parts that were added, removed, changed, renamed or reordered.
 
-    Parts with equal digests are not read; others are read the first time. With `checksums`, equal checksums of blocks
-    count as equal too, which is faster but not a proof. The first 10 000 differences are listed, all are counted.
+    Parts with equal digests are not read, others are; responses are cached. With `checksums`, blocks with equal
+    checksums also count as equal, which is faster but not certain. The first 10 000 differences are listed, all are
+    counted.
     """
     async with CancelOnDisconnect(request.receive):
         found = await services.stores.compare(before, ref, checksums=checksums)

@@ -29,7 +29,7 @@ router = GuardedRouter(tags=["stores"])
     summary="Create a store from a folder of MLflow artifacts",
 )
 async def store_draft(request: Request, services: Given, name: str, options: Options) -> Response:
-    """Create a store from the current files of a folder, sharing their bytes."""
+    """Create a store from the current files of a folder, without copying large files."""
     with counted(services, request):
         made = await Drafts(services.stores).store(name.strip("/"), options)
     return await made_answer(request, services.stores, made)

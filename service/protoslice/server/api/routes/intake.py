@@ -40,8 +40,9 @@ Filename = Annotated[
 Base = Annotated[
     str | None,
     Query(
-        description="A store with an earlier version: bytes at the same offsets of its files are not stored "
-        "again. Default: the store of the first tag, or the last one with its name."
+        description="Store of an earlier version: data that is equal at the same offset of a file is not stored "
+        "again. Default: the store that the first `tag` points at, else the last version with the same "
+        "name (`resnet50:2` for `resnet50:3`)."
     ),
 ]
 MinChunk = Annotated[str, Query(description="Fields of at least this size become chunks.", examples=["1MiB"])]
@@ -50,7 +51,7 @@ MaxChunk = Annotated[
 ]
 Plan = Annotated[
     str | None,
-    Query(description="`policy` plans a chunked proto by the chunk sizes; it keeps its own plan otherwise."),
+    Query(description="`policy` splits a chunked file by the chunk sizes; by default it keeps its own chunks."),
 ]
 Rules = Annotated[
     list[str] | None,
@@ -60,7 +61,7 @@ Rules = Annotated[
         max_length=64,
     ),
 ]
-Report = Annotated[bool, Query(description="Whether the answer is to tell what the model is and lacks.")]
+Report = Annotated[bool, Query(description="Include a report on the model in the response.")]
 Strict = Annotated[bool, Query(description="Reject a model with missing files or wrong checksums.")]
 
 _LOCATION = {"location": header("Permanent URL of the store."), "etag": header("Entity tag of the store's JSON.")}
@@ -158,7 +159,7 @@ for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_p
     answer=CreatedStore,
     status=201,
     responses=CREATED,
-    summary="Register objects in place",
+    summary="Create a store from objects in a bucket, without copying them",
 )
 async def register_store(request: Request, services: Given, body: Register) -> Response:
     """Index objects in an allowed storage, without copying them."""

@@ -51,7 +51,8 @@ class _Chosen:
     regex: Annotated[
         str | None,
         Query(
-            description="Regular expression that the name must contain; without back references and look-around.",
+            description="Regular expression that must match somewhere in the name; back references and look-around are "
+            "not supported.",
             examples=[r"layer\.(3|11)\..*bias$"],
         ),
     ] = None
@@ -94,10 +95,7 @@ async def list_chunks(
     ] = True,
     plan: Annotated[str | None, Query(description=PLAN_HELP, examples=["policy"])] = None,
 ) -> Response:
-    """Return a page of chunks, in order.
-
-    For a large store, the response is fast without digests.
-    """
+    """Return a page of chunks, in order. For a large store, `digests=false` makes the response faster."""
     store = await services.stores.view(ref)
     page = await store.chunks(limit=_at_most(limit, services), cursor=cursor, digests=digests, plan=plan)
     return page_answer(request, page, headers=lasting_headers(request, store, ref), weak=False)
@@ -143,15 +141,15 @@ async def get_treemap(
     request: Request,
     services: Given,
     ref: Ref,
-    path: Annotated[str, Query(description="Where; absent for the root.", examples=["graph"])] = "",
+    path: Annotated[str, Query(description="Field path; default: the root.", examples=["graph"])] = "",
     depth: Annotated[int, Query(ge=1, le=16, description="How many levels.")] = 4,
     min_share: Annotated[
-        float, Query(ge=0, le=1, description="Leave out parts with a smaller share of the bytes at `path`.")
+        float, Query(ge=0, le=1, description="Leave out parts whose share of the bytes at `path` is smaller than this.")
     ] = 0.001,
 ) -> Response:
     """Return a node with its largest children, nested: at most 1000 nodes.
 
-    `more` counts the others of each.
+    `more` is a node's number of children that are not shown.
     """
     store = await services.stores.view(ref)
     found = await store.treemap(path, depth, min_share)
@@ -224,12 +222,12 @@ async def list_tensor_groups(
     services: Given,
     ref: Ref,
     prefix: Annotated[
-        str, Query(description="Beginning of the names of the groups; default: all.", examples=["encoder.layer."])
+        str, Query(description="Only groups whose names begin with this; default: all.", examples=["encoder.layer."])
     ] = "",
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
-    """Return a page of groups by the next part of the names (parts end at `.`, `/` or `:`), with their bytes."""
+    """Return a page of groups: tensors whose names share the next part (parts end at `.`, `/` or `:`), with sizes."""
     store = await services.stores.view(ref)
     page = await store.tensors.groups(prefix, _at_most(limit, services), cursor)
     items = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_items(page.items))
@@ -269,15 +267,18 @@ class _Asked:
     around: Annotated[
         str | None,
         Query(
-            description="Path or name of the middle node, or of a value it consumes; default: the graph's first nodes."
+            description="Path or name of a node, or of a value it consumes, to return the nodes around it. "
+            "Default: the graph's first nodes."
         ),
     ] = None
     graph: Annotated[
         str | None, Query(description="Path of the graph; default: the main graph.", examples=["graph"])
     ] = None
-    hops: Annotated[int, Query(ge=0, le=MOST_HOPS, description="Maximum number of links from the middle node.")] = 2
+    hops: Annotated[
+        int, Query(ge=0, le=MOST_HOPS, description="Maximum number of links from the node in `around`.")
+    ] = 2
     search: Annotated[
-        str | None, Query(description="Words that the names or paths of the first nodes must contain.")
+        str | None, Query(description="Without `around`: return the nodes whose name or path contains these words.")
     ] = None
     limit: Annotated[int, Query(ge=1, le=MOST_NODES, description="Maximum number of nodes.")] = 100
 
@@ -292,7 +293,10 @@ class _Asked:
     summary="List the nodes around a node of a graph",
 )
 async def get_graph(request: Request, services: Given, ref: Ref, asked: Annotated[_Asked, Depends()]) -> Response:
-    """Return the nodes around a node, nearest first, with the values between them; or the first nodes."""
+    """Return the nodes around a node, nearest first, with the values between them.
+
+    Without `around`, return the graph's first nodes, or those that match `search`.
+    """
     store = await services.stores.view(ref)
     found = await store.graphs.part(Question(**asdict(asked)))
     body = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_fact(found))
@@ -310,7 +314,7 @@ async def get_graph(request: Request, services: Given, ref: Ref, asked: Annotate
 async def get_references(
     request: Request, services: Given, ref: Ref, strict: Annotated[bool, Query(description=STRICT_HELP)] = False
 ) -> Response:
-    """Return kerchunk references for fsspec and zarr: each tensor is an array over ranges here."""
+    """Return kerchunk references for fsspec and zarr: each tensor is an array of byte ranges on this service."""
     store = await services.stores.view(ref)
     origin = f"{request.url.scheme}://{request.url.netloc}"
     base = origin + url_of(request.scope, f"/v1/stores/{store.info.id}")

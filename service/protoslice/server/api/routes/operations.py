@@ -84,7 +84,7 @@ async def problem(slug: str) -> Response:
     """The page that the `type` of a problem refers to."""
     found = next((each for each in PROBLEMS if each.slug == slug), None)
     if found is None:
-        raise HttpProblem(NOT_FOUND, "No such problem")
+        raise HttpProblem(NOT_FOUND, "No such problem type")
     return HTMLResponse(problem_page(found), headers=PAGE_HEADERS)
 
 

@@ -34,7 +34,7 @@ _PREFERRED: Final = ("br", "gzip")
 @endpoint(router, "GET /", OPEN, operation="get_home", response_class=HTMLResponse, summary="Web page")
 @foreign_query
 async def home(request: Request, services: Given) -> Response:
-    """Home page: the library, or without JavaScript the newest stores and first steps."""
+    """Home page: the stores by name; without JavaScript, the newest stores and first steps."""
     stores: Sequence[Store] | None = None
     if not services.gate.closed:
         try:

@@ -30,7 +30,10 @@ router = GuardedRouter(tags=["chunks"])
     summary="Find missing pieces",
 )
 async def find_missing(request: Request, services: Given, body: AskMissing) -> Response:
-    """Find pieces by digest, and where they are: in the given stores, or in those with most in common."""
+    """Report which of the given pieces are missing, and where the others are.
+
+    Searches the given stores, by default those that share the most pieces.
+    """
     wanted = {piece.sha256: piece.size for piece in body.chunks}
     async with CancelOnDisconnect(request.receive):
         found = await services.stores.locate(wanted, body.stores)
@@ -55,7 +58,7 @@ async def list_pieces(
     limit: Limit = 1000,
     cursor: Cursor = None,
 ) -> Response:
-    """Return a page of pieces, which cover all files in order.
+    """Return a page of pieces (parts of a file of at most 4 MiB) that cover all files in order.
 
     The first request reads every file.
     """

@@ -56,7 +56,10 @@ async def list_repositories(
 async def list_versions(
     request: Request, services: Given, name: str, limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
-    """List the branches and tags of a repository that have files; MLflow folders have none."""
+    """List the branches and tags of a repository, except those without files.
+
+    MLflow folders have no branches or tags.
+    """
     most = min(limit, PAGE, services.settings.max_page_items)
     page = await RepositoryPages(services.stores).versions(name, limit=most, cursor=cursor)
     return page_answer(request, page)

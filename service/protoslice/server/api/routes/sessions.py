@@ -196,7 +196,7 @@ async def end_sign_in(request: Request, services: Given) -> Response:
     except SignInFailed as error:
         return _failed(request, str(error), 400)
     except HttpProblem:
-        return _failed(request, "the id token is not valid here", 400)
+        return _failed(request, "the service does not accept the identity provider's id token", 400)
     except ProtosliceError as error:
         return _failed(request, error.message, 400)
     _tell(request, caller)

@@ -30,11 +30,11 @@ from protoslice.server.store_references import StoreReferences
 
 router = GuardedRouter(tags=["stores"])
 
-Names = Annotated[bool, Query(description="Also look for names in registries, which takes longer.")]
+Names = Annotated[bool, Query(description="Also include names in registries, which takes longer.")]
 Force = Annotated[
     list[str],
     Query(
-        description="Name that may be left dangling, such as `m:1`, `ann/m@main`, `ann/m:1` or "
+        description="Remove the store although this name refers to it, such as `m:1`, `ann/m@main`, `ann/m:1` or "
         "`mlflow-artifacts:/folder`; repeatable.",
         examples=[["resnet50:3"]],
     ),
@@ -45,8 +45,12 @@ Force = Annotated[
 async def list_stores(
     request: Request,
     services: Given,
-    tag: Annotated[str | None, Query(description="Beginning of a tag; the list is sorted by these tags.")] = None,
-    type: Annotated[str | None, Query(description="Only of this type.")] = None,
+    tag: Annotated[
+        str | None, Query(description="Only stores with a tag that starts with this; the list is sorted by these tags.")
+    ] = None,
+    type: Annotated[
+        str | None, Query(description="Only stores of this message type, such as `onnx.ModelProto`.")
+    ] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
     names: Names = True,
@@ -95,9 +99,9 @@ async def delete_store(request: Request, services: Given, ref: Ref, force: Force
     summary="Restore a removed store",
 )
 async def restore_store(request: Request, services: Given, id: str) -> Response:
-    """Restore a removed store, and those of its tags that are free.
+    """Restore a removed store, and its tags that do not point at another store now.
 
-    Possible until its objects are collected.
+    Possible until `gc` deletes its objects.
     """
     restored = await services.stores.restore(id)
     if not services.may(Scope.READ):  # tags that were set meanwhile are for those who may read

@@ -40,7 +40,7 @@ async def list_tags(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
-    """List tags by name."""
+    """List tags, sorted by name."""
     page = await services.stores.tags(store=store, limit=min(limit, services.settings.max_page_items), cursor=cursor)
     return page_answer(request, page, encode_items(page.items, Tag))
 
@@ -130,7 +130,8 @@ async def _expected(
     conditions = Preconditions(if_match=if_match, if_none_match=if_none_match)
     if evaluate(conditions, current, reads=False) is not Verdict.PROCEED:
         raise _failed(
-            "The tag has changed, or does not meet the condition", found if services.may(Scope.READ) else None
+            "The tag has changed, or does not meet the condition in If-Match or If-None-Match",
+            found if services.may(Scope.READ) else None,
         )
     return (None, True) if found is None else (found.etag, False)
 

@@ -81,11 +81,16 @@ _STORE: Final = (
         {"type": "array", "items": {"type": "string"}},
         ["resnet50:3"],
     ),
-    query_parameter("min_chunk", "Fields at least this big are split out.", {"type": "string"}, "1MiB"),
-    query_parameter("max_chunk", "Runs of repeated elements are cut at this size.", {"type": "string"}, "1GiB"),
+    query_parameter("min_chunk", "Fields of at least this size become chunks.", {"type": "string"}, "1MiB"),
+    query_parameter(
+        "max_chunk",
+        "Long runs of repeated elements are split into chunks of about this size.",
+        {"type": "string"},
+        "1GiB",
+    ),
     query_parameter(
         "plan",
-        "`policy` plans a chunked proto by the chunk sizes; it keeps its own plan otherwise.",
+        "`policy` splits a chunked file by the chunk sizes; by default it keeps its own chunks.",
         {"type": "string"},
         "policy",
     ),
@@ -179,7 +184,7 @@ async def get_upload(request: Request, services: Given, upload: str) -> Response
     """Return the number of durable bytes.
 
     Ends a request that still sends to this upload, so that the number stays valid. HEAD returns the same headers. If
-    no store could be created, both return the problem that was the reason.
+    the upload could not become a store, both return the problem.
     """
     check_version(read_fields(request.scope))
     found = await services.uploads.get(upload)

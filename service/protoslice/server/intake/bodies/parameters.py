@@ -24,7 +24,9 @@ def parse_value(text: str, header: str) -> tuple[str, dict[str, str]]:
         raise InvalidInput(f"{header} is too long: at most {_LONGEST} characters")
     word = _WORD.match(text)
     if word is None:
-        raise InvalidInput(f"{header} {text[:100]!r} does not start with a word")
+        raise InvalidInput(
+            f"{header} {text[:100]!r} does not start with a type, such as application/protobuf or form-data"
+        )
     position, found = word.end(), dict[str, str]()
     while position < len(text):
         match = _PARAMETER.match(text, position)

@@ -105,7 +105,9 @@ class TarReader:
 
     def _second_zeros(self, block: bytes, offset: int) -> Iterator[Event]:
         if block != _ZEROS:
-            raise CorruptModel("The archive continues after a block of zeros", offset)
+            raise CorruptModel(
+                "The archive is damaged: a block of zeros, which ends an archive, is followed by data", offset
+            )
         if self._here or self._long_name is not None:
             raise CorruptModel("The archive ends after an extended header without its member", offset)
         self._ended = True

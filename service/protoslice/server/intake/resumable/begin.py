@@ -27,7 +27,10 @@ def new_tus_upload(fields: Fields, query: Query) -> NewUpload:
         raise InvalidInput("Upload-Defer-Length must be 1")
     if concat.startswith("final"):
         if length is not None or deferred is not None:
-            raise InvalidInput("An upload joined from others has their total length: leave out Upload-Length")
+            raise InvalidInput(
+                "The length of a final upload is that of its partial uploads: leave out Upload-Length and "
+                "Upload-Defer-Length"
+            )
     elif (length is None) == (deferred is None):
         raise InvalidInput("Send either Upload-Length or Upload-Defer-Length: 1")
     name = words.get("filename") or words.get("name") or query.one("filename")
@@ -46,7 +49,9 @@ def new_draft_upload(fields: Fields, query: Query) -> NewUpload:
     length, size = number(fields, "upload-length"), number(fields, "content-length")
     if flag(fields, "upload-complete") and size is not None:
         if length not in {None, size}:
-            raise InconsistentLength("Upload-Length differs from the length of the body, which is the whole upload")
+            raise InconsistentLength(
+                "Upload-Length must equal the length of the body, because the body is the whole upload"
+            )
         length = size
     client_metadata = fields.get(b"upload-metadata", "")
     words = pairs(client_metadata)

@@ -67,7 +67,9 @@ def repository_of(kind: str, name: str) -> str:
     """
     plain = unquote(name)
     if kind not in _KINDS or plain.partition("/")[0] in _TAKEN:
-        raise NotFound(f"No repositories at {kind[:80]}/{plain[:200]}")
+        raise NotFound(
+            f"{kind[:80]}/{plain[:200]} cannot be a repository: use models or datasets, and a name such as OWNER/NAME"
+        )
     if plain.count("/") > 1:
         raise InvalidInput(f"Invalid repository name {plain[:200]!r}: use OWNER/NAME")
     return _KINDS[kind] + plain

@@ -99,7 +99,7 @@ def _paths_in_form(body: bytes) -> list[str]:
     try:
         found = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FILES)
     except ValueError:
-        raise InvalidInput(f"Invalid body: send a form of `paths`, at most {MAX_FILES}") from None
+        raise InvalidInput(f"Invalid body: send a form with at most {MAX_FILES} fields named `paths`") from None
     return list(dict.fromkeys(value for key, value in found if key == "paths"))
 
 

@@ -54,7 +54,7 @@ async def files_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[ShardFile]:
     while (row := await _next(rows))[:32] != _END:
         _, flags, count = _HEAD.unpack(row)
         if count > _MOST_EXTENTS:
-            raise LimitExceeded(f"A file of the shard has too many extents: at most {_MOST_EXTENTS}, not {count}")
+            raise LimitExceeded(f"A file of the shard has too many terms: at most {_MOST_EXTENTS}, not {count}")
         extents = [_extent(await _next(rows)) for _ in range(count)]
         for _ in range(count if flags & _CHECKED else 0):
             await _next(rows)

@@ -63,7 +63,7 @@ async def get_catalog(services: Given, n: Page = None, last: str | None = None) 
 async def list_tags(
     repository: Repository, exported: Exported, services: Given, n: Page = None, last: str | None = None
 ) -> Response:
-    """List tags by name."""
+    """List tags, sorted by name."""
     limit = _limit(n, services.settings.max_page_items)
     tags, more = await exported.tags(limit=limit, after=last) if limit else ([], False)
     more_at = _next(f"/v2/{repository.name.text}/tags/list", limit, tags[-1]) if more and tags else {}
@@ -143,7 +143,7 @@ async def finish_upload(
 ) -> Response:
     """End an upload, with its last bytes or all of them in the body."""
     if digest is None:
-        raise UploadInvalid("The query has no digest: finish the upload with ?digest=")
+        raise UploadInvalid("The query has no digest: finish the upload with ?digest=sha256:…")
     expected = Digest(digest)
     check_place(read_fields(request.scope), (await repository.upload(upload)).offset)
     with counted(services, request):

@@ -119,9 +119,9 @@ def _check_known(source: RangeSource, received: Received, request: IngestRequest
     """Raise `NotARoot` for a file that no format reads as a root, unless the request names a root."""
     path, detection = received.info.path, received.detection
     if request.rules:
-        raise NotARoot("rules only apply to protobufs, but the root is not one")
+        raise NotARoot("split rules only apply to protobufs, but the root file is not one: leave out the rules")
     if not request.names_a_root and not formats_of(Model(path, detection.type_name, {path: source}, None)):
-        raise NotARoot(f"{detection.why}, and no format supports such a file")
+        raise NotARoot(f"{detection.why}; files of this kind are not supported as models")
 
 
 def _file(source: RangeSource, received: Received, request: IngestRequest, text_type: str | None) -> ProtoFile:
@@ -155,7 +155,7 @@ def _decode(file: ProtoFile, side: BoundedSide, terms: IndexingTerms, request: I
         raise
     except CorruptModel as error:
         if file.form == "text" and request.type is None and not means_text(file.name or ""):
-            raise NotARoot(f"{error.message}: not a message in text format after all") from error
+            raise NotARoot(f"{error.message}: not a valid message in text format") from error
         raise
 
 
@@ -169,4 +169,4 @@ def _index(decoded: Decoded, received: Received, terms: IndexingTerms, request: 
         sure = request.names_a_root or received.detection.confidence > BY_NAME
         if sure or file.form != "serialized":
             raise
-        raise NotARoot(f"{received.detection.why}, and it does not parse as a message: {error}") from error
+        raise NotARoot(f"{received.detection.why}, but it does not parse as a message: {error}") from error

@@ -255,7 +255,9 @@ class StoreTensors:
         async for piece in self._worker.steps(_pieces(made.text())):
             text += piece
             if len(text) > _MOST_REFERENCES:
-                raise LimitExceeded(f"The references have more than {_MOST_REFERENCES} bytes: ask for pages of tensors")
+                raise LimitExceeded(
+                    f"The zarr references would exceed {_MOST_REFERENCES} bytes: list the tensors page by page instead"
+                )
         return bytes(text), made.omitted
 
     async def all(self) -> Tensors:

@@ -84,7 +84,7 @@ async def revoke_token(request: Request, services: Given, id: str, every_space: 
     router, "POST /v1/sign", READ, answer=SignedUrl, status=201, fails=(401, 403, 404, 413, 422), summary="Sign a URL"
 )
 async def sign_url(request: Request, services: Given, body: SignUrl) -> Response:
-    """Create a URL that gives anyone the caller's read access, until it or the caller's token expires."""
+    """Create a URL with which anyone can read `path` as the caller can, until the URL or the caller's token expires."""
     if services.admission is None:
         raise Unsupported("This service is open: its URLs need no signature")
     signer = await services.admission.signer()

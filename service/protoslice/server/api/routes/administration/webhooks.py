@@ -38,10 +38,7 @@ _NO_STORE = {"cache-control": "no-store"}
     summary="List webhooks",
 )
 async def list_webhooks(request: Request, services: Given) -> Response:
-    """List the webhooks of the space by name.
-
-    Secrets are not shown.
-    """
+    """List the webhooks of the space, sorted by name. Secrets are not shown."""
     hooks = await services.webhooks.of(space_of(request.scope))
     return page_answer(request, ResultPage(hooks), encode_items(map(_fact, hooks)))
 
