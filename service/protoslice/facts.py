@@ -86,8 +86,8 @@ class Store:
     schema: Sha256 | None
     """Fingerprint of the schema used to read the root; None for an unknown type."""
     planner: Positive | None
-    """Version of the algorithm that chose the chunks; None without chunks, 3 (formerly 2) if the chunks are those of a
-    chunked file."""
+    """Version of the algorithm that chose the chunks; None without chunks, 3 (2 in older stores) if the chunks are
+    those of an uploaded chunked file."""
     rules: tuple[str, ...] = ()
     """Split rules that took precedence over the sizes, in canonical form."""
     why: str | None = None
@@ -437,7 +437,7 @@ class Difference:
     address: str = ""
     """Address of the tensor, or path of the part; empty for files and removed tensors."""
     was: str = ""
-    """Address or path in the first model; empty for files and added tensors."""
+    """Where a tensor (address) or part (path) is in the first model; empty for files and added tensors."""
 
 
 @dataclass(frozen=True, slots=True)

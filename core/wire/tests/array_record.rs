@@ -95,10 +95,10 @@ fn the_chunks_are_those_of_the_footer() {
 #[test]
 fn a_footer_that_lies_is_refused_where_it_lies() {
     let lies = [
-        (File { told: [1, 3, 3], ..SOUND }, "counts other"),
-        (File { told: [1, 2, 4], ..SOUND }, "counts other"),
+        (File { told: [1, 3, 3], ..SOUND }, "its counts differ"),
+        (File { told: [1, 2, 4], ..SOUND }, "its counts differ"),
         (File { second: (0, u64::MAX), ..SOUND }, "inconsistent"),
-        (File { second: (0, 0), ..SOUND }, "counts other"),
+        (File { second: (0, 0), ..SOUND }, "its counts differ"),
         (File { second: (-1000, 1), ..SOUND }, "out of order"),
         (File { second: (1 << 20, 1), ..SOUND }, "out of order"),
         (File { last: (0, MAGIC + 1), ..SOUND }, "last block"),
@@ -120,7 +120,11 @@ fn a_chunk_of_other_records_than_the_footer_counts_is_an_error_of_its_own() {
     let (bytes, reading) = (file.bytes(), Reading::new(file.index().unwrap(), Limits::default()));
     assert!(reading.read(&Bytes(&bytes), 0..2, 0).is_ok());
     let error = reading.read(&Bytes(&bytes), 2..3, 0).unwrap_err();
-    assert!(error.message().contains("has 1 records") && error.message().contains("counts 2"), "{}", error.message());
+    assert!(
+        error.message().contains("has 1 records") && error.message().contains("index of the file says 2"),
+        "{}",
+        error.message()
+    );
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn blocks_that_cannot_be_are_refused() {
     let cases: [(&[u8], Kind, &str); 5] = [
         (b"", Kind::Corrupt, "restart points"),
         (&[0, 1, 0, b'x', 0xff, 0xff, 0xff, 0xff], Kind::Corrupt, "restart points"),
-        (&[9, 1, 0, b'x', 0, 0, 0, 0, 1, 0, 0, 0], Kind::Corrupt, "share"),
+        (&[9, 1, 0, b'x', 0, 0, 0, 0, 1, 0, 0, 0], Kind::Corrupt, "bytes of the previous key"),
         (&[0, 99, 0, b'x', 0, 0, 0, 0, 1, 0, 0, 0], Kind::Corrupt, "99 bytes are needed"),
         (&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0], Kind::Corrupt, "order"),
     ];

@@ -27,7 +27,7 @@ def login(
     url: Of = None,
     device: Annotated[
         bool | None,
-        typer.Option("--device/--token", help="Sign in with a browser, or enter a token.", show_default=False),
+        typer.Option("--device/--token", help="Use a browser (--device) or a token.", show_default=False),
     ] = None,
 ) -> None:
     """Sign in to a service.

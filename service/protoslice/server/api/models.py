@@ -59,7 +59,7 @@ class CreatedStore(Store):
     """The store made from an upload: a new one, or an existing one that is identical."""
 
     report: Annotated[ModelReport | None, OMITTED] = None
-    """Only if requested."""
+    """Report on the uploaded model; only if the request has `report=true`."""
 
 
 @dataclass(frozen=True, slots=True)

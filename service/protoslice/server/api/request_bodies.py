@@ -114,7 +114,9 @@ class AskMissing(RequestBody):
     """Pieces to look for, and the stores to search."""
 
     stores: list[str] | None = Field(
-        default=None, max_length=16, description="Stores to search; default: those that share the most pieces."
+        default=None,
+        max_length=16,
+        description="Stores to search; default: those that contain most of the pieces.",
     )
     chunks: list[AskedPiece] = Field(max_length=10_000)
 
