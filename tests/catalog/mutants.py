@@ -40,7 +40,7 @@ MUTANTS: Final = (
         f"{_CATALOG}/test_letters.py",
     ),
     Mutant(
-        "a blob is moved on condition", "catalog/artifacts.py", "\n                        AND version = :seen", "",
+        "a blob is moved on condition", "catalog/kept_files.py", " AND version = :seen", "",
         f"{_CATALOG}/test_artifacts.py",
     ),
     Mutant(
