@@ -87,7 +87,7 @@ MUTANTS: Final = (
         f"{_CATALOG}/test_schema.py",
     ),
     Mutant(
-        "a job that fails is rolled back alone", "catalog/sqlite.py", 'connection.execute("ROLLBACK TO job")', "pass",
+        "only the job that fails is rolled back", "catalog/sqlite.py", 'connection.execute("ROLLBACK TO job")', "pass",
         f"{_CATALOG}/test_database.py {_CATALOG}/test_repositories.py",
     ),
     Mutant(

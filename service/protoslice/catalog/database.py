@@ -19,6 +19,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from protoslice.errors import Conflict, DatabaseUnavailable, ProtosliceError
@@ -39,6 +40,11 @@ READ_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 5.0
 """Budget of one transaction for all its attempts."""
 _FIRST_PAUSE: Final = 0.005
+
+
+def time_of(microseconds: int) -> datetime:
+    """Return the time of a column."""
+    return datetime.fromtimestamp(microseconds / SECOND, UTC)
 
 
 class UniqueViolation(Conflict):

@@ -22,7 +22,7 @@ class Overtaken(Conflict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadRow:
-    """An upload as it is stored; times are in microseconds since the epoch, by the clock of the database."""
+    """A stored upload; times are in microseconds since the epoch, by the clock of the database."""
 
     id: str
     client: str
