@@ -62,7 +62,7 @@ def holds(lines: str, folder: Path, programs: Path, service: str) -> bool:
 def main(oras: str) -> int:
     """Run the README's commands, then the lines of each client against a new service; return the number of failures."""
     programs = {"hf": python_of(*HUB).parent, "mlflow": python_of(WHOLE).parent, "oras": Path(oras).parent.absolute()}
-    # A process of its own: plug-ins of pytest want to be imported before the service.
+    # A separate process, since plug-ins of pytest must be imported before the service.
     failed = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "tests/docs/test_examples.py"], check=False
     ).returncode

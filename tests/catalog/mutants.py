@@ -40,7 +40,7 @@ MUTANTS: Final = (
         f"{_CATALOG}/test_letters.py",
     ),
     Mutant(
-        "a blob is moved on condition", "catalog/artifacts.py", "\n                        AND version = :seen", "",
+        "a blob is moved on condition", "catalog/kept_files.py", " AND version = :seen", "",
         f"{_CATALOG}/test_artifacts.py",
     ),
     Mutant(
@@ -87,7 +87,7 @@ MUTANTS: Final = (
         f"{_CATALOG}/test_schema.py",
     ),
     Mutant(
-        "a job that fails is rolled back alone", "catalog/sqlite.py", 'connection.execute("ROLLBACK TO job")', "pass",
+        "only the job that fails is rolled back", "catalog/sqlite.py", 'connection.execute("ROLLBACK TO job")', "pass",
         f"{_CATALOG}/test_database.py {_CATALOG}/test_repositories.py",
     ),
     Mutant(

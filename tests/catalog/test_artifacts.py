@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from protoslice.catalog import Database, open_database
-from protoslice.catalog.artifacts import OCI, ArtifactTable, BlobMoved, ManifestRow
-from protoslice.catalog.kept_files import KeptFile, kept_bytes
+from protoslice.catalog.artifacts import OCI, ArtifactTable, ManifestRow
+from protoslice.catalog.kept_files import FileMoved, KeptFile, kept_bytes
 from protoslice.catalog.letters import LetterTable
 from protoslice.catalog.repositories import NamedStore, NamesOfStores, RepositoryTable
 from protoslice.catalog.webhooks import Webhook, WebhookRecords
@@ -101,7 +101,7 @@ def test_blob_is_moved_by_who_saw_its_latest_place(catalogue: str) -> None:
         done = await asyncio.gather(
             *(each.change_blob("b", wanted, None) for each in (one, other)), return_exceptions=True
         )
-        assert [type(each) for each in done if each is not None] == [BlobMoved]
+        assert [type(each) for each in done if each is not None] == [FileMoved]
         seen = await one.blob("b")
         assert seen is not None
         assert seen.wanted
@@ -109,12 +109,12 @@ def test_blob_is_moved_by_who_saw_its_latest_place(catalogue: str) -> None:
         places = [KeptFile(size=1, upload=f"u{n}") for n in range(8)]
         moves = [(one, other)[n % 2].change_blob("b", place, seen.version) for n, place in enumerate(places)]
         done = await asyncio.gather(*moves, return_exceptions=True)
-        assert sum(isinstance(each, BlobMoved) for each in done) == 7, done
+        assert sum(isinstance(each, FileMoved) for each in done) == 7, done
         found = await one.blob("b")
         assert found is not None
         assert replace(found, version=b"") in places
         await one.put_blobs({"b": KeptFile(size=1, store="s", path="p"), "c": KeptFile(size=2, store="s", path="q")})
-        with pytest.raises(BlobMoved):
+        with pytest.raises(FileMoved):
             await one.change_blob("b", places[0], found.version)
         assert await one.remove_blob("b")
         assert not await one.remove_blob("b")

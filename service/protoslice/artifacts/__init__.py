@@ -17,7 +17,8 @@ from protoslice.artifacts.faults import (
 )
 from protoslice.artifacts.manifests import MAX_MANIFEST_BYTES, StoredManifest
 from protoslice.artifacts.names import Digest, RepositoryName
-from protoslice.artifacts.repository import ArtifactRepository, catalog
+from protoslice.artifacts.records import repository_names
+from protoslice.artifacts.repository import ArtifactRepository
 
 __all__ = [
     "MAX_MANIFEST_BYTES",
@@ -34,5 +35,5 @@ __all__ = [
     "StoredManifest",
     "UploadInvalid",
     "UploadUnknown",
-    "catalog",
+    "repository_names",
 ]

@@ -6,12 +6,13 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from protoslice.artifacts.faults import DigestInvalid, ManifestInvalid
 from protoslice.artifacts.names import Digest
 from protoslice.catalog.artifacts import ManifestRow
+from protoslice.catalog.database import time_of
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import LimitExceeded
 from protoslice.json_text import encode_json, parse_json
@@ -82,7 +83,7 @@ class StoredManifest:
     @classmethod
     def of_row(cls, row: ManifestRow) -> StoredManifest:
         """Return the manifest of a row."""
-        pushed = datetime.fromtimestamp(row.pushed / 1_000_000, UTC)
+        pushed = time_of(row.pushed)
         return cls(Digest(row.digest), row.media_type, row.body, row.store, pushed)
 
     def described(self, manifest: ManifestContent) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class ArtifactRecords:
         return StoredManifest.of_row(row)
 
     async def tagged(self, tag: str) -> StoredManifest:
-        """Return the manifest that a tag points at; raise `ManifestUnknown` if there is no such tag."""
+        """Return the manifest that a tag points at; raise `ManifestUnknown` for an unknown tag."""
         row = await self._table.manifest(tag=check_tag(tag))
         if row is None:
             raise _no_tag(tag)
@@ -84,13 +84,7 @@ class ArtifactRecords:
         `referrer` is the subject of the manifest, and the descriptor in JSON by which it is listed there.
         """
         row = manifest.row(referrer)
-        await self._room.take(stored_bytes=row.size)
-        try:
-            before = await self._table.put_manifest(row, tags)
-        except BaseException:
-            self._room.give(stored_bytes=row.size)
-            raise
-        self._room.give(stored_bytes=before)
+        await self._room.exchange(row.size, lambda: self._table.put_manifest(row, tags))
 
     async def delete_manifest(self, digest: Digest) -> None:
         """Remove a manifest and all its tags; raise `ManifestUnknown` if there is none."""

@@ -20,7 +20,7 @@ from protoslice.artifacts.files import blob_path, paths_of
 from protoslice.artifacts.manifests import ManifestContent, StoredManifest, parse
 from protoslice.artifacts.names import Digest, RepositoryName, check_tag
 from protoslice.artifacts.places import BlobPlaces
-from protoslice.artifacts.records import ArtifactRecords, repository_names
+from protoslice.artifacts.records import ArtifactRecords
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.concurrency.gather import in_turns
 from protoslice.errors import ChecksumMismatch, LimitExceeded, NotFound
@@ -280,8 +280,3 @@ def _new_tags(names: Sequence[str]) -> Sequence[str]:
         return [check_tag(name) for name in names]
     except ManifestUnknown as error:
         raise NameInvalid(error.message) from None
-
-
-async def catalog(stores: Stores, *, limit: int, after: str | None, prefix: str = "") -> tuple[list[str], bool]:
-    """A page of the names of repositories that begin with `prefix`, and True when there are more."""
-    return await repository_names(stores, limit=limit, after=after, prefix=prefix)

@@ -7,21 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from protoslice.catalog.database import Database, Row, Transaction
-from protoslice.catalog.kept_files import COLUMNS, KeptFile, kept
+from protoslice.catalog.database import LAST, Database, Row, Transaction
+from protoslice.catalog.kept_files import COLUMNS, KeptFile, kept, put_file, replace_file
 from protoslice.catalog.letters import tell
-from protoslice.catalog.repositories import FIRST_ID
-from protoslice.errors import Conflict
+from protoslice.catalog.repositories import FIRST_ID, ensure_repository
 
 OCI: Final = "oci"
 _ID: Final = "(SELECT id FROM repositories WHERE space = :space AND protocol = 'oci' AND name = :repository)"
 _THESE: Final = f"space = :space AND repository = {_ID}"
 _MANIFEST: Final = "m.digest, m.media_type, m.body, m.store, m.subject, m.referrer, m.pushed"
-_LAST: Final = "\U0010ffff"
-
-
-class BlobMoved(Conflict):
-    """The blob has another version, or is there already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,46 +56,22 @@ class ArtifactTable:
         """Create or replace blobs."""
 
         def work(tx: Transaction) -> None:
-            id = self._id(tx)
+            key = self._blobs(tx)
             for digest, blob in sorted(blobs.items()):
-                tx.run(
-                    f"""
-                    INSERT INTO kept_files (space, repository, kind, name, {COLUMNS}, updated) VALUES
-                        (:space, :id, 'blob', :digest, :size, :data, :upload, :store, :path, :wanted, :version, :now)
-                    ON CONFLICT (space, repository, kind, name) DO UPDATE SET
-                        size = excluded.size, upload = excluded.upload, store = excluded.store, path = excluded.path,
-                        wanted = excluded.wanted, version = excluded.version, updated = excluded.updated""",
-                    **_values(self._space, id, digest, blob, tx.now),
-                )
+                put_file(tx, key, digest, blob)
 
         if blobs:
             await self._database.write(work)
 
     async def change_blob(self, digest: str, blob: KeptFile, seen: bytes | None) -> None:
-        """Replace a blob that has the version `seen`; insert it for None. Raise `BlobMoved` if it has another."""
+        """Replace a blob that has the version `seen`; insert it for None. Raise `FileMoved` if it has another."""
 
         def work(tx: Transaction) -> None:
-            values = _values(self._space, self._id(tx), digest, blob, tx.now)
+            key = self._blobs(tx)
             if seen is None:
-                changed = tx.run(
-                    f"""
-                    INSERT INTO kept_files (space, repository, kind, name, {COLUMNS}, updated) VALUES
-                        (:space, :id, 'blob', :digest, :size, :data, :upload, :store, :path, :wanted, :version, :now)
-                    ON CONFLICT (space, repository, kind, name) DO NOTHING""",
-                    **values,
-                )
+                put_file(tx, key, digest, blob, new=True)
             else:
-                changed = tx.run(
-                    """
-                    UPDATE kept_files SET size = :size, upload = :upload, store = :store, path = :path,
-                        wanted = :wanted, version = :version, updated = :now
-                    WHERE space = :space AND repository = :id AND kind = 'blob' AND name = :digest
-                        AND version = :seen""",
-                    **{name: value for name, value in values.items() if name != "data"},
-                    seen=seen,
-                )
-            if not changed:
-                raise BlobMoved("The blob was moved by another request")
+                replace_file(tx, key, digest, blob, seen)
 
         await self._database.write(work)
 
@@ -125,17 +95,16 @@ class ArtifactTable:
 
     async def known(self, digests: Sequence[str]) -> set[str]:
         """Return those of `digests` that are manifests here."""
-        sql = f"SELECT 1 FROM manifests WHERE {_THESE} AND digest = :digest"
-        return await self._database.read(
-            lambda tx: {digest for digest in digests if tx.first(sql, **self._key, digest=digest)}
-        )
+        sql = f"SELECT digest FROM manifests WHERE {_THESE} AND digest IN {{listed}}"
+        rows = await self._database.read(lambda tx: tx.among(sql, digests, **self._key))
+        return {digest for (digest,) in rows}
 
     async def of_store(self, digits: str) -> ManifestRow | None:
         """Return the manifest pushed last of those whose store has an id that begins with `digits`, or None."""
         sql = f"""
             SELECT {_MANIFEST} FROM manifests m WHERE {_THESE} AND store >= :digits AND store < :end
             ORDER BY pushed DESC LIMIT 1"""
-        values = {**self._key, "digits": digits, "end": digits + _LAST}
+        values = {**self._key, "digits": digits, "end": digits + LAST}
         row = await self._database.read(lambda tx: tx.first(sql, **values))
         return None if row is None else _manifest(row)
 
@@ -253,51 +222,28 @@ class ArtifactTable:
         return await self._database.read(lambda tx: [(digest, size or 0) for digest, size in tx.all(sql, **values)])
 
     async def descriptors(self, digests: Sequence[str]) -> list[str]:
-        """Return the descriptors of manifests with a subject, without those that are gone."""
-        sql = f"SELECT referrer FROM manifests WHERE {_THESE} AND digest = :digest AND referrer IS NOT NULL"
-
-        def work(tx: Transaction) -> list[str]:
-            return [row[0] for digest in digests for row in tx.all(sql, **self._key, digest=digest)]
-
-        return await self._database.read(work)
+        """Return the descriptors of manifests with a subject, in the order of `digests`; none for one that is gone."""
+        sql = f"SELECT digest, referrer FROM manifests WHERE {_THESE} AND digest IN {{listed}} AND referrer IS NOT NULL"
+        rows = await self._database.read(lambda tx: tx.among(sql, digests, **self._key))
+        found: dict[str, str] = {digest: referrer for digest, referrer in rows}
+        return [found[digest] for digest in digests if digest in found]
 
     def _id(self, tx: Transaction) -> int:
         """Return the id of the repository, which is inserted unless it is there."""
         sql = f"SELECT id FROM repositories WHERE space = :space AND protocol = '{OCI}' AND name = :repository"
         row = tx.first(sql, **self._key)
         if row is None:
-            tx.run(
-                """
-                INSERT INTO repositories (space, id, protocol, name, created)
-                VALUES (:space, :id, :protocol, :repository, :now) ON CONFLICT (space, protocol, name) DO NOTHING""",
-                **self._key,
-                id=FIRST_ID + secrets.randbits(62),
-                protocol=OCI,
-                now=tx.now,
-            )
+            ensure_repository(tx, self._space, OCI, self._repository, FIRST_ID + secrets.randbits(62))
             row = tx.first(sql, **self._key)
-        assert row is not None  # nobody deletes a repository of OCI
+        assert row is not None  # repositories of OCI are never deleted
         return int(row[0])
+
+    def _blobs(self, tx: Transaction) -> dict[str, Any]:
+        return {"space": self._space, "repository": self._id(tx), "kind": "blob"}
 
     def _tell(self, tx: Transaction, event: str, tag: str, digest: str) -> None:
         data = {"repository": self._repository, "tag": tag, "digest": digest}
         tell(tx, self._space, event, f"{self._repository}:{tag}", data)
-
-
-def _values(space: str, id: int, digest: str, blob: KeptFile, now: int) -> dict[str, Any]:
-    return {
-        "space": space,
-        "id": id,
-        "digest": digest,
-        "size": blob.size,
-        "data": blob.data,
-        "upload": blob.upload,
-        "store": blob.store,
-        "path": blob.path,
-        "wanted": int(blob.wanted),
-        "version": secrets.token_bytes(16),
-        "now": now,
-    }
 
 
 def _manifest(row: Row) -> ManifestRow:

@@ -17,8 +17,9 @@ import asyncio
 import random
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from protoslice.errors import Conflict, DatabaseUnavailable, ProtosliceError
@@ -26,6 +27,12 @@ from protoslice.errors import Conflict, DatabaseUnavailable, ProtosliceError
 T = TypeVar("T")
 Row: TypeAlias = tuple[Any, ...]
 
+SECOND: Final = 1_000_000
+"""Times are in microseconds since the epoch."""
+LAST: Final = "\U0010ffff"
+"""Character behind all others: what begins with a prefix is below `prefix + LAST`."""
+IN_ONE: Final = 500
+"""Values that one statement lists."""
 WAIT_SECONDS: Final = 2.0
 """Longest wait for a connection; a busy database then refuses, so that requests do not pile up."""
 STATEMENT_SECONDS: Final = 5.0
@@ -33,6 +40,11 @@ READ_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 5.0
 """Budget of one transaction for all its attempts."""
 _FIRST_PAUSE: Final = 0.005
+
+
+def time_of(microseconds: int) -> datetime:
+    """Return the time of a column."""
+    return datetime.fromtimestamp(microseconds / SECOND, UTC)
 
 
 class UniqueViolation(Conflict):
@@ -77,6 +89,15 @@ class Transaction(ABC):
         """Return the first row, or None."""
         rows = self.all(sql, **values)
         return rows[0] if rows else None
+
+    def among(self, sql: str, listed: Collection[str], **values: Any) -> list[Row]:
+        """Return the rows of a statement with `IN {listed}`, executed once for every `IN_ONE` of `listed`."""
+        found, rest = list[Row](), list(listed)
+        while rest:
+            part = {f"listed{number}": value for number, value in enumerate(rest[:IN_ONE])}
+            found += self.all(sql.format(listed=f"({', '.join(f':{name}' for name in part)})"), **values, **part)
+            del rest[:IN_ONE]
+        return found
 
     @property
     @abstractmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from protoslice.catalog.database import Database, Transaction
+from protoslice.catalog.database import SECOND, Database, Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class DerivedRecords:
         sql = """
             SELECT store FROM derived WHERE space = :space AND store > :after
             GROUP BY store HAVING max(made) < :before ORDER BY store LIMIT :limit"""
-        values = {"space": self._space, "after": after, "before": int(before * 1_000_000), "limit": limit}
+        values = {"space": self._space, "after": after, "before": int(before * SECOND), "limit": limit}
         return await self._database.read(lambda tx: [row[0] for row in tx.all(sql, **values)], background=True)
 
     async def remove(self, stores: Sequence[str]) -> None:

@@ -5,21 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from protoslice.catalog.database import Database, Row, Transaction
-from protoslice.catalog.kept_files import COLUMNS, KeptFile, kept
+from protoslice.catalog.database import LAST, SECOND, Database, Transaction
+from protoslice.catalog.kept_files import COLUMNS, KeptFile, kept, put_file
+from protoslice.catalog.repositories import ensure_repository
 
 PROTOCOL: Final = "mlflow"
 _ID: Final = 1
 _PAGE: Final = 500
-_STORES: Final = 500
 _MOST_HELD: Final = 10_000
-"""Folders that are told of together; a removal is refused for the first of them."""
-_LAST: Final = "\U0010ffff"
-_SECOND: Final = 1_000_000
+"""Folders that one statement returns; a removal is refused for the first of them."""
 _THESE: Final = "space = :space AND repository = 1 AND kind = 'file'"
 _BELOW: Final = f"{_THESE} AND name > :first AND name < :end"
 
@@ -50,42 +48,17 @@ class DraftTable:
 
     async def put(self, path: str, folder: str, file: KeptFile) -> int:
         """Create or replace a file of a folder of artifacts; return the bytes that the row held before."""
-        version = secrets.token_bytes(16)
 
         def work(tx: Transaction) -> int:
-            tx.run(
-                """
-                INSERT INTO repositories (space, id, protocol, name, created) VALUES (:space, :id, :protocol, '', :now)
-                ON CONFLICT DO NOTHING""",
-                space=self._space,
-                id=_ID,
-                protocol=PROTOCOL,
-                now=tx.now,
-            )
+            ensure_repository(tx, self._space, PROTOCOL, "", _ID)
             # The folder first: writers of one folder wait for each other here, and count what the other has written.
             if folder:
                 self._note(tx, folder)
             before = tx.first(
                 f"SELECT length(data) FROM kept_files WHERE {_THESE} AND name = :name", space=self._space, name=path
             )
-            tx.run(
-                f"""
-                INSERT INTO kept_files (space, repository, kind, name, folder, {COLUMNS}, updated) VALUES
-                    (:space, 1, 'file', :name, :folder, :size, :data, :upload, :store, :path, 0, :version, :now)
-                ON CONFLICT (space, repository, kind, name) DO UPDATE SET
-                    size = excluded.size, data = excluded.data, store = excluded.store, path = excluded.path,
-                    version = excluded.version, updated = excluded.updated""",
-                space=self._space,
-                name=path,
-                folder=folder or None,
-                size=file.size,
-                data=file.data,
-                upload=file.upload,
-                store=file.store,
-                path=file.path,
-                version=version,
-                now=tx.now,
-            )
+            key = {"space": self._space, "repository": _ID, "kind": "file"}
+            put_file(tx, key, path, file, folder=folder or None)
             return 0 if before is None else before[0] or 0
 
         return await self._database.write(work)
@@ -132,7 +105,7 @@ class DraftTable:
         if len(rows) < _PAGE:
             return entries, None
         last = list(found)[-1]
-        return entries, f"{prefix}{last}{_LAST}" if last.endswith("/") else rows[-1][0]
+        return entries, f"{prefix}{last}{LAST}" if last.endswith("/") else rows[-1][0]
 
     async def files(self, folder: str, most: int) -> dict[str, KeptFile]:
         """Return the files below a folder by path, sorted; a few more than `most` where there are more."""
@@ -204,15 +177,11 @@ class DraftTable:
 
     async def of_stores(self, stores: Collection[str]) -> list[tuple[str, str]]:
         """Return pairs of a store and a folder of artifacts, or a file in none, that a file of the folder is in."""
-        found, listed = list[tuple[str, str]](), list(stores)
-        for start in range(0, len(listed), _STORES):
-            values = {f"s{number}": store for number, store in enumerate(listed[start : start + _STORES])}
-            sql = f"""
-                SELECT DISTINCT store, coalesce(folder, name) FROM kept_files
-                WHERE {_THESE} AND store IN ({", ".join(f":{each}" for each in values)}) LIMIT {_MOST_HELD}"""
-            rows = await self._database.read(_statement(sql, {"space": self._space, **values}))
-            found += [(store, name) for store, name in rows]
-        return found
+        sql = f"""
+            SELECT DISTINCT store, coalesce(folder, name) FROM kept_files
+            WHERE {_THESE} AND store IN {{listed}} LIMIT {_MOST_HELD}"""
+        rows = await self._database.read(lambda tx: tx.among(sql, stores, space=self._space))
+        return [(store, name) for store, name in rows]
 
     def _note(self, tx: Transaction, folder: str) -> None:
         tx.run(
@@ -257,9 +226,7 @@ class ChangedFolders:
             SELECT space, name, changed FROM names WHERE changed IS NOT NULL AND changed <= :before
             ORDER BY changed LIMIT :limit"""
         return await self._database.read(
-            lambda tx: [
-                ChangedFolder(*row) for row in tx.all(sql, before=tx.now - int(seconds * _SECOND), limit=limit)
-            ],
+            lambda tx: [ChangedFolder(*row) for row in tx.all(sql, before=tx.now - int(seconds * SECOND), limit=limit)],
             background=True,
         )
 
@@ -274,11 +241,4 @@ class ChangedFolders:
 
 def _range(folder: str) -> dict[str, str]:
     """Bounds of the paths below a folder."""
-    return {"first": f"{folder}/", "end": f"{folder}0"} if folder else {"first": "", "end": _LAST}  # "0" follows "/"
-
-
-def _statement(sql: str, values: Mapping[str, Any]) -> Any:
-    def work(tx: Transaction) -> Sequence[Row]:
-        return tx.all(sql, **values)
-
-    return work
+    return {"first": f"{folder}/", "end": f"{folder}0"} if folder else {"first": "", "end": LAST}  # "0" follows "/"

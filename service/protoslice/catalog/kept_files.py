@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from protoslice.catalog.database import Database, Transaction
+from protoslice.catalog.database import SECOND, Database, Transaction
+from protoslice.errors import Conflict
 
 COLUMNS: Final = "size, data, upload, store, path, wanted, version"
-_SECOND: Final = 1_000_000
+_VALUES: Final = ", ".join(f":{each}" for each in COLUMNS.split(", "))
+_REPLACED: Final = ", ".join(f"{each} = excluded.{each}" for each in (*COLUMNS.split(", "), "updated"))
+
+
+class FileMoved(Conflict):
+    """The file has another version, is gone, or exists already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,29 +56,44 @@ class KeptFiles:
 
     async def put(self, name: str, file: KeptFile) -> KeptFile:
         """Create or replace a file; raise `ForeignKeyViolation` if the repository was removed."""
-        written = replace(file, version=secrets.token_bytes(16))
+        return await self._database.write(lambda tx: put_file(tx, self._key, name, file))
 
-        def work(tx: Transaction) -> KeptFile:
-            tx.run(
-                f"""
-                INSERT INTO kept_files (space, repository, kind, name, {COLUMNS}, updated)
-                VALUES (:space, :repository, :kind, :name, :size, :data, :upload, :store, :path, 0, :version, :now)
-                ON CONFLICT (space, repository, kind, name) DO UPDATE SET
-                    size = excluded.size, data = excluded.data, upload = excluded.upload, store = excluded.store,
-                    path = excluded.path, version = excluded.version, updated = excluded.updated""",
-                **self._key,
-                name=name,
-                size=written.size,
-                data=written.data,
-                upload=written.upload,
-                store=written.store,
-                path=written.path,
-                version=written.version,
-                now=tx.now,
-            )
-            return written
 
-        return await self._database.write(work)
+def put_file(
+    tx: Transaction, key: Mapping[str, Any], name: str, file: KeptFile, *, folder: str | None = None, new: bool = False
+) -> KeptFile:
+    """Create or replace a file of the `space`, `repository` and `kind` in `key`; return it with its new version.
+
+    With `new`, raise `FileMoved` if there is one of that name.
+    """
+    file = replace(file, version=secrets.token_bytes(16))
+    conflict = "NOTHING" if new else f"UPDATE SET {_REPLACED}"
+    changed = tx.run(
+        f"""
+        INSERT INTO kept_files (space, repository, kind, name, folder, {COLUMNS}, updated)
+        VALUES (:space, :repository, :kind, :name, :folder, {_VALUES}, :now)
+        ON CONFLICT (space, repository, kind, name) DO {conflict}""",
+        **_values(tx, key, name, file),
+        folder=folder,
+    )
+    if not changed:
+        raise FileMoved("The file was changed by another request")
+    return file
+
+
+def replace_file(tx: Transaction, key: Mapping[str, Any], name: str, file: KeptFile, seen: bytes) -> KeptFile:
+    """Replace a file that has the version `seen`; raise `FileMoved` if it has another."""
+    file = replace(file, version=secrets.token_bytes(16))
+    changed = tx.run(
+        f"""
+        UPDATE kept_files SET {", ".join(f"{each} = :{each}" for each in COLUMNS.split(", "))}, updated = :now
+        WHERE space = :space AND repository = :repository AND kind = :kind AND name = :name AND version = :seen""",
+        **_values(tx, key, name, file),
+        seen=seen,
+    )
+    if not changed:
+        raise FileMoved("The file was changed by another request")
+    return file
 
 
 async def purge_kept_files(database: Database, space: str, before: float) -> None:
@@ -81,7 +102,7 @@ async def purge_kept_files(database: Database, space: str, before: float) -> Non
         DELETE FROM kept_files WHERE space = :space AND upload IS NOT NULL AND updated < :before AND NOT EXISTS (
             SELECT 1 FROM uploads u WHERE u.space = kept_files.space AND u.id = kept_files.upload
         )"""
-    values = {"space": space, "before": int(before * _SECOND)}
+    values = {"space": space, "before": int(before * SECOND)}
     await database.write(lambda tx: tx.run(sql, **values), background=True)
 
 
@@ -92,6 +113,10 @@ async def kept_bytes(database: Database, space: str) -> int:
             + (SELECT coalesce(sum(length(body) + coalesce(length(referrer), 0)), 0) FROM manifests
             WHERE space = :space)"""
     return int((await database.read(lambda tx: tx.all(sql, space=space), background=True))[0][0])
+
+
+def _values(tx: Transaction, key: Mapping[str, Any], name: str, file: KeptFile) -> dict[str, Any]:
+    return {**key, "name": name, "now": tx.now, **asdict(file), "wanted": int(file.wanted)}
 
 
 def kept(row: Sequence[Any]) -> KeptFile:

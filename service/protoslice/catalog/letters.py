@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Self
 
-from protoslice.catalog.database import Database, Row, Transaction
+from protoslice.catalog.database import SECOND, Database, Row, Transaction
 from protoslice.errors import IntegrityError
 
-_SECOND: Final = 1_000_000
-_WEEK: Final = 7 * 86_400 * _SECOND
+_WEEK: Final = 7 * 86_400 * SECOND
 _ERROR_CHARACTERS: Final = 200
 _TAKEN: Final = 32
 """Letters that a replica takes at a time: so many are delivered, or have failed, before others may take them."""
@@ -38,7 +37,7 @@ class Letter:
     """Id of the webhook."""
     id: str
     event: Mapping[str, Any]
-    """The CloudEvent, as it is sent."""
+    """The CloudEvent that is sent."""
     written: float
     due: float
     """Time of the next attempt, in seconds since the epoch; until then one replica has the letter."""
@@ -56,7 +55,7 @@ class Letter:
     def values(self) -> dict[str, Any]:
         """Values of the columns."""
         body = {name: value for name, value in asdict(self).items() if name not in {"hook", "id", "due"}}
-        return {"hook": self.hook, "id": self.id, "due": int(self.due * _SECOND), "body": json.dumps(body)}
+        return {"hook": self.hook, "id": self.id, "due": int(self.due * SECOND), "body": json.dumps(body)}
 
     @classmethod
     def of(cls, row: Row) -> Self:
@@ -64,7 +63,7 @@ class Letter:
         hook, id, due, body = row
         try:
             raw = json.loads(body)
-            return cls(hook=hook, id=id, due=due / _SECOND, **raw | {"proof": raw["proof"] and Proof(**raw["proof"])})
+            return cls(hook=hook, id=id, due=due / SECOND, **raw | {"proof": raw["proof"] and Proof(**raw["proof"])})
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise IntegrityError("the record of a webhook event does not parse") from error
 
@@ -95,9 +94,9 @@ def tell(tx: Transaction, space: str, event: str, subject: str, data: Mapping[st
     if not wanted:
         return
     id = new_letter_id()
-    told, now = cloud_event(id, space, event, subject, data), tx.now / _SECOND
+    said, now = cloud_event(id, space, event, subject, data), tx.now / SECOND
     for hook in wanted:
-        _insert(tx, Letter(hook, id, told, now, now))
+        _insert(tx, Letter(hook, id, said, now, now))
 
 
 class LetterTable:
@@ -125,9 +124,9 @@ class LetterTable:
         return await self._database.read(lambda tx: [Letter.of(row) for row in tx.all(sql, **values)])
 
     async def take(self, now: float, due: float) -> list[Letter]:
-        """Return letters that are due, oldest first, after making them due at a later time, for this caller alone."""
+        """Take letters that wait no longer, oldest first, and postpone them, so that no other caller gets them."""
         waiting = "SELECT 1 FROM letters WHERE dead = 0 AND due <= :now LIMIT 1"
-        values = {"now": int(now * _SECOND)}
+        values = {"now": int(now * SECOND)}
         if await self._database.read(lambda tx: tx.first(waiting, **values), background=True) is None:
             return []
 
@@ -139,7 +138,7 @@ class LetterTable:
                     FOR UPDATE SKIP LOCKED
                 ) RETURNING hook, id, due, body""",
                 **values,
-                due=int(due * _SECOND),
+                due=int(due * SECOND),
                 most=_TAKEN,
             )
             return [Letter.of(row) for row in sorted(rows, key=lambda row: str(row[1]))]

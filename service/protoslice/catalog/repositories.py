@@ -1,7 +1,7 @@
 """Repositories, the names in them and their commits.
 
-A name is moved by whoever saw its latest version, in the transaction that inserts the commit: of writers at once one
-succeeds.
+A name is moved by the writer that saw its latest version, in the transaction that inserts the commit: of concurrent
+writers one succeeds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from protoslice.catalog.database import Database, ForeignKeyViolation, Row, Transaction
+from protoslice.catalog.database import LAST, SECOND, Database, ForeignKeyViolation, Row, Transaction
 from protoslice.catalog.letters import tell
 from protoslice.errors import Conflict, NotFound
 
@@ -23,8 +23,10 @@ FIRST_ID: Final = 1 << 32
 _COMMIT: Final = "c.id, c.digits, c.store, c.parent, c.number, c.title, c.message, c.author, c.at"
 _STORES: Final = 100
 """Stores that one statement asks about; SQLite allows 500 parts of a compound statement."""
-_LAST: Final = "\U0010ffff"
-"""Character behind all others."""
+
+
+_INSERT: Final = """
+    INSERT INTO repositories (space, id, protocol, name, created) VALUES (:space, :id, :protocol, :name, :now)"""
 
 
 class Moved(Conflict):
@@ -81,15 +83,7 @@ class RepositoryTable:
         id = FIRST_ID + secrets.randbits(62)
 
         def work(tx: Transaction) -> RepositoryRow:
-            tx.run(
-                """
-                INSERT INTO repositories (space, id, protocol, name, created)
-                VALUES (:space, :id, :protocol, :name, :now)""",
-                **self._place,
-                id=id,
-                name=name,
-                now=tx.now,
-            )
+            tx.run(_INSERT, **self._place, id=id, name=name, now=tx.now)
             return RepositoryRow(id, name, tx.now)
 
         return await self._database.write(work)
@@ -108,13 +102,19 @@ class RepositoryTable:
             SELECT id, name, created FROM repositories
             WHERE space = :space AND protocol = :protocol AND name > :after AND name >= :prefix AND name < :end
             ORDER BY name LIMIT :limit"""
-        values = self._place | {"after": after, "prefix": prefix, "end": prefix + _LAST, "limit": limit}
+        values = self._place | {"after": after, "prefix": prefix, "end": prefix + LAST, "limit": limit}
         return await self._database.read(lambda tx: [RepositoryRow(*row) for row in tx.all(sql, **values)])
 
     async def remove(self, name: str) -> bool:
         """Delete a repository with all that is in it; return False if there is none of that name."""
         sql = "DELETE FROM repositories WHERE space = :space AND protocol = :protocol AND name = :name"
         return await self._database.write(lambda tx: tx.run(sql, **self._place, name=name)) == 1
+
+
+def ensure_repository(tx: Transaction, space: str, protocol: str, name: str, id: int) -> None:
+    """Insert a repository unless there is one of that id or name."""
+    sql = f"{_INSERT} ON CONFLICT DO NOTHING"
+    tx.run(sql, space=space, id=id, protocol=protocol, name=name, now=tx.now)
 
 
 class HistoryTable:
@@ -295,13 +295,13 @@ class NamesOfStores:
         return [name for names in found for name in names]
 
     async def named_since(self, removed: Mapping[str, float]) -> set[str]:
-        """Return the stores at which a name was pointed since a time of their own, in seconds since the epoch."""
+        """Return the stores at which a name was pointed since the time given for each, in seconds since the epoch."""
         sql = """
             SELECT 1 FROM names WHERE space = :space AND store = :store AND updated > :since AND kind <> 'sealed'
             LIMIT 1"""
 
         def work(tx: Transaction) -> set[str]:
-            since = {store: int(at * 1_000_000) for store, at in removed.items()}
+            since = {store: int(at * SECOND) for store, at in removed.items()}
             return {store for store, at in since.items() if tx.first(sql, space=self._space, store=store, since=at)}
 
         return await self._database.read(work, background=True)

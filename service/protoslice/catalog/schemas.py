@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
-from protoslice.catalog.database import Database, Row, Transaction
+from protoslice.catalog.database import Database, Row, Transaction, time_of
 from protoslice.errors import Conflict, NotFound
 
 _COLUMNS = "name, version, modified, size"
@@ -97,4 +97,4 @@ class SchemaRecords:
 
 def _row(row: Row) -> SchemaRow:
     name, version, modified, size = row
-    return SchemaRow(name, bytes(version).hex(), datetime.fromtimestamp(modified / 1_000_000, UTC), size)
+    return SchemaRow(name, bytes(version).hex(), time_of(modified), size)

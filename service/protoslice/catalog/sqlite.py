@@ -150,7 +150,7 @@ class SqliteDatabase(Database):
 
 
 class Ballast:
-    """A file that takes room beside the database, and is removed once the disk is full, so that removing works."""
+    """A file next to the database that is removed when the disk is full, so that stores can still be removed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.with_name(path.name + ".ballast")

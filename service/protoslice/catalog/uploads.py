@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from protoslice.catalog.database import Database, Row, Transaction
+from protoslice.catalog.database import SECOND, Database, Row, Transaction
 from protoslice.errors import Conflict
 
 _COLUMNS = "id, client, state, used, epoch, expires, record"
-_SECOND = 1_000_000
 _BATCH = 1000
 
 
@@ -23,7 +22,7 @@ class Overtaken(Conflict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadRow:
-    """An upload as it is stored; times are in microseconds since the epoch, by the clock of the database."""
+    """A stored upload; times are in microseconds since the epoch, by the clock of the database."""
 
     id: str
     client: str
@@ -48,7 +47,7 @@ class UploadTable:
         """Insert an upload that expires after `keep_seconds`; return it with its time."""
 
         def work(tx: Transaction) -> UploadRow:
-            return self._insert(tx, row, tx.now + int(keep_seconds * _SECOND))
+            return self._insert(tx, row, tx.now + int(keep_seconds * SECOND))
 
         return await self._database.write(work)
 
@@ -103,7 +102,7 @@ class UploadTable:
                 state=row.state,
                 used=int(row.used),
                 epoch=row.epoch,
-                expires=row.expires if keep_seconds is None else tx.now + int(keep_seconds * _SECOND),
+                expires=row.expires if keep_seconds is None else tx.now + int(keep_seconds * SECOND),
                 now=tx.now,
                 record=row.record,
             )
@@ -128,7 +127,7 @@ class UploadTable:
 
     async def end(self, *, moment: float, before: float) -> None:
         """End uploads that expired before `moment`, and delete those that ended before `before`, in seconds."""
-        values = {"space": self._space, "moment": int(moment * _SECOND), "before": int(before * _SECOND)}
+        values = {"space": self._space, "moment": int(moment * SECOND), "before": int(before * SECOND)}
 
         def work(tx: Transaction) -> int:
             expired = tx.all(
@@ -156,7 +155,7 @@ class UploadTable:
         sql = """
             SELECT id FROM uploads WHERE space = :space AND id > :after AND NOT (state = 'gone' AND modified < :before)
             ORDER BY id LIMIT :limit"""
-        values = {"space": self._space, "after": after, "limit": limit, "before": int(before * _SECOND)}
+        values = {"space": self._space, "after": after, "limit": limit, "before": int(before * SECOND)}
         return await self._database.read(lambda tx: [row[0] for row in tx.all(sql, **values)], background=True)
 
     def _insert(self, tx: Transaction, row: UploadRow, expires: int) -> UploadRow:

@@ -6,7 +6,7 @@ from base64 import b64encode
 from dataclasses import dataclass, field
 from typing import Final
 
-from protoslice.catalog.database import Database, Row, Transaction
+from protoslice.catalog.database import SECOND, Database, Row, Transaction
 from protoslice.errors import LimitExceeded, NotFound
 
 MOST_HOOKS: Final = 16
@@ -84,7 +84,7 @@ class WebhookRecords:
                 name=hook.name,
                 url=hook.url,
                 events=" ".join(hook.events),
-                created=int(hook.created * 1_000_000),
+                created=int(hook.created * SECOND),
                 secret=hook.secret,
             )
 
@@ -99,4 +99,4 @@ class WebhookRecords:
 
 def _webhook(row: Row) -> Webhook:
     id, space, name, url, events, created, secret = row
-    return Webhook(id, space, name, url, tuple(events.split()), created / 1_000_000, bytes(secret))
+    return Webhook(id, space, name, url, tuple(events.split()), created / SECOND, bytes(secret))

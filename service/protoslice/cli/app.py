@@ -120,9 +120,9 @@ def _command(name: str, place: str) -> Any:
     """Import the verb at `place`, and return its command."""
     module, _, function = place.partition(".")
     verb = getattr(import_module(f"protoslice.cli.verbs.{module}"), function)
-    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(name)(_ending_well(verb))
-    return typer.main.get_command(alone)
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command(name)(_ending_well(verb))
+    return typer.main.get_command(single)
 
 
 def _group(name: str, help: str, **more: Any) -> typer.Typer:

@@ -16,7 +16,7 @@ from protoslice.stores import Created, IngestRequest, Stores
 from protoslice.stores.uploads import Uploads
 
 _SMALL: Final = 16 << 10
-"""Bytes of a file that are in its row; a larger file is a store of its own, at once."""
+"""Largest file whose bytes are in its row; a larger file becomes a store at once."""
 _PART: Final = "draft "
 """Beginning of the metadata of an upload that is a part of a file; session and number follow."""
 MOST_PARTS: Final = 10_000
@@ -29,7 +29,7 @@ class UnknownPart(NotFound):
 class Drafts:
     """Files by path over the stores of one space; without state, so that all replicas see the same.
 
-    Files are joined of parts in `uploads` alone, by default all.
+    Parts of files are looked up in `uploads` only; default: all uploads.
     """
 
     def __init__(self, stores: Stores, uploads: Uploads | None = None) -> None:
@@ -65,7 +65,7 @@ class Drafts:
     async def naming(self, stores: Sequence[str], sealed: Sequence[NamedStore]) -> set[tuple[str, str]]:
         """Return pairs of a store of `stores`, and a folder of artifacts that names it.
 
-        A folder names the store made of it as it is now, one of `sealed`, and those that hold its files.
+        A folder names the store made of its current files, which is one of `sealed`, and those that hold its files.
         """
         current = await in_turns(lambda each: self._records.names_now(each.name, each.store), sealed)
         found = {(each.store, each.name) for each, is_now in zip(sealed, current, strict=True) if is_now}

@@ -1,6 +1,6 @@
 """Folders of artifacts that have changed, and become stores after a time without writes.
 
-Any replica makes the store: it is the same store whoever makes it.
+Any replica can make the store: the result is the same.
 """
 
 from __future__ import annotations

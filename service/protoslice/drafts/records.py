@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, NamedTuple
 
+from protoslice.catalog.database import time_of
 from protoslice.catalog.drafts import DraftTable, folder_version
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.defaults import MAX_FILES
@@ -55,14 +56,8 @@ class DraftRecords:
 
     async def put(self, path: str, file: KeptFile) -> None:
         """Create or replace a file."""
-        held = len(file.data or b"")
-        await self._room.take(stored_bytes=held)
-        try:
-            before = await self._table.put(check_file_path(path), artifact_folder(path), file)
-        except BaseException:
-            self._room.give(stored_bytes=held)
-            raise
-        self._room.give(stored_bytes=before)
+        name, folder = check_file_path(path), artifact_folder(path)
+        await self._room.exchange(len(file.data or b""), lambda: self._table.put(name, folder, file))
 
     async def get(self, path: str) -> KeptFile:
         """Return a file; raise `NoDraft` if there is none."""
@@ -87,7 +82,7 @@ class DraftRecords:
         return DraftFolder({path[start:]: file for path, file in found.items()}, folder_version(versions))
 
     async def sealed(self, folder: str) -> str | None:
-        """Return the store that was made of a folder as it is now, or None if none is known.
+        """Return the store that was made of the current files of a folder, or None if none is known.
 
         Raise `NoDraft` if there is no such folder.
         """
@@ -119,7 +114,7 @@ class DraftRecords:
         files directly.
         """
         rows = await self._table.folders(_checked(below), limit + 1, after or "")
-        found = [ArtifactFolder(row.name, datetime.fromtimestamp(row.updated / 1_000_000, UTC)) for row in rows]
+        found = [ArtifactFolder(row.name, time_of(row.updated)) for row in rows]
         return found[:limit], len(found) > limit
 
     async def last_sealed(self, folder: str) -> str | None:
@@ -128,7 +123,7 @@ class DraftRecords:
         return None if found is None else found[0]
 
     async def names_now(self, folder: str, store: str) -> bool:
-        """Return True if a store was made of a folder as it is now."""
+        """Return True if a store was made of the current files of a folder."""
         with suppress(NoDraft, LimitExceeded):
             return await self.sealed(folder) == store
         return False

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Final
 
-from protoslice.catalog.database import UniqueViolation
+from protoslice.catalog.database import UniqueViolation, time_of
 from protoslice.catalog.repositories import HUB, HistoryTable, RepositoryRow, RepositoryTable
 from protoslice.repositories.faults import NoRepository, RepositoryExists
 from protoslice.repositories.model import PushedTags
@@ -45,7 +44,7 @@ class Repositories:
         return self._opened(row)
 
     async def find(self, name: str) -> Repository:
-        """Return the repository called `name`, to be read; also one that another protocol alone has filled.
+        """Return the repository called `name`, to be read, even if only another protocol has filled it.
 
         Raise `NoRepository` if there is neither.
         """
@@ -71,7 +70,7 @@ class Repositories:
         table = HistoryTable(stores.database, stores.space, row)
         return Repository(
             row.name,
-            datetime.fromtimestamp(row.created / 1_000_000, UTC),
+            time_of(row.created),
             HistoryRecords(table, row.name),
             stores,
             StagedFiles(stores, row.id),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 
+from protoslice.catalog.database import SECOND, time_of
 from protoslice.catalog.repositories import CommitRow, HistoryTable, Moved, NameRow, RepositoryGone
 from protoslice.errors import InvalidInput
 from protoslice.repositories.faults import NoCommit, NoRepository, Outrun, RefExists
@@ -110,7 +110,7 @@ def _row(commit: Commit, place: str) -> CommitRow:
         title=author.title,
         message=author.message,
         author=author.user,
-        at=round(commit.time.timestamp() * 1_000_000),
+        at=round(commit.time.timestamp() * SECOND),
     )
 
 
@@ -121,5 +121,5 @@ def _commit(row: CommitRow) -> Commit:
         place=row.id,
         parent=row.parent,
         author=Author(row.title, row.message, row.author),
-        time=datetime.fromtimestamp(row.at / 1_000_000, UTC),
+        time=time_of(row.at),
     )

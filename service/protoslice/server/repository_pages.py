@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from protoslice.artifacts import catalog
+from protoslice.artifacts import repository_names
 from protoslice.artifacts.commits import ArtifactCommits
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.drafts import ArtifactFolder, Drafts
@@ -83,7 +83,7 @@ class RepositoryPages:
         if protocol == "hub":
             return await self._repositories.names(prefix, limit=limit, after=after)
         if protocol == "oci":
-            return await catalog(self._stores, limit=limit, after=after, prefix=prefix)
+            return await repository_names(self._stores, limit=limit, after=after, prefix=prefix)
         if not (prefix.startswith(MLFLOW) or MLFLOW.startswith(prefix)):
             return [], False
         below, _, _ = prefix.removeprefix(MLFLOW).rpartition("/") if prefix.startswith(MLFLOW) else ("", "", "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -40,14 +39,14 @@ class StoreReferences:
         A name that is made after this has looked for it is not seen: it breaks, as it would if the store had been
         removed just before.
         """
-        with suppress(IntegrityError):  # a damaged store has names too
-            try:
-                await self._stores.outline(store_id)
-            except NotFound:
-                return
-        names = [*(StoreName("tag", tag) for tag in sorted(tags))]
+        try:
+            await self._stores.outline(store_id)
+        except NotFound:
+            return
+        except IntegrityError:
+            pass  # a damaged store has names too
         found = await self._names([store_id], most=MOST_NAMES + len(forced))
-        names += found.get(store_id, ())
+        names = [*(StoreName("tag", tag) for tag in sorted(tags)), *found.get(store_id, ())]
         left = [each for each in names if each.name not in forced]
         if left:
             raise _still_named(store_id, left)

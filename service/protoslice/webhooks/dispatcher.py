@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 10.0
 """Time between two looks at the webhooks."""
 DUE_SECONDS: Final = 1.0
-"""Time between two looks at letters that are due, where there are webhooks."""
+"""Time between two deliveries of pending letters, if there are webhooks."""
 LEASE_SECONDS: Final = 60.0
 """Time for which a replica has a letter to itself; longer than a write and a delivery take."""
 DOUBT_SECONDS: Final = 900.0
@@ -40,7 +40,7 @@ _MOST_TASKS: Final = 256
 
 
 class Dispatcher:
-    """Deliveries of one replica; between `start` and `close` it looks for letters by itself."""
+    """Deliveries of one replica; between `start` and `close` it polls for letters."""
 
     def __init__(self, records: WebhookRecords, letters: LetterTable, storage: Storage, delivery: Delivery) -> None:
         self._storage = storage
@@ -85,12 +85,12 @@ class Dispatcher:
         return _Announced(self, letters)
 
     def settle(self, letter: Letter, *, made: bool) -> None:
-        """Deliver a letter beside whatever else goes on; unless `made`, only if the storage shows its change."""
+        """Deliver a letter in the background; unless `made`, only if the storage shows its change."""
         if len(self._tasks) < _MOST_TASKS:
             self._begin(self._logged(self._settled(letter, made=made)))
 
     async def look(self) -> None:
-        """Learn the webhooks, deliver the letters that are due, and drop the oldest of too many."""
+        """Learn the webhooks, deliver pending letters, and drop the oldest of too many."""
         await self.learn()
         await self.deliver_due()
         for hook in [hook for hooks in self._hooks.values() for hook in hooks]:
@@ -98,11 +98,11 @@ class Dispatcher:
                 _log.warning("webhook %s of %s: too many pending events, %d dropped", hook.name, hook.space, dropped)
 
     def begin_due(self) -> None:
-        """Deliver the letters that are due beside whatever else goes on."""
+        """Deliver pending letters in the background."""
         self._begin(self._logged(self.deliver_due()))
 
     async def deliver_due(self) -> None:
-        """Take the letters that are due, make sure of their changes, and deliver them."""
+        """Take pending letters, check that their changes took place, and deliver them."""
         while letters := await self.letters.take(time.time(), time.time() + LEASE_SECONDS):
             await map_concurrently(lambda letter: self._logged(self._delivered(letter)), letters)
 

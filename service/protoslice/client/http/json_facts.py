@@ -1,6 +1,6 @@
 """Facts read from a service's JSON, which is validated.
 
-Readers are made from the annotations of `protoslice.facts`, so a new fact needs none of its own.
+Readers are made from the annotations of `protoslice.facts`, so a new fact needs no new reader.
 """
 
 from __future__ import annotations

@@ -29,10 +29,11 @@ def endpoint(  # noqa: PLR0913 - the columns of a row
     """Make the decorated function answer the calls of `row`, which is a method and a path, such as `GET /v1/tags`.
 
     `answer` is the class of the JSON, `fails` are the statuses of problems besides those of every call, `cached` says
-    that the answer has an entity tag to revalidate it by, and `options` are those of the framework's route. The
-    function's docstring is the description; its name is that of the operation, unless `operation` is.
+    that the answer has an entity tag for conditions, and `options` are those of the framework's route. The function's
+    docstring is the description; its name is that of the operation, unless `operation` is.
     """
     method, _, path = row.partition(" ")
+    failures = sorted({*fails, 412}) if cached else fails
 
     def add(handler: Handler) -> Handler:
         add_rule(row, rule)
@@ -43,7 +44,7 @@ def endpoint(  # noqa: PLR0913 - the columns of a row
             operation_id=operation or handler.__name__,
             response_model=answer,
             status_code=None if status == 200 else status,
-            responses={**({304: SEEN} if cached else {}), **(responses or {}), **problems(*fails)},
+            responses={**({304: SEEN} if cached else {}), **(responses or {}), **problems(*failures)},
             **options,
         )
         return handler

@@ -135,9 +135,9 @@ def page_answer(
     `total` is a member of the page where it is known.
     """
     links = next_page(request, page) | dict(headers or {})
-    told: dict[str, object] = {"next": page.next} | ({} if total is None else {"total": total})
+    members: dict[str, object] = {"next": page.next} | ({} if total is None else {"total": total})
     shown = encode_items(page.items) if items is None else items
-    data = b'{"items":[%b],%b' % (shown, json.dumps(told, separators=(",", ":")).encode()[1:])
+    data = b'{"items":[%b],%b' % (shown, json.dumps(members, separators=(",", ":")).encode()[1:])
     return json_answer(request, data, headers=links, weak=weak)
 
 

@@ -39,7 +39,7 @@ def configure_logs(form: str, level: str, stream: TextIO | None = None) -> Calla
     for name in ("protoslice", "uvicorn", "opentelemetry"):
         _set(name, handler, max(_LEVELS[level], logging.WARNING))
     _set(REQUESTS, handler, _LEVELS[level])
-    # Audit lines are JSON whatever the form, and no level drops one.
+    # Audit lines are always JSON, and no level drops them.
     _set(AUDIT, _Handler(lines, None), logging.INFO)
     # python_multipart logs malformed forms, which are answered with a problem already.
     logging.getLogger("python_multipart").setLevel(logging.CRITICAL)

@@ -8,7 +8,7 @@ is put right by each collection, which counts anew.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -94,6 +94,16 @@ class SpaceRoom:
         self._bytes -= stored_bytes
         self._stores -= stores
         self.is_touched = True
+
+    async def exchange(self, size: int, write: Callable[[], Awaitable[int]]) -> None:
+        """Count `size` bytes, which `write` puts in place of as many as it returns; count nothing if it fails."""
+        await self.take(stored_bytes=size)
+        try:
+            before = await write()
+        except BaseException:
+            self.give(stored_bytes=size)
+            raise
+        self.give(stored_bytes=before)
 
     @contextmanager
     def request(self) -> Iterator[None]:

@@ -162,7 +162,7 @@ class Upload:
         return _EPOCH + microseconds * _MICROSECOND
 
     def encode(self) -> str:
-        """Serialize what has no column of its own to JSON."""
+        """Serialize the members without a column to JSON."""
         data: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
         for name in _COLUMNS:
             del data[name]

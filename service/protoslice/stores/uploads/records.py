@@ -28,7 +28,7 @@ class VersionedUpload:
 
 
 class UploadRecords:
-    """Uploads of one space by id: those of one client alone, or of all for None."""
+    """Uploads of one space by id: those of one client, or of all for None."""
 
     def __init__(self, database: Database, space: str, client: str | None = None) -> None:
         self._table = UploadTable(database, space)

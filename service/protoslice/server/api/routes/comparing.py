@@ -34,7 +34,7 @@ _DIFFERENCE_BYTES = 200
     "GET /v1/stores/{ref}/diff",
     SHOWN,
     answer=Diff,
-    fails=(404, 412, 413, 422),
+    fails=(404, 413, 422),
     cached=True,
     summary="Compare two stores",
 )
@@ -84,7 +84,7 @@ async def get_diff(
     "GET /v1/stores/{ref}/diff/{name:path}",
     SHOWN,
     answer=TensorDelta,
-    fails=(404, 409, 412, 413, 422),
+    fails=(404, 409, 413, 422),
     cached=True,
     summary="Compare a tensor with one of another store",
 )

@@ -80,7 +80,7 @@ Of = Annotated[RecordsRequest, Depends(_document)]
     "GET /v1/stores/{ref}/chunks",
     SHOWN,
     answer=PageOf[ChunkEntry],
-    fails=(404, 412, 422),
+    fails=(404, 422),
     cached=True,
     summary="List chunks",
 )
@@ -106,7 +106,7 @@ async def list_chunks(
     "GET /v1/stores/{ref}/tree",
     SHOWN,
     answer=PageOf[Node],
-    fails=(404, 412, 422),
+    fails=(404, 422),
     cached=True,
     summary="List the structure below a path",
 )
@@ -133,7 +133,7 @@ async def get_tree(
     "GET /v1/stores/{ref}/treemap",
     SHOWN,
     answer=Node,
-    fails=(404, 412, 422),
+    fails=(404, 422),
     cached=True,
     summary="List the largest parts below a path",
 )
@@ -162,7 +162,7 @@ async def get_treemap(
     "GET /v1/stores/{ref}/summary",
     SHOWN,
     answer=ModelReport,
-    fails=(404, 412),
+    fails=(404,),
     cached=True,
     summary="Summarize the model",
 )
@@ -177,7 +177,7 @@ async def get_summary(request: Request, services: Given, ref: Ref) -> Response:
     "GET /v1/stores/{ref}/tensors",
     SHOWN,
     answer=TensorPage,
-    fails=(404, 412, 422),
+    fails=(404, 422),
     cached=True,
     summary="List tensors",
 )
@@ -213,7 +213,7 @@ async def list_tensors(
     "GET /v1/stores/{ref}/groups",
     SHOWN,
     answer=PageOf[TensorGroup],
-    fails=(404, 412, 422),
+    fails=(404, 422),
     cached=True,
     summary="List tensors grouped by name",
 )
@@ -239,7 +239,7 @@ async def list_tensor_groups(
     "GET /v1/stores/{ref}/signatures",
     SHOWN,
     answer=PageOf[Signature],
-    fails=(404, 412, 413, 422),
+    fails=(404, 413, 422),
     cached=True,
     summary="List the signatures of a SavedModel",
 )
@@ -288,7 +288,7 @@ class _Asked:
     "GET /v1/stores/{ref}/graph",
     SHOWN,
     answer=Neighbourhood,
-    fails=(404, 412, 413, 422),
+    fails=(404, 413, 422),
     cached=True,
     summary="List the nodes around a node of a graph",
 )
@@ -307,7 +307,7 @@ async def get_graph(request: Request, services: Given, ref: Ref, asked: Annotate
     router,
     "GET /v1/stores/{ref}/references.json",
     SHOWN,
-    fails=(404, 412, 413, 422),
+    fails=(404, 413, 422),
     cached=True,
     summary="Get references to the tensors",
 )

@@ -47,7 +47,7 @@ async def find_missing(request: Request, services: Given, body: AskMissing) -> R
     "GET /v1/stores/{ref}/pieces",
     SHOWN,
     answer=PageOf[Piece],
-    fails=(404, 409, 412, 422),
+    fails=(404, 409, 422),
     cached=True,
     summary="List the pieces of every file, with digests",
 )

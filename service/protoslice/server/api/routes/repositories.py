@@ -27,7 +27,7 @@ PAGE = 100
     "GET /v1/repositories",
     READ,
     answer=PageOf[RepositorySummary],
-    fails=(400, 412),
+    fails=(400,),
     cached=True,
     summary="List repositories",
 )
@@ -49,7 +49,7 @@ async def list_repositories(
     "GET /v1/repositories/{name:path}",
     READ,
     answer=PageOf[RepositoryVersion],
-    fails=(400, 404, 412),
+    fails=(400, 404),
     cached=True,
     summary="List the branches and tags of a repository",
 )

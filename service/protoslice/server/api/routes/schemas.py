@@ -28,7 +28,7 @@ _TYPES = ("application/protobuf", "application/x-protobuf", "application/x-proto
 _ETAG = {"etag": header("Entity tag of the descriptor set.")}
 
 
-@endpoint(router, "GET /v1/schemas", READ, answer=PageOf[Schema], fails=(412,), cached=True, summary="List schemas")
+@endpoint(router, "GET /v1/schemas", READ, answer=PageOf[Schema], cached=True, summary="List schemas")
 async def list_schemas(
     request: Request,
     services: Given,
@@ -44,7 +44,7 @@ async def list_schemas(
     router,
     "GET /v1/schemas/{name}",
     READ,
-    fails=(404, 412),
+    fails=(404,),
     cached=True,
     responses={200: {"content": {"application/protobuf": {"schema": BINARY}}, "headers": _ETAG}},
     summary="Get a descriptor set",

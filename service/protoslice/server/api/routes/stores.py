@@ -41,7 +41,7 @@ Force = Annotated[
 ]
 
 
-@endpoint(router, "GET /v1/stores", READ, answer=PageOf[Store], fails=(412,), cached=True, summary="List stores")
+@endpoint(router, "GET /v1/stores", READ, answer=PageOf[Store], cached=True, summary="List stores")
 async def list_stores(
     request: Request,
     services: Given,
@@ -64,7 +64,7 @@ async def list_stores(
     return page_answer(request, page, b",".join(items))
 
 
-@endpoint(router, "GET /v1/stores/{ref}", SHOWN, answer=Store, fails=(404, 412), cached=True, summary="Get a store")
+@endpoint(router, "GET /v1/stores/{ref}", SHOWN, answer=Store, fails=(404,), cached=True, summary="Get a store")
 async def get_store(request: Request, services: Given, ref: Ref, names: Names = True) -> Response:
     """Return a store.
 

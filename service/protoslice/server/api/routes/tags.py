@@ -32,7 +32,7 @@ IfNoneMatch = Annotated[str | None, Header(description="`*`: only if the tag doe
 _ETAG = {"etag": header("Changes whenever the tag is set.")}
 
 
-@endpoint(router, "GET /v1/tags", READ, answer=PageOf[Tag], fails=(404, 412), cached=True, summary="List tags")
+@endpoint(router, "GET /v1/tags", READ, answer=PageOf[Tag], fails=(404,), cached=True, summary="List tags")
 async def list_tags(
     request: Request,
     services: Given,
@@ -50,7 +50,7 @@ async def list_tags(
     "GET /v1/tags/{tag}",
     READ,
     answer=Tag,
-    fails=(404, 412),
+    fails=(404,),
     cached=True,
     responses={200: {"headers": _ETAG}},
     summary="Get a tag",

@@ -16,7 +16,7 @@ from protoslice.artifacts import (
     NameInvalid,
     RepositoryName,
     UploadInvalid,
-    catalog,
+    repository_names,
 )
 from protoslice.artifacts.manifests import INDEX, index_of
 from protoslice.server.access.decision import Scope
@@ -55,7 +55,7 @@ async def get_catalog(services: Given, n: Page = None, last: str | None = None) 
     """List the names of repositories."""
     limit = _limit(n, services.settings.max_page_items)
     after = None if last is None else RepositoryName(last).text
-    names, more = await catalog(services.stores, limit=limit, after=after) if limit else ([], False)
+    names, more = await repository_names(services.stores, limit=limit, after=after) if limit else ([], False)
     return _json({"repositories": names}, _next("/v2/_catalog", limit, names[-1]) if more and names else {})
 
 

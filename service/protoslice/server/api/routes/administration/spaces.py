@@ -29,7 +29,6 @@ router = GuardedRouter(tags=["spaces"])
     "GET /v1/spaces",
     Rule(Scope.READ, everywhere=True),
     answer=PageOf[Space],
-    fails=(412,),
     cached=True,
     summary="List spaces",
 )

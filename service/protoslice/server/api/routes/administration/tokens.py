@@ -52,7 +52,7 @@ async def create_token(request: Request, services: Given, body: CreateToken) -> 
     "GET /v1/tokens",
     ADMIN,
     answer=PageOf[AccessToken],
-    fails=(401, 403, 404, 412, 422),
+    fails=(401, 403, 404, 422),
     cached=True,
     summary="List tokens",
 )

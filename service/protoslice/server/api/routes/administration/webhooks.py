@@ -33,7 +33,7 @@ _NO_STORE = {"cache-control": "no-store"}
     "GET /v1/webhooks",
     ADMIN,
     answer=PageOf[WebhookFacts],
-    fails=(401, 403, 404, 412, 422),
+    fails=(401, 403, 404, 422),
     cached=True,
     summary="List webhooks",
 )
@@ -76,7 +76,7 @@ async def remove_webhook(request: Request, services: Given, name: str) -> Respon
     "GET /v1/webhooks/{name}/letters",
     ADMIN,
     answer=PageOf[EventLetter],
-    fails=(401, 403, 404, 412, 422),
+    fails=(401, 403, 404, 422),
     cached=True,
     summary="List undelivered events of a webhook",
 )
