@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from protoslice.catalog.database import LAST, SECOND, Database, ForeignKeyViolation, Row, Transaction
+from protoslice.catalog.database import LAST, Database, ForeignKeyViolation, Row, Transaction
 from protoslice.catalog.letters import tell
+from protoslice.catalog.live_stores import require_store
 from protoslice.errors import Conflict, NotFound
 
 HUB: Final = "hub"
@@ -150,6 +151,7 @@ class HistoryTable:
 
         def work(tx: Transaction) -> NameRow:
             if commit is not None and new:
+                require_store(tx, self._space, commit.store)
                 self._insert(tx, commit)
             values = {
                 **self._key,
@@ -294,24 +296,12 @@ class NamesOfStores:
         found = [await self._database.read(partial(_naming, self._space, part, most)) for part in parts]
         return [name for names in found for name in names]
 
-    async def named_since(self, removed: Mapping[str, float]) -> set[str]:
-        """Return the stores at which a name was pointed since the time given for each, in seconds since the epoch."""
-        sql = """
-            SELECT 1 FROM names WHERE space = :space AND store = :store AND updated > :since AND kind <> 'sealed'
-            LIMIT 1"""
-
-        def work(tx: Transaction) -> set[str]:
-            since = {store: int(at * SECOND) for store, at in removed.items()}
-            return {store for store, at in since.items() if tx.first(sql, space=self._space, store=store, since=at)}
-
-        return await self._database.read(work, background=True)
-
 
 _NAMING: Final = """
     SELECT * FROM (
         SELECT n.store, r.protocol, r.name, n.name FROM names n JOIN repositories r
         ON r.space = n.space AND r.id = n.repository
-        WHERE n.space = :space AND n.store = :{store} LIMIT :most
+        WHERE n.space = :space AND n.store = :{store} AND n.repository <> 0 LIMIT :most
     ) n{store} UNION ALL SELECT * FROM (
         SELECT DISTINCT c.store, r.protocol, r.name, c.digits FROM commits c JOIN repositories r
         ON r.space = c.space AND r.id = c.repository

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from protoslice.catalog.derived import DerivedRecords
-from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import run_concurrently
 from protoslice.concurrency.singleflight import SingleFlight
-from protoslice.storage import Storage
 from protoslice.stores.cache import BlockCache
-from protoslice.stores.catalog.derived_facts import DerivedFacts
+from protoslice.stores.catalog.derived_facts import DerivedSources
 from protoslice.stores.catalog.schemas import Schemas
 from protoslice.stores.ingest.external import ExternalObjects
 from protoslice.stores.manifest import Manifest, ObjectLocation
@@ -21,6 +18,8 @@ from protoslice.stores.reading.opened import CommonWork, OpenStore
 from protoslice.stores.reading.records import FindType
 from protoslice.stores.reading.root import open_root, records_of
 
+STALE_SECONDS: Final = 60.0
+"""Seconds for which a store that is open is read while the database does not answer."""
 _WEIGH_SECONDS: Final = 0.25
 """Seconds between two looks at what opened stores weigh, which grow as they are used."""
 
@@ -42,44 +41,46 @@ class OpenStores:
 
     def __init__(
         self,
-        storage: Storage,
-        derived: DerivedRecords,
-        worker: Worker,
+        space: str,
+        derived: DerivedSources,
         schemas: Schemas,
         external: ExternalObjects,
         find_type: FindType,
         terms: OpeningTerms,
         beside: OpenStores | None = None,
     ) -> None:
-        """`beside`: those of another storage, with which these share their number and memory."""
-        self._storage = storage
+        """`beside`: those of another space, with which these share their number and memory."""
+        self._storage = derived.storage
+        self._space = space
         self._derived = derived
-        self._worker = worker
+        self._worker = derived.worker
         self._schemas = schemas
         self._external = external
         self._find_type = find_type
         self._terms = terms
         self._shares = beside is not None
         self._common: CommonWork = beside._common if beside else CommonWork()
-        self._opened: dict[tuple[Storage, str], OpenStore] = beside._opened if beside else {}
+        self._opened: dict[tuple[str, str], OpenStore] = beside._opened if beside else {}
         self._opening: SingleFlight[str, OpenStore] = SingleFlight()
         self._weighed_at = float("-inf")
 
     def get_fresh(self, store_id: str) -> OpenStore | None:
         """The opened store, if its manifest was read at most `trust_seconds` ago; else None."""
-        opened = self._opened.get((self._storage, store_id))
+        opened = self._opened.get((self._space, store_id))
         fresh = opened is not None and self._worker.loop.time() - opened.seen_at < self._terms.trust_seconds
         return opened if fresh else None
 
-    def get_distant(self, store_id: str) -> OpenStore | None:
-        """The opened store of a distant storage, however long ago its manifest was read; else None."""
-        return None if self._terms.cache is None else self._opened.get((self._storage, store_id))
+    def get_stale(self, store_id: str) -> OpenStore | None:
+        """The opened store, if its manifest was read in the last minute; for readers while the database is away."""
+        opened = self._opened.get((self._space, store_id))
+        stale = opened is not None and self._worker.loop.time() - opened.seen_at < STALE_SECONDS
+        return opened if stale else None
 
     async def get(self, manifest: Manifest) -> OpenStore:
         """The opened store of a manifest that was read just now."""
-        place = (self._storage, manifest.id)
+        place = (self._space, manifest.id)
         opened = self._opened.pop(place, None)
-        if opened is not None and opened.manifest.attempt == manifest.attempt:
+        if opened is not None and opened.manifest.row == manifest.row:
             opened.seen_at = self._worker.loop.time()
             self._opened[place] = opened  # moved to the end, as the most recently used
             self._make_room()
@@ -88,7 +89,7 @@ class OpenStores:
 
     def forget(self, store_id: str) -> None:
         """Drop a store, such as one that has been removed."""
-        self._opened.pop((self._storage, store_id), None)
+        self._opened.pop((self._space, store_id), None)
 
     async def assemble(self, manifest: Manifest) -> OpenStore:
         """The opened store of a manifest, which the caller closes; closes its files on failure."""
@@ -113,7 +114,7 @@ class OpenStores:
             for stored in opened:
                 stored.close()
             raise
-        derived = DerivedFacts(self._derived, self._storage, manifest.id, self._worker)
+        derived = self._derived.of(manifest.row)
         return OpenStore(manifest, files, proto, self._worker, derived, self._common, self._find_type)
 
     async def close(self) -> None:
@@ -128,7 +129,7 @@ class OpenStores:
     async def _open(self, manifest: Manifest) -> OpenStore:
         store = await self.assemble(manifest)
         store.seen_at = self._worker.loop.time()
-        self._opened[self._storage, manifest.id] = store
+        self._opened[self._space, manifest.id] = store
         self._make_room()
         return store
 

@@ -13,8 +13,8 @@ from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError
 from protoslice.storage import ObjectKey, OpenFile, Span, Storage
 from protoslice.storage.interface import PIECE
+from protoslice.stores import keys
 from protoslice.stores.cache import BlockCache, CachedObject
-from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.objects.computed import Readable
 

@@ -5,22 +5,18 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from itertools import islice
 from typing import Final, TypeVar
 
 from protoslice import _core
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
-from protoslice.errors import ProtosliceError
 from protoslice.facts import PiecePlace
 from protoslice.pieces import PieceCutter, regions
-from protoslice.storage import Storage
 from protoslice.storage.interface import Buffer
-from protoslice.stores.catalog.derived_facts import DerivedObjects
-from protoslice.stores.catalog.piece_index import PieceIndex
+from protoslice.stores.catalog.derived_facts import DerivedSources
 from protoslice.stores.catalog.piece_table import ROW, TABLE, PieceTable
-from protoslice.stores.layout.indexes import place_in_time
 from protoslice.stores.reading.opened import OpenStore
 
 T = TypeVar("T")
@@ -36,10 +32,9 @@ _ROOM: Final = 64 << 20
 class Pieces:
     """Piece tables of all stores."""
 
-    def __init__(self, storage: Storage, worker: Worker) -> None:
-        self._storage = storage
+    def __init__(self, derived: DerivedSources, worker: Worker) -> None:
+        self._derived = derived
         self._worker = worker
-        self._index = PieceIndex(storage)
         self._tables: CachedFlight[str, bytes] = CachedFlight(most=_TABLES, room=_ROOM, stops=True)
         """Rows by store, digested when they were loaded: a page costs no second look at the others."""
         self._begun: dict[str, bytearray] = {}
@@ -53,9 +48,9 @@ class Pieces:
         rows = await self._tables.get(store.info.id, lambda: self._load(store))
         return PieceTable(rows, [file.path for file in store.info.files])
 
-    async def known(self, store_id: str) -> bool:
+    async def known(self, store: OpenStore) -> bool:
         """True when the table of a store has been computed and saved."""
-        return await self._derived(store_id).has(TABLE)
+        return await self._derived.of(store.manifest.row).has(TABLE)
 
     async def locate(self, wanted: Mapping[str, int], stores: Sequence[OpenStore]) -> list[PiecePlace]:
         """One place for each piece of `wanted` (digest to size) that lies in `stores`."""
@@ -68,11 +63,8 @@ class Pieces:
             found += await self._worker.bulk(lambda table=table, store=store: list(_found(table, store.info.id, left)))  # type: ignore[misc]
         return found
 
-    def _derived(self, store_id: str) -> DerivedObjects:
-        return DerivedObjects(self._storage, store_id, self._worker)
-
     async def _load(self, store: OpenStore) -> tuple[bytes, int]:
-        rows = await self._derived(store.info.id).load(TABLE)
+        rows = await self._derived.of(store.manifest.row).load(TABLE)
         if rows is None:
             rows = await self._make(store)
         return rows, len(rows)
@@ -90,11 +82,9 @@ class Pieces:
         return bytes(rows)
 
     async def _save(self, store: OpenStore, rows: bytes) -> None:
-        """Save a table behind its entries in the index; storage errors are ignored, and then it is not there."""
-        with suppress(ProtosliceError):
-            digests = await self._worker.sized(len(rows), PieceTable(rows, ()).sampled)
-            await self._index.add(place_in_time(store.manifest), digests)
-            await self._derived(store.info.id).save(TABLE, rows)
+        """Save a table, and let the store be found by a sample of it; errors are ignored."""
+        digests = await self._worker.sized(len(rows), PieceTable(rows, ()).sampled)
+        await self._derived.of(store.manifest.row).save(TABLE, rows, pieces=digests)
 
     async def _fill(self, rows: bytearray, store: OpenStore) -> None:
         """Append the missing rows, one by one; the last region that has some goes on where they end."""

@@ -29,7 +29,7 @@ from protoslice.server.registries.hub.paths import Encoded, repository_of
 from protoslice.server.registries.hub.pull_requests import NO_PULL_REQUESTS
 from protoslice.server.registries.hub.shards import ShardFile, files_of
 from protoslice.server.services import Given, Services
-from protoslice.stores.ingest.writers import Batches
+from protoslice.stores.ingest.writers import Batches, SummedObject
 from protoslice.stores.manifest import ObjectExtent
 
 router = GuardedRouter(route_class=HubRoute, include_in_schema=False, dependencies=[NO_PULL_REQUESTS])
@@ -93,7 +93,8 @@ async def send_shard(request: Request, services: Given, kind: str, name: str, se
 
 async def _take(session: XorbSession, services: Services, hash: str, pieces: AsyncIterator[bytes]) -> None:
     """Keep the chunks of a xorb, unpacked, in an object of the session."""
-    worker, xorb, chunks = services.stores.worker, Xorb(), await session.begin()
+    worker, xorb, objects = services.stores.worker, Xorb(), session.new_objects()
+    chunks = await SummedObject.open(objects)
 
     def unpack(batch: bytes) -> bytes:
         data = xorb.feed(batch)
@@ -110,12 +111,13 @@ async def _take(session: XorbSession, services: Services, hash: str, pieces: Asy
         await batches.flush()
         if await worker.run(xorb.hash) != hash:
             raise ChecksumMismatch("The chunks do not match the xorb's hash: nothing was stored")
-        stored = await chunks.commit()
+        await session.keep(hash, await chunks.commit(), xorb.ends(), objects)
     except BaseException:
         await batches.stop()
         await chunks.abort()
         raise
-    await session.keep(hash, stored, xorb.ends())
+    finally:
+        objects.end()
 
 
 async def _make_files(
