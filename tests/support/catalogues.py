@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -19,8 +19,8 @@ from protoslice.storage import FileStorage, Storage
 T = TypeVar("T")
 
 _KEPT: Final = 64
-_in_memory: Final = WeakKeyDictionary[Storage, Database]()
-_of_folders: Final = dict[str, Database]()
+_in_memory: Final = WeakKeyDictionary[Storage, "InlineDatabase"]()
+_of_folders: Final = dict[str, "InlineDatabase"]()
 
 
 @asynccontextmanager
@@ -44,6 +44,15 @@ class InlineDatabase(Database):
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._connection.execute("PRAGMA foreign_keys = ON")
         at_once(schema.migrate(self))
+
+    @contextmanager
+    def at(self, clock: Callable[[], float]) -> Iterator[None]:
+        """Context in which the database has another clock."""
+        before, self._clock = self._clock, clock
+        try:
+            yield
+        finally:
+            self._clock = before
 
     async def _write(self, work: Work[T], *, background: bool) -> T:
         return self.run(work, "COMMIT")
@@ -87,7 +96,7 @@ def at_once(work: Coroutine[Any, Any, T]) -> T:
         return result
 
 
-def catalogue_of(storage: Storage) -> Database:
+def catalogue_of(storage: Storage) -> InlineDatabase:
     """Return the catalogue that belongs to a storage, the same for all replicas, in memory."""
     while hasattr(storage, "_inner"):
         storage = storage._inner

@@ -11,14 +11,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
+from protoslice.stores.layout import keys
+from protoslice.stores.layout.indexes import Indexes
+from protoslice.stores.layout.references import references_of
+
 from protoslice.facts import File
 from protoslice.storage import MemoryStorage, ObjectKey, Storage
 from protoslice.storage.interface import Buffer
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.stores.catalog.tags import Tags
-from protoslice.stores.layout import keys
-from protoslice.stores.layout.indexes import Indexes
-from protoslice.stores.layout.references import references_of
 from protoslice.stores.manifest import Manifest, ObjectLocation
 
 T = TypeVar("T")

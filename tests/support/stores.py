@@ -7,6 +7,7 @@ import hashlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -16,18 +17,27 @@ from tests.support.catalogues import catalogue_of
 from tests.support.protos.writer import varint
 
 from protoslice.catalog import Database
+from protoslice.catalog.collector import CollectorTable
+from protoslice.catalog.spaces import Account, SpaceTable
 from protoslice.errors import NoRoot, Unsupported
 from protoslice.facts import Store
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
-from protoslice.stores import Created, IngestRequest, OpenStore, Representation, StoreOptions, Stores, usage
-from protoslice.stores.collection import garbage
-from protoslice.stores.collection.garbage import GarbageReport
+from protoslice.stores import (
+    Created,
+    GarbageReport,
+    IngestRequest,
+    OpenStore,
+    Representation,
+    StoreOptions,
+    Stores,
+    collection,
+)
+from protoslice.stores.collection import GRACE_SECONDS
 from protoslice.stores.ingest import packs, persist
-from protoslice.stores.layout import fresh, keys
-from protoslice.stores.layout.indexes import IndexEntry
+from protoslice.stores.keys import OBJECTS
 from protoslice.stores.names import DEFAULT_SPACE
 from protoslice.stores.uploads.records import UploadRecords
-from protoslice.stores.usage import Usage
+from protoslice.stores.writing import new_objects
 
 T = TypeVar("T")
 
@@ -56,7 +66,7 @@ def records_apart(largest: int = -1, *, sums: int = -1, files: int = -1) -> Iter
     """
     with (
         patch.object(persist, "LARGEST_INLINE", largest),
-        patch.object(fresh, "LARGEST_INLINE_SUMS", sums),
+        patch.object(new_objects, "LARGEST_INLINE_SUMS", sums),
         patch.object(packs, "LARGEST_HELD", files),
     ):
         yield
@@ -69,25 +79,53 @@ async def open_stores(
     return await Stores.open(storage, database or catalogue_of(storage), options)
 
 
-async def collect_garbage(storage: Storage, **options: Any) -> GarbageReport:
-    """See `protoslice.stores.collection.garbage.collect_garbage`; in the default space."""
-    return await garbage.collect_garbage(storage, catalogue_of(storage), DEFAULT_SPACE, **options)
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a space holds."""
+
+    stores: int
+    logical_bytes: int
+    stored_bytes: int
+    reclaimable_bytes: int
 
 
-async def usage_of(storage: Storage, **options: Any) -> Usage:
-    """See `protoslice.stores.usage.usage_of`; of the default space."""
-    return await usage.usage_of(storage, catalogue_of(storage), DEFAULT_SPACE, **options)
+async def collect_garbage(
+    storage: Storage, *, clock: Callable[[], float] = time.time, delay_seconds: float = 0, **options: Any
+) -> GarbageReport:
+    """See `protoslice.stores.collection.collect_garbage`, at the time of a clock; bytes go at once."""
+    await settled()
+    database = catalogue_of(storage)
+    with database.at(clock):
+        return await collection.collect_garbage(storage, database, delay_seconds=delay_seconds, **options)
+
+
+async def settled() -> None:
+    """Let tasks in the background give up what requests have left."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def usage_of(storage: Storage, clock: Callable[[], float] = time.time) -> Usage:
+    """What the default space holds, and what a collection would free at the time of a clock."""
+    await settled()
+    database = catalogue_of(storage)
+    with database.at(clock):
+        row = await SpaceTable(database).get(DEFAULT_SPACE)
+        _, free = await CollectorTable(database).would_drop(GRACE_SECONDS, DEFAULT_SPACE)
+    assert row is not None
+    return Usage(row.held.stores, row.held.logical_bytes, row.held.stored_bytes, free.stored_bytes)
 
 
 async def derived_in(storage: Storage) -> dict[str, bytes]:
-    """Derived facts in the catalogue that belongs to a storage, by store and name."""
-    rows = await catalogue_of(storage).read(lambda tx: tx.all("SELECT store, name, data FROM derived"))
-    return {f"{store}/{name}": bytes(data) for store, name, data in rows}
+    """Derived facts in the catalogue that belongs to a storage, by store and name; empty for an object."""
+    sql = "SELECT s.digest, d.name, d.data FROM derived d JOIN stores s ON s.space = d.space AND s.id = d.store"
+    rows = await catalogue_of(storage).read(lambda tx: tx.all(sql))
+    return {f"{store}/{name}": bytes(data or b"") for store, name, data in rows}
 
 
 def uploads_in(storage: Storage) -> UploadRecords:
     """The records of uploads of the default space."""
-    return UploadRecords(catalogue_of(storage), DEFAULT_SPACE)
+    return UploadRecords(catalogue_of(storage), Account(DEFAULT_SPACE))
 
 
 @asynccontextmanager
@@ -211,25 +249,24 @@ async def visible(stores: Stores) -> dict[str, Store]:
             return found
 
 
-async def objects_in(storage: Storage, attempt: str | None = None) -> list[str]:
-    """The keys of what uploads have written, or one of them: without claims, and the notes of stores."""
-    folder = "objects" if attempt is None else f"objects/{attempt}"
-    found = await keys_in(storage, folder)
-    return [key for key in found if not key.endswith("/claim") and "/of-" not in key]
+async def objects_in(storage: Storage) -> list[str]:
+    """The keys of what uploads have written."""
+    return await keys_in(storage, OBJECTS.text)
 
 
 async def written(storage: Storage) -> dict[ObjectKey, int]:
     """Sizes of the objects that hold files, by key."""
-    found = [item async for item in storage.iterate(keys.OBJECTS) if item.key.segments[-1].startswith("file-")]
-    return {item.key: item.size for item in found if not item.key.text.endswith(".sums")}
+    rows = await catalogue_of(storage).read(lambda tx: tx.all("SELECT key FROM objects WHERE size IS NOT NULL"))
+    known = {key for (key,) in rows}
+    return {item.key: item.size async for item in storage.iterate(OBJECTS) if item.key.text in known}
 
 
 async def in_time(storage: Storage) -> list[str]:
-    """Ids of the stores in the index by time, newest first, once for each entry or mark."""
-    return [IndexEntry.parse(item.key).store async for item in storage.iterate(keys.BY_TIME)]
+    """Ids of the stores in the catalogue, newest first."""
+    sql = "SELECT digest FROM stores WHERE deleted IS NULL ORDER BY created DESC, id DESC"
+    return [row[0] for row in await catalogue_of(storage).read(lambda tx: tx.all(sql))]
 
 
 async def keys_in(storage: Storage, folder: str | None = None) -> list[str]:
-    """The keys of all objects in a storage but its ledgers, or below a folder of it."""
-    found = [item.key async for item in storage.iterate(ObjectKey(folder) if folder else None)]
-    return [key.text for key in found if key.segments[-1] != keys.LEDGER.text]
+    """The keys of all objects in a storage, or below a folder of it."""
+    return [item.key.text async for item in storage.iterate(ObjectKey(folder) if folder else None)]
