@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
@@ -41,6 +42,8 @@ class InlineDatabase(Database):
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
+        self.transactions: Counter[str] = Counter()
+        """Transactions so far, of `read` and `write`."""
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._connection.execute("PRAGMA foreign_keys = ON")
         at_once(schema.migrate(self))
@@ -55,9 +58,11 @@ class InlineDatabase(Database):
             self._clock = before
 
     async def _write(self, work: Work[T], *, background: bool) -> T:
+        self.transactions["write"] += 1
         return self.run(work, "COMMIT")
 
     async def _read(self, work: Work[T], *, background: bool) -> T:
+        self.transactions["read"] += 1
         return self.run(work, "ROLLBACK")
 
     def run(self, work: Work[T], end: str) -> T:
