@@ -199,7 +199,7 @@ async def collect_everything(storage: Storage) -> None:
         await collect_garbage(storage, clock=lambda: time.time() + days * 90_000)  # noqa: B023 - it is awaited at once
 
 
-async def assert_tidy(storage: Storage) -> None:
+async def assert_tidy(storage: Storage, database: Database | None = None) -> None:
     """Assert that a storage holds what is referred to and nothing else, and that usage is exact.
 
     Objects of requests that are under way count as garbage: this is for the time after `collect_everything`.
@@ -226,7 +226,7 @@ async def assert_tidy(storage: Storage) -> None:
         }
         return rows, {key for (key,) in referred}, trash, {name: tx.all(sql)[0][0] for name, sql in sums.items()}
 
-    rows, referred, trash, sums = await catalogue_of(storage).read(look)
+    rows, referred, trash, sums = await (database or catalogue_of(storage)).read(look)
     assert rows == referred, "rows of objects to which nothing refers"
     assert not trash
     found = {key.removesuffix(".sums") for key in await keys_in(storage)} - {MARKER.text}
