@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import settings
+from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 from tests.support.stores import (
@@ -157,6 +157,13 @@ class StoresMachine(RuleBasedStateMachine):
         self.removed[ref] = self.contents.pop(ref), self.created.pop(ref), names
         self.tags = {name: tag for name, tag in self.tags.items() if tag[0] != ref}
 
+    @rule(ref=refs, other=refs, name=NAMES)
+    def remove_for_a_while(self, ref: str, other: str, name: str) -> None:
+        """Meanwhile a tag, perhaps one of the store's, is set to another store."""
+        self.delete(ref)
+        self.tag(name, other)
+        self.restore(ref)
+
     @rule(ref=refs)
     def restore(self, ref: str) -> None:
         if ref in self.contents:
@@ -166,9 +173,10 @@ class StoresMachine(RuleBasedStateMachine):
             with pytest.raises(NotFound):
                 self.run(self.stores.restore(ref))
             return
-        restored = self.run(self.stores.restore(ref))
         self.contents[ref], self.created[ref], names = self.removed.pop(ref)
-        assert restored.taken == tuple(name for name in names if name in self.tags)
+        event(f"restored, of {len(names)} tags some are taken: {any(name in self.tags for name in names)}")
+        restored = self.run(self.stores.restore(ref))
+        assert restored.tags_taken == tuple(name for name in names if name in self.tags)
         for name in names:
             if name not in self.tags:
                 self.tags[name] = (ref, self.run(self.stores.tag(name)).etag)
@@ -259,6 +267,6 @@ class StoresInFiles(StoresMachine):
 
 
 TestInMemory = StoresMachine.TestCase
-TestInMemory.settings = settings(max_examples=30, stateful_step_count=40)
+TestInMemory.settings = settings(max_examples=60, stateful_step_count=40)
 TestInFiles = StoresInFiles.TestCase
 TestInFiles.settings = settings(max_examples=6, stateful_step_count=30)
