@@ -3,7 +3,7 @@
 Objects are named byte strings in one flat namespace. Every backend, and every wrapper round one, keeps these promises:
 
 - Reads are exact. A range is answered with exactly its bytes or with an error, never short and never padded.
-- An object appears whole and durable, or not at all: once `put` or `commit` has returned, it survives a power cut (where
+- An object appears whole and durable, or not at all: once `put` or `commit` has returned, it survives a power cut (if
   `abilities.durable`); when one fails or is cancelled, the key has what it had before, or the new object, whole.
 - An entity tag names one content of one key for good: with `if_etag`, a replaced object is a `Conflict`, never a
   mixture.
