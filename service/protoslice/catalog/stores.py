@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from protoslice.catalog.database import Database, ForeignKeyViolation, Row, Transaction, Transient, UniqueViolation
+from protoslice.catalog.database import (
+    LAST,
+    Database,
+    ForeignKeyViolation,
+    Row,
+    Transaction,
+    Transient,
+    UniqueViolation,
+)
 from protoslice.catalog.letters import tell
 from protoslice.catalog.live_stores import LIVE
 from protoslice.catalog.objects import Collected, OwnObject, publish_objects
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.tags import TAGS, set_tag, tag_names
 
+_TAGGED: Final = f"SELECT store FROM names WHERE {TAGS} AND name = :tag"
 _NEWEST: Final = 8
 """Stores that have a file or a piece of one digest which are looked at, the newest."""
 
@@ -185,55 +194,75 @@ class StoreTable:
             row = await self.get(digest)
             return None if row is None else RestoredStore(row)
 
-    async def page(self, *, type: str | None, limit: int, after: tuple[int, int] | None) -> list[ListedStore]:
-        """Return at most `limit` stores without manifests, newest first, behind a time and an id."""
+    async def shown(self, *, digest: str | None = None, tag: str | None = None, tags: int) -> ListedStore | None:
+        """Return a store by its digest or a tag, with its first `tags` tags; None if there is none."""
+        where = LIVE if tag is None else f"space = :space AND deleted IS NULL AND digest = ({_TAGGED})"
+        sql = f"SELECT id, digest, manifest, weight FROM stores WHERE {where}"
+
+        def work(tx: Transaction) -> ListedStore | None:
+            row = tx.first(sql, space=self._space, digest=digest, tag=tag)
+            if row is None:
+                return None
+            names = tag_names(tx, self._space, [row[1]], tags)
+            return ListedStore(_row(row[:3]), "", row[3], names.get(row[1], ()))
+
+        return await self._database.read(work)
+
+    async def page(
+        self, *, type: str | None, limit: int, after: tuple[int, int] | None, room: int, tags: int
+    ) -> list[ListedStore]:
+        """Return at most `limit` stores, newest first, behind a time and an id, each with its first `tags` tags.
+
+        Manifests are left out once those before have filled `room` bytes.
+        """
         sql = f"""
-            SELECT id, digest, created, weight FROM stores
+            SELECT id, digest, created AS place, weight FROM stores
             WHERE space = :space AND deleted IS NULL
             {"AND type = :type" if type is not None else ""}
             {"AND (created, id) < (:created, :id)" if after is not None else ""}
             ORDER BY created DESC, id DESC LIMIT :limit"""
         created, id = after or (0, 0)
-        values = {"space": self._space, "type": type, "created": created, "id": id, "limit": limit}
-        return await self._database.read(
-            lambda tx: [
-                ListedStore(StoreRow(row[0], row[1], None), f"{row[2]:x}-{row[0]:x}", row[3])
-                for row in tx.all(sql, **values)
-            ]
-        )
+        values = {"type": type, "created": created, "id": id, "limit": limit}
+        found = await self._listed(sql, "DESC", values, room, tags)
+        return [replace(each, place=f"{int(each.place):x}-{each.row.id:x}") for each in found]
 
-    async def tagged(self, prefix: str, *, limit: int, after: str) -> list[ListedStore]:
-        """Return at most `limit` stores of tags that begin with `prefix`, each at its first, by tag behind `after`."""
-        where = "n.space = :space AND n.repository = 0 AND n.kind = 'tag' AND n.name >= :prefix AND n.name < :end"
-        sql = f"""
-            SELECT s.id, s.digest, n.name, s.weight FROM names n
+    async def tagged(self, prefix: str, *, limit: int, after: str, room: int, tags: int) -> list[ListedStore]:
+        """Return at most `limit` stores of tags that begin with `prefix`, each at its first, by tag behind `after`.
+
+        See `page` for `room` and `tags`.
+        """
+        sql = """
+            SELECT s.id, s.digest, n.name AS place, s.weight FROM names n
             JOIN stores s ON s.space = n.space AND s.digest = n.store AND s.deleted IS NULL
-            WHERE {where} AND n.name > :after AND NOT EXISTS (
-                SELECT 1 FROM names m WHERE m.space = n.space AND m.store = n.store AND m.repository = 0
-                    AND m.kind = 'tag' AND m.name >= :prefix AND m.name < n.name
-            ) ORDER BY n.name LIMIT :limit"""
-        values = {"space": self._space, "prefix": prefix, "end": prefix + "\U0010ffff", "after": after, "limit": limit}
-        return await self._database.read(
-            lambda tx: [ListedStore(StoreRow(row[0], row[1], None), row[2], row[3]) for row in tx.all(sql, **values)]
-        )
+            WHERE n.space = :space AND n.repository = 0 AND n.kind = 'tag' AND n.name >= :prefix AND n.name < :end
+                AND n.name > :after AND NOT EXISTS (
+                    SELECT 1 FROM names m WHERE m.space = n.space AND m.store = n.store AND m.repository = 0
+                        AND m.kind = 'tag' AND m.name >= :prefix AND m.name < n.name
+                )
+            ORDER BY n.name LIMIT :limit"""
+        values = {"prefix": prefix, "end": prefix + LAST, "after": after, "limit": limit}
+        return await self._listed(sql, "ASC", values, room, tags)
 
-    async def described(
-        self, rows: Sequence[StoreRow], tags: int, known: Collection[int] = ()
-    ) -> list[tuple[StoreRow, Sequence[str]]]:
-        """Return rows with their manifests, but for those `known`, and the first of their tags, at most `tags` each."""
+    async def _listed(self, sql: str, order: str, values: Mapping[str, Any], room: int, tags: int) -> list[ListedStore]:
+        listed = f"""
+            SELECT p.id, p.digest, p.place, p.weight, CASE WHEN p.ahead < :room THEN s.manifest END FROM (
+                SELECT id, digest, place, weight,
+                    sum(weight) OVER (ORDER BY place {order}, id {order}) - weight AS ahead FROM ({sql}) q
+            ) p JOIN stores s ON s.space = :space AND s.id = p.id ORDER BY p.place {order}, p.id {order}"""
 
-        def work(tx: Transaction) -> list[tuple[StoreRow, Sequence[str]]]:
-            wanted = [row.id for row in rows if row.id not in known]
-            sql = "SELECT id, manifest FROM stores WHERE space = :space AND id IN {listed}"
-            manifests = {id: bytes(data) for id, data in tx.among(sql, wanted, space=self._space)}
-            names = tag_names(tx, self._space, {row.digest for row in rows}, tags)
+        def work(tx: Transaction) -> list[ListedStore]:
+            rows = tx.all(listed, space=self._space, room=room, **values)
+            names = tag_names(tx, self._space, {row[1] for row in rows}, tags)
             return [
-                (StoreRow(row.id, row.digest, manifests.get(row.id)), names.get(row.digest, ()))
-                for row in rows
-                if row.id in manifests or row.id in known
+                ListedStore(_row((row[0], row[1], row[4])), str(row[2]), row[3], names.get(row[1], ())) for row in rows
             ]
 
         return await self._database.read(work)
+
+    async def tags_of(self, digest: str, tags: int) -> Sequence[str]:
+        """Return the first tags of a store, at most `tags`."""
+        found = await self._database.read(lambda tx: tag_names(tx, self._space, [digest], tags))
+        return found.get(digest, ())
 
     async def with_file(self, sha256: bytes) -> list[tuple[StoreRow, int]]:
         """Return the newest stores that have a file of a digest, and its number in each."""
