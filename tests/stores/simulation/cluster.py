@@ -31,6 +31,7 @@ LATE_SECONDS: Final = 20_000.0
 """Longest delay of a write that is believed to have failed: less than a day."""
 TWICE_SECONDS: Final = 500.0
 """Longest delay of the second effect of a write that was acknowledged: less than `DELAY_SECONDS`."""
+STALL_SECONDS: Final = (100.0, 1000.0, 3000.0)
 PATIENCE_SECONDS: Final = 200.0
 """Seconds after which a client cancels a request."""
 OPTIONS: Final = StoreOptions(
@@ -145,7 +146,7 @@ class Replica:
                 self.die()
             case "stalls":
                 self.stalled = True
-                self.still_until = asyncio.get_running_loop().time() + random.choice((100.0, 1000.0, 3000.0))
+                self.still_until = asyncio.get_running_loop().time() + random.choice(STALL_SECONDS)
                 await self._pause()
         await self._alive()
         result = effect()
@@ -318,10 +319,11 @@ class Cluster:
     async def settle(self) -> None:
         """Wait until all replicas have ended, and collect garbage until nothing is left to do."""
         self.weather = Weather()
-        await asyncio.sleep(LATE_SECONDS)
-        self.peace = True
         for replica in self.replicas:
             replica.collecting.cancel()
+        await asyncio.sleep(STALL_SECONDS[-1] + 500)
+        self.peace = True
+        for replica in self.replicas:
             if not replica.dead:
                 await replica.stores.close()
         last = self.replica_at_peace()

@@ -7,7 +7,6 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, TypeVar
@@ -117,12 +116,11 @@ def _run(seed: int, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
                 return loop.run_until_complete(work())
             finally:
                 for _ in range(_CANCELLED):
-                    tasks = asyncio.all_tasks(loop)
+                    tasks = [task for task in loop.tasks if not task.done()]
                     if not tasks:
                         break
                     for task in tasks:
                         task.cancel()
-                    with suppress(Stuck):
-                        loop.run_until_complete(asyncio.wait(tasks, timeout=1))
+                    loop.run_until_complete(asyncio.wait(tasks, timeout=1))
     finally:
         loop.close()

@@ -23,12 +23,19 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.now = 0.0
         self.errors: list[dict[str, Any]] = []
         """Contexts of errors that no task awaited."""
+        self.tasks: list[asyncio.Task[Any]] = []
+        """All tasks: held, so that Python's garbage collection never ends one that waits for a dead replica."""
         self._selector = self
         self.set_exception_handler(lambda _, context: self.errors.append(context))
 
     def time(self) -> float:
         """Return the seconds since the history began."""
         return self.now
+
+    def create_task(self, *arguments: Any, **named: Any) -> asyncio.Task[Any]:
+        """See asyncio."""
+        self.tasks.append(super().create_task(*arguments, **named))
+        return self.tasks[-1]
 
     def select(self, timeout: float | None) -> list[object]:
         """Let `timeout` seconds pass, as a selector without files does."""
@@ -63,8 +70,9 @@ class LockstepThread:
     running: ClassVar[LockstepThread | None] = None
 
     def __init__(self) -> None:
-        self._turn = threading.Semaphore(0)
-        self._back = threading.Semaphore(0)
+        self._turn, self._back = threading.Lock(), threading.Lock()
+        self._turn.acquire()
+        self._back.acquire()
         self._call: Callable[[], object] | None = None
         self._message: _Asking | Future[Any] = Future()
         self._answer: Future[Any] = Future()
