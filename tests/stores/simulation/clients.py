@@ -36,7 +36,7 @@ class Client:
         """Do some things, each drawn at random."""
         every = (
             *[self.send] * 5, *[self.remove] * 3, *[self.restore] * 2, *[self.look] * 2, *[self.tag] * 2, self.untag,
-            self.cut, self.pause,
+            self.cut, self.pause, self.race,
         )  # fmt: skip
         for _ in range(actions):
             with suppress(Unreachable, StorageUnavailable):
@@ -67,20 +67,29 @@ class Client:
         self.ledger.end(deeds, "done")
         return answer
 
+    async def race(self) -> None:
+        """Share a file of a store while that is removed and collected."""
+        space, (_, _, long, _, pair, *_) = self.place()[0], CONTENTS
+        await self._send(space, long, None)
+        sending = asyncio.create_task(self._send(space, pair, long, pause=self.cluster.grace + DELAY_SECONDS))
+        await asyncio.gather(self._remove(space, long), sending, return_exceptions=True)
+        sending.result()
+
     async def send(self) -> None:
-        """Send a store: its bytes, with or without their digests, or files that other stores have."""
-        space, content = self.place()
+        """Send a store, perhaps with files that others have."""
+        await self._send(*self.place(), self.random.choice(CONTENTS) if self.random.random() < 0.4 else None)
+
+    async def _send(self, space: str, content: Content, share: Content | None, *, pause: float = 0.0) -> None:
         store, random = self.ids[content.name], self.random
         tags = tuple(tag for tag in TAGS if space == "default" and random.random() < 0.2)
-        told, share = random.random() < 0.3, random.random() < 0.4
-        other = self.ids[random.choice(CONTENTS).name] if share else None
+        told, other = random.random() < 0.3, None if share is None else self.ids[share.name]
         deeds = [self.ledger.add(space, store), *(self.ledger.tag(space, tag, store) for tag in tags)]
 
         async def work(stores: Stores) -> str:
-            return await sent(stores, content, IngestRequest(tags=tags), told=told, other=other)
+            return await sent(stores, content, IngestRequest(tags=tags), told=told, other=other, pause=pause)
 
         made = await self.noted(deeds, self.ask(space, work), Conflict)
-        if made is None and not share and not told and self.cluster.weather.jump:
+        if made is None and share is None and not told and self.cluster.weather.jump:
             raise Violation("the bytes of a sender that was not late were collected")
         if made not in {None, store}:
             raise Violation(f"{content.name} became store {made}")
@@ -90,29 +99,31 @@ class Client:
     async def remove(self) -> None:
         """Remove a store, and restore it within the grace or never."""
         space, content = self.place()
-        store = self.ids[content.name]
         before = self.cluster.database_time()
-        deeds = [self.ledger.remove(space, store)]
-        deeds += [self.ledger.tag(space, tag, None, of=store) for tag in TAGS if space == "default"]
-        removed = await self.noted(deeds, self.ask(space, lambda stores: stores.delete(store)), NotFound)
-        if removed is not None and self.random.random() < 0.5:
+        if await self._remove(space, content) and self.random.random() < 0.5:
             await asyncio.sleep(self.random.choice((0, 0.5, 0.99)) * self.cluster.grace)
             found = await self._restore(space, content)
-            if found is None and self.cluster.database_time() < before + self.cluster.grace:
+            if not found and self.cluster.database_time() < before + self.cluster.grace:
                 raise Violation(f"{content.name} cannot be restored within the grace")
+
+    async def _remove(self, space: str, content: Content) -> bool:
+        store = self.ids[content.name]
+        deeds = [self.ledger.remove(space, store)]
+        deeds += [self.ledger.tag(space, tag, None, of=store) for tag in TAGS if space == "default"]
+        return await self.noted(deeds, self.ask(space, lambda stores: stores.delete(store)), NotFound) is not None
 
     async def restore(self) -> None:
         """Restore a store, which may be there."""
         await self._restore(*self.place())
 
-    async def _restore(self, space: str, content: Content) -> bool | None:
+    async def _restore(self, space: str, content: Content) -> bool:
         store = self.ids[content.name]
         deeds = [self.ledger.add(space, store)]
         deeds += [self.ledger.tag(space, tag, store, of=store) for tag in TAGS if space == "default"]
         answer = await self.noted(deeds, self.ask(space, lambda stores: stores.restore(store)), NotFound)
         if answer is not None:
             await self._read(space, content)
-        return None if answer is None else True
+        return answer is not None
 
     async def look(self) -> None:
         """Read a store."""
@@ -131,19 +142,20 @@ class Client:
             for path in content.files:
                 found[path] = await read(view.file(path))
 
+        wrong = ""
         try:
             await self.ask(space, work)
         except NotFound:
-            if self.ledger.must_exist(space, store, begin):
-                raise Violation(f"{content.name} in {space} is lost") from None
+            wrong = "is lost" if self.ledger.must_exist(space, store, begin) else ""
         except IntegrityError as error:
-            if clock.time() - opened[0] < DELAY_SECONDS:
-                raise Violation(f"{content.name} in {space} is damaged: {error}") from None
+            wrong = f"is damaged: {error}" if clock.time() - opened[0] < DELAY_SECONDS else ""
         else:
             if found != content.files:
-                raise Violation(f"{content.name} in {space} has other bytes")
-            if self.ledger.must_be_gone(space, store, begin):
-                raise Violation(f"{content.name} in {space} is there after it was removed")
+                wrong = "has other bytes"
+            elif self.ledger.must_be_gone(space, store, begin):
+                wrong = "is there after it was removed"
+        if wrong:
+            raise Violation(f"{content.name} in {space} {wrong}")
 
     async def tag(self) -> None:
         """Set a tag, sometimes on condition of the entity tag that it has."""
@@ -180,8 +192,9 @@ class Client:
 
 
 async def sent(
-    stores: Stores, content: Content, request: IngestRequest, *, told: bool = False, other: str | None = None
-) -> str:
+    stores: Stores, content: Content, request: IngestRequest, *,
+    told: bool = False, other: str | None = None, pause: float = 0.0,
+) -> str:  # fmt: skip
     """Send a store, with files of an `other` one where they are the same, and return its id."""
     async with await stores.ingest(request) as ingest:
         refs = {}
@@ -196,5 +209,6 @@ async def sent(
                 for at in range(0, len(data), 30):
                     await sink.write(data[at : at + 30])
                 await sink.close()
+        await asyncio.sleep(pause)
         whole = digests["a.bin"].digest() if told and [*digests] == ["a.bin"] else None
         return (await ingest.commit(expected_sha256=whole)).store.id

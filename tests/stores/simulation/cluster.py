@@ -105,10 +105,13 @@ class Replica:
         cluster = self.cluster
         while True:
             await asyncio.sleep(cluster.random.uniform(10, 400))
-            with suppress(ProtosliceError):
+            try:
                 await collect_garbage(
                     self.storage, self.database, grace_seconds=cluster.grace, delay_seconds=DELAY_SECONDS
                 )
+            except ProtosliceError as error:
+                if not isinstance(error, StorageUnavailable):
+                    cluster.violations.append(f"a collector failed: {error!r}")
 
     async def call(
         self, name: str, effect: Callable[[], T], lost: Callable[[T | None], Exception], *, write: bool = False
@@ -278,7 +281,7 @@ class Cluster:
         replica = replica or self.replica()
         task = asyncio.ensure_future(_awaited(lambda: work(replica.stores)))
         waiting: set[asyncio.Future[Any]] = {task, replica.death}
-        patience = PATIENCE_SECONDS * (5 if self.weather.jump else self.random.choice((0.01, 1, 5)))
+        patience = PATIENCE_SECONDS * (20 if self.weather.jump else self.random.choice((0.01, 1, 20)))
         await asyncio.wait(waiting, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
@@ -329,9 +332,7 @@ class Cluster:
         last = self.replica_at_peace()
         for _ in range(12):
             await asyncio.sleep(20_000)
-            await collect_garbage(
-                last.storage, last.database, grace_seconds=self.grace, delay_seconds=DELAY_SECONDS
-            )
+            await collect_garbage(last.storage, last.database, grace_seconds=self.grace, delay_seconds=DELAY_SECONDS)
 
     def replica_at_peace(self) -> Replica:
         """Return a new replica that collects no garbage."""

@@ -55,6 +55,8 @@ def play(seed: int, report: Report) -> None:
         report.failed[seed] = str(violation)
     except Stuck as stuck:
         report.failed[seed] = f"somebody waits for ever: {stuck}"
+    except ProtosliceError as error:
+        report.failed[seed] = f"nobody expected {error!r}"
 
 
 async def _history(seed: int, report: Report) -> None:

@@ -18,7 +18,9 @@ _REFERRED: Final = " UNION ".join(
     f"SELECT space, {column} FROM {table}"
     for table, column in (("store_objects", "object"), ("upload_objects", "object"), ("derived", "object"))
 )
-_UNREFERRED: Final = f"SELECT key, writer, due FROM objects WHERE (space, id) NOT IN ({_REFERRED} WHERE object IS NOT NULL)"
+_UNREFERRED: Final = (
+    f"SELECT key, writer, due FROM objects WHERE (space, id) NOT IN ({_REFERRED} WHERE object IS NOT NULL)"
+)
 _EMPTY: Final = ("writers", "trash", "uploads", "upload_parts", "upload_objects")
 _HELD: Final = """
     SELECT (SELECT coalesce(sum(size), 0) FROM objects WHERE space = :space),
