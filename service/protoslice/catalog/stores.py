@@ -179,7 +179,8 @@ class StoreTable:
                 space=self._space, digest=digest,
             )  # fmt: skip
             if row is None:
-                return None
+                there = self._live(tx, digest)  # another request may have restored it while this one waited
+                return None if there is None else RestoredStore(there)
             tx.run("UPDATE stores SET deleted = NULL, tags = NULL WHERE space = :space AND id = :id",
                    space=self._space, id=row[0])  # fmt: skip
             tell(tx, self._space, "store.created", digest, {"store": digest})

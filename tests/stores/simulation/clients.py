@@ -1,0 +1,214 @@
+"""Clients: each asks replicas for one thing after the other, and notes in the ledger what it was answered."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from random import Random
+from typing import Final, TypeVar
+
+from tests.stores.simulation.cluster import DELAY_SECONDS, Cluster, Unreachable, Violation
+from tests.stores.simulation.contents import CONTENTS, Content
+from tests.stores.simulation.ledger import Deed, Ledger
+from tests.support.stores import read
+
+from protoslice.errors import Conflict, IntegrityError, NotFound, StorageUnavailable
+from protoslice.stores import IngestRequest, Stores
+
+T = TypeVar("T")
+
+SPACES: Final = ("default", "team")
+TAGS: Final = ("t1", "t2")
+
+
+class Client:
+    """A client; `ids` are those of the stores by the names of their contents."""
+
+    def __init__(self, cluster: Cluster, ledger: Ledger, ids: dict[str, str], random: Random) -> None:
+        self.cluster = cluster
+        self.ledger = ledger
+        self.ids = ids
+        self.random = random
+
+    async def run(self, actions: int) -> None:
+        """Do some things, each drawn at random."""
+        every = (
+            *[self.send] * 5, *[self.remove] * 3, *[self.restore] * 2, *[self.look] * 2, *[self.tag] * 2, self.untag,
+            self.cut, self.pause, self.race,
+        )  # fmt: skip
+        for _ in range(actions):
+            with suppress(Unreachable, StorageUnavailable):
+                await self.random.choice(every)()
+
+    def place(self, *, single: bool = False) -> tuple[str, Content]:
+        """Return a space and a content; those in front are drawn more often."""
+        contents = [each for each in CONTENTS if len(each.files) == 1] if single else list(CONTENTS)
+        return self.random.choice(("default", "default", *SPACES)), self.random.choice(contents)
+
+    async def ask(self, space: str, work: Callable[[Stores], Awaitable[T]]) -> T:
+        """Return what `work` returns at some replica."""
+        return await self.cluster.ask(lambda stores: work(stores if space == "default" else stores.of_space(space)))
+
+    async def noted(self, deeds: list[Deed], asking: Awaitable[T], *refusals: type[Exception]) -> T | None:
+        """Return the answer, after the deeds were ended by it; None if it is a refusal."""
+        try:
+            answer = await asking
+        except StorageUnavailable:
+            self.ledger.end(deeds, "unsure")
+            raise
+        except Unreachable:
+            self.ledger.end(deeds, "lost")
+            raise
+        except refusals:
+            self.ledger.end(deeds, "refused")
+            return None
+        self.ledger.end(deeds, "done")
+        return answer
+
+    async def race(self) -> None:
+        """Share a file of a store while that is removed and collected."""
+        space, (_, _, long, _, pair, *_) = self.place()[0], CONTENTS
+        await self._send(space, long, None)
+        sending = asyncio.create_task(self._send(space, pair, long, pause=self.cluster.grace + DELAY_SECONDS))
+        await asyncio.gather(self._remove(space, long), sending, return_exceptions=True)
+        sending.result()
+
+    async def send(self) -> None:
+        """Send a store, perhaps with files that others have."""
+        await self._send(*self.place(), self.random.choice(CONTENTS) if self.random.random() < 0.4 else None)
+
+    async def _send(self, space: str, content: Content, share: Content | None, *, pause: float = 0.0) -> None:
+        store, random = self.ids[content.name], self.random
+        tags = tuple(tag for tag in TAGS if space == "default" and random.random() < 0.2)
+        told, other = random.random() < 0.3, None if share is None else self.ids[share.name]
+        deeds = [self.ledger.add(space, store), *(self.ledger.tag(space, tag, store) for tag in tags)]
+
+        async def work(stores: Stores) -> str:
+            return await sent(stores, content, IngestRequest(tags=tags), told=told, other=other, pause=pause)
+
+        made = await self.noted(deeds, self.ask(space, work), Conflict)
+        if made is None and share is None and not told and self.cluster.weather.jump:
+            raise Violation("the bytes of a sender that was not late were collected")
+        if made not in {None, store}:
+            raise Violation(f"{content.name} became store {made}")
+        if made is not None and random.random() < 0.3:
+            await self._read(space, content)
+
+    async def remove(self) -> None:
+        """Remove a store, and restore it within the grace or never."""
+        space, content = self.place()
+        before = self.cluster.database_time()
+        if await self._remove(space, content) and self.random.random() < 0.5:
+            await asyncio.sleep(self.random.choice((0, 0.5, 0.99)) * self.cluster.grace)
+            found = await self._restore(space, content)
+            if not found and self.cluster.database_time() < before + self.cluster.grace:
+                raise Violation(f"{content.name} cannot be restored within the grace")
+
+    async def _remove(self, space: str, content: Content) -> bool:
+        store = self.ids[content.name]
+        deeds = [self.ledger.remove(space, store)]
+        deeds += [self.ledger.tag(space, tag, None, of=store) for tag in TAGS if space == "default"]
+        return await self.noted(deeds, self.ask(space, lambda stores: stores.delete(store)), NotFound) is not None
+
+    async def restore(self) -> None:
+        """Restore a store, which may be there."""
+        await self._restore(*self.place())
+
+    async def _restore(self, space: str, content: Content) -> bool:
+        store = self.ids[content.name]
+        deeds = [self.ledger.add(space, store)]
+        deeds += [self.ledger.tag(space, tag, store, of=store) for tag in TAGS if space == "default"]
+        answer = await self.noted(deeds, self.ask(space, lambda stores: stores.restore(store)), NotFound)
+        if answer is not None:
+            await self._read(space, content)
+        return answer is not None
+
+    async def look(self) -> None:
+        """Read a store."""
+        await self._read(*self.place())
+
+    async def _read(self, space: str, content: Content) -> None:
+        begin, slow = self.ledger.tick(), self.random.random() < 0.3
+        store, clock = self.ids[content.name], asyncio.get_running_loop()
+        opened, found = [clock.time()], dict[str, bytes]()
+
+        async def work(stores: Stores) -> None:
+            view = await stores.view(store)
+            opened.append(clock.time())
+            if slow:  # a reader has time until the bytes of a store are deleted
+                await asyncio.sleep(DELAY_SECONDS * 0.9)
+            for path in content.files:
+                found[path] = await read(view.file(path))
+
+        wrong = ""
+        try:
+            await self.ask(space, work)
+        except NotFound:
+            wrong = "is lost" if self.ledger.must_exist(space, store, begin) else ""
+        except IntegrityError as error:
+            wrong = f"is damaged: {error}" if clock.time() - opened[0] < DELAY_SECONDS else ""
+        else:
+            if found != content.files:
+                wrong = "has other bytes"
+            elif self.ledger.must_be_gone(space, store, begin):
+                wrong = "is there after it was removed"
+        if wrong:
+            raise Violation(f"{content.name} in {space} {wrong}")
+
+    async def tag(self) -> None:
+        """Set a tag, sometimes on condition of the entity tag that it has."""
+        name, store, seen = self.random.choice(TAGS), self.ids[self.random.choice(CONTENTS).name], None
+        if self.random.random() < 0.6:
+            with suppress(NotFound):
+                seen = (await self.ask("default", lambda stores: stores.tag(name))).etag
+                await asyncio.sleep(self.random.uniform(0, 1))
+        begin = self.ledger.tick()
+        deeds = [self.ledger.tag("default", name, store)]
+        answer = await self.noted(
+            deeds, self.ask("default", lambda stores: stores.put_tag(name, store, if_match=seen)), NotFound, Conflict
+        )
+        if answer is not None:
+            self.ledger.see(name, answer[0].etag, seen)
+            if self.ledger.must_be_gone("default", store, begin):
+                raise Violation("a tag was pointed at a store that was removed")
+
+    async def untag(self) -> None:
+        """Remove a tag."""
+        name = self.random.choice(TAGS)
+        deeds = [self.ledger.tag("default", name, None)]
+        await self.noted(deeds, self.ask("default", lambda stores: stores.delete_tag(name)), NotFound)
+
+    async def cut(self) -> None:
+        """Ask for the pieces of a store, which are facts derived from it."""
+        space, content = self.place()
+        with suppress(NotFound, IntegrityError):
+            await self.ask(space, lambda stores: stores.pieces(self.ids[content.name], limit=10, cursor=None))
+
+    async def pause(self) -> None:
+        """Do nothing for a time."""
+        await asyncio.sleep(self.random.choice((1, 100, 1000)))
+
+
+async def sent(
+    stores: Stores, content: Content, request: IngestRequest, *,
+    told: bool = False, other: str | None = None, pause: float = 0.0,
+) -> str:  # fmt: skip
+    """Send a store, with files of an `other` one where they are the same, and return its id."""
+    async with await stores.ingest(request) as ingest:
+        refs = {}
+        if other is not None:
+            with suppress(NotFound):
+                refs = {each.sha256: each for each in (await stores.files(other)).values()}
+        digests = {path: hashlib.sha256(data) for path, data in content.files.items()}
+        await ingest.take({path: refs[sha.hexdigest()] for path, sha in digests.items() if sha.hexdigest() in refs})
+        for path, data in content.files.items():
+            if digests[path].hexdigest() not in refs:
+                sink = await ingest.file(path, told=digests[path].digest() if told else None)
+                for at in range(0, len(data), 30):
+                    await sink.write(data[at : at + 30])
+                await sink.close()
+        await asyncio.sleep(pause)
+        whole = digests["a.bin"].digest() if told and [*digests] == ["a.bin"] else None
+        return (await ingest.commit(expected_sha256=whole)).store.id

@@ -1,0 +1,128 @@
+"""One history: clients do what the seed says; then all is settled and checked."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final, TypeVar
+
+from tests.stores.simulation.clients import SPACES, Client, sent
+from tests.stores.simulation.cluster import Cluster, Violation, Weather
+from tests.stores.simulation.contents import CONTENTS
+from tests.stores.simulation.invariants import check
+from tests.stores.simulation.ledger import Ledger
+from tests.stores.simulation.loop import SimulatedLoop, Stuck
+from tests.stores.simulation.nature import nature
+from tests.stores.simulation.uploading import UploadClient
+from tests.support.catalogues import InlineDatabase
+
+from protoslice.catalog.spaces import SpaceTable
+from protoslice.errors import ProtosliceError
+from protoslice.stores import IngestRequest
+
+T = TypeVar("T")
+
+_CANCELLED: Final = 20
+"""Times that tasks are cancelled which wait for something again."""
+
+
+@dataclass(slots=True)
+class Report:
+    """Counts of histories."""
+
+    histories: int = 0
+    calls: Counter[str] = field(default_factory=Counter)
+    met: Counter[str] = field(default_factory=Counter)
+    failed: dict[int, str] = field(default_factory=dict)
+    """What does not hold, by seed."""
+
+    def __str__(self) -> str:
+        met = ", ".join(f"{kind} {count}" for kind, count in sorted(self.met.items()))
+        return f"{self.histories} histories, {self.calls.total()} calls ({met}), {len(self.failed)} failed"
+
+
+def play(seed: int, report: Report) -> None:
+    """Play the history of a seed, and add it to a report."""
+    report.histories += 1
+    try:
+        _run(seed, lambda: _history(seed, report))
+    except Violation as violation:
+        report.failed[seed] = str(violation)
+    except Stuck as stuck:
+        report.failed[seed] = f"somebody waits for ever: {stuck}"
+    except ProtosliceError as error:
+        report.failed[seed] = f"nobody expected {error!r}"
+
+
+async def _history(seed: int, report: Report) -> None:
+    random = Random(seed)
+    catalogue = _fresh()
+    for space in SPACES[1:]:
+        await SpaceTable(catalogue).create(space)
+    cluster, ledger = Cluster(random, catalogue, random.choice((2, 2, 3))), Ledger()
+    kinds = [random.choice((Client, Client, UploadClient)) for _ in range(random.choice((2, 3, 4)))]
+    clients = [kind(cluster, ledger, _ids, random) for kind in kinds]
+    try:
+        async with asyncio.TaskGroup() as group:
+            for client in clients:
+                group.create_task(client.run(random.choice((4, 8, 12))))
+    except* ProtosliceError as group:
+        raise Violation(f"a client was told {group.exceptions[0]!r}") from group
+    except* Violation as group:
+        raise group.exceptions[0] from None
+    finally:
+        report.calls += cluster.calls
+        report.met += cluster.met
+    await cluster.settle()
+    await check(cluster, ledger, _ids)
+
+
+async def _learn() -> None:
+    cluster = Cluster(Random(0), _fresh(), 1)
+    cluster.weather = Weather()
+    for content in CONTENTS:
+        _ids[content.name] = await cluster.ask(lambda stores, it=content: sent(stores, it, IngestRequest()))  # type: ignore[misc]
+
+
+_ids: Final = dict[str, str]()
+"""Ids of the stores by their contents."""
+_empty: Final = list[bytes]()
+"""The catalogue without any row, serialized."""
+
+
+def _fresh() -> InlineDatabase:
+    """Return an empty catalogue."""
+    if not _empty:
+        _empty.append(InlineDatabase()._connection.serialize())
+    catalogue = InlineDatabase.__new__(InlineDatabase)
+    catalogue._clock = time.time
+    catalogue._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    catalogue._connection.deserialize(_empty[0])
+    catalogue._connection.execute("PRAGMA foreign_keys = ON")
+    return catalogue
+
+
+def _run(seed: int, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Return the result of a coroutine on a simulated loop; end all that it has begun."""
+    if work is not _learn and not _ids:
+        _run(0, _learn)
+    loop = SimulatedLoop()  # type: ignore[abstract]
+    try:
+        with nature(seed):
+            try:
+                return loop.run_until_complete(work())
+            finally:
+                for _ in range(_CANCELLED):
+                    tasks = [task for task in loop.tasks if not task.done()]
+                    if not tasks:
+                        break
+                    for task in tasks:
+                        task.cancel()
+                    loop.run_until_complete(asyncio.wait(tasks, timeout=1))
+    finally:
+        loop.close()
