@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from protoslice.stores.layout import keys
 from tests.support.counted import CountedBucket, counted_bucket
 from tests.support.stores import onnx, opened, read, records_apart, upload
 
@@ -14,7 +15,6 @@ from protoslice.facts import Store
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey
 from protoslice.stores import StoreOptions
 from protoslice.stores.cache import CacheOptions
-from protoslice.stores.layout import keys
 
 MODEL = onnx(300_000, 2_000_000, 70_000)
 

@@ -385,7 +385,9 @@ def test_large_facts_about_a_store_go_with_it(monkeypatch: pytest.MonkeyPatch) -
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         info = (await upload(stores, {"model.onnx": DATA, "more": bytes(3 << 20)})).store
         await stores.pieces(info.id, limit=1, cursor=None)
-        assert len(await objects_in(storage)) == 3, "two files, of which one is alone in a pack, and the table of pieces"
+        assert len(await objects_in(storage)) == 3, (
+            "two files, of which one is alone in a pack, and the table of pieces"
+        )
         await collect_garbage(storage, grace_seconds=0)
         assert len(await objects_in(storage)) == 3
         await stores.delete(info.id)

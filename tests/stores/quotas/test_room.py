@@ -10,15 +10,15 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from protoslice.stores.layout import keys
+from protoslice.stores.quotas.counted import is_content
 from tests.support.stores import keys_in, onnx, open_stores, opened, upload
 
 from protoslice.errors import Conflict, IntegrityError, QuotaExceeded, SpaceLimit
 from protoslice.storage import MemoryStorage, ObjectKey, Storage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.envelope import seal
-from protoslice.stores.layout import keys
 from protoslice.stores.quotas import CountedStorage, Ledgers, Quota, SpaceRoom
-from protoslice.stores.quotas.counted import is_content
 from protoslice.stores.uploads.model import NewUpload
 
 MODEL = onnx(20_000)

@@ -7,6 +7,7 @@ import hashlib
 from contextlib import suppress
 
 import pytest
+from protoslice.stores.layout.keys import object_key
 from tests.support.golden import CHUNKED
 from tests.support.stores import in_memory, onnx, opened, read, records_apart, upload
 
@@ -19,7 +20,6 @@ from protoslice.storage.wrappers.metered import MeteredStorage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.catalog import derived_facts, piece_index
 from protoslice.stores.envelope import unseal
-from protoslice.stores.layout.keys import object_key
 from protoslice.stores.reading.pieces import Pieces
 from protoslice.testing.faults import FaultyStorage, InjectedFault
 
