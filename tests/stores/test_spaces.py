@@ -10,8 +10,9 @@ import pytest
 from tests.support.catalogues import catalogue_of
 from tests.support.stores import assert_whole, collect_garbage, in_memory, keys_in, objects_in, onnx, upload
 
+from protoslice.catalog.objects import Collected
 from protoslice.catalog.spaces import Held
-from protoslice.errors import Conflict, InvalidInput, NotFound
+from protoslice.errors import InvalidInput, NotFound
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.names import DEFAULT_SPACE
@@ -66,10 +67,9 @@ def test_no_space_names_the_objects_of_another() -> None:
         assert not await team.locate({sha(large): len(large)}, None)
         with pytest.raises(NotFound):
             await team.files(first.id)
-        refs = await default.files(first.id)
         async with await team.ingest(IngestRequest()) as ingest:
-            with pytest.raises(Conflict):
-                await ingest.take(refs)
+            await ingest.take(await default.files(first.id))
+            with pytest.raises(Collected):
                 await ingest.commit()
         made = await upload(team, large, expected_sha256=hashlib.sha256(large).digest())
         assert made.created

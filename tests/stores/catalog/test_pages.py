@@ -4,9 +4,9 @@ import asyncio
 from contextlib import suppress
 
 import pytest
+from tests.support import seeded
 from tests.support.catalogues import catalogue_of
 from tests.support.interrupted import InterruptedDatabase, Interruption, at_every_call
-from tests.support.seeded import seed
 from tests.support.stores import collect_garbage, in_files, in_memory, onnx, opened, some, upload
 
 from protoslice.errors import (
@@ -95,7 +95,7 @@ def test_a_beginning_of_several_ids_is_not_enough() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         store_id = (await upload(stores, onnx(5))).store.id
         twin = store_id[:20] + ("0" if store_id[20] != "0" else "1") * 44
-        await seed(catalogue_of(storage), 1)
+        await seeded.seed(catalogue_of(storage), 1)
         sql = "UPDATE stores SET digest = :twin WHERE type = 'seeded.Model'"
         await catalogue_of(storage).write(lambda tx: tx.run(sql, twin=twin))
         with pytest.raises(InvalidInput, match="Several ids start with"):

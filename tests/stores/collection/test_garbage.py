@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 
 import pytest
+from tests.support import seeded
 from tests.support.catalogues import catalogue_of
 from tests.support.interrupted import InterruptedDatabase, InterruptedStorage, Interruption, at_every_call
-from tests.support.seeded import Counting, seed
 from tests.support.stores import (
     assert_tidy,
     assert_whole,
@@ -385,9 +385,7 @@ def test_large_facts_about_a_store_go_with_it(monkeypatch: pytest.MonkeyPatch) -
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         info = (await upload(stores, {"model.onnx": DATA, "more": bytes(3 << 20)})).store
         await stores.pieces(info.id, limit=1, cursor=None)
-        assert len(await objects_in(storage)) == 3, (
-            "two files, of which one is alone in a pack, and the table of pieces"
-        )
+        assert len(await objects_in(storage)) == 3, "two files, and the table of pieces"
         await collect_garbage(storage, grace_seconds=0)
         assert len(await objects_in(storage)) == 3
         await stores.delete(info.id)
@@ -429,8 +427,8 @@ def test_a_collection_with_nothing_to_collect_asks_the_storage_for_nothing() -> 
         storage = MemoryStorage()
         async with opened(storage) as stores:
             await upload(stores, DATA)
-            await seed(stores.database, count)
-            counting = Counting(storage)
+            await seeded.seed(stores.database, count)
+            counting = seeded.Counting(storage)
             catalogue_of(storage).transactions.clear()
             report = await collect_garbage(counting, grace_seconds=HOUR, clock=later(2 * HOUR))
             assert (report.objects, report.stores, report.deleted, report.leftovers) == (0, 0, 0, 0)
