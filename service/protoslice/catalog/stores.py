@@ -164,36 +164,36 @@ class StoreTable:
     async def restore(self, digest: str) -> RestoredStore | None:
         """Undo the last removal of a store, and set its tags again unless others have these names.
 
-        A store that is there counts as restored. None if there is neither.
+        A store that is there, as it was sent again meanwhile, gets those tags too. None if there is neither.
         """
 
         def work(tx: Transaction) -> RestoredStore | None:
-            there = self._live(tx, digest)
-            if there is not None:
-                return RestoredStore(there)
-            row = tx.first(
+            removed = tx.first(
                 """
                 SELECT id, digest, manifest, tags, size FROM stores
                 WHERE space = :space AND digest = :digest AND deleted IS NOT NULL
                 ORDER BY deleted DESC, id DESC LIMIT 1 FOR UPDATE""",
                 space=self._space, digest=digest,
             )  # fmt: skip
-            if row is None:
-                there = self._live(tx, digest)  # another request may have restored it while this one waited
+            there = self._live(tx, digest)  # after waiting for a request that may have restored it
+            if removed is None:
                 return None if there is None else RestoredStore(there)
-            tx.run("UPDATE stores SET deleted = NULL, tags = NULL WHERE space = :space AND id = :id",
-                   space=self._space, id=row[0])  # fmt: skip
-            tell(tx, self._space, "store.created", digest, {"store": digest})
-            names = json.loads(row[3] or "[]")
-            taken = [name for name in names if not set_tag(tx, self._space, name, digest, new=True).is_set]
-            self._account.charge(tx, stores=1, logical_bytes=row[4])
-            return RestoredStore(_row(row[:3]), taken)
+            restored = "" if there is not None else "deleted = NULL, "
+            tx.run(f"UPDATE stores SET {restored}tags = NULL WHERE space = :space AND id = :id",
+                   space=self._space, id=removed[0])  # fmt: skip
+            if there is None:
+                tell(tx, self._space, "store.created", digest, {"store": digest})
+            names = json.loads(removed[3] or "[]")
+            tags = [set_tag(tx, self._space, name, digest, new=True).row for name in names]
+            if there is None:
+                self._account.charge(tx, stores=1, logical_bytes=removed[4])
+            taken = [tag.name for tag in tags if tag.store != digest]
+            return RestoredStore(there or _row(removed[:3]), taken)
 
         try:
             return await self._database.write(work)
         except UniqueViolation:  # it was sent again at the same time
-            row = await self.get(digest)
-            return None if row is None else RestoredStore(row)
+            return await self._database.write(work)
 
     async def shown(self, *, digest: str | None = None, tag: str | None = None, tags: int) -> ListedStore | None:
         """Return a store by its digest or a tag, with its first `tags` tags; None if there is none."""
