@@ -29,9 +29,9 @@ async def probe(storage: Storage) -> None:
 
 
 async def _probe(storage: Storage, key: ObjectKey) -> None:
-    await storage.put(key, b"first")
-    await storage.put(key, b"second")
+    await storage.put(key, b"old")
+    await storage.put(key, b"new")
     with suppress(NotFound):
-        if await storage.get_range(key, 0, 6) == b"second":
+        if await storage.get_range(key, 0, 3) == b"new":
             return
     raise Unsupported("This storage does not return what was written: do not use it")
