@@ -5,19 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.support.interrupted import InterruptedStorage
+from tests.support.catalogues import catalogue_of
+from tests.support.interrupted import InterruptedDatabase, InterruptedStorage, Interruption
 from tests.support.repositories import change, contents, in_repositories
-from tests.support.stores import opened
+from tests.support.stores import assert_tidy, collect_everything, opened, written
 
 from protoslice.errors import Conflict, InvalidInput
 from protoslice.repositories import MAIN, Author, NoFile, Outrun, Repositories
 from protoslice.storage import MemoryStorage, Storage
-from protoslice.stores.layout import keys
-
-
-async def stored(storage: Storage) -> int:
-    """Bytes of all objects of files."""
-    return sum([item.size async for item in storage.iterate(keys.OBJECTS)])
 
 
 def test_a_commit_keeps_what_it_does_not_name() -> None:
@@ -35,9 +30,9 @@ def test_a_commit_writes_what_is_new_and_nothing_else() -> None:
         made = await repositories.create("m")
         old = {f"{number}.bin": bytes([number]) * 100_000 for number in range(20)}
         await change(made, old)
-        before = await stored(storage)
+        before = sum((await written(storage)).values())
         await change(made, {"3.bin": b"new" * 30_000})
-        assert await stored(storage) - before < 120_000
+        assert sum((await written(storage)).values()) - before == 90_000
         assert await contents(made) == old | {"3.bin": b"new" * 30_000}
 
     in_repositories(work)
@@ -138,8 +133,9 @@ def test_another_replica_commits_at_any_moment(expecting: bool) -> None:
             async def meanwhile() -> None:
                 await change(await other.get("m"), {"theirs": b"2"})
 
-            interrupted = InterruptedStorage(storage, meanwhile)
-            async with opened(interrupted) as stores:
+            interrupted = Interruption(meanwhile)
+            database = InterruptedDatabase(catalogue_of(storage), interrupted)
+            async with opened(InterruptedStorage(storage, interrupted), database=database) as stores:
                 repository = await Repositories(stores).get("m")
                 interrupted.arm(at)
                 try:
@@ -176,8 +172,9 @@ def test_a_replica_that_dies_in_a_commit_leaves_the_branch_as_it_was_or_moved() 
         async with opened(storage) as others:
             made = await Repositories(others).create("m")
             await change(made, {"a": b"1"})
-            interrupted = InterruptedStorage(storage, die)
-            async with opened(interrupted) as stores:
+            interrupted = Interruption(die)
+            database = InterruptedDatabase(catalogue_of(storage), interrupted)
+            async with opened(InterruptedStorage(storage, interrupted), database=database) as stores:
                 repository = await Repositories(stores).get("m")
                 interrupted.arm(at)
                 try:
@@ -186,7 +183,9 @@ def test_a_replica_that_dies_in_a_commit_leaves_the_branch_as_it_was_or_moved() 
                     assert await contents(made) in ({"a": b"1"}, {"a": b"1", "b": b"2"})
             await change(made, {"b": b"2"})
             assert await contents(made) == {"a": b"1", "b": b"2"}
-            return interrupted.reached
+        await collect_everything(storage)
+        await assert_tidy(storage)
+        return interrupted.reached
 
     async def run() -> int:
         at = 1

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from tests.support.catalogues import catalogue_of
 from tests.support.repositories import in_repositories
-from tests.support.stores import uploads_in
+from tests.support.stores import collect_garbage, objects_in, uploads_in, usage_of
 
 from protoslice.errors import ChecksumMismatch, InvalidInput, LimitExceeded, NotFound
 from protoslice.repositories import Author, Repositories, Repository, StagedXorb, XorbSession
 from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.ingest.sharing import LEAST_SHARED
-from protoslice.stores.layout import keys
+from protoslice.stores.ingest.writers import SummedObject
 from protoslice.stores.manifest import ObjectExtent, ObjectLocation
 from protoslice.stores.uploads import Upload
 
@@ -27,12 +27,16 @@ NAMES = ("0" * 64, "1" * 64)
 
 async def kept(session: XorbSession, name: str, data: bytes) -> ObjectLocation:
     """Keep a xorb of one chunk."""
-    chunks = await session.begin()
-    chunks.sum(data)
-    await chunks.write(data)
-    stored = await chunks.commit()
-    await session.keep(name, stored, [len(data)])
-    return stored
+    objects = session.new_objects()
+    try:
+        chunks = await SummedObject.open(objects)
+        chunks.sum(data)
+        await chunks.write(data)
+        stored = await chunks.commit()
+        await session.keep(name, stored, [len(data)], objects)
+        return stored
+    finally:
+        objects.end()
 
 
 async def opened(repositories: Repositories) -> tuple[Repository, XorbSession]:
@@ -68,8 +72,8 @@ def test_a_xorb_is_read_once() -> None:
         session = await made.sessions.open(await made.sessions.begin("ann"), "ann")
         await kept(session, NAMES[0], b"abc")
         found = await session.xorb(NAMES[0])
-        async for stat in storage.iterate(keys.OBJECTS):
-            await storage.delete(stat.key)
+        for key in await objects_in(storage):
+            await storage.delete(ObjectKey(key))
         assert await session.xorb(NAMES[0]) == found
 
     in_repositories(work)
@@ -97,7 +101,7 @@ def test_extents_of_two_xorbs_in_turn_are_read_by_a_call_for_each_xorb(monkeypat
         upload = await composed(made, session, extents, data)
         assert reads == {ObjectKey(xorb.key or ""): 1 for xorb in xorbs}
         assert b"".join([piece async for piece in made.stores.uploads.content(upload.id)]) == data
-        assert [each.key async for each in storage.iterate(keys.OBJECTS / upload.id) if "part" in each.key.text] == []
+        assert {each.key for part in upload.parts for each in part.objects} == {xorb.key for xorb in xorbs}
 
     in_repositories(work)
 
@@ -136,8 +140,8 @@ def test_extents_of_other_bytes_leave_nothing() -> None:
         upload = await made.staged.begin(hashlib.sha256(b"abd").hexdigest(), 3, "")
         with pytest.raises(ChecksumMismatch):
             await session.compose(upload, [ObjectExtent(xorb, 0, 3)])
-        left = [each.key.segments[-1] async for each in storage.iterate(keys.OBJECTS / upload.id)]
-        assert left == ["claim"]
+        await collect_garbage(storage)
+        assert await objects_in(storage) == [xorb.key]
 
     in_repositories(work)
 
@@ -170,9 +174,8 @@ def test_a_committed_file_outlives_its_session() -> None:
             await change.take("m.bin", upload)
             commit = await change.commit(Author("x"))
         await expire(storage)
-        for _ in range(3):
-            await made.stores.collect_garbage(grace_seconds=0)
-        left = {item.key.text async for item in storage.iterate(keys.OBJECTS)}
+        await collect_garbage(storage, grace_seconds=0)
+        left = await objects_in(storage)
         assert xorb.key in left
         assert other.key not in left
         file = (await made.stores.view(commit.store or "")).file("m.bin")
@@ -182,12 +185,8 @@ def test_a_committed_file_outlives_its_session() -> None:
 
 
 async def expire(storage: Storage) -> None:
-    """Let all uploads have expired a day before they began."""
-    records = uploads_in(storage)
-    for (upload_id,) in await catalogue_of(storage).read(lambda tx: tx.all("SELECT id FROM uploads")):
-        held = await records.read(upload_id)
-        past = held.upload.created - timedelta(days=1)
-        await records.change(held, replace(held.upload, expires=past))
+    """Let all uploads have expired."""
+    await catalogue_of(storage).write(lambda tx: tx.run("UPDATE uploads SET expires = 0"))
 
 
 def test_a_session_is_seen_by_the_client_that_began_it() -> None:
@@ -221,21 +220,36 @@ def test_the_collector_removes_what_an_expired_session_left() -> None:
         begun = await made.sessions.begin("")
         session = await made.sessions.open(begun, "")
         await kept(session, NAMES[0], b"abc" * 1000)
-        await made.stores.collect_garbage(grace_seconds=0)
+        await collect_garbage(storage, grace_seconds=0)
         assert (await session.xorb(NAMES[0])).ends == [3000]
         await expire(storage)
-        for _ in range(3):  # one ends the uploads, the next removes their records, the last their objects
-            await made.stores.collect_garbage(grace_seconds=0)
-        assert [item.key async for item in storage.iterate(keys.OBJECTS)] == []
+        await collect_garbage(storage, grace_seconds=0)
+        assert await objects_in(storage) == []
+        assert (await usage_of(storage)).stored_bytes == 0
         with pytest.raises(NotFound):
             await made.sessions.open(begun, "")
 
     in_repositories(work)
 
 
+def test_a_session_that_is_removed_leaves_nothing() -> None:
+    async def work(repositories: Repositories, storage: Storage) -> None:
+        made = await repositories.create("m")
+        begun = await made.sessions.begin("")
+        session = await made.sessions.open(begun, "")
+        await kept(session, NAMES[0], b"abc" * 1000)
+        await made.stores.uploads.remove(begun)
+        await collect_garbage(storage, grace_seconds=-1)
+        assert await objects_in(storage) == []
+        assert (await usage_of(storage)).stored_bytes == 0
+        assert await catalogue_of(storage).read(lambda tx: tx.all("SELECT id FROM uploads")) == []
+
+    in_repositories(work)
+
+
 @pytest.mark.parametrize(("first", "end", "size"), [(0, 3, 10), (-1, 1, 4), (1, 1, 0), (1, 0, 4), (0, 1, 5)])
 def test_an_extent_lies_in_its_xorb(first: int, end: int, size: int) -> None:
-    chunks = ObjectLocation(10, "objects/u/chunks")
+    chunks = ObjectLocation(10, "objects/aa/1-aa")
     xorb = StagedXorb(chunks, [4, 10])
     assert xorb.extent(1, 2, 6) == ObjectExtent(chunks, 4, 10)
     assert xorb.extent(0, 2, 10) == ObjectExtent(chunks, 0, 10)
