@@ -79,6 +79,10 @@ class InlineDatabase(Database):
             self._connection.execute(end)
             return result
 
+    def copy_to(self, other: InlineDatabase) -> None:
+        """Replace the content of another catalogue by this one's."""
+        self._connection.backup(other._connection)
+
     async def close(self) -> None:
         """Close the connection."""
         self._connection.close()
