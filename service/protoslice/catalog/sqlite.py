@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -105,8 +105,7 @@ class SqliteDatabase(Database):
     def _reading(self, work: Work[T]) -> T:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
-            with translated():
-                connection = _connect(self.path)
+            connection = self._writer.ballast.spent(lambda: _connect(self.path))
             connection.execute("PRAGMA query_only = ON")
             self._local.connection = connection
             self._connections.append(connection)
@@ -168,6 +167,17 @@ class Ballast:
                 self.drop()
             finally:
                 os.close(file)
+
+    def spent(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns; if the disk is full, remove the file and try again."""
+        try:
+            with translated():
+                return work()
+        except StorageFull:
+            if not self.drop():
+                raise
+            _log.warning("the disk of the database is full: its ballast was removed")
+            return work()
 
     def drop(self) -> bool:
         """Remove the file; return False if there is none."""
@@ -258,15 +268,8 @@ class _Writer:
             try:
                 with translated(), _exclusive(self._lock):
                     if connection is None:
-                        connection = _connect(self._path, durable=self._durable)
-                    try:
-                        with translated():
-                            settled = _committed(connection, group)
-                    except StorageFull:
-                        if not self.ballast.drop():
-                            raise
-                        _log.warning("the disk of the database is full: its ballast was removed")
-                        settled = _committed(connection, group)
+                        connection = self.ballast.spent(lambda: _connect(self._path, durable=self._durable))
+                    settled = self.ballast.spent(partial(_committed, connection, group))
             except Exception as failure:
                 settled = [(job, None, failure) for job in group]
                 _close(connection, self._lock)
@@ -376,14 +379,16 @@ def translated() -> Iterator[None]:
         raise InvalidInput(UNSTORABLE) from None
 
 
+_FULL: Final = "The disk of the database is full: make room on it"
 _ERRORS: Final[Mapping[int, Callable[[str], Exception]]] = {
     sqlite3.SQLITE_CONSTRAINT_UNIQUE: UniqueViolation,
     sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY: UniqueViolation,
     sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY: ForeignKeyViolation,
+    sqlite3.SQLITE_IOERR_SHMSIZE: lambda _: StorageFull(_FULL),
 }
 _PRIMARY_ERRORS: Final[Mapping[int, Callable[[], Exception]]] = {
     sqlite3.SQLITE_BUSY: lambda: Transient("The database is locked by another program"),
-    sqlite3.SQLITE_FULL: lambda: StorageFull("The disk of the database is full: make room on it"),
+    sqlite3.SQLITE_FULL: lambda: StorageFull(_FULL),
     sqlite3.SQLITE_INTERRUPT: lambda: DatabaseUnavailable("The database is too slow: a statement ran out of time"),
     sqlite3.SQLITE_CORRUPT: lambda: IntegrityError("The database file is damaged: restore it from a backup"),
     sqlite3.SQLITE_NOTADB: lambda: IntegrityError(

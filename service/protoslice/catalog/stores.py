@@ -18,7 +18,7 @@ from protoslice.catalog.database import (
 )
 from protoslice.catalog.letters import tell
 from protoslice.catalog.live_stores import LIVE
-from protoslice.catalog.objects import Collected, OwnObject, publish_objects
+from protoslice.catalog.objects import Collected, OwnObject, new_id, publish_objects
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.tags import TAGS, set_tag, tag_names
 
@@ -137,6 +137,8 @@ class StoreTable:
             return await self._database.write(work)
         except ForeignKeyViolation:
             raise Collected from None
+        except UniqueViolation:  # another process has this id
+            return await self.publish(replace(new, id=new_id()), tags, replaces=replaces)
 
     async def remove(self, digest: str) -> list[str] | None:
         """Remove a store with its tags, which are returned; None if there is no such store."""

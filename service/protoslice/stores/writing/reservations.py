@@ -9,7 +9,8 @@ from contextlib import suppress
 from typing import Final
 
 from protoslice.catalog import Database
-from protoslice.catalog.objects import LEASE_SECONDS, ReservedObject, WriterTable, new_object
+from protoslice.catalog.database import UniqueViolation
+from protoslice.catalog.objects import LEASE_SECONDS, ReservedObject, WriterTable, new_objects
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import ProtosliceError, StorageUnavailable
 
@@ -65,12 +66,14 @@ class Reservations:
     async def _fill(self, space: str) -> None:
         new = self._writer is None
         writer = self._writer = self._writer or secrets.token_hex(16)
-        objects = [new_object(writer) for _ in range(BLOCK)]
+        objects = new_objects(writer, BLOCK)
         try:
             kept = await self._table.reserve(space, objects, new=new)
-        except BaseException:
+        except BaseException as error:
             if new:
                 self._lose(writer)
+            if isinstance(error, UniqueViolation):  # another process has one of these ids
+                return
             raise
         if not kept:
             self._lose(writer)
