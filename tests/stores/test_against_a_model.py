@@ -49,8 +49,8 @@ class StoresMachine(RuleBasedStateMachine):
         self.contents: dict[str, int] = {}
         self.tags: dict[str, tuple[str, str]] = {}
         self.created: dict[str, datetime] = {}
-        self.removed: dict[str, tuple[int, datetime, list[str]]] = {}
-        """What each store held that was removed last, with its time and its tags."""
+        self.removed: dict[str, list[tuple[int, datetime, list[str]]]] = {}
+        """What removed stores held, the last of each in the end, with their times and their tags."""
 
     def new_storage(self) -> Storage:
         return MemoryStorage()
@@ -154,7 +154,7 @@ class StoresMachine(RuleBasedStateMachine):
             return
         names = sorted(name for name, tag in self.tags.items() if tag[0] == ref)
         assert self.run(self.stores.delete(ref)).tags == tuple(names)
-        self.removed[ref] = self.contents.pop(ref), self.created.pop(ref), names
+        self.removed.setdefault(ref, []).append((self.contents.pop(ref), self.created.pop(ref), names))
         self.tags = {name: tag for name, tag in self.tags.items() if tag[0] != ref}
 
     @rule(ref=refs, other=refs, name=NAMES)
@@ -166,17 +166,22 @@ class StoresMachine(RuleBasedStateMachine):
 
     @rule(ref=refs)
     def restore(self, ref: str) -> None:
-        if ref in self.contents:
-            assert self.run(self.stores.restore(ref)).store.id == ref
-            return
-        if ref not in self.removed:
+        if ref not in self.contents and not self.removed.get(ref):
             with pytest.raises(NotFound):
                 self.run(self.stores.restore(ref))
             return
-        self.contents[ref], self.created[ref], names = self.removed.pop(ref)
+        names: list[str] = []
+        if self.removed.get(ref):
+            seed, created, names = self.removed[ref].pop()
+            if ref in self.contents:  # it was sent again, and gets the tags alone
+                self.removed[ref].append((seed, created, []))
+            else:
+                self.contents[ref], self.created[ref] = seed, created
         event(f"restored, of {len(names)} tags some are taken: {any(name in self.tags for name in names)}")
         restored = self.run(self.stores.restore(ref))
-        assert restored.tags_taken == tuple(name for name in names if name in self.tags)
+        assert restored.store.id == ref
+        taken = [name for name in names if name in self.tags and self.tags[name][0] != ref]
+        assert restored.tags_taken == tuple(taken)
         for name in names:
             if name not in self.tags:
                 self.tags[name] = (ref, self.run(self.stores.tag(name)).etag)

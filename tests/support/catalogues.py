@@ -6,14 +6,14 @@ import os
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from protoslice.catalog import Database, schema, upgrade
-from protoslice.catalog.database import Work
+from protoslice.catalog.database import Row, Work
 from protoslice.catalog.sqlite import SqliteDatabase, SqliteTransaction, translated
 from protoslice.storage import FileStorage, Storage
 
@@ -44,9 +44,16 @@ class InlineDatabase(Database):
         self._clock = clock
         self.transactions: Counter[str] = Counter()
         """Transactions so far, of `read` and `write`."""
+        self.statements = 0
+        """Statements of all of them."""
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._connection.execute("PRAGMA foreign_keys = ON")
         at_once(schema.migrate(self))
+
+    def count_anew(self) -> None:
+        """Forget the transactions and statements so far."""
+        self.transactions.clear()
+        self.statements = 0
 
     @contextmanager
     def at(self, clock: Callable[[], float]) -> Iterator[None]:
@@ -70,7 +77,7 @@ class InlineDatabase(Database):
         with translated():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                transaction = SqliteTransaction(self._connection)
+                transaction = _CountedTransaction(self._connection, self)
                 transaction._now = int(self._clock() * 1_000_000)
                 result = work(transaction)
             except BaseException:
@@ -86,6 +93,26 @@ class InlineDatabase(Database):
     async def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+
+
+class _CountedTransaction(SqliteTransaction):
+    """Counts its statements."""
+
+    def __init__(self, connection: sqlite3.Connection, database: InlineDatabase) -> None:
+        super().__init__(connection)
+        self._database = database
+
+    def all(self, sql: str, **values: Any) -> list[Row]:
+        self._database.statements += 1
+        return super().all(sql, **values)
+
+    def run(self, sql: str, **values: Any) -> int:
+        self._database.statements += 1
+        return super().run(sql, **values)
+
+    def many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        self._database.statements += 1
+        super().many(sql, rows)
 
 
 def upload_ids(storage: Path) -> list[str]:

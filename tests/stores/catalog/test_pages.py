@@ -180,7 +180,7 @@ def test_stores_and_tags_that_go_between_a_list_and_its_reading(purged: bool) ->
                 assert {tag.store for tag in (await ours.tags()).items} >= {kept, last}
         return interruption.reached
 
-    asyncio.run(at_every_call(at, 4))
+    asyncio.run(at_every_call(at, 3))
 
 
 def test_a_page_of_stores_is_bounded_by_bytes() -> None:

@@ -1,6 +1,7 @@
 """Removing stores, also while others take them in or look at them."""
 
 import asyncio
+from collections.abc import Collection
 
 import pytest
 from tests.support.catalogues import catalogue_of
@@ -25,7 +26,7 @@ from tests.support.stores import (
     visible,
 )
 
-from protoslice.errors import NotFound
+from protoslice.errors import Conflict, NotFound
 from protoslice.facts import Removed
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, Stores
@@ -149,14 +150,16 @@ def test_of_several_who_restore_and_send_a_store_each_finds_it_listed(again: str
     in_memory(work)
 
 
-def test_a_store_that_was_sent_again_counts_as_restored() -> None:
+def test_a_store_that_was_sent_again_counts_as_restored_and_gets_its_tags() -> None:
     async def work(stores: Stores, _: MemoryStorage) -> None:
         info = (await upload(stores, onnx(90_000), IngestRequest(tags=("a",)))).store
         await stores.delete(info.id)
         assert (await upload(stores, onnx(90_000))).created
         restored = await stores.restore(info.id)
-        assert (restored.store.id, restored.store.tags, restored.tags_taken) == (info.id, (), ())
+        assert (restored.store.id, restored.store.tags, restored.tags_taken) == (info.id, ("a",), ())
         assert len(await visible(stores)) == 1
+        await stores.delete_tag("a")
+        assert (await stores.restore(info.id)).store.tags == (), "once"
 
     in_memory(work)
 
@@ -207,5 +210,25 @@ def test_what_is_not_read_of_a_removed_store() -> None:
         for ref in (info.id, info.id[:12], "net:1"):
             with pytest.raises(NotFound):
                 await stores.get(ref)
+
+    in_memory(work)
+
+
+def test_who_checks_a_removal_is_told_of_all_tags_and_may_refuse_it() -> None:
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        info = (await upload(stores, onnx(10), IngestRequest(tags=("a", "b")))).store
+        asked = list[tuple[str, list[str]]]()
+
+        async def refuse(store: str, tags: Collection[str]) -> None:
+            asked.append((store, sorted(tags)))
+            raise Conflict("it is named")
+
+        for ref in (info.id, info.id[:12]):
+            with pytest.raises(Conflict, match="it is named"):
+                await stores.delete(ref, refuse)
+        assert asked == [(info.id, ["a", "b"])] * 2
+        assert (await stores.get("a")).tags == ("a", "b")
+        with pytest.raises(Conflict, match="remove the tag, or give the store's id"):
+            await stores.delete("a", refuse)
 
     in_memory(work)

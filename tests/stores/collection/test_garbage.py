@@ -513,3 +513,71 @@ def test_who_shares_an_object_while_it_is_collected_gets_it_or_is_told() -> None
 
     asyncio.run(at_every_call(at, 8))
     assert outcomes == {"shared", "told"}
+
+
+def test_a_store_that_is_sent_again_while_its_removal_is_collected_stays() -> None:
+    """A collector that pauses anywhere deletes nothing that was acknowledged meanwhile."""
+
+    async def at(number: int) -> bool:
+        storage = MemoryStorage()
+        async with opened(storage) as stores:
+            first = (await upload(stores, DATA, IngestRequest(tags=("a",)))).store
+            await stores.delete(first.id)
+            await passed()
+
+            async def send() -> None:
+                assert (await upload(stores, DATA, IngestRequest(tags=("a", "b")))).created
+
+            interruption = Interruption(send)
+            interruption.arm(number)
+            await collection.collect_garbage(
+                InterruptedStorage(storage, interruption),
+                InterruptedDatabase(catalogue_of(storage), interruption),
+                grace_seconds=0,
+                delay_seconds=0,
+            )
+            if interruption.reached:
+                await collect_garbage(storage, grace_seconds=0)
+                (info,) = (await visible(stores)).values()
+                assert (info.id, info.tags) == (first.id, ("a", "b"))
+                await assert_whole(stores, info)
+        await assert_tidy(storage)
+        return interruption.reached
+
+    asyncio.run(at_every_call(at, 8))
+
+
+def test_a_store_that_is_restored_while_its_removal_is_collected_is_whole_or_gone() -> None:
+    outcomes = set[str]()
+
+    async def at(number: int) -> bool:
+        storage = MemoryStorage()
+        async with opened(storage) as stores:
+            first = (await upload(stores, DATA, IngestRequest(tags=("a",)))).store
+            await stores.delete(first.id)
+            await passed()
+
+            async def restore() -> None:
+                try:
+                    await stores.restore(first.id)
+                    outcomes.add("whole")
+                except NotFound:
+                    outcomes.add("gone")
+
+            interruption = Interruption(restore)
+            interruption.arm(number)
+            await collection.collect_garbage(
+                InterruptedStorage(storage, interruption),
+                InterruptedDatabase(catalogue_of(storage), interruption),
+                grace_seconds=0,
+                delay_seconds=0,
+            )
+            for info in (await visible(stores)).values():
+                assert info.tags == ("a",)
+                await assert_whole(stores, info)
+            await collect_garbage(storage, grace_seconds=0)
+        await assert_tidy(storage)
+        return interruption.reached
+
+    asyncio.run(at_every_call(at, 8))
+    assert outcomes == {"whole", "gone"}
