@@ -128,7 +128,9 @@ class _Bucket:
             open_storage(f"s3://{BUCKET}/{folder}", places["s3"]) as storage,
             opened(storage, options, database) as stores,
         ):
-            await stores.new_objects().key()  # a running service has reserved objects
+            reserving = stores.new_objects()
+            await reserving.key()  # a service at work has reserved objects
+            reserving.end()
             if again:
                 await call(stores)
             self._far.reset()
@@ -193,26 +195,25 @@ async def _calls(bucket: _Bucket, name: str, count: int) -> list[Row]:
 
 
 async def _collect(stores: Stores) -> None:
-    report = await collect_garbage(stores.storage, stores.database)
-    assert report.objects == report.stores == 0
+    await collect_garbage(stores.storage, stores.database)
 
 
 async def _reads(bucket: _Bucket, name: str) -> list[Row]:
-    """The first bytes of a chunk, cold and once more."""
+    """The first bytes of a store, cold and once more."""
     folder = f"{name.lower()}-chunks"
     async with bucket.prepared(folder) as stores:
         store = (await upload(stores, onnx(*[1 << 20] * 8), IngestRequest(min_chunk=1 << 16, tags=("m",)))).store.id
 
     def read(ref: str) -> Call:
         async def call(stores: Stores) -> None:
-            chunk = await (await stores.view(ref)).chunk(0)
-            async for _ in chunk.pieces(0, 4096):
+            file = (await stores.view(ref)).file("model.onnx")
+            async for _ in file.pieces(0, 4096):
                 pass
 
         return call
 
     cold, again = await bucket.cost(folder, read(store)), await bucket.cost(folder, read("m"), again=True)
-    what = f"{name}, 4 KiB of a chunk"
+    what = f"{name}, first 4 KiB of a store"
     return [
         Row(
             f"{what}: milliseconds",
