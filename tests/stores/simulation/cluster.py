@@ -68,7 +68,7 @@ class Weather:
     @classmethod
     def drawn(cls, random: Random) -> Weather:
         """Return random weather, often without a kind of trouble, so that the others have an effect."""
-        if random.random() < 0.1:
+        if random.random() < 0.15:
             return cls(jump=1.0)
         return cls(
             slow=random.choice((0.0, 0.02, 0.1)),
@@ -105,13 +105,18 @@ class Replica:
         cluster = self.cluster
         while True:
             await asyncio.sleep(cluster.random.uniform(10, 400))
-            try:
-                await collect_garbage(
-                    self.storage, self.database, grace_seconds=cluster.grace, delay_seconds=DELAY_SECONDS
-                )
-            except ProtosliceError as error:
-                if not isinstance(error, StorageUnavailable):
-                    cluster.violations.append(f"a collector failed: {error!r}")
+            await self.collect()
+
+    async def collect(self) -> None:
+        """Collect garbage; only a database or a storage that is away may stop that."""
+        cluster = self.cluster
+        try:
+            await collect_garbage(
+                self.storage, self.database, grace_seconds=cluster.grace, delay_seconds=DELAY_SECONDS
+            )
+        except ProtosliceError as error:
+            if not isinstance(error, StorageUnavailable):
+                cluster.violations.append(f"a collector failed: {error!r}")
 
     async def call(
         self, name: str, effect: Callable[[], T], lost: Callable[[T | None], Exception], *, write: bool = False
@@ -248,7 +253,7 @@ class Cluster:
     def __init__(self, random: Random, catalogue: InlineDatabase, replicas: int) -> None:
         self.random = random
         self.weather = Weather.drawn(random)
-        self.grace = random.choice((300.0, 1500.0, 5000.0))
+        self.grace = random.choice((0.0, 300.0, 1500.0, 5000.0))
         self.storage = MemoryStorage()
         self.catalogue = catalogue
         self.jumped = 0.0
@@ -263,7 +268,8 @@ class Cluster:
         catalogue._clock = self.database_time
         self.replicas = [Replica(self) for _ in range(replicas)]
         if self.weather.jump:
-            self.later(random.uniform(0, 2000), self._jump)
+            for _ in range(4):
+                self.later(random.uniform(0, 3000), self._jump)
 
     def database_time(self) -> float:
         """Return the time by the clock of the database."""
@@ -341,7 +347,9 @@ class Cluster:
         return replica
 
     def _jump(self) -> None:
+        """Set the clock of the database forward, just before a collection."""
         self.jumped += 4000
+        self.later(0, lambda: asyncio.ensure_future(self.replica().collect()))
 
 
 async def pieces(data: bytes) -> AsyncIterator[bytes]:
