@@ -49,8 +49,8 @@ async def _let_pass(database: Database, seconds: float) -> None:
 
 def test_lease_that_has_ended_is_doubted_before_its_objects_are_due(catalogue: str) -> None:
     async def work(database: Database, table: CollectorTable) -> None:
-        lost, alive, kept = (await reserved(database, 1))[0], (await reserved(database, 1))[0], await reserved(database, 1)
-        await put_store(database, "a", own=own(kept))
+        lost, alive, kept = [(await reserved(database, 1))[0] for _ in range(3)]
+        await put_store(database, "a", own=own([kept]))
         await table.end_writers()
         assert len(await _all(database, "SELECT 1 FROM writers WHERE doubted IS NULL")) == 3
         await _let_pass(database, 601)
@@ -65,7 +65,7 @@ def test_lease_that_has_ended_is_doubted_before_its_objects_are_due(catalogue: s
         await table.end_writers()
         assert await WriterTable(database).renew(alive.writer), "the doubt ended with the renewal"
         assert (await table.drop_objects(0)).objects == 1
-        assert await keys(database) == {alive.key, kept[0].key}
+        assert await keys(database) == {alive.key, kept.key}
 
     _run(catalogue, work)
 

@@ -38,7 +38,8 @@ def test_change_adds_and_replaces_parts(catalogue: str) -> None:
     async def work(one: UploadTable, other: UploadTable) -> None:
         held = await one.create(_upload("a"), keep_seconds=60)
         for parts, kept in ((("1",), 0), (("1", "2", "3"), 1), (("1", "4"), 1), (("1", "4"), 2), ((), 0)):
-            held = await one.change(replace(held, parts=parts, record=f'"{kept}"'), kept_parts=kept, keep_seconds=None, objects=_NONE)
+            changed = replace(held, parts=parts, record=f'"{kept}"')
+            held = await one.change(changed, kept_parts=kept, keep_seconds=None, objects=_NONE)
             assert await other.get("a") == (held, True)
             assert (held.parts, held.record) == (parts, f'"{kept}"')
 

@@ -136,12 +136,11 @@ class Client:
 
     async def _read(self, space: str, content: Content, *, slow: bool = False) -> None:
         begin, slow = self.ledger.tick(), slow or self.random.random() < 0.3
-        store, clock = self.ids[content.name], asyncio.get_running_loop()
-        opened, found = [clock.time()], dict[str, bytes]()
+        store, clock, found = self.ids[content.name], self.cluster.database_time, dict[str, bytes]()
+        began = clock()
 
         async def work(stores: Stores) -> None:
             view = await stores.view(store)
-            opened.append(clock.time())
             if slow:  # a reader has time until the bytes of a store are deleted
                 await asyncio.sleep(DELAY_SECONDS * 0.9)
             for path in content.files:
@@ -153,7 +152,7 @@ class Client:
         except NotFound:
             wrong = "is lost" if self.ledger.must_exist(space, store, begin) else ""
         except IntegrityError as error:
-            wrong = f"is damaged: {error}" if clock.time() - opened[0] < DELAY_SECONDS else ""
+            wrong = f"is damaged: {error}" if clock() < began + DELAY_SECONDS else ""
         else:
             if found != content.files:
                 wrong = "has other bytes"

@@ -111,9 +111,7 @@ class Replica:
         """Collect garbage; only a database or a storage that is away may stop that."""
         cluster = self.cluster
         try:
-            await collect_garbage(
-                self.storage, self.database, grace_seconds=cluster.grace, delay_seconds=DELAY_SECONDS
-            )
+            await collect_garbage(self.storage, self.database, grace_seconds=cluster.grace, delay_seconds=DELAY_SECONDS)
         except ProtosliceError as error:
             if not isinstance(error, StorageUnavailable):
                 cluster.violations.append(f"a collector failed: {error!r}")
