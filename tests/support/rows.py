@@ -40,13 +40,10 @@ async def put_store(
     **more: Any,
 ) -> Published:
     """Publish a store in the space `SPACE`."""
-    new = NewStore(
-        **{
-            "id": new_id(), "digest": digest, "type": None, "size": size, "created": 0, "manifest": b"{}", "weight": 1,
-            "own": own, "shared": shared,
-        }
-        | more
-    )  # fmt: skip
+    values: dict[str, Any] = {
+        "id": new_id(), "digest": digest, "type": None, "size": size, "created": 0, "manifest": b"{}", "weight": 1,
+    }  # fmt: skip
+    new = NewStore(**values | more, own=own, shared=shared)
     return await StoreTable(database, ACCOUNT).publish(new, tags, replaces=replaces)
 
 
