@@ -12,6 +12,7 @@ from protoslice.catalog import Database, open_database
 from protoslice.catalog.database import UniqueViolation
 from protoslice.catalog.objects import Collected, OwnObject, WriterTable, new_id, new_object, object_id
 from protoslice.catalog.stores import StoreTable
+from protoslice.stores.writing.reservations import Reservations
 
 Work = Callable[[Database], Awaitable[None]]
 
@@ -108,5 +109,32 @@ def test_end_deletes_unused_rows_and_leaves_the_others_to_the_collector(catalogu
         await WriterTable(database).end(unused.writer, [(SPACE, unused), (SPACE, kept)])
         assert await _rows(database) == {written.id: (None, True, None), kept.id: (None, False, 10)}
         assert not await WriterTable(database).renew(unused.writer)
+
+    _run(catalogue, work)
+
+
+def test_spaces_that_begin_at_once_share_a_writer(catalogue: str) -> None:
+    async def work(database: Database) -> None:
+        for _ in range(5):
+            reservations = Reservations(database)
+            taken = await asyncio.gather(*(reservations.take(f"s{n}") for n in range(8)))
+            assert len({each.writer for each in taken}) == 1
+            await reservations.close()
+        assert await database.read(lambda tx: tx.all("SELECT 1 FROM writers")) == []
+
+    _run(catalogue, work)
+
+
+def test_process_that_lost_its_lease_reserves_again(catalogue: str) -> None:
+    async def work(database: Database) -> None:
+        reservations = Reservations(database)
+        lost = await reservations.take(SPACE)
+        await WriterTable(database).end(lost.writer, [])
+        while (next := await reservations.take(SPACE)).writer == lost.writer:  # reserved before the loss was noticed
+            pass
+        await put_store(database, "a", own=own([next]))
+        with pytest.raises(Collected):
+            await put_store(database, "b", own=own([lost]))
+        await reservations.close()
 
     _run(catalogue, work)

@@ -27,6 +27,7 @@ class Reservations:
         self._renew_seconds = renew_seconds
         self._writer: str | None = None
         self._free: dict[str, list[ReservedObject]] = {}
+        self._beginning = asyncio.Lock()
         self._filling: SingleFlight[str, None] = SingleFlight()
         self._renewing: asyncio.Task[None] | None = None
         self._dropping: set[asyncio.Task[None]] = set()
@@ -63,20 +64,23 @@ class Reservations:
         self._free.clear()
 
     async def _fill(self, space: str) -> None:
-        new = self._writer is None
-        writer = self._writer = self._writer or secrets.token_hex(16)
+        async with self._beginning:  # other spaces wait until the writer has a row
+            if self._writer is None:
+                await self._begin(space)
+                return
+        writer = self._writer
         objects = [new_object(writer) for _ in range(BLOCK)]
-        try:
-            kept = await self._table.reserve(space, objects, new=new)
-        except BaseException:
-            if new:
-                self._lose(writer)
-            raise
-        if not kept:
+        if not await self._table.reserve(space, objects, new=False):
             self._lose(writer)
-            return
-        if self._writer == writer:
+        elif self._writer == writer:
             self._free.setdefault(space, []).extend(objects)
+
+    async def _begin(self, space: str) -> None:
+        """Become a new writer, with the first objects for a space."""
+        writer = secrets.token_hex(16)
+        objects = [new_object(writer) for _ in range(BLOCK)]
+        await self._table.reserve(space, objects, new=True)
+        self._writer, self._free[space] = writer, objects
         if self._renewing is None:
             self._renewing = asyncio.create_task(self._renew())
 
