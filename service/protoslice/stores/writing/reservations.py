@@ -16,6 +16,7 @@ from protoslice.errors import ProtosliceError, StorageUnavailable
 BLOCK: Final = 64
 """Objects that are reserved at a time for a space."""
 _TRIES: Final = 4
+"""Leases that may end in a row while one object is taken."""
 _RENEW_SECONDS: Final = LEASE_SECONDS / 10
 
 
@@ -28,16 +29,17 @@ class Reservations:
         self._writer: str | None = None
         self._free: dict[str, list[ReservedObject]] = {}
         self._beginning = asyncio.Lock()
-        self._filling: SingleFlight[str, None] = SingleFlight()
+        self._filling: SingleFlight[str, bool] = SingleFlight()
         self._renewing: asyncio.Task[None] | None = None
         self._dropping: set[asyncio.Task[None]] = set()
 
     async def take(self, space: str) -> ReservedObject:
         """Return an object that nobody else writes."""
-        for _ in range(_TRIES):
+        lost = 0
+        while lost < _TRIES:
             if free := self._free.get(space):
                 return free.pop()
-            await self._filling.get(space, lambda: self._fill(space))
+            lost += not await self._filling.get(space, lambda: self._fill(space))
         raise StorageUnavailable("The service is busy; try again")
 
     def give_back(self, space: str, objects: Collection[ReservedObject]) -> None:
@@ -63,17 +65,20 @@ class Reservations:
                 await self._table.end(writer, unused)
         self._free.clear()
 
-    async def _fill(self, space: str) -> None:
+    async def _fill(self, space: str) -> bool:
+        """Reserve a block of objects; return False if the lease has ended."""
         async with self._beginning:  # other spaces wait until the writer has a row
             if self._writer is None:
                 await self._begin(space)
-                return
+                return True
         writer = self._writer
         objects = [new_object(writer) for _ in range(BLOCK)]
-        if not await self._table.reserve(space, objects, new=False):
+        kept = await self._table.reserve(space, objects, new=False)
+        if not kept:
             self._lose(writer)
         elif self._writer == writer:
             self._free.setdefault(space, []).extend(objects)
+        return kept
 
     async def _begin(self, space: str) -> None:
         """Become a new writer, with the first objects for a space."""
