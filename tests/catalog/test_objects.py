@@ -12,7 +12,7 @@ from protoslice.catalog import Database, open_database
 from protoslice.catalog.database import UniqueViolation
 from protoslice.catalog.objects import Collected, OwnObject, WriterTable, new_id, new_object, object_id
 from protoslice.catalog.stores import StoreTable
-from protoslice.stores.writing.reservations import Reservations
+from protoslice.stores.writing.reservations import BLOCK, Reservations
 
 Work = Callable[[Database], Awaitable[None]]
 
@@ -121,6 +121,16 @@ def test_spaces_that_begin_at_once_share_a_writer(catalogue: str) -> None:
             assert len({each.writer for each in taken}) == 1
             await reservations.close()
         assert await database.read(lambda tx: tx.all("SELECT 1 FROM writers")) == []
+
+    _run(catalogue, work)
+
+
+def test_more_objects_than_a_few_blocks_are_taken_at_once(catalogue: str) -> None:
+    async def work(database: Database) -> None:
+        reservations = Reservations(database)
+        taken = await asyncio.gather(*(reservations.take(SPACE) for _ in range(8 * BLOCK)))
+        assert len({each.id for each in taken}) == 8 * BLOCK
+        await reservations.close()
 
     _run(catalogue, work)
 
