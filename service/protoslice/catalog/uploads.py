@@ -144,7 +144,7 @@ class UploadTable:
             tx.many(sql, [{**self._key(row.id), "object": each} for each in new])
             _refer_no_longer(tx, self._space, row.id, objects.gone)
             if row.state == "gone":
-                tx.run("DELETE FROM xorbs WHERE space = :space AND upload = :id", **self._key(row.id))
+                _let_go(tx, self._space, row.id)
             self._account.charge(tx, stored_bytes=size)
             return _row(changed, row.parts)
 
@@ -245,11 +245,7 @@ def end_uploads(tx: Transaction, limit: int) -> int:
         limit=limit,
     )
     for space, id in ended:
-        sql = "SELECT object FROM upload_objects WHERE space = :space AND upload = :id"
-        objects = frozenset(object for (object,) in tx.all(sql, space=space, id=id))
-        _refer_no_longer(tx, space, id, objects)
-        for table in ("upload_parts", "xorbs"):
-            tx.run(f"DELETE FROM {table} WHERE space = :space AND upload = :id", space=space, id=id)
+        _let_go(tx, space, id)
     return len(ended)
 
 
@@ -260,6 +256,14 @@ def forget_uploads(tx: Transaction, before: int, limit: int) -> int:
             SELECT space, id FROM uploads WHERE state = 'gone' AND modified < :before LIMIT :limit
         )"""
     return tx.run(sql, before=before, limit=limit)
+
+
+def _let_go(tx: Transaction, space: str, upload: str) -> None:
+    """Delete all that an upload has, xorbs too."""
+    sql = "SELECT object FROM upload_objects WHERE space = :space AND upload = :id"
+    _refer_no_longer(tx, space, upload, frozenset(object for (object,) in tx.all(sql, space=space, id=upload)))
+    for table in ("upload_parts", "xorbs"):
+        tx.run(f"DELETE FROM {table} WHERE space = :space AND upload = :id", space=space, id=upload)
 
 
 def _refer_no_longer(tx: Transaction, space: str, upload: str, objects: frozenset[int]) -> None:
