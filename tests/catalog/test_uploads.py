@@ -190,11 +190,12 @@ def test_xorb_that_comes_twice_stays_as_it_came_first(catalogue: str) -> None:
         assert await one.xorb("a", "x") == xorbs[added.index(True)]
         assert await one.xorbs("a") == {"x": added.index(True)}
         assert (await held(database))[0] == 10
-        gone = replace(session, state="gone")
-        changes = ObjectChanges(gone=frozenset({objects[added.index(True)].id}))
-        await one.change(gone, kept_parts=0, keep_seconds=60, objects=changes)
+        await one.change(replace(session, state="gone"), kept_parts=0, keep_seconds=60, objects=_NONE)
         assert await one.xorbs("a") == {}
+        assert await _refers(database) == {objects[added.index(True)].id: True}
         with pytest.raises(Overtaken):
             await one.add_xorb("a", "y", xorbs[0], OwnObject(0, 1, "w"))
+        await CollectorTable(database).end_uploads(-1)
+        assert not await one.exists("a")
 
     _run(catalogue, work)
