@@ -338,6 +338,8 @@ class Cluster:
         self.peace = True
         for replica in self.replicas:
             if not replica.dead:
+                if replica.stores.room._pending:
+                    self.violations.append(f"{replica.stores.room._pending} bytes are counted that nobody writes")
                 await replica.stores.close()
         last = self.replica_at_peace()
         for _ in range(12):

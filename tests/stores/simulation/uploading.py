@@ -99,8 +99,13 @@ class UploadClient(Client):
 
     async def _append(self, space: str, sending: Sending, step: int) -> None:
         offset: int | None = 0
+        gives_up = self.random.random() < 0.1
         for _ in range(TRIES):
             if sending.upload is not None:
+                return
+            if gives_up and sending.least:
+                with suppress(Conflict, NotFound):
+                    await self.ask(space, lambda stores: stores.uploads.remove(sending.id))
                 return
             least = sending.least
             try:
