@@ -107,7 +107,8 @@ CREATE INDEX store_objects_object""", SIMULATION,
     ),
     Mutant(
         "4: an object that is published is no longer due", "catalog/objects.py",
-        "SET writer = NULL, due = NULL, size = :size", "SET due = 0, size = :size", SIMULATION,
+        "SET writer = NULL, due = NULL, size = :size", "SET due = 0, size = :size",
+        f"{_CATALOG}/test_objects.py",
     ),
     Mutant(
         "4: what was published is not dropped", "catalog/objects.py",
@@ -121,12 +122,12 @@ CREATE INDEX store_objects_object""", SIMULATION,
     ),
     Mutant(
         "4: a process forgets what it reserved under a lease that has ended", "stores/writing/reservations.py",
-        "        if self._writer == writer:\n            self._writer = None\n            self._free.clear()\n", "        pass\n",
-        SIMULATION,
+        "        if self._writer == writer:\n            self._writer = None\n            self._free.clear()\n",
+        "        pass\n", SIMULATION,
     ),
     Mutant(
         "5: keys are never used again", "catalog/objects.py",
-        "id, random = new_id(), secrets.token_hex(16)", 'id, random = secrets.randbelow(9), "00"', SIMULATION,
+        "id, random = new_id(), secrets.token_hex(16)", 'id, random = secrets.randbits(4), "00"', SIMULATION,
     ),
     Mutant(
         "6: bytes that were never published are deleted twice", "catalog/collector.py",
@@ -202,7 +203,8 @@ CREATE INDEX store_objects_object""", SIMULATION,
     ),
     Mutant(
         "18: restore finds a store that is there", "catalog/stores.py",
-        "            if there is not None:\n                return RestoredStore(there)\n", "", f"{_CATALOG}/test_stores.py",
+        "            if there is not None:\n                return RestoredStore(there)\n", "",
+        f"{_CATALOG}/test_stores.py",
     ),
     Mutant(
         "18: restore takes the last generation", "catalog/stores.py", "ORDER BY deleted DESC, id DESC LIMIT 1",
@@ -214,7 +216,8 @@ CREATE INDEX store_objects_object""", SIMULATION,
     ),
     Mutant(
         "18: a store is purged after the grace", "catalog/collector.py",
-        "        total = 0\n        while purged", "        total = 0\n        return 0\n        while purged", SIMULATION,
+        "        total = 0\n        while purged", "        total = 0\n        return 0\n        while purged",
+        SIMULATION,
     ),
     Mutant(
         "19: tags go with their store", "catalog/stores.py",
@@ -251,7 +254,8 @@ CREATE INDEX store_objects_object""", SIMULATION,
     ),
     Mutant(
         "21: an upload that has ended is taken by nobody", "catalog/uploads.py",
-        "SET state = 'gone', epoch = epoch + 1, modified", "SET state = 'gone', modified", f"{_CATALOG}/test_uploads.py",
+        "SET state = 'gone', epoch = epoch + 1, modified", "SET state = 'gone', modified",
+        f"{_CATALOG}/test_uploads.py",
     ),
     Mutant(
         "10: a lost answer is looked up", "catalog/database.py",
@@ -260,6 +264,7 @@ CREATE INDEX store_objects_object""", SIMULATION,
     Mutant(
         "14: parts that are replaced go", "catalog/uploads.py",
         '"DELETE FROM upload_parts WHERE space = :space AND upload = :id AND n >= :n"',
-        '"DELETE FROM upload_parts WHERE space = :space AND upload = :id AND n > 99 + :n"', f"{_CATALOG}/test_uploads.py",
+        '"DELETE FROM upload_parts WHERE space = :space AND upload = :id AND n > 99 + :n"',
+        f"{_CATALOG}/test_uploads.py",
     ),
 )  # fmt: skip

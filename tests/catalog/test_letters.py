@@ -48,7 +48,8 @@ def test_tell_writes_to_webhooks_of_the_space_that_want_the_event(catalogue: str
 def test_tell_records_who_changed_what(catalogue: str) -> None:
     async def work(database: Database, _: Webhook) -> None:
         ACTOR.set("ann")
-        await database.write(lambda tx: (_tell(tx), _tell(tx, "tag.removed", "elsewhere")))
+        await database.write(_tell)
+        await database.write(partial(_tell, event="tag.removed", space="elsewhere"))
         rows = await database.read(lambda tx: tx.all("SELECT who, space, what, subject, detail, change FROM audit"))
         assert [row[:5] for row in rows] == [
             ("ann", "team", "tag.set", "subject", '{"a":"b"}'),

@@ -10,8 +10,9 @@ from tests.support.rows import ACCOUNT, SPACE, held, own, put_store, reserved
 
 from protoslice.catalog import Database, open_database
 from protoslice.catalog.database import UniqueViolation
-from protoslice.catalog.objects import Collected, OwnObject, WriterTable, new_id, new_object, object_id
+from protoslice.catalog.objects import Collected, OwnObject, WriterTable, new_id, new_objects, object_id
 from protoslice.catalog.stores import StoreTable
+from protoslice.stores.writing.reservations import BLOCK, Reservations
 
 Work = Callable[[Database], Awaitable[None]]
 
@@ -31,7 +32,7 @@ async def _rows(database: Database) -> dict[int, tuple[str | None, bool, int | N
 
 
 def test_ids_are_in_keys_and_sort_by_time() -> None:
-    objects = [new_object("w") for _ in range(100)]
+    objects = new_objects("w", 100)
     assert [object_id(each.key) for each in objects] == [each.id for each in objects]
     assert len({each.key for each in objects}) == 100
     first = new_id()
@@ -42,10 +43,10 @@ def test_reserve_needs_a_writer_that_lives(catalogue: str) -> None:
     async def work(database: Database) -> None:
         table = WriterTable(database)
         (first,) = await reserved(database, 1)
-        assert not await table.reserve(SPACE, [new_object("unknown")], new=False)
-        assert await table.reserve(SPACE, [new_object(first.writer)], new=False)
+        assert not await table.reserve(SPACE, new_objects("unknown", 1), new=False)
+        assert await table.reserve(SPACE, new_objects(first.writer, 1), new=False)
         with pytest.raises(UniqueViolation):
-            await table.reserve(SPACE, [new_object(first.writer)], new=True)
+            await table.reserve(SPACE, new_objects(first.writer, 1), new=True)
         assert len(await _rows(database)) == 2
         assert await table.renew(first.writer)
         assert not await table.renew("unknown")
@@ -108,5 +109,42 @@ def test_end_deletes_unused_rows_and_leaves_the_others_to_the_collector(catalogu
         await WriterTable(database).end(unused.writer, [(SPACE, unused), (SPACE, kept)])
         assert await _rows(database) == {written.id: (None, True, None), kept.id: (None, False, 10)}
         assert not await WriterTable(database).renew(unused.writer)
+
+    _run(catalogue, work)
+
+
+def test_spaces_that_begin_at_once_share_a_writer(catalogue: str) -> None:
+    async def work(database: Database) -> None:
+        for _ in range(5):
+            reservations = Reservations(database)
+            taken = await asyncio.gather(*(reservations.take(f"s{n}") for n in range(8)))
+            assert len({each.writer for each in taken}) == 1
+            await reservations.close()
+        assert await database.read(lambda tx: tx.all("SELECT 1 FROM writers")) == []
+
+    _run(catalogue, work)
+
+
+def test_more_objects_than_a_few_blocks_are_taken_at_once(catalogue: str) -> None:
+    async def work(database: Database) -> None:
+        reservations = Reservations(database)
+        taken = await asyncio.gather(*(reservations.take(SPACE) for _ in range(8 * BLOCK)))
+        assert len({each.id for each in taken}) == 8 * BLOCK
+        await reservations.close()
+
+    _run(catalogue, work)
+
+
+def test_process_that_lost_its_lease_reserves_again(catalogue: str) -> None:
+    async def work(database: Database) -> None:
+        reservations = Reservations(database)
+        lost = await reservations.take(SPACE)
+        await WriterTable(database).end(lost.writer, [])
+        while (next := await reservations.take(SPACE)).writer == lost.writer:  # reserved before the loss was noticed
+            pass
+        await put_store(database, "a", own=own([next]))
+        with pytest.raises(Collected):
+            await put_store(database, "b", own=own([lost]))
+        await reservations.close()
 
     _run(catalogue, work)

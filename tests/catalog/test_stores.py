@@ -115,7 +115,8 @@ def test_restore_beside_a_publisher_ends_with_one_store(catalogue: str) -> None:
             for _ in range(8):
                 await put_store(database, "a")
                 await table.remove("a")
-                restored, _made = await asyncio.gather(StoreTable(other, ACCOUNT).restore("a"), put_store(database, "a"))
+                restoring = StoreTable(other, ACCOUNT).restore("a")
+                restored, _made = await asyncio.gather(restoring, put_store(database, "a"))
                 there = await table.get("a")
                 assert restored is not None
                 assert there is not None

@@ -128,7 +128,8 @@ class CollectorTable:
 
     async def would_drop(self, grace_seconds: float, space: str | None = None) -> tuple[int, Dropped]:
         """Return how many stores would be purged, and which objects would be dropped, in one space or in all."""
-        one = "" if space is None else "AND {0}.space = :space"
+        # Not a plain comparison: SQLite would read all of the space, and not what is due.
+        one = "" if space is None else "AND {0}.space || '' = :space"
         purged = f"s.deleted IS NOT NULL AND s.deleted < :before {one.format('s')}"
         sql = f"""
             WITH candidates (space, id) AS (

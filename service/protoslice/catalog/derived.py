@@ -48,10 +48,10 @@ class DerivedRecords:
         key = {"space": self._space, "store": store}
 
         def work(tx: Transaction) -> None:
-            old = tx.first(
-                "SELECT object FROM derived WHERE space = :space AND store = :store AND name = :name FOR UPDATE",
-                **key, name=name,
-            )  # fmt: skip
+            # Others wait here: of two that insert the same fact, the second has to see the object of the first.
+            tx.first("SELECT id FROM stores WHERE space = :space AND id = :store FOR UPDATE", **key)
+            sql = "SELECT object FROM derived WHERE space = :space AND store = :store AND name = :name"
+            old = tx.first(sql, **key, name=name)
             if own is not None:
                 publish_objects(tx, self._space, [own])
             tx.run(

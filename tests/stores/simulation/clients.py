@@ -68,12 +68,17 @@ class Client:
         return answer
 
     async def race(self) -> None:
-        """Share a file of a store while that is removed and collected."""
+        """Read or share a file of a store while that is removed and collected."""
         space, (_, _, long, _, pair, *_) = self.place()[0], CONTENTS
         await self._send(space, long, None)
-        sending = asyncio.create_task(self._send(space, pair, long, pause=self.cluster.grace + DELAY_SECONDS))
-        await asyncio.gather(self._remove(space, long), sending, return_exceptions=True)
-        sending.result()
+        if self.random.random() < 0.5:
+            racing = asyncio.create_task(self._read(space, long, slow=True))
+        else:
+            sending = self._send(space, pair, long, pause=self.cluster.grace + DELAY_SECONDS)
+            racing = asyncio.create_task(sending)
+        await asyncio.sleep(0.1)
+        await asyncio.gather(self._remove(space, long), racing, return_exceptions=True)
+        racing.result()
 
     async def send(self) -> None:
         """Send a store, perhaps with files that others have."""
@@ -129,14 +134,13 @@ class Client:
         """Read a store."""
         await self._read(*self.place())
 
-    async def _read(self, space: str, content: Content) -> None:
-        begin, slow = self.ledger.tick(), self.random.random() < 0.3
-        store, clock = self.ids[content.name], asyncio.get_running_loop()
-        opened, found = [clock.time()], dict[str, bytes]()
+    async def _read(self, space: str, content: Content, *, slow: bool = False) -> None:
+        begin, slow = self.ledger.tick(), slow or self.random.random() < 0.3
+        store, clock, found = self.ids[content.name], self.cluster.database_time, dict[str, bytes]()
+        began = clock()
 
         async def work(stores: Stores) -> None:
             view = await stores.view(store)
-            opened.append(clock.time())
             if slow:  # a reader has time until the bytes of a store are deleted
                 await asyncio.sleep(DELAY_SECONDS * 0.9)
             for path in content.files:
@@ -148,7 +152,7 @@ class Client:
         except NotFound:
             wrong = "is lost" if self.ledger.must_exist(space, store, begin) else ""
         except IntegrityError as error:
-            wrong = f"is damaged: {error}" if clock.time() - opened[0] < DELAY_SECONDS else ""
+            wrong = f"is damaged: {error}" if clock() < began + DELAY_SECONDS else ""
         else:
             if found != content.files:
                 wrong = "has other bytes"
@@ -158,13 +162,18 @@ class Client:
             raise Violation(f"{content.name} in {space} {wrong}")
 
     async def tag(self) -> None:
-        """Set a tag, sometimes on condition of the entity tag that it has."""
-        name, store, seen = self.random.choice(TAGS), self.ids[self.random.choice(CONTENTS).name], None
+        """Set a tag, sometimes on condition of the entity tag that it has, and then perhaps twice at once."""
+        name, seen = self.random.choice(TAGS), None
         if self.random.random() < 0.6:
             with suppress(NotFound):
                 seen = (await self.ask("default", lambda stores: stores.tag(name))).etag
-                await asyncio.sleep(self.random.uniform(0, 1))
-        begin = self.ledger.tick()
+        moves = (self._move(name, seen) for _ in range(1 if seen is None else self.random.choice((1, 2))))
+        for found in await asyncio.gather(*moves, return_exceptions=True):
+            if isinstance(found, Exception):
+                raise found
+
+    async def _move(self, name: str, seen: str | None) -> None:
+        store, begin = self.ids[self.random.choice(CONTENTS).name], self.ledger.tick()
         deeds = [self.ledger.tag("default", name, store)]
         answer = await self.noted(
             deeds, self.ask("default", lambda stores: stores.put_tag(name, store, if_match=seen)), NotFound, Conflict

@@ -68,7 +68,7 @@ class Weather:
     @classmethod
     def drawn(cls, random: Random) -> Weather:
         """Return random weather, often without a kind of trouble, so that the others have an effect."""
-        if random.random() < 0.1:
+        if random.random() < 0.15:
             return cls(jump=1.0)
         return cls(
             slow=random.choice((0.0, 0.02, 0.1)),
@@ -105,16 +105,25 @@ class Replica:
         cluster = self.cluster
         while True:
             await asyncio.sleep(cluster.random.uniform(10, 400))
-            try:
-                await collect_garbage(
-                    self.storage, self.database, grace_seconds=cluster.grace, delay_seconds=DELAY_SECONDS
-                )
-            except ProtosliceError as error:
-                if not isinstance(error, StorageUnavailable):
-                    cluster.violations.append(f"a collector failed: {error!r}")
+            await self.collect()
+
+    async def collect(self) -> None:
+        """Collect garbage; only a database or a storage that is away may stop that."""
+        cluster = self.cluster
+        try:
+            await collect_garbage(self.storage, self.database, grace_seconds=cluster.grace, delay_seconds=DELAY_SECONDS)
+        except ProtosliceError as error:
+            if not isinstance(error, StorageUnavailable):
+                cluster.violations.append(f"a collector failed: {error!r}")
 
     async def call(
-        self, name: str, effect: Callable[[], T], lost: Callable[[T | None], Exception], *, write: bool = False
+        self,
+        name: str,
+        effect: Callable[[], T],
+        fails: Callable[[], Exception],
+        lost: Callable[[T], Exception],
+        *,
+        write: bool = False,
     ) -> T:
         """Return what `effect` returns, which takes place at once, late or never; others may run meanwhile.
 
@@ -123,23 +132,25 @@ class Replica:
         cluster = self.cluster
         cluster.calls[name] += 1
         if self.dead or not cluster.peace:
-            task = asyncio.ensure_future(self._call(effect, lost, write=write))
+            task = asyncio.ensure_future(self._call(effect, fails, lost, write=write))
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
             return await asyncio.shield(task)
         return effect()
 
-    async def _call(self, effect: Callable[[], T], lost: Callable[[T | None], Exception], *, write: bool) -> T:
+    async def _call(
+        self, effect: Callable[[], T], fails: Callable[[], Exception], lost: Callable[[T], Exception], *, write: bool
+    ) -> T:
         cluster, random = self.cluster, self.cluster.random
         await self._alive()
         await self._pause(slow=random.random() < cluster.weather.slow)
         fate = cluster.fate(write=write)
         match fate:
             case "fails":
-                raise lost(None) if isinstance(lost(None), StorageUnavailable) else _refused(random)
+                raise fails()
             case "late":
                 if random.random() < 0.5:
                     cluster.later(random.uniform(0, LATE_SECONDS), effect)
-                    raise lost(None)
+                    raise fails()
                 cluster.later(random.uniform(0, TWICE_SECONDS), effect)
             case "dies":
                 if write and random.random() < 0.5:
@@ -170,11 +181,6 @@ class Replica:
             await asyncio.get_running_loop().create_future()
 
 
-def _refused(random: Random) -> Exception:
-    """Return the error of a transaction that did not begin, or was rolled back."""
-    return random.choice((DatabaseUnavailable("The database is away"), Transient("The connection was closed")))
-
-
 class _ReplicaDatabase(Database):
     dialect = "sqlite"
 
@@ -184,16 +190,19 @@ class _ReplicaDatabase(Database):
     async def _write(self, work: Work[T], *, background: bool) -> T:
         catalogue, random = self._replica.cluster.catalogue, self._replica.cluster.random
 
-        def lost(result: T | None) -> Exception:
+        def fails() -> Exception:
+            if random.random() < 0.3:
+                return CommitUnknown(catalogue.run(work, "ROLLBACK"))
+            return random.choice((DatabaseUnavailable("The database is away"), Transient("The connection was closed")))
+
+        def lost(result: T) -> Exception:
             return CommitUnknown(result) if random.random() < 0.7 else DatabaseUnavailable("No answer in time")
 
-        return await self._replica.call("commit", lambda: catalogue.run(work, "COMMIT"), lost)
+        return await self._replica.call("commit", lambda: catalogue.run(work, "COMMIT"), fails, lost)
 
     async def _read(self, work: Work[T], *, background: bool) -> T:
-        catalogue = self._replica.cluster.catalogue
-        return await self._replica.call(
-            "read", lambda: catalogue.run(work, "ROLLBACK"), lambda _: Transient("The connection was closed")
-        )
+        catalogue, error = self._replica.cluster.catalogue, Transient("The connection was closed")
+        return await self._replica.call("read", lambda: catalogue.run(work, "ROLLBACK"), lambda: error, lambda _: error)
 
     async def close(self) -> None:
         """Do nothing: the catalogue belongs to the cluster."""
@@ -210,8 +219,8 @@ class _ReplicaStorage(InterceptedStorage):
                 self._replica.cluster.check_garbage(str(key))
             return at_once(_awaited(call))
 
-        lost = StorageUnavailable("The storage does not respond")
-        return await self._replica.call(name, effect, lambda _: lost, write=name in {"put", "delete"})
+        error = StorageUnavailable("The storage does not respond")
+        return await self._replica.call(name, effect, lambda: error, lambda _: error, write=name in {"put", "delete"})
 
     async def writer(self, key: ObjectKey) -> Writer:
         """Return a writer that puts an object whole when it is committed."""
@@ -248,7 +257,7 @@ class Cluster:
     def __init__(self, random: Random, catalogue: InlineDatabase, replicas: int) -> None:
         self.random = random
         self.weather = Weather.drawn(random)
-        self.grace = random.choice((300.0, 1500.0, 5000.0))
+        self.grace = random.choice((0.0, 300.0, 1500.0, 5000.0))
         self.storage = MemoryStorage()
         self.catalogue = catalogue
         self.jumped = 0.0
@@ -263,7 +272,8 @@ class Cluster:
         catalogue._clock = self.database_time
         self.replicas = [Replica(self) for _ in range(replicas)]
         if self.weather.jump:
-            self.later(random.uniform(0, 2000), self._jump)
+            for _ in range(4):
+                self.later(random.uniform(0, 3000), self._jump)
 
     def database_time(self) -> float:
         """Return the time by the clock of the database."""
@@ -328,6 +338,8 @@ class Cluster:
         self.peace = True
         for replica in self.replicas:
             if not replica.dead:
+                if replica.stores.room._pending:
+                    self.violations.append(f"{replica.stores.room._pending} bytes are counted that nobody writes")
                 await replica.stores.close()
         last = self.replica_at_peace()
         for _ in range(12):
@@ -341,7 +353,9 @@ class Cluster:
         return replica
 
     def _jump(self) -> None:
+        """Set the clock of the database forward, just before a collection."""
         self.jumped += 4000
+        self.later(0, lambda: asyncio.ensure_future(self.replica().collect()))
 
 
 async def pieces(data: bytes) -> AsyncIterator[bytes]:

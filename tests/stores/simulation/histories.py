@@ -111,7 +111,7 @@ def _run(seed: int, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Return the result of a coroutine on a simulated loop; end all that it has begun."""
     if work is not _learn and not _ids:
         _run(0, _learn)
-    loop = SimulatedLoop()  # type: ignore[abstract]
+    loop = SimulatedLoop()
     try:
         with nature(seed):
             try:

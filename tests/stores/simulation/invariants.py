@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tests.stores.simulation.clients import SPACES, TAGS
+from tests.stores.simulation.clients import SPACES, TAGS, sent
 from tests.stores.simulation.cluster import Cluster, Violation
-from tests.stores.simulation.contents import CONTENTS
+from tests.stores.simulation.contents import CONTENTS, Content
 from tests.stores.simulation.ledger import Ledger
 from tests.support.stores import read, visible
 
 from protoslice.catalog.spaces import SpaceTable
-from protoslice.errors import IntegrityError, NotFound
-from protoslice.stores import Stores
+from protoslice.errors import IntegrityError, NotFound, ProtosliceError
+from protoslice.stores import IngestRequest, Stores
 
 _REFERRED: Final = " UNION ".join(
     f"SELECT space, {column} FROM {table}"
@@ -21,7 +21,7 @@ _REFERRED: Final = " UNION ".join(
 _UNREFERRED: Final = (
     f"SELECT key, writer, due FROM objects WHERE (space, id) NOT IN ({_REFERRED} WHERE object IS NOT NULL)"
 )
-_EMPTY: Final = ("writers", "trash", "uploads", "upload_parts", "upload_objects")
+_EMPTY: Final = ("writers", "trash", "uploads", "upload_parts", "upload_objects", "stores WHERE deleted IS NOT NULL")
 _HELD: Final = """
     SELECT (SELECT coalesce(sum(size), 0) FROM objects WHERE space = :space),
         (SELECT count(*) FROM stores WHERE space = :space AND deleted IS NULL),
@@ -43,6 +43,9 @@ async def check(cluster: Cluster, ledger: Ledger, ids: dict[str, str]) -> None:
             await _check_stores(stores, space, ledger, ids)
             await _check_usage(cluster, space)
         await _check_tags(replica.stores, ledger)
+        for content in cluster.random.sample(CONTENTS, 3):
+            await _check_life(replica.stores, content)
+        await _check_usage(cluster, "default")
     finally:
         await replica.stores.close()
 
@@ -89,6 +92,24 @@ async def _check_stores(stores: Stores, space: str, ledger: Ledger, ids: dict[st
             raise Violation(f"{content.name} in {space} is not listed")
     if listed:
         raise Violation(f"{[*listed]} in {space} are listed, and nobody sent them")
+
+
+async def _check_life(stores: Stores, content: Content) -> None:
+    """Raise `Violation` unless a store can be sent, removed and restored, whatever happened to it before."""
+    try:
+        store = await sent(stores, content, IngestRequest())
+        await stores.put_tag("last", store)
+        for again in range(2):
+            await stores.delete(store)
+            if again:
+                await sent(stores, content, IngestRequest())
+            await stores.restore(store)
+            if ("last" in {tag.name for tag in (await stores.tags()).items}) == bool(again):
+                raise Violation(f"{content.name} was not restored with its tag")
+        if {path: await read((await stores.view(store)).file(path)) for path in content.files} != content.files:
+            raise Violation(f"{content.name} has other bytes")
+    except ProtosliceError as error:
+        raise Violation(f"{content.name} cannot be sent, removed and restored: {error!r}") from error
 
 
 async def _check_usage(cluster: Cluster, space: str) -> None:

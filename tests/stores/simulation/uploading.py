@@ -62,7 +62,7 @@ class UploadClient(Client):
         except (StorageUnavailable, Unreachable):
             self.ledger.end(deeds, "refused")
             raise
-        await self._send(space, sending)
+        await self._fill(space, sending)
         self._made(content, deeds, None if sending.upload is None else sending.upload.store)
 
     async def join(self) -> None:
@@ -73,7 +73,7 @@ class UploadClient(Client):
         for part in (data[:cut], data[cut:]):
             new = NewUpload(length=len(part), partial=True)
             sending = Sending((await self.ask(space, lambda stores, new=new: stores.uploads.create(new))).id, part)  # type: ignore[misc]
-            await self._send(space, sending)
+            await self._fill(space, sending)
             if sending.upload is None:
                 return
             ids.append(sending.id)
@@ -92,15 +92,20 @@ class UploadClient(Client):
         if store not in {None, self.ids[content.name]}:
             raise Violation(f"{content.name} became store {store}")
 
-    async def _send(self, space: str, sending: Sending) -> None:
+    async def _fill(self, space: str, sending: Sending) -> None:
         step = self.random.choice((40, 100, 1000))
         senders = [self._append(space, sending, step) for _ in range(self.random.choice((1, 1, 2)))]
         await asyncio.gather(*senders)
 
     async def _append(self, space: str, sending: Sending, step: int) -> None:
         offset: int | None = 0
+        gives_up = self.random.random() < 0.1
         for _ in range(TRIES):
             if sending.upload is not None:
+                return
+            if gives_up and sending.least:
+                with suppress(Conflict, NotFound):
+                    await self.ask(space, lambda stores: stores.uploads.remove(sending.id))
                 return
             least = sending.least
             try:

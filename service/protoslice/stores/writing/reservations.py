@@ -17,6 +17,7 @@ from protoslice.errors import ProtosliceError, StorageUnavailable
 BLOCK: Final = 64
 """Objects that are reserved at a time for a space."""
 _TRIES: Final = 4
+"""Failed reservations after which one is given up."""
 _RENEW_SECONDS: Final = LEASE_SECONDS / 10
 
 
@@ -28,16 +29,21 @@ class Reservations:
         self._renew_seconds = renew_seconds
         self._writer: str | None = None
         self._free: dict[str, list[ReservedObject]] = {}
-        self._filling: SingleFlight[str, None] = SingleFlight()
+        self._beginning = asyncio.Lock()
+        self._filling: SingleFlight[str, bool] = SingleFlight()
         self._renewing: asyncio.Task[None] | None = None
         self._dropping: set[asyncio.Task[None]] = set()
 
     async def take(self, space: str) -> ReservedObject:
         """Return an object that nobody else writes."""
-        for _ in range(_TRIES):
+        lost = 0
+        while lost < _TRIES:
             if free := self._free.get(space):
                 return free.pop()
-            await self._filling.get(space, lambda: self._fill(space))
+            try:
+                lost += not await self._filling.get(space, lambda: self._fill(space))
+            except UniqueViolation:  # another process has one of the ids
+                lost += 1
         raise StorageUnavailable("The service is busy; try again")
 
     def give_back(self, space: str, objects: Collection[ReservedObject]) -> None:
@@ -63,23 +69,27 @@ class Reservations:
                 await self._table.end(writer, unused)
         self._free.clear()
 
-    async def _fill(self, space: str) -> None:
-        new = self._writer is None
-        writer = self._writer = self._writer or secrets.token_hex(16)
+    async def _fill(self, space: str) -> bool:
+        """Reserve a block of objects; return False if the lease has ended."""
+        async with self._beginning:  # other spaces wait until the writer has a row
+            if self._writer is None:
+                await self._begin(space)
+                return True
+        writer = self._writer
         objects = new_objects(writer, BLOCK)
-        try:
-            kept = await self._table.reserve(space, objects, new=new)
-        except BaseException as error:
-            if new:
-                self._lose(writer)
-            if isinstance(error, UniqueViolation):  # another process has one of these ids
-                return
-            raise
+        kept = await self._table.reserve(space, objects, new=False)
         if not kept:
             self._lose(writer)
-            return
-        if self._writer == writer:
+        elif self._writer == writer:
             self._free.setdefault(space, []).extend(objects)
+        return kept
+
+    async def _begin(self, space: str) -> None:
+        """Become a new writer, with the first objects for a space."""
+        writer = secrets.token_hex(16)
+        objects = new_objects(writer, BLOCK)
+        await self._table.reserve(space, objects, new=True)
+        self._writer, self._free[space] = writer, objects
         if self._renewing is None:
             self._renewing = asyncio.create_task(self._renew())
 
