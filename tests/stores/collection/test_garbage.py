@@ -26,7 +26,7 @@ from tests.support.stores import (
     visible,
 )
 
-from protoslice.catalog.collector import DOUBT_SECONDS, TWICE_SECONDS
+from protoslice.catalog.collector import DOUBT_SECONDS, TWICE_SECONDS, CollectorTable
 from protoslice.catalog.objects import LEASE_SECONDS, Collected, WriterTable
 from protoslice.catalog.repositories import HUB, CommitRow, HistoryTable, RepositoryTable
 from protoslice.defaults import DELETION_DELAY_SECONDS
@@ -258,6 +258,24 @@ def test_what_a_writer_has_left_is_collected_when_its_lease_has_ended() -> None:
             assert await visible(fresh) == {}
             info = (await upload(fresh, onnx(2 << 20))).store
             await assert_whole(fresh, info)
+        await collect_everything(storage)
+        await assert_tidy(storage)
+
+    asyncio.run(run())
+
+
+def test_a_writer_whose_lease_has_ended_publishes_nothing_though_its_objects_are_still_there() -> None:
+    async def run() -> None:
+        storage = MemoryStorage()
+
+        async def stall(table: WriterTable, writer: str) -> None:
+            for seconds in (LEASE_SECONDS + 1, LEASE_SECONDS + DOUBT_SECONDS + 2):
+                with catalogue_of(storage).at(later(seconds)):
+                    await CollectorTable(catalogue_of(storage)).end_writers()
+
+        assert isinstance(await send_while(storage, stall), Collected)
+        async with opened(storage) as fresh:
+            assert await visible(fresh) == {}
         await collect_everything(storage)
         await assert_tidy(storage)
 
