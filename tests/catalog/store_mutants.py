@@ -203,7 +203,7 @@ CREATE INDEX store_objects_object""", SIMULATION,
     ),
     Mutant(
         "18: restore finds a store that is there", "catalog/stores.py",
-        "            if there is not None:\n                return RestoredStore(there)\n", "",
+        "            if there is not None:\n                return RestoredRow(there)\n", "",
         f"{_CATALOG}/test_stores.py",
     ),
     Mutant(

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -39,16 +40,19 @@ class InlineDatabase(Database):
     """A catalogue in memory whose transactions run on the event loop, one after the other."""
 
     dialect = "sqlite"
+    statements = 0
+    """Statements so far."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self.transactions: Counter[str] = Counter()
-        """Transactions so far, of `read` and `write`."""
-        self.statements = 0
-        """Statements of all of them."""
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._connection.execute("PRAGMA foreign_keys = ON")
         at_once(schema.migrate(self))
+
+    @cached_property
+    def transactions(self) -> Counter[str]:
+        """Transactions so far, of `read` and `write`."""
+        return Counter()
 
     def count_anew(self) -> None:
         """Forget the transactions and statements so far."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 from protoslice.catalog import Database
 from protoslice.catalog.objects import OwnObject, ReservedObject, WriterTable, new_id, new_objects
 from protoslice.catalog.spaces import Account, SpaceTable
-from protoslice.catalog.stores import NewStore, Published, StoreTable
+from protoslice.catalog.stores import Published, StoreDraft, StoreTable
 
 SPACE: Final = "team"
 ACCOUNT: Final = Account(SPACE)
@@ -42,7 +42,7 @@ async def put_store(
     values: dict[str, Any] = {
         "id": new_id(), "digest": digest, "type": None, "size": size, "created": 0, "manifest": b"{}", "weight": 1,
     }  # fmt: skip
-    new = NewStore(**values | more, own=own, shared=shared)
+    new = StoreDraft(**values | more, own=own, shared=shared)
     return await StoreTable(database, ACCOUNT).publish(new, tags, replaces=replaces)
 
 

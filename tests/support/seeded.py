@@ -63,8 +63,8 @@ def _insert(tx: Transaction, numbers: range, like: Manifest) -> None:
     ]
     tx.many(
         """
-        INSERT INTO stores (space, id, digest, type, size, created, weight, manifest)
-        VALUES (:space, :id, :digest, :type, :size, :created, :weight, :manifest)""",
+        INSERT INTO stores (space, id, digest, type, size, held, created, weight, manifest)
+        VALUES (:space, :id, :digest, :type, :size, :size, :created, :weight, :manifest)""",
         [
             {
                 "space": DEFAULT_SPACE,

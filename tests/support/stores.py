@@ -10,7 +10,7 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from unittest.mock import patch
 
 from tests.support.catalogues import catalogue_of
@@ -80,6 +80,11 @@ async def open_stores(
 ) -> Stores:
     """The stores in `storage`, by default with the catalogue that belongs to it."""
     return await Stores.open(storage, database or catalogue_of(storage), options)
+
+
+STORED_BYTES: Final = """
+    SELECT (SELECT coalesce(sum(size), 0) FROM objects) + (SELECT coalesce(sum(held), 0) FROM stores)"""
+"""Statement that counts what objects and manifests hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +222,7 @@ async def assert_tidy(storage: Storage, database: Database | None = None) -> Non
         )
         trash = tx.all("SELECT count(*) FROM trash")[0][0]
         sums = {
-            "stored bytes by objects": "SELECT coalesce(sum(size), 0) FROM objects",
+            "stored bytes by objects": STORED_BYTES,
             "stored bytes by usage": "SELECT coalesce(sum(stored_bytes), 0) FROM usage",
             "stores by rows": "SELECT count(*) FROM stores WHERE deleted IS NULL",
             "stores by usage": "SELECT coalesce(sum(stores), 0) FROM usage",

@@ -37,13 +37,15 @@ class StoreRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewStore:
+class StoreDraft:
     """Store to be published; `created` is in microseconds since the epoch."""
 
     id: int
     digest: str
     type: str | None
     size: int
+    held: int = 0
+    """Bytes of its files that are in the manifest, which count for the quota."""
     created: int
     manifest: bytes
     weight: int
@@ -65,7 +67,7 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class RestoredStore:
+class RestoredRow:
     """A store that is there again, and those of its tags that point at another store by now."""
 
     row: StoreRow
@@ -106,7 +108,7 @@ class StoreTable:
         values = {"space": self._space, "prefix": prefix, "end": prefix + "~"}
         return await self._database.read(lambda tx: [row[0] for row in tx.all(sql, **values)])
 
-    async def publish(self, new: NewStore, tags: Sequence[str], *, replaces: int | None = None) -> Published:
+    async def publish(self, new: StoreDraft, tags: Sequence[str], *, replaces: int | None = None) -> Published:
         """Insert a store and point tags at it, unless it exists already; return the one that is there.
 
         `replaces` is a damaged row of the same store, whose place the new one takes. Raise `Collected` if an object
@@ -130,7 +132,7 @@ class StoreTable:
             for tag in sorted(tags):
                 set_tag(tx, self._space, tag, new.digest)
             count = 0 if replaced else 1
-            self._account.charge(tx, stored_bytes=size, stores=count, logical_bytes=count * new.size)
+            self._account.charge(tx, stored_bytes=size + new.held, stores=count, logical_bytes=count * new.size)
             return Published(StoreRow(new.id, new.digest, new.manifest), created=True)
 
         try:
@@ -163,13 +165,13 @@ class StoreTable:
 
         return await self._database.write(work)
 
-    async def restore(self, digest: str) -> RestoredStore | None:
+    async def restore(self, digest: str) -> RestoredRow | None:
         """Undo the last removal of a store, and set its tags again unless others have these names.
 
         A store that is there, as it was sent again meanwhile, gets those tags too. None if there is neither.
         """
 
-        def work(tx: Transaction) -> RestoredStore | None:
+        def work(tx: Transaction) -> RestoredRow | None:
             removed = tx.first(
                 """
                 SELECT id, digest, manifest, tags, size FROM stores
@@ -179,7 +181,7 @@ class StoreTable:
             )  # fmt: skip
             there = self._live(tx, digest)  # after waiting for a request that may have restored it
             if removed is None:
-                return None if there is None else RestoredStore(there)
+                return None if there is None else RestoredRow(there)
             restored = "" if there is not None else "deleted = NULL, "
             tx.run(f"UPDATE stores SET {restored}tags = NULL WHERE space = :space AND id = :id",
                    space=self._space, id=removed[0])  # fmt: skip
@@ -190,7 +192,7 @@ class StoreTable:
             if there is None:
                 self._account.charge(tx, stores=1, logical_bytes=removed[4])
             taken = [tag.name for tag in tags if tag.store != digest]
-            return RestoredStore(there or _row(removed[:3]), taken)
+            return RestoredRow(there or _row(removed[:3]), taken)
 
         try:
             return await self._database.write(work)
@@ -295,18 +297,18 @@ class StoreTable:
         row = tx.first(f"SELECT id, digest, manifest FROM stores WHERE {LIVE}", space=self._space, digest=digest)
         return None if row is None else _row(row)
 
-    def _insert(self, tx: Transaction, new: NewStore) -> bool:
+    def _insert(self, tx: Transaction, new: StoreDraft) -> bool:
         sql = """
-            INSERT INTO stores (space, id, digest, type, size, created, weight, manifest)
-            VALUES (:space, :id, :digest, :type, :size, :created, :weight, :manifest)
+            INSERT INTO stores (space, id, digest, type, size, held, created, weight, manifest)
+            VALUES (:space, :id, :digest, :type, :size, :held, :created, :weight, :manifest)
             ON CONFLICT (space, digest) WHERE deleted IS NULL DO NOTHING"""
         values: Mapping[str, Any] = {
             "space": self._space, "id": new.id, "digest": new.digest, "type": new.type, "size": new.size,
-            "created": new.created, "weight": new.weight, "manifest": new.manifest,
+            "held": new.held, "created": new.created, "weight": new.weight, "manifest": new.manifest,
         }  # fmt: skip
         return tx.run(sql, **values) == 1
 
-    def _refer(self, tx: Transaction, new: NewStore) -> None:
+    def _refer(self, tx: Transaction, new: StoreDraft) -> None:
         objects = sorted({*(each.id for each in new.own), *new.shared})
         key = {"space": self._space, "store": new.id}
         sql = "INSERT INTO store_objects (space, store, object) VALUES (:space, :store, :object)"

@@ -166,8 +166,8 @@ def test_restore_takes_a_short_id(call: Any, service: str, push: Push) -> None:
 def test_restore_of_an_ambiguous_id_asks_for_more(call: Any, storage: Path) -> None:
     with closing(sqlite3.connect(storage / "catalog.sqlite", timeout=60)) as catalogue, catalogue:
         catalogue.executemany(
-            "INSERT INTO stores (space, id, digest, size, created, weight, manifest, deleted)"
-            " VALUES ('default', ?, ?, 0, 0, 0, x'', 1)",
+            "INSERT INTO stores (space, id, digest, size, held, created, weight, manifest, deleted)"
+            " VALUES ('default', ?, ?, 0, 0, 0, 0, x'', 1)",
             [(number, "a" * 40 + f"{number}" + "0" * 23) for number in range(2)],
         )
     assert "give more digits" in call("restore", "a" * 12, code=2).stderr
