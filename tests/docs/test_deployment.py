@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import shlex
@@ -131,10 +130,10 @@ async def _restored(passes: list[Pass]) -> int:
         return len(found)
 
 
-def test_a_backup_in_the_order_given_is_whole_whatever_happens_meanwhile() -> None:
-    assert asyncio.run(_restored(_passes())) > 0
+async def test_a_backup_in_the_order_given_is_whole_whatever_happens_meanwhile() -> None:
+    assert await _restored(_passes()) > 0
 
 
-def test_a_backup_in_another_order_is_not() -> None:
+async def test_a_backup_in_another_order_is_not() -> None:
     with pytest.raises(IntegrityError):
-        asyncio.run(_restored(_passes()[::-1]))
+        await _restored(_passes()[::-1])

@@ -105,74 +105,68 @@ async def put(hooks: Webhooks, receiver: Receiver, *events: str, space: str = "d
     return (await hooks.put(space, NewWebhook(name, receiver.url, events)))[0]
 
 
-def test_every_change_is_told_and_signed(receiver: Receiver) -> None:
-    async def work() -> None:
-        storage = MemoryStorage()
-        async with webhooks(storage, receiver) as hooks, opened(hooks.storage, database=hooks.database) as stores:
-            secret = (await put(hooks, receiver)).secret_text
-            store = await make(stores, b"model")
-            await make(stores, b"model")  # is there
-            await stores.put_tag("resnet:4", store)
-            await stores.delete_tag("resnet:4")
-            repository = await Repositories(stores).create("ann/resnet")
-            first = await change(repository, {"a": b"1"}, title="first")
-            await repository.create("tags", "v1")
-            await repository.remove("tags", "v1")
-            artifacts = ArtifactRepository(stores, RepositoryName("lib/net"))
-            pushed, _, _ = await artifacts.put_manifest("4", b'{"layers": []}', "application/json")
-            await artifacts.delete_manifest("4")
-            await artifacts.put_manifest("5", pushed.data, "application/json", tags=["6"])
-            await artifacts.delete_manifest(pushed.digest.text)
-            await stores.delete(store)
-            await hooks._dispatcher.look()
-            await idle(hooks)
-            assert sorted(receiver.events()) == sorted(
-                [
-                    ("store.created", store),
-                    ("tag.set", "resnet:4"),
-                    ("tag.removed", "resnet:4"),
-                    ("store.created", first.store),
-                    ("ref.set", "ann/resnet@main"),
-                    ("ref.set", "ann/resnet@v1"),
-                    ("ref.removed", "ann/resnet@v1"),
-                    ("artifact.tagged", "lib/net:4"),
-                    ("artifact.untagged", "lib/net:4"),
-                    *((event, f"lib/net:{tag}") for event in ("artifact.tagged", "artifact.untagged") for tag in "56"),
-                    ("store.removed", store),
-                ]
-            )
-            assert all(receiver.is_signed(number, secret) for number in range(len(receiver.posts)))
-            bodies = {body["type"]: body for body in (json.loads(body) for _, body in receiver.posts)}
-            assert bodies["protoslice.ref.removed"]["data"] == {
-                "repository": "ann/resnet", "ref": "refs/tags/v1", "commit": first.id, "store": first.store,
-                "title": "first", "user": "",
-            }  # fmt: skip
-            assert {body["specversion"] for body in bodies.values()} == {"1.0"}
-            assert {body["source"] for body in bodies.values()} == {"/spaces/default"}
-            assert await letters(hooks) == []
-
-    asyncio.run(work())
+async def test_every_change_is_told_and_signed(receiver: Receiver) -> None:
+    storage = MemoryStorage()
+    async with webhooks(storage, receiver) as hooks, opened(hooks.storage, database=hooks.database) as stores:
+        secret = (await put(hooks, receiver)).secret_text
+        store = await make(stores, b"model")
+        await make(stores, b"model")  # is there
+        await stores.put_tag("resnet:4", store)
+        await stores.delete_tag("resnet:4")
+        repository = await Repositories(stores).create("ann/resnet")
+        first = await change(repository, {"a": b"1"}, title="first")
+        await repository.create("tags", "v1")
+        await repository.remove("tags", "v1")
+        artifacts = ArtifactRepository(stores, RepositoryName("lib/net"))
+        pushed, _, _ = await artifacts.put_manifest("4", b'{"layers": []}', "application/json")
+        await artifacts.delete_manifest("4")
+        await artifacts.put_manifest("5", pushed.data, "application/json", tags=["6"])
+        await artifacts.delete_manifest(pushed.digest.text)
+        await stores.delete(store)
+        await hooks._dispatcher.look()
+        await idle(hooks)
+        assert sorted(receiver.events()) == sorted(
+            [
+                ("store.created", store),
+                ("tag.set", "resnet:4"),
+                ("tag.removed", "resnet:4"),
+                ("store.created", first.store),
+                ("ref.set", "ann/resnet@main"),
+                ("ref.set", "ann/resnet@v1"),
+                ("ref.removed", "ann/resnet@v1"),
+                ("artifact.tagged", "lib/net:4"),
+                ("artifact.untagged", "lib/net:4"),
+                *((event, f"lib/net:{tag}") for event in ("artifact.tagged", "artifact.untagged") for tag in "56"),
+                ("store.removed", store),
+            ]
+        )
+        assert all(receiver.is_signed(number, secret) for number in range(len(receiver.posts)))
+        bodies = {body["type"]: body for body in (json.loads(body) for _, body in receiver.posts)}
+        assert bodies["protoslice.ref.removed"]["data"] == {
+            "repository": "ann/resnet", "ref": "refs/tags/v1", "commit": first.id, "store": first.store,
+            "title": "first", "user": "",
+        }  # fmt: skip
+        assert {body["specversion"] for body in bodies.values()} == {"1.0"}
+        assert {body["source"] for body in bodies.values()} == {"/spaces/default"}
+        assert await letters(hooks) == []
 
 
-def test_a_webhook_hears_of_its_space_and_its_events_alone(receiver: Receiver) -> None:
-    async def work() -> None:
-        async with (
-            webhooks(MemoryStorage(), receiver) as hooks,
-            opened(hooks.storage, database=hooks.database) as stores,
-        ):
-            spaces = Spaces(hooks.storage, stores)
-            await spaces.create("team")
-            await put(hooks, receiver, "tag.set", space="team")
-            await put(hooks, receiver, "ref.set")  # listens in the default space, to something else
-            for place in (stores, await spaces.get("team")):
-                store = await make(place, b"model")
-                await place.put_tag("t", store)
-                await place.delete_tag("t")
-            await idle(hooks)
-            assert receiver.events() == [("tag.set", "t")]
-            assert json.loads(receiver.posts[0][1])["source"] == "/spaces/team"
-
-    asyncio.run(work())
+async def test_a_webhook_hears_of_its_space_and_its_events_alone(receiver: Receiver) -> None:
+    async with (
+        webhooks(MemoryStorage(), receiver) as hooks,
+        opened(hooks.storage, database=hooks.database) as stores,
+    ):
+        spaces = Spaces(hooks.storage, stores)
+        await spaces.create("team")
+        await put(hooks, receiver, "tag.set", space="team")
+        await put(hooks, receiver, "ref.set")  # listens in the default space, to something else
+        for place in (stores, await spaces.get("team")):
+            store = await make(place, b"model")
+            await place.put_tag("t", store)
+            await place.delete_tag("t")
+        await idle(hooks)
+        assert receiver.events() == [("tag.set", "t")]
+        assert json.loads(receiver.posts[0][1])["source"] == "/spaces/team"
 
 
 class Mortal(InterceptedStorage):
@@ -247,7 +241,7 @@ CASES = [
 
 @pytest.mark.parametrize("answers", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.event)
-def test_a_replica_that_dies_at_any_call_loses_no_event(
+async def test_a_replica_that_dies_at_any_call_loses_no_event(
     case: Case, answers: bool, receiver: Receiver, clock: Clock, tmp_path: Path
 ) -> None:
     async def dies_at(number: int) -> bool:
@@ -274,97 +268,84 @@ def test_a_replica_that_dies_at_any_call_loses_no_event(
         assert bool(receiver.posts) == made, (number, made, receiver.events())
         return reached
 
-    asyncio.run(at_every_call(dies_at, 3))
+    await at_every_call(dies_at, 3)
 
 
-def test_two_replicas_seldom_send_the_same(receiver: Receiver, clock: Clock) -> None:
-    async def work() -> None:
-        storage = MemoryStorage()
-        async with webhooks(storage, receiver) as one, webhooks(storage, receiver) as other:
-            hook = await put(one, receiver)
-            for number in range(20):
-                now = clock.time()
-                letter = Letter(hook.id, str(number), {"type": "t", "subject": "s"}, now, now)
-                await one._dispatcher.letters.add([letter])
-            await other._dispatcher.learn()
-            await asyncio.gather(one._dispatcher.look(), other._dispatcher.look())
-            assert len(receiver.posts) == 20
-
-    asyncio.run(work())
+async def test_two_replicas_seldom_send_the_same(receiver: Receiver, clock: Clock) -> None:
+    storage = MemoryStorage()
+    async with webhooks(storage, receiver) as one, webhooks(storage, receiver) as other:
+        hook = await put(one, receiver)
+        for number in range(20):
+            now = clock.time()
+            letter = Letter(hook.id, str(number), {"type": "t", "subject": "s"}, now, now)
+            await one._dispatcher.letters.add([letter])
+        await other._dispatcher.learn()
+        await asyncio.gather(one._dispatcher.look(), other._dispatcher.look())
+        assert len(receiver.posts) == 20
 
 
-def test_a_refused_event_is_tried_again_until_it_is_a_dead_letter(receiver: Receiver, clock: Clock) -> None:
-    async def work() -> None:
-        async with (
-            webhooks(MemoryStorage(), receiver) as hooks,
-            opened(hooks.storage, database=hooks.database) as stores,
-        ):
-            hook, receiver.status = await put(hooks, receiver, "store.created"), 503
-            store = await make(stores, b"model")
-            await idle(hooks)
-            for attempts, wait in enumerate(dispatcher.WAITS, 1):
-                letters = (await hooks.letters(hook, dead=False, limit=9, cursor=None)).items
-                assert [(each.attempts, each.error) for each in letters] == [(attempts, "status 503")]
-                assert len(receiver.posts) == attempts
-                clock.later += wait - 1
-                await hooks._dispatcher.look()
-                assert len(receiver.posts) == attempts, "too early"
-                clock.later += 2
-                await hooks._dispatcher.look()
-            assert not (await hooks.letters(hook, dead=False, limit=9, cursor=None)).items
-            dead = (await hooks.letters(hook, dead=True, limit=9, cursor=None)).items
-            assert [(each.event["subject"], each.attempts) for each in dead] == [(store, len(dispatcher.WAITS) + 1)]
+async def test_a_refused_event_is_tried_again_until_it_is_a_dead_letter(receiver: Receiver, clock: Clock) -> None:
+    async with (
+        webhooks(MemoryStorage(), receiver) as hooks,
+        opened(hooks.storage, database=hooks.database) as stores,
+    ):
+        hook, receiver.status = await put(hooks, receiver, "store.created"), 503
+        store = await make(stores, b"model")
+        await idle(hooks)
+        for attempts, wait in enumerate(dispatcher.WAITS, 1):
+            letters = (await hooks.letters(hook, dead=False, limit=9, cursor=None)).items
+            assert [(each.attempts, each.error) for each in letters] == [(attempts, "status 503")]
+            assert len(receiver.posts) == attempts
+            clock.later += wait - 1
+            await hooks._dispatcher.look()
+            assert len(receiver.posts) == attempts, "too early"
+            clock.later += 2
+            await hooks._dispatcher.look()
+        assert not (await hooks.letters(hook, dead=False, limit=9, cursor=None)).items
+        dead = (await hooks.letters(hook, dead=True, limit=9, cursor=None)).items
+        assert [(each.event["subject"], each.attempts) for each in dead] == [(store, len(dispatcher.WAITS) + 1)]
 
-            receiver.status = 200
-            receiver.posts.clear()
-            assert await hooks.redeliver("default", "ci") == 1
-            await idle(hooks)
-            assert receiver.events() == [("store.created", store)]
-            assert receiver.posts[0][0]["webhook-id"] == dead[0].id
-            assert not (await hooks.letters(hook, dead=True, limit=9, cursor=None)).items
-            assert not (await hooks.letters(hook, dead=False, limit=9, cursor=None)).items
-
-    asyncio.run(work())
+        receiver.status = 200
+        receiver.posts.clear()
+        assert await hooks.redeliver("default", "ci") == 1
+        await idle(hooks)
+        assert receiver.events() == [("store.created", store)]
+        assert receiver.posts[0][0]["webhook-id"] == dead[0].id
+        assert not (await hooks.letters(hook, dead=True, limit=9, cursor=None)).items
+        assert not (await hooks.letters(hook, dead=False, limit=9, cursor=None)).items
 
 
-def test_a_receiver_that_is_gone_is_not_asked_again(receiver: Receiver) -> None:
-    async def work() -> None:
-        async with (
-            webhooks(MemoryStorage(), receiver) as hooks,
-            opened(hooks.storage, database=hooks.database) as stores,
-        ):
-            hook, receiver.status = await put(hooks, receiver, "store.created"), 410
-            await make(stores, b"model")
-            await idle(hooks)
-            assert [each.error for each in (await hooks.letters(hook, dead=True, limit=9, cursor=None)).items] == [
-                "status 410"
-            ]
-
-    asyncio.run(work())
+async def test_a_receiver_that_is_gone_is_not_asked_again(receiver: Receiver) -> None:
+    async with (
+        webhooks(MemoryStorage(), receiver) as hooks,
+        opened(hooks.storage, database=hooks.database) as stores,
+    ):
+        hook, receiver.status = await put(hooks, receiver, "store.created"), 410
+        await make(stores, b"model")
+        await idle(hooks)
+        assert [each.error for each in (await hooks.letters(hook, dead=True, limit=9, cursor=None)).items] == [
+            "status 410"
+        ]
 
 
-def test_dead_letters_are_bounded(receiver: Receiver, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dead_letters_are_bounded(receiver: Receiver, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatcher, "MOST_DEAD", 2)
-
-    async def work() -> None:
-        async with (
-            webhooks(MemoryStorage(), receiver) as hooks,
-            opened(hooks.storage, database=hooks.database) as stores,
-        ):
-            hook, receiver.status = await put(hooks, receiver, "store.created"), 410
-            made = []
-            for number in range(4):
-                made.append(await make(stores, b"model %d" % number))
-                await idle(hooks)
-            dead = (await hooks.letters(hook, dead=True, limit=9, cursor=None)).items
-            assert {each.event["subject"] for each in dead} <= set(made)
-            assert len(dead) == 2
-
-    asyncio.run(work())
+    async with (
+        webhooks(MemoryStorage(), receiver) as hooks,
+        opened(hooks.storage, database=hooks.database) as stores,
+    ):
+        hook, receiver.status = await put(hooks, receiver, "store.created"), 410
+        made = []
+        for number in range(4):
+            made.append(await make(stores, b"model %d" % number))
+            await idle(hooks)
+        dead = (await hooks.letters(hook, dead=True, limit=9, cursor=None)).items
+        assert {each.event["subject"] for each in dead} <= set(made)
+        assert len(dead) == 2
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-def test_a_write_without_a_webhook_costs_nothing_more(elsewhere: bool, receiver: Receiver) -> None:
+async def test_a_write_without_a_webhook_costs_nothing_more(elsewhere: bool, receiver: Receiver) -> None:
     async def calls(told: bool) -> int:
         count = 0
 
@@ -382,41 +363,35 @@ def test_a_write_without_a_webhook_costs_nothing_more(elsewhere: bool, receiver:
                 await stores.delete_tag("t")
                 return count - before
 
-    assert asyncio.run(calls(True)) == asyncio.run(calls(False))
+    assert await calls(True) == await calls(False)
 
 
-def test_no_redirect_is_followed(receiver: Receiver) -> None:
-    async def work() -> None:
-        with running_receiver() as inside:
-            receiver.status, receiver.location = 307, inside.url
-            async with (
-                webhooks(MemoryStorage(), receiver) as hooks,
-                opened(hooks.storage, database=hooks.database) as stores,
-            ):
-                hook = await put(hooks, receiver, "store.created")
-                await make(stores, b"model")
-                await idle(hooks)
-                letters = (await hooks.letters(hook, dead=False, limit=9, cursor=None)).items
-                assert [each.error for each in letters] == ["status 307"]
-            assert not inside.posts
-
-    asyncio.run(work())
-
-
-def test_a_private_address_is_not_visited(receiver: Receiver) -> None:
-    async def work() -> None:
+async def test_no_redirect_is_followed(receiver: Receiver) -> None:
+    with running_receiver() as inside:
+        receiver.status, receiver.location = 307, inside.url
         async with (
-            webhooks(MemoryStorage(), receiver, ()) as hooks,
+            webhooks(MemoryStorage(), receiver) as hooks,
             opened(hooks.storage, database=hooks.database) as stores,
         ):
             hook = await put(hooks, receiver, "store.created")
             await make(stores, b"model")
             await idle(hooks)
             letters = (await hooks.letters(hook, dead=False, limit=9, cursor=None)).items
-            assert [each.error for each in letters] == ["no response (StorageDenied)"]
-        assert not receiver.posts
+            assert [each.error for each in letters] == ["status 307"]
+        assert not inside.posts
 
-    asyncio.run(work())
+
+async def test_a_private_address_is_not_visited(receiver: Receiver) -> None:
+    async with (
+        webhooks(MemoryStorage(), receiver, ()) as hooks,
+        opened(hooks.storage, database=hooks.database) as stores,
+    ):
+        hook = await put(hooks, receiver, "store.created")
+        await make(stores, b"model")
+        await idle(hooks)
+        letters = (await hooks.letters(hook, dead=False, limit=9, cursor=None)).items
+        assert [each.error for each in letters] == ["no response (StorageDenied)"]
+    assert not receiver.posts
 
 
 @pytest.mark.parametrize(
@@ -430,32 +405,26 @@ def test_a_private_address_is_not_visited(receiver: Receiver) -> None:
         (NewWebhook("ci", "http://elsewhere.example/" + "a" * 3000), InvalidInput),
     ],
 )
-def test_terms_that_no_webhook_may_have(wanted: NewWebhook, error: type[Exception], receiver: Receiver) -> None:
-    async def work() -> None:
-        async with webhooks(MemoryStorage(), receiver) as hooks:
-            with pytest.raises(error):
-                await hooks.put("default", wanted)
-
-    asyncio.run(work())
+async def test_terms_that_no_webhook_may_have(wanted: NewWebhook, error: type[Exception], receiver: Receiver) -> None:
+    async with webhooks(MemoryStorage(), receiver) as hooks:
+        with pytest.raises(error):
+            await hooks.put("default", wanted)
 
 
-def test_a_space_has_few_webhooks_and_a_removed_one_gets_nothing(receiver: Receiver) -> None:
-    async def work() -> None:
-        async with (
-            webhooks(MemoryStorage(), receiver) as hooks,
-            opened(hooks.storage, database=hooks.database) as stores,
-        ):
-            for number in range(MOST_HOOKS):
-                await put(hooks, receiver, name=f"h{number}")
-            with pytest.raises(LimitExceeded):
-                await put(hooks, receiver, name="more")
-            await put(hooks, receiver, name="h0")  # replaced
-            for number in range(MOST_HOOKS):
-                await hooks.remove("default", f"h{number}")
-            await make(stores, b"model")
-            await idle(hooks)
-            assert not receiver.posts
-            with pytest.raises(NotFound):
-                await hooks.remove("default", "h0")
-
-    asyncio.run(work())
+async def test_a_space_has_few_webhooks_and_a_removed_one_gets_nothing(receiver: Receiver) -> None:
+    async with (
+        webhooks(MemoryStorage(), receiver) as hooks,
+        opened(hooks.storage, database=hooks.database) as stores,
+    ):
+        for number in range(MOST_HOOKS):
+            await put(hooks, receiver, name=f"h{number}")
+        with pytest.raises(LimitExceeded):
+            await put(hooks, receiver, name="more")
+        await put(hooks, receiver, name="h0")  # replaced
+        for number in range(MOST_HOOKS):
+            await hooks.remove("default", f"h{number}")
+        await make(stores, b"model")
+        await idle(hooks)
+        assert not receiver.posts
+        with pytest.raises(NotFound):
+            await hooks.remove("default", "h0")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import pty
@@ -135,22 +134,19 @@ def test_a_terminal_is_asked(service: str, push: Push, answer: str) -> None:
             client.remove(store, force=["asked:1", "asked:2"])
 
 
-def test_the_clients_do_the_same(service: str, push: Push) -> None:
-    async def both() -> None:
-        async with AsyncClient(service) as client:
-            with pytest.raises(Conflict, match="remove the tag"):
-                await client.remove("both:1")
-            with pytest.raises(StillNamed, match="both:1"):
-                await client.remove(store[:16])
-            removed = await client.remove(store[:16], force=["both:1"])
-            assert (removed.id, removed.tags) == (store, ("both:1",))
-            restored = await client.restore(store[:12])
-            assert (restored.store.id, restored.store.tags, restored.tags_taken) == (store, ("both:1",), ())
-            with pytest.raises(NotFound):
-                await client.restore(store)
-
+async def test_the_clients_do_the_same(service: str, push: Push) -> None:
     store = push("both:1")
-    asyncio.run(both())
+    async with AsyncClient(service) as client:
+        with pytest.raises(Conflict, match="remove the tag"):
+            await client.remove("both:1")
+        with pytest.raises(StillNamed, match="both:1"):
+            await client.remove(store[:16])
+        removed = await client.remove(store[:16], force=["both:1"])
+        assert (removed.id, removed.tags) == (store, ("both:1",))
+        restored = await client.restore(store[:12])
+        assert (restored.store.id, restored.store.tags, restored.tags_taken) == (store, ("both:1",), ())
+        with pytest.raises(NotFound):
+            await client.restore(store)
 
 
 def test_restore_takes_a_short_id(call: Any, service: str, push: Push) -> None:

@@ -130,7 +130,7 @@ def test_broken_promises_are_named(
     assert "\nbroken: create does not replace: " in shown
 
 
-def test_storage_that_does_not_answer_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_storage_that_does_not_answer_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from protoslice.errors import StorageUnavailable
     from protoslice.testing import check
 
@@ -141,7 +141,7 @@ def test_storage_that_does_not_answer_is_asked_once(tmp_path: Path, monkeypatch:
         raise StorageUnavailable("it gave no answer")
 
     monkeypatch.setattr(FileStorage, "put_if_absent", fail)
-    report = asyncio.run(check(tmp_path.as_uri()))
+    report = await check(tmp_path.as_uri())
     assert (report.unsafe, report.outcomes, len(asked)) == ("it gave no answer", (), 1)
     assert not report.kept
 
@@ -167,18 +167,15 @@ def test_a_damaged_store_is_named_by_an_upgrade(storage: Path) -> None:
     assert f"stores/{path.name}" in call("storage", "upgrade", storage.as_uri(), code=3).stderr
 
 
-def test_usage_counts_shared_bytes_once(storage: Path) -> None:
-    async def share() -> None:
-        async with FileStorage(str(storage)) as files, opened(files) as stores:
-            (info,) = (await visible(stores)).values()
-            async with await stores.ingest(IngestRequest()) as ingest:
-                refs = await stores.files(info.id)
-                await ingest.take({f"{n}.onnx": refs["model.onnx"] for n in range(5)})
-                await ingest.commit()
-
+async def test_usage_counts_shared_bytes_once(storage: Path) -> None:
     uri, size = storage.as_uri(), len(onnx(90_000))
     before = json.loads(call("storage", "usage", uri, "--json").stdout)["default"]
-    asyncio.run(share())
+    async with FileStorage(str(storage)) as files, opened(files) as stores:
+        (info,) = (await visible(stores)).values()
+        async with await stores.ingest(IngestRequest()) as ingest:
+            refs = await stores.files(info.id)
+            await ingest.take({f"{n}.onnx": refs["model.onnx"] for n in range(5)})
+            await ingest.commit()
     after = json.loads(call("storage", "usage", uri, "--json").stdout)["default"]
     assert (before["stores"], before["logical_bytes"]) == (1, size)
     assert before["stored_bytes"] > size + 70_000, "the removed store, until it is collected"

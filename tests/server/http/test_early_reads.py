@@ -74,14 +74,11 @@ async def get(app: Application, store: str, method: str = "GET", **headers: str)
     return await ask(app, method, f"/v1/stores/{store}/files/model.onnx", headers=headers)
 
 
-def test_bytes_are_read_beside_the_manifest() -> None:
-    async def work() -> None:
-        async with seen_long_ago() as (app, bucket, store):
-            answer = await get(app, store)
-            assert (answer.status, answer.body) == (200, MODEL)
-            assert any({"stores", "objects"} <= each for each in bucket.together)
-
-    asyncio.run(work())
+async def test_bytes_are_read_beside_the_manifest() -> None:
+    async with seen_long_ago() as (app, bucket, store):
+        answer = await get(app, store)
+        assert (answer.status, answer.body) == (200, MODEL)
+        assert any({"stores", "objects"} <= each for each in bucket.together)
 
 
 @pytest.mark.parametrize(
@@ -89,27 +86,21 @@ def test_bytes_are_read_beside_the_manifest() -> None:
     [("GET", {}), ("HEAD", {}), ("GET", {"range": "bytes=99999999-"}), ("GET", {"if-none-match": "*"})],
     ids=["whole", "head", "Range out of bounds", "unchanged"],
 )
-def test_a_store_that_another_replica_removed_is_not_there(method: str, headers: dict[str, str]) -> None:
-    async def work() -> None:
-        async with seen_long_ago() as (app, bucket, store):
-            async with opened(bucket.objects) as others:
-                await others.delete(store)
-            assert (await get(app, store, method, **headers)).status == 404
-
-    asyncio.run(work())
+async def test_a_store_that_another_replica_removed_is_not_there(method: str, headers: dict[str, str]) -> None:
+    async with seen_long_ago() as (app, bucket, store):
+        async with opened(bucket.objects) as others:
+            await others.delete(store)
+        assert (await get(app, store, method, **headers)).status == 404
 
 
-def test_a_store_that_came_anew_is_read_where_it_lies_now() -> None:
-    async def work() -> None:
-        async with seen_long_ago() as (app, bucket, store):
-            at = (await app.services.stores.view(store)).manifest.attempt
-            async with opened(bucket.objects, StoreOptions(trust_seconds=0)) as others:
-                await others.delete(store)
-                await others.collect_garbage(grace_seconds=0)
-                assert (await upload(others, {"model.onnx": MODEL})).store.id == store
-                assert (await others.view(store)).manifest.attempt != at
-            (await app.services.stores.view(store)).seen_at = float("-inf")
-            answer = await get(app, store)
-            assert (answer.status, answer.body) == (200, MODEL)
-
-    asyncio.run(work())
+async def test_a_store_that_came_anew_is_read_where_it_lies_now() -> None:
+    async with seen_long_ago() as (app, bucket, store):
+        at = (await app.services.stores.view(store)).manifest.attempt
+        async with opened(bucket.objects, StoreOptions(trust_seconds=0)) as others:
+            await others.delete(store)
+            await others.collect_garbage(grace_seconds=0)
+            assert (await upload(others, {"model.onnx": MODEL})).store.id == store
+            assert (await others.view(store)).manifest.attempt != at
+        (await app.services.stores.view(store)).seen_at = float("-inf")
+        answer = await get(app, store)
+        assert (answer.status, answer.body) == (200, MODEL)

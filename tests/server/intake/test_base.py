@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -32,24 +31,21 @@ CHANGED = MODEL[:-1] + bytes([MODEL[-1] ^ 1])
         ("", False),
     ],
 )
-def test_a_version_over_another(query: str, shares: bool, tmp_path: Path) -> None:
-    async def work() -> None:
-        with counted_bucket() as bucket:
-            app = create_app(Settings(storage=bucket.uri, database=f"sqlite:///{tmp_path}/catalog.sqlite", auth="open"))
-            await app.services.open()
-            try:
-                assert (await ask(app, "PUT", "/v1/stores?filename=m.onnx&tag=model:1", MODEL)).status == 201
-                before = await written(bucket.objects)
-                made = await ask(app, "PUT", f"/v1/stores?filename=m.onnx&{query}", CHANGED)
-                assert made.status == 201
-                new = [size for key, size in (await written(bucket.objects)).items() if key not in before]
-                assert (sum(new) < 1 << 20) is shares
-                store = json.loads(made.body)["id"]
-                assert (await ask(app, "GET", f"/v1/stores/{store}/files/m.onnx")).body == CHANGED
-            finally:
-                await app.services.close()
-
-    asyncio.run(work())
+async def test_a_version_over_another(query: str, shares: bool, tmp_path: Path) -> None:
+    with counted_bucket() as bucket:
+        app = create_app(Settings(storage=bucket.uri, database=f"sqlite:///{tmp_path}/catalog.sqlite", auth="open"))
+        await app.services.open()
+        try:
+            assert (await ask(app, "PUT", "/v1/stores?filename=m.onnx&tag=model:1", MODEL)).status == 201
+            before = await written(bucket.objects)
+            made = await ask(app, "PUT", f"/v1/stores?filename=m.onnx&{query}", CHANGED)
+            assert made.status == 201
+            new = [size for key, size in (await written(bucket.objects)).items() if key not in before]
+            assert (sum(new) < 1 << 20) is shares
+            store = json.loads(made.body)["id"]
+            assert (await ask(app, "GET", f"/v1/stores/{store}/files/m.onnx")).body == CHANGED
+        finally:
+            await app.services.close()
 
 
 @pytest.mark.contract
