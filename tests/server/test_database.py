@@ -15,51 +15,41 @@ from protoslice.server.services import Services
 from protoslice.server.settings import Settings
 
 
-def test_readiness_ends_with_the_database() -> None:
-    async def work() -> None:
-        app = create_app(Settings(storage="memory://", space_watermark_bytes=0))
-        await app.services.open()
-        try:
-            assert (await ask(app, "GET", "/readyz")).status == 200
-            assert app.services.database is not None
-            await app.services.database.close()
-            answer = await ask(app, "GET", "/readyz")
-            assert (answer.status, answer.headers["retry-after"]) == (503, "5")
-            assert "/problems/database-unavailable" in answer.text
-            assert (await ask(app, "GET", "/livez")).status == 200
-        finally:
-            await app.services.close()
-
-    asyncio.run(work())
+async def test_readiness_ends_with_the_database() -> None:
+    app = create_app(Settings(storage="memory://", space_watermark_bytes=0))
+    await app.services.open()
+    try:
+        assert (await ask(app, "GET", "/readyz")).status == 200
+        assert app.services.database is not None
+        await app.services.database.close()
+        answer = await ask(app, "GET", "/readyz")
+        assert (answer.status, answer.headers["retry-after"]) == (503, "5")
+        assert "/problems/database-unavailable" in answer.text
+        assert (await ask(app, "GET", "/livez")).status == 200
+    finally:
+        await app.services.close()
 
 
-def test_readiness_ends_when_the_database_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_readiness_ends_when_the_database_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("protoslice.server.services._PING_SECONDS", 0.05)
     go = threading.Event()
-
-    async def work() -> None:
-        app = create_app(Settings(storage="memory://", space_watermark_bytes=0))
-        await app.services.open()
-        try:
-            database = app.services.database
-            assert database is not None
-            hanging = [asyncio.create_task(database.read(lambda tx: go.wait(20), background=True)) for _ in range(2)]
-            await asyncio.sleep(0)
-            assert (await ask(app, "GET", "/readyz")).status == 503
-            go.set()
-            await asyncio.gather(*hanging)
-            assert (await ask(app, "GET", "/readyz")).status == 200
-        finally:
-            await app.services.close()
-
-    asyncio.run(work())
+    app = create_app(Settings(storage="memory://", space_watermark_bytes=0))
+    await app.services.open()
+    try:
+        database = app.services.database
+        assert database is not None
+        hanging = [asyncio.create_task(database.read(lambda tx: go.wait(20), background=True)) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert (await ask(app, "GET", "/readyz")).status == 503
+        go.set()
+        await asyncio.gather(*hanging)
+        assert (await ask(app, "GET", "/readyz")).status == 200
+    finally:
+        await app.services.close()
 
 
-def test_postgres_without_tables_is_refused(postgres: TestServer) -> None:
-    async def work() -> None:
-        services = Services(Settings(storage="memory://", database=postgres.new_database()))
-        with pytest.raises(Unsupported, match="run `protoslice database upgrade`"):
-            await services.open()
-        assert services.database is None
-
-    asyncio.run(work())
+async def test_postgres_without_tables_is_refused(postgres: TestServer) -> None:
+    services = Services(Settings(storage="memory://", database=postgres.new_database()))
+    with pytest.raises(Unsupported, match="run `protoslice database upgrade`"):
+        await services.open()
+    assert services.database is None

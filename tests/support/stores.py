@@ -253,6 +253,8 @@ async def read(view: Representation, start: int = 0, end: int | None = None) -> 
 
 async def every_view(store: OpenStore) -> AsyncIterator[tuple[str, Representation]]:
     """Every file, and every view of the root there is when it is a proto, with a name."""
+    from tests.support.views import CASES  # with the server, which programs that only write do without
+
     for file in store.info.files:
         yield f"file {file.path}", store.file(file.path)
     try:
@@ -261,13 +263,12 @@ async def every_view(store: OpenStore) -> AsyncIterator[tuple[str, Representatio
         return
     for n in range(store.info.chunks):
         yield f"chunk {n}", await store.chunk(n)
-    yield "merge", await store.merge("", None, None)
-    yield "skeleton", await store.merge("", None, 1000)
+    for case in CASES:
+        if case.everywhere and case.path != "metadata":
+            yield case.path, await case.of(store)
     for node in (await store.tree("", 1, 1000, None)).items:
         path = f"{node.path}[0]" if node.count is not None else node.path
         yield f"merge {path}", await store.merge(path, None, None)
-    yield "archive", await store.archive()
-    yield "cpb", await store.cpb()
     by_policy = await store.planned("policy")
     if by_policy is not await store.planned():
         yield "policy metadata", await store.metadata("policy")

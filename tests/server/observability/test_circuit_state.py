@@ -33,7 +33,7 @@ class Failing(InterceptedStorage):
         return await call()
 
 
-def test_a_service_whose_storage_is_down_says_so_at_once_and_recovers() -> None:
+async def test_a_service_whose_storage_is_down_says_so_at_once_and_recovers() -> None:
     storage = Failing()
 
     def factory(uri: str, options: object) -> Storage:
@@ -68,6 +68,6 @@ def test_a_service_whose_storage_is_down_says_so_at_once_and_recovers() -> None:
 
     register("failing", factory)
     try:
-        asyncio.run(work())
+        await work()
     finally:
         unregister("failing")
