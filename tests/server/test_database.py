@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
+from io import StringIO
 
 import pytest
 from tests.support.asgi import ask
+from tests.support.logs import logs_to
 from tests.support.postgres import TestServer
 
 from protoslice.errors import Unsupported
@@ -48,8 +51,36 @@ async def test_readiness_ends_when_the_database_does_not_answer(monkeypatch: pyt
         await app.services.close()
 
 
-async def test_postgres_without_tables_is_refused(postgres: TestServer) -> None:
-    services = Services(Settings(storage="memory://", database=postgres.new_database()))
-    with pytest.raises(Unsupported, match="run `protoslice database upgrade`"):
-        await services.open()
-    assert services.database is None
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "/v1/repositories"), ("GET", "/api/models/ann/m"), ("GET", "/v2/ann/m/tags/list")]
+)
+def test_log_says_why_the_database_is_unavailable(method: str, path: str) -> None:
+    out = StringIO()
+
+    async def work() -> None:
+        app = create_app(Settings(storage="memory://", space_watermark_bytes=0))
+        await app.services.open()
+        try:
+            assert app.services.database is not None
+            await app.services.database.close()
+            assert (await ask(app, method, path)).status == 503
+        finally:
+            await app.services.close()
+
+    with logs_to(out, "json", "error") as flush:
+        asyncio.run(work())
+        flush()
+    said = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [(line["error"], line["message"]) for line in said if line["event"] == "request"] == [
+        ("DatabaseUnavailable", "The database is closed")
+    ]
+
+
+def test_postgres_without_tables_is_refused(postgres: TestServer) -> None:
+    async def work() -> None:
+        services = Services(Settings(storage="memory://", database=postgres.new_database()))
+        with pytest.raises(Unsupported, match="run `protoslice database upgrade`"):
+            await services.open()
+        assert services.database is None
+
+    asyncio.run(work())

@@ -80,11 +80,9 @@ class SqliteDatabase(Database):
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
         refuse_network(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         self.path = path
-        self._writer = _Writer(path, durable)
+        self._file = _File(path)
+        self._writer = _Writer(self._file, durable)
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
         self._lanes = {False: Lane(_READERS, "catalogue-read"), True: Lane(_BACKGROUND, "catalogue-background")}
@@ -92,17 +90,21 @@ class SqliteDatabase(Database):
     async def _write(self, work: Work[T], *, background: bool) -> T:
         job = _Job(work)
         self._writer.submit(job)
-        try:
-            async with asyncio.timeout(_ANSWER_SECONDS):
-                return await asyncio.shield(asyncio.wrap_future(job.done))
-        except TimeoutError:
-            job.done.cancel()
-            raise DatabaseUnavailable("The database does not respond; try again later") from None
+        result: asyncio.Future[T] = asyncio.wrap_future(job.done)
+        result.add_done_callback(lambda it: it.cancelled() or it.exception())  # a caller that has left reads neither
+        await asyncio.wait([result], timeout=WAIT_SECONDS)
+        if job.done.cancel():  # it has not begun
+            raise DatabaseUnavailable("The database is busy; try again later")
+        await asyncio.wait([result], timeout=_ANSWER_SECONDS)
+        if not result.done():
+            raise DatabaseUnavailable("The database does not respond; try again later")
+        return result.result()
 
     async def _read(self, work: Work[T], *, background: bool) -> T:
         return await self._lanes[background].run(self._reading, work)
 
     def _reading(self, work: Work[T]) -> T:
+        self._file.check()
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._writer.ballast.spent(lambda: _connect(self.path))
@@ -146,6 +148,31 @@ class SqliteDatabase(Database):
             for connection in self._connections:
                 _close(connection, lock.fileno())
         self._writer.close()
+
+
+class _File:
+    """The file of a database, which is created if it is missing."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        self.path = path
+        self._opened = self._identity()
+
+    def check(self) -> None:
+        """Raise `DatabaseUnavailable` if it was removed or replaced: what is committed to it would be lost."""
+        if self._identity() != self._opened:
+            raise DatabaseUnavailable(
+                "The database file was removed or replaced while it was open: put it back, or restart the service"
+            )
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
 
 class Ballast:
@@ -223,7 +250,6 @@ class _Job:
     def __init__(self, work: Work[Any]) -> None:
         self.work = work
         self.done: Future[Any] = Future()
-        self.latest_start = time.monotonic() + WAIT_SECONDS
 
     def settle(self, result: Any, failure: BaseException | None) -> None:
         if self.done.cancelled():
@@ -237,11 +263,12 @@ class _Job:
 class _Writer:
     """The one thread of this process that writes."""
 
-    def __init__(self, path: Path, durable: bool) -> None:
+    def __init__(self, file: _File, durable: bool) -> None:
         self._durable = durable
+        self._file = file
+        path = file.path
         self.lock = path.with_name(path.name + ".lock")
         self._lock = os.open(self.lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        self._path = path
         self.ballast = Ballast(path)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="catalogue-write", daemon=True)
@@ -268,7 +295,7 @@ class _Writer:
             try:
                 with translated(), _exclusive(self._lock):
                     if connection is None:
-                        connection = self.ballast.spent(lambda: _connect(self._path, durable=self._durable))
+                        connection = self.ballast.spent(lambda: _connect(self._file.path, durable=self._durable))
                     settled = self.ballast.spent(partial(_committed, connection, group))
             except Exception as failure:
                 settled = [(job, None, failure) for job in group]
@@ -291,8 +318,10 @@ class _Writer:
                     return None
                 self._jobs.put(None)
                 break
-            if time.monotonic() > job.latest_start:
-                job.settle(None, DatabaseUnavailable("The database is busy; try again later"))
+            try:
+                self._file.check()
+            except DatabaseUnavailable as failure:
+                job.settle(None, failure)
             else:
                 group.append(job)
         return group
@@ -335,7 +364,8 @@ def _close(connection: sqlite3.Connection | None, lock: int) -> None:
 
 
 def _connect(path: Path, *, durable: bool = True) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+    uri = f"{path.absolute().as_uri()}?mode=rw"  # without creating a file
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256)
     synchronous = f"synchronous = {'FULL' if durable else 'OFF'}"
     for pragma in ("busy_timeout = 2000", "journal_mode = WAL", synchronous, "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}")
