@@ -9,9 +9,10 @@ from contextlib import suppress
 from random import Random
 from typing import Final, TypeVar
 
-from tests.stores.simulation.cluster import DELAY_SECONDS, Cluster, Unreachable, Violation
+from tests.stores.simulation.cluster import Cluster
 from tests.stores.simulation.contents import CONTENTS, Content
 from tests.stores.simulation.ledger import Deed, Ledger
+from tests.stores.simulation.weather import DELAY_SECONDS, Unreachable, Violation
 from tests.support.stores import read
 
 from protoslice.errors import Conflict, IntegrityError, NotFound, StorageUnavailable

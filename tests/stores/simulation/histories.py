@@ -12,13 +12,14 @@ from random import Random
 from typing import Any, Final, TypeVar
 
 from tests.stores.simulation.clients import SPACES, Client, sent
-from tests.stores.simulation.cluster import Cluster, Violation, Weather
+from tests.stores.simulation.cluster import Cluster
 from tests.stores.simulation.contents import CONTENTS
 from tests.stores.simulation.invariants import check
 from tests.stores.simulation.ledger import Ledger
 from tests.stores.simulation.loop import SimulatedLoop, Stuck
 from tests.stores.simulation.nature import nature
 from tests.stores.simulation.uploading import UploadClient
+from tests.stores.simulation.weather import Violation, Weather
 from tests.support.catalogues import InlineDatabase
 
 from protoslice.catalog.spaces import SpaceTable

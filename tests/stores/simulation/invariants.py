@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tests.stores.simulation.clients import SPACES, TAGS, sent
-from tests.stores.simulation.cluster import Cluster, Violation
+from tests.stores.simulation.cluster import Cluster
 from tests.stores.simulation.contents import CONTENTS, Content
 from tests.stores.simulation.ledger import Ledger
+from tests.stores.simulation.weather import Violation
 from tests.support.stores import read, visible
 
 from protoslice.catalog.spaces import SpaceTable

@@ -7,9 +7,10 @@ import secrets
 from contextlib import suppress
 
 from tests.stores.simulation.clients import Client
-from tests.stores.simulation.cluster import Unreachable, Violation, pieces
+from tests.stores.simulation.cluster import pieces
 from tests.stores.simulation.contents import Content
 from tests.stores.simulation.ledger import Deed
+from tests.stores.simulation.weather import Unreachable, Violation
 
 from protoslice.catalog.database import UniqueViolation
 from protoslice.catalog.repositories import HUB, CommitRow, HistoryTable, Moved, RepositoryTable
