@@ -11,8 +11,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from tests.stores.simulation.nature import EPOCH
-from tests.stores.simulation.replica import Replica, awaited
-from tests.stores.simulation.weather import PATIENCE_SECONDS, SLOW_SECONDS, Unreachable, Weather
+from tests.stores.simulation.replica import PATIENCE_SECONDS, SLOW_SECONDS, Replica, Unreachable, Weather, awaited
 from tests.support.catalogues import InlineDatabase
 
 from protoslice.errors import ProtosliceError
@@ -39,7 +38,6 @@ class Cluster:
         self.met: Counter[str] = Counter()
         """Troubles by kind."""
         self.violations: list[str] = []
-        self._late: set[asyncio.Task[None]] = set()
         catalogue._clock = self.database_time
         self.replicas = [Replica(self) for _ in range(replicas)]
         if self.weather.jump:
@@ -57,9 +55,9 @@ class Cluster:
             self.replicas[number] = Replica(self)
         return self.replicas[number]
 
-    async def ask(self, work: Callable[[Stores], Awaitable[T]], replica: Replica | None = None) -> T:
+    async def ask(self, work: Callable[[Stores], Awaitable[T]]) -> T:
         """Return what `work` returns at a replica; raise `Unreachable` if no answer comes."""
-        replica = replica or self.replica()
+        replica = self.replica()
         task = asyncio.ensure_future(awaited(lambda: work(replica.stores)))
         waiting: set[asyncio.Future[Any]] = {task, replica.death}
         patience = PATIENCE_SECONDS * (20 if self.weather.jump else self.random.choice((0.01, 1, 20)))
@@ -91,9 +89,7 @@ class Cluster:
             with suppress(ProtosliceError):
                 effect()
 
-        task = asyncio.create_task(work())
-        self._late.add(task)
-        task.add_done_callback(self._late.discard)
+        asyncio.ensure_future(work())
 
     def check_garbage(self, key: str) -> None:
         """Note a violation if the row of an object exists, whose bytes are about to be deleted."""
