@@ -51,7 +51,7 @@ CREATE INDEX store_objects_object""", SIMULATION,
     Mutant(
         "1: the collector looks for references in derived facts", "catalog/collector.py",
         'for table in ("store_objects", "upload_objects", "derived"):',
-        'for table in ("store_objects", "upload_objects"):', SIMULATION,
+        'for table in ("store_objects", "upload_objects"):', f"{_CATALOG}/test_collector.py",
     ),
     Mutant(
         "1: the collector locks what it looks at", "catalog/collector.py",

@@ -94,11 +94,13 @@ class Client:
         tags = tuple(tag for tag in TAGS if space == "default" and random.random() < 0.2)
         told, other = random.random() < 0.3, None if share is None else self.ids[share.name]
         deeds = [self.ledger.add(space, store), *(self.ledger.tag(space, tag, store) for tag in tags)]
+        jumping = asyncio.create_task(self.cluster.jump())
 
         async def work(stores: Stores) -> str:
             return await sent(stores, content, IngestRequest(tags=tags), told=told, other=other, pause=pause)
 
         made = await self.noted(deeds, self.ask(space, work), Conflict)
+        await jumping
         if made is None and share is None and not told and self.cluster.weather.jump:
             raise Violation("the bytes of a sender that was not late were collected")
         if made not in {None, store}:

@@ -11,7 +11,15 @@ from random import Random
 from typing import Any, TypeVar
 
 from tests.stores.simulation.nature import EPOCH
-from tests.stores.simulation.replica import PATIENCE_SECONDS, SLOW_SECONDS, Replica, Unreachable, Weather, awaited
+from tests.stores.simulation.replica import (
+    DELAY_SECONDS,
+    PATIENCE_SECONDS,
+    SLOW_SECONDS,
+    Replica,
+    Unreachable,
+    Weather,
+    awaited,
+)
 from tests.support.catalogues import InlineDatabase
 
 from protoslice.errors import ProtosliceError
@@ -32,6 +40,7 @@ class Cluster:
         self.catalogue = catalogue
         self.jumped = 0.0
         """Seconds by which the clock of the database was set forward."""
+        self._jumped_at = -DELAY_SECONDS
         self.peace = False
         """True once calls meet no trouble and take no time."""
         self.calls: Counter[str] = Counter()
@@ -40,9 +49,6 @@ class Cluster:
         self.violations: list[str] = []
         catalogue._clock = self.database_time
         self.replicas = [Replica(self) for _ in range(replicas)]
-        if self.weather.jump:
-            for _ in range(4):
-                self.later(random.uniform(0, 3000), self._jump)
 
     def database_time(self) -> float:
         """Return the time by the clock of the database."""
@@ -89,7 +95,7 @@ class Cluster:
             with suppress(ProtosliceError):
                 effect()
 
-        asyncio.ensure_future(work())
+        asyncio.ensure_future(work())  # noqa: RUF006 - the loop holds its tasks
 
     def check_garbage(self, key: str) -> None:
         """Note a violation if the row of an object exists, whose bytes are about to be deleted."""
@@ -109,11 +115,18 @@ class Cluster:
             if not replica.dead:
                 if replica.stores.room._pending:
                     self.violations.append(f"{replica.stores.room._pending} bytes are counted that nobody writes")
+                if not await self._has_lease(replica):
+                    self.violations.append("a replica does not notice that its lease has ended")
                 await replica.stores.close()
         last = self.replica_at_peace()
         for _ in range(12):
             await asyncio.sleep(20_000)
             await last.collect()
+
+    async def _has_lease(self, replica: Replica) -> bool:
+        reserved = await replica.stores._reservations.take("default")
+        sql = "SELECT 1 FROM writers WHERE id = :id"
+        return bool(self.catalogue.run(lambda tx: tx.all(sql, id=reserved.writer), "ROLLBACK"))
 
     def replica_at_peace(self) -> Replica:
         """Return a new replica that collects no garbage."""
@@ -121,10 +134,12 @@ class Cluster:
         replica.collecting.cancel()
         return replica
 
-    def _jump(self) -> None:
-        """Set the clock of the database forward, just before a collection."""
-        self.jumped += 4000
-        self.later(0, lambda: asyncio.ensure_future(self.replica().collect()))
+    async def jump(self) -> None:
+        """Set the clock of the database forward, unless that has just been done, and collect garbage at once."""
+        if self.weather.jump and self._jumped_at + DELAY_SECONDS < asyncio.get_running_loop().time():
+            self._jumped_at = asyncio.get_running_loop().time()
+            self.jumped += 4000
+            await self.replica().collect()
 
 
 async def pieces(data: bytes) -> AsyncIterator[bytes]:
