@@ -51,7 +51,12 @@ CREATE INDEX store_objects_object""", SIMULATION,
     Mutant(
         "1: the collector looks for references in derived facts", "catalog/collector.py",
         'for table in ("store_objects", "upload_objects", "derived"):',
-        'for table in ("store_objects", "upload_objects"):', SIMULATION,
+        'for table in ("store_objects", "upload_objects"):', f"{_CATALOG}/test_collector.py",
+    ),
+    Mutant(
+        "1: the collector locks what it looks at", "catalog/collector.py",
+        "FROM objects WHERE due <= :now\n        ORDER BY due LIMIT :most FOR UPDATE SKIP LOCKED",
+        "FROM objects WHERE due <= :now\n        ORDER BY due LIMIT :most", f"{_CATALOG}/test_race.py",
     ),
     Mutant(
         "2: a reference that goes makes an object due", "catalog/objects.py",
@@ -74,6 +79,15 @@ CREATE INDEX store_objects_object""", SIMULATION,
     Mutant(
         "2: an object of a derived fact that is replaced is due", "catalog/derived.py",
         "release_objects(tx, self._space, [old[0]])", "pass", f"{_CATALOG}/test_derived.py",
+    ),
+    Mutant(
+        "2: of two that derive a fact at once one object is due", "catalog/derived.py",
+        "AND id = :store FOR UPDATE", "AND id = :store", f"{_CATALOG}/test_derived.py -k of_writers",
+    ),
+    Mutant(
+        "2: xorbs of an upload that is removed are due", "catalog/uploads.py",
+        '            if row.state == "gone":\n                _let_go(tx, self._space, row.id)\n', "",
+        f"{_CATALOG}/test_uploads.py -k xorb",
     ),
     Mutant(
         "2: objects of a writer that has ended are due", "catalog/collector.py",
@@ -126,8 +140,12 @@ CREATE INDEX store_objects_object""", SIMULATION,
         "        pass\n", SIMULATION,
     ),
     Mutant(
+        "4: spaces that begin at once have one writer", "stores/writing/reservations.py",
+        "async with self._beginning:", "async with asyncio.Lock():", f"{_CATALOG}/test_objects.py -k begin_at_once",
+    ),
+    Mutant(
         "5: keys are never used again", "catalog/objects.py",
-        "id, random = new_id(), secrets.token_hex(16)", 'id, random = secrets.randbits(4), "00"', SIMULATION,
+        "{id:x}-{secrets.token_hex(15)}", "{id % 16:x}", SIMULATION,
     ),
     Mutant(
         "6: bytes that were never published are deleted twice", "catalog/collector.py",
@@ -145,6 +163,10 @@ CREATE INDEX store_objects_object""", SIMULATION,
         "7: bytes go after their row and not before", "stores/collection.py",
         "dropped = await table.drop_objects(delay_seconds)\n    deleted = await _empty_trash(storage, table)",
         "deleted = await _empty_trash(storage, table)\n    dropped = await table.drop_objects(0)", SIMULATION,
+    ),
+    Mutant(
+        "7: trash is given to one collector at a time", "catalog/collector.py",
+        "later=tx.now + int(_CLAIM_SECONDS * SECOND)", "later=tx.now", f"{_CATALOG}/test_collector.py -k at_once",
     ),
     Mutant(
         "8: a lease that has ended is doubted first", "catalog/collector.py",
@@ -165,7 +187,7 @@ CREATE INDEX store_objects_object""", SIMULATION,
     ),
     Mutant(
         "12: published bytes are charged", "catalog/stores.py",
-        "self._account.charge(tx, stored_bytes=size, stores=count", "self._account.charge(tx, stores=count", SIMULATION,
+        "charge(tx, stored_bytes=size + new.held, ", "charge(tx, stored_bytes=new.held, ", SIMULATION,
     ),
     Mutant(
         "12: bytes of uploads are charged", "catalog/uploads.py",
@@ -178,11 +200,20 @@ CREATE INDEX store_objects_object""", SIMULATION,
     ),
     Mutant(
         "12: a restored store is charged", "catalog/stores.py",
-        "            self._account.charge(tx, stores=1, logical_bytes=row[4])\n", "", SIMULATION,
+        "                self._account.charge(tx, stores=1, logical_bytes=removed[4])\n", "                pass\n", SIMULATION,
     ),
     Mutant(
         "12: collected bytes are discharged", "catalog/collector.py",
-        "        Account(space).charge(tx, stored_bytes=-size)\n", "        pass\n", SIMULATION,
+        "(sizes.items()):\n        Account(space).charge(tx, stored_bytes=-size)\n", "(sizes.items()):\n        pass\n",
+        SIMULATION,
+    ),
+    Mutant(
+        "12: room is given back once it is charged", "stores/writing/new_objects.py",
+        "self._room.give(self._sizes.pop(each.id, 0))", "self._sizes.pop(each.id, 0)", SIMULATION,
+    ),
+    Mutant(
+        "12: room of what is given up is given back", "stores/writing/new_objects.py",
+        "        self._room.give(sum(self._sizes.values()))\n", "", SIMULATION,
     ),
     Mutant(
         "12: a full space refuses", "catalog/spaces.py", "if stored_bytes and most_bytes and", "if False and",
@@ -202,9 +233,9 @@ CREATE INDEX store_objects_object""", SIMULATION,
         "ON stores (space, digest) WHERE deleted IS NULL", "ON stores (space, digest)", SIMULATION,
     ),
     Mutant(
-        "18: restore finds a store that is there", "catalog/stores.py",
-        "            if there is not None:\n                return RestoredRow(there)\n", "",
-        f"{_CATALOG}/test_stores.py",
+        "18: restore finds a store that another request restored", "catalog/stores.py",
+        "return None if there is None else RestoredRow(there)", "return None",
+        f"{_CATALOG}/test_stores.py -k restorers",
     ),
     Mutant(
         "18: restore takes the last generation", "catalog/stores.py", "ORDER BY deleted DESC, id DESC LIMIT 1",
@@ -225,7 +256,7 @@ CREATE INDEX store_objects_object""", SIMULATION,
         "AND store = :digest", SIMULATION,
     ),
     Mutant(
-        "19: tags come back with their store", "catalog/stores.py", 'names = json.loads(row[3] or "[]")', "names = []",
+        "19: tags come back with their store", "catalog/stores.py", 'names = json.loads(removed[3] or "[]")', "names = []",
         f"{_CATALOG}/test_stores.py",
     ),
     Mutant(
@@ -258,7 +289,7 @@ CREATE INDEX store_objects_object""", SIMULATION,
         f"{_CATALOG}/test_uploads.py",
     ),
     Mutant(
-        "10: a lost answer is looked up", "catalog/database.py",
+        "10: a lost answer to COMMIT is looked up", "catalog/database.py",
         "if unknown and await self._took_effect(change, background=background):", "if False:", SIMULATION,
     ),
     Mutant(

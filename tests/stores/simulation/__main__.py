@@ -7,9 +7,6 @@ import sys
 
 from tests.stores.simulation.histories import Report, play
 
-_TOLD: int = 500
-"""Histories between two lines of progress."""
-
 
 def main() -> int:
     """Play the histories that the arguments ask for."""
@@ -26,7 +23,7 @@ def main() -> int:
             print(f"to play it again: python -m tests.stores.simulation --seed {seed}", flush=True)
             if not asked.all:
                 break
-        if report.histories % _TOLD == 0:
+        if report.histories % 500 == 0:
             print(report, flush=True)
     print(report)
     return int(bool(report.failed))

@@ -4,43 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from random import Random
 from typing import Final, TypeVar
 
-from tests.stores.simulation.cluster import DELAY_SECONDS, Cluster, Unreachable, Violation
+from tests.stores.simulation.cluster import Cluster
 from tests.stores.simulation.contents import CONTENTS, Content
 from tests.stores.simulation.ledger import Deed, Ledger
+from tests.stores.simulation.replica import DELAY_SECONDS, Unreachable, Violation
 from tests.support.stores import read
 
 from protoslice.errors import Conflict, IntegrityError, NotFound, StorageUnavailable
 from protoslice.stores import IngestRequest, Stores
 
 T = TypeVar("T")
+Actions = Sequence[Callable[[], Awaitable[None]]]
 
 SPACES: Final = ("default", "team")
 TAGS: Final = ("t1", "t2")
 
 
+@dataclass
 class Client:
     """A client; `ids` are those of the stores by the names of their contents."""
 
-    def __init__(self, cluster: Cluster, ledger: Ledger, ids: dict[str, str], random: Random) -> None:
-        self.cluster = cluster
-        self.ledger = ledger
-        self.ids = ids
-        self.random = random
+    cluster: Cluster
+    ledger: Ledger
+    ids: dict[str, str]
+    random: Random
 
-    async def run(self, actions: int) -> None:
+    @property
+    def actions(self) -> Actions:
+        """What the client does, each as often as it is drawn."""
+        often = (*[self.send] * 5, *[self.remove] * 3, *[self.restore] * 2, *[self.look] * 2, *[self.tag] * 2)
+        return (*often, self.untag, self.cut, self.pause, self.race)
+
+    async def run(self, count: int) -> None:
         """Do some things, each drawn at random."""
-        every = (
-            *[self.send] * 5, *[self.remove] * 3, *[self.restore] * 2, *[self.look] * 2, *[self.tag] * 2, self.untag,
-            self.cut, self.pause, self.race,
-        )  # fmt: skip
-        for _ in range(actions):
+        for _ in range(count):
             with suppress(Unreachable, StorageUnavailable):
-                await self.random.choice(every)()
+                await self.random.choice(self.actions)()
 
     def place(self, *, single: bool = False) -> tuple[str, Content]:
         """Return a space and a content; those in front are drawn more often."""
@@ -89,11 +94,13 @@ class Client:
         tags = tuple(tag for tag in TAGS if space == "default" and random.random() < 0.2)
         told, other = random.random() < 0.3, None if share is None else self.ids[share.name]
         deeds = [self.ledger.add(space, store), *(self.ledger.tag(space, tag, store) for tag in tags)]
+        jumping = asyncio.create_task(self.cluster.jump())
 
         async def work(stores: Stores) -> str:
             return await sent(stores, content, IngestRequest(tags=tags), told=told, other=other, pause=pause)
 
         made = await self.noted(deeds, self.ask(space, work), Conflict)
+        await jumping
         if made is None and share is None and not told and self.cluster.weather.jump:
             raise Violation("the bytes of a sender that was not late were collected")
         if made not in {None, store}:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tests.stores.simulation.clients import SPACES, TAGS, sent
-from tests.stores.simulation.cluster import Cluster, Violation
+from tests.stores.simulation.cluster import Cluster
 from tests.stores.simulation.contents import CONTENTS, Content
 from tests.stores.simulation.ledger import Ledger
+from tests.stores.simulation.replica import Violation
 from tests.support.stores import read, visible
 
 from protoslice.catalog.spaces import SpaceTable
@@ -15,12 +16,9 @@ from protoslice.errors import IntegrityError, NotFound, ProtosliceError
 from protoslice.stores import IngestRequest, Stores
 
 _REFERRED: Final = " UNION ".join(
-    f"SELECT space, {column} FROM {table}"
-    for table, column in (("store_objects", "object"), ("upload_objects", "object"), ("derived", "object"))
+    f"SELECT space, object FROM {table}" for table in ("store_objects", "upload_objects", "derived")
 )
-_UNREFERRED: Final = (
-    f"SELECT key, writer, due FROM objects WHERE (space, id) NOT IN ({_REFERRED} WHERE object IS NOT NULL)"
-)
+_UNREFERRED: Final = f"SELECT * FROM objects WHERE (space, id) NOT IN ({_REFERRED} WHERE object IS NOT NULL)"
 _EMPTY: Final = ("writers", "trash", "uploads", "upload_parts", "upload_objects", "stores WHERE deleted IS NOT NULL")
 _HELD: Final = """
     SELECT (SELECT coalesce(sum(size), 0) FROM objects WHERE space = :space)

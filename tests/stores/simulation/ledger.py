@@ -12,7 +12,7 @@ from itertools import count
 from math import inf
 from typing import Final, Literal
 
-from tests.stores.simulation.cluster import Violation
+from tests.stores.simulation.replica import Violation
 
 Place = tuple[str, str]
 """A space, and the id of a store or the name of a tag there."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.stores.simulation.histories import Report, play
 
-HISTORIES = 240
+HISTORIES = 160
 BATCHES = 4
 _PLAY = "from tests.stores.simulation.test_simulation import played; print(played(range(900, 903)))"
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 from contextlib import suppress
+from dataclasses import dataclass
 
-from tests.stores.simulation.clients import Client
-from tests.stores.simulation.cluster import Unreachable, Violation, pieces
+from tests.stores.simulation.clients import Actions, Client
+from tests.stores.simulation.cluster import pieces
 from tests.stores.simulation.contents import Content
 from tests.stores.simulation.ledger import Deed
+from tests.stores.simulation.replica import Unreachable, Violation
 
 from protoslice.catalog.database import UniqueViolation
 from protoslice.catalog.repositories import HUB, CommitRow, HistoryTable, Moved, RepositoryTable
@@ -21,14 +23,14 @@ from protoslice.stores.uploads.model import Upload
 TRIES = 25
 
 
+@dataclass(slots=True)
 class Sending:
     """An upload under way: the most bytes that were acknowledged, and what became of it."""
 
-    def __init__(self, id: str, data: bytes) -> None:
-        self.id = id
-        self.data = data
-        self.least = 0
-        self.upload: Upload | None = None
+    id: str
+    data: bytes
+    least: int = 0
+    upload: Upload | None = None
 
     def see(self, upload: Upload, least: int) -> None:
         """Note an answer to a request that was made when `least` bytes were acknowledged."""
@@ -44,12 +46,10 @@ class Sending:
 class UploadClient(Client):
     """A client that sends files in several requests, and commits to repositories."""
 
-    async def run(self, actions: int) -> None:
-        """Do some things, each drawn at random."""
-        every = (*[self.upload] * 4, self.join, self.commit, self.remove, self.look, self.pause)
-        for _ in range(actions):
-            with suppress(Unreachable, StorageUnavailable):
-                await self.random.choice(every)()
+    @property
+    def actions(self) -> Actions:
+        """What the client does; see `Client`."""
+        return (*[self.upload] * 4, self.join, self.commit, self.remove, self.look, self.pause)
 
     async def upload(self) -> None:
         """Send a file in an upload; sometimes two clients send it at once."""
