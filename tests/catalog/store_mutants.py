@@ -145,7 +145,7 @@ CREATE INDEX store_objects_object""", SIMULATION,
     ),
     Mutant(
         "5: keys are never used again", "catalog/objects.py",
-        "{id:x}-{secrets.token_hex(15)}", "{id % 16:x}", SIMULATION,
+        "[new_id() for _ in range(count)]", "[secrets.randbits(4) for _ in range(count)]", SIMULATION,
     ),
     Mutant(
         "6: bytes that were never published are deleted twice", "catalog/collector.py",
@@ -200,7 +200,8 @@ CREATE INDEX store_objects_object""", SIMULATION,
     ),
     Mutant(
         "12: a restored store is charged", "catalog/stores.py",
-        "                self._account.charge(tx, stores=1, logical_bytes=removed[4])\n", "                pass\n", SIMULATION,
+        "                self._account.charge(tx, stores=1, logical_bytes=removed[4])\n", "                pass\n",
+        SIMULATION,
     ),
     Mutant(
         "12: collected bytes are discharged", "catalog/collector.py",
@@ -256,8 +257,8 @@ CREATE INDEX store_objects_object""", SIMULATION,
         "AND store = :digest", SIMULATION,
     ),
     Mutant(
-        "19: tags come back with their store", "catalog/stores.py", 'names = json.loads(removed[3] or "[]")', "names = []",
-        f"{_CATALOG}/test_stores.py",
+        "19: tags come back with their store", "catalog/stores.py",
+        'names = json.loads(removed[3] or "[]")', "names = []", f"{_CATALOG}/test_stores.py",
     ),
     Mutant(
         "19: a tag is pointed at a store that exists", "catalog/tags.py",
