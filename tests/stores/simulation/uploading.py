@@ -7,9 +7,8 @@ import secrets
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tests.stores.simulation.clients import Actions, Client
+from tests.stores.simulation.clients import Actions, Client, Content
 from tests.stores.simulation.cluster import pieces
-from tests.stores.simulation.contents import Content
 from tests.stores.simulation.ledger import Deed
 from tests.stores.simulation.replica import Unreachable, Violation
 
