@@ -84,7 +84,7 @@ class UploadClient(Client):
                 return (await stores.uploads.join(ids, NewUpload(path=path))).store
             return (await stores.uploads.assemble({path: ids}, IngestRequest())).store.id
 
-        self._made(content, (), await self.noted(deeds, self.ask(space, work), Conflict, Gone))
+        self._made(content, (), await self.noted(deeds, self.ask(space, work), Conflict, NotFound))
 
     def _made(self, content: Content, deeds: list[Deed] | tuple[()], store: str | None) -> None:
         self.ledger.end(deeds, "lost" if store is None else "done")
