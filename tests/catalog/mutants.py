@@ -89,6 +89,14 @@ MUTANTS: Final = (
         f"{_CATALOG}/test_sqlite.py",
     ),
     Mutant(
+        "a write that has not begun is refused", "catalog/sqlite.py", "if job.done.cancel():", "if False:",
+        f"{_CATALOG}/test_sqlite.py",
+    ),
+    Mutant(
+        "a file that was removed is noticed", "catalog/sqlite.py", "if self._identity() != self._opened:", "if False:",
+        f"{_CATALOG}/test_sqlite.py",
+    ),
+    Mutant(
         "network file systems are refused", "catalog/sqlite.py", "if _NETWORK.fullmatch(kind):", "if False:",
         f"{_CATALOG}/test_sqlite.py",
     ),

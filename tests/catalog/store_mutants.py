@@ -145,7 +145,7 @@ CREATE INDEX store_objects_object""", SIMULATION,
     ),
     Mutant(
         "5: keys are never used again", "catalog/objects.py",
-        "id, random = new_id(), secrets.token_hex(16)", 'id, random = secrets.randbits(4), "00"', SIMULATION,
+        "[new_id() for _ in range(count)]", "[secrets.randbits(4) for _ in range(count)]", SIMULATION,
     ),
     Mutant(
         "6: bytes that were never published are deleted twice", "catalog/collector.py",
@@ -187,7 +187,7 @@ CREATE INDEX store_objects_object""", SIMULATION,
     ),
     Mutant(
         "12: published bytes are charged", "catalog/stores.py",
-        "self._account.charge(tx, stored_bytes=size, stores=count", "self._account.charge(tx, stores=count", SIMULATION,
+        "charge(tx, stored_bytes=size + new.held, ", "charge(tx, stored_bytes=new.held, ", SIMULATION,
     ),
     Mutant(
         "12: bytes of uploads are charged", "catalog/uploads.py",
@@ -200,11 +200,13 @@ CREATE INDEX store_objects_object""", SIMULATION,
     ),
     Mutant(
         "12: a restored store is charged", "catalog/stores.py",
-        "            self._account.charge(tx, stores=1, logical_bytes=row[4])\n", "", SIMULATION,
+        "                self._account.charge(tx, stores=1, logical_bytes=removed[4])\n", "                pass\n",
+        SIMULATION,
     ),
     Mutant(
         "12: collected bytes are discharged", "catalog/collector.py",
-        "        Account(space).charge(tx, stored_bytes=-size)\n", "        pass\n", SIMULATION,
+        "(sizes.items()):\n        Account(space).charge(tx, stored_bytes=-size)\n", "(sizes.items()):\n        pass\n",
+        SIMULATION,
     ),
     Mutant(
         "12: room is given back once it is charged", "stores/writing/new_objects.py",
@@ -233,7 +235,7 @@ CREATE INDEX store_objects_object""", SIMULATION,
     ),
     Mutant(
         "18: restore finds a store that another request restored", "catalog/stores.py",
-        "return None if there is None else RestoredStore(there)", "return None",
+        "return None if there is None else RestoredRow(there)", "return None",
         f"{_CATALOG}/test_stores.py -k restorers",
     ),
     Mutant(
@@ -255,8 +257,8 @@ CREATE INDEX store_objects_object""", SIMULATION,
         "AND store = :digest", SIMULATION,
     ),
     Mutant(
-        "19: tags come back with their store", "catalog/stores.py", 'names = json.loads(row[3] or "[]")', "names = []",
-        f"{_CATALOG}/test_stores.py",
+        "19: tags come back with their store", "catalog/stores.py",
+        'names = json.loads(removed[3] or "[]")', "names = []", f"{_CATALOG}/test_stores.py",
     ),
     Mutant(
         "19: a tag is pointed at a store that exists", "catalog/tags.py",

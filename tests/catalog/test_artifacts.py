@@ -59,10 +59,11 @@ def test_tag_points_at_the_manifest_pushed_last(catalogue: str) -> None:
         await one.put_manifest(_manifest("d1", "s2"), [])
         assert (await held(database))[0] == 4
         assert await one.stores(9) == ["s2"]
-        assert await NamesOfStores(database, "team").naming(["s1", "s2"], 9) == [NamedStore("s2", OCI, "lib/net", "v1")]
+        names = NamesOfStores(database, "team")
+        assert await names.naming(["s1", "s2"], 9) == [NamedStore("s2", OCI, "lib/net", "v1", "tags")]
         assert await other.remove_tag("v1")
         assert not await other.remove_tag("v1")
-        assert await NamesOfStores(database, "team").naming(["s2"], 9) == [NamedStore("s2", OCI, "lib/net", "d1")]
+        assert await names.naming(["s2"], 9) == [NamedStore("s2", OCI, "lib/net", "d1", "manifest")]
         found = await one.of_store("s")
         assert found is not None
         assert found.digest == "d1"

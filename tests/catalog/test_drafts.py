@@ -11,6 +11,7 @@ from tests.support.rows import ACCOUNT, held, put_store
 from protoslice.catalog import Database, drafts, open_database
 from protoslice.catalog.drafts import ChangedFolders, DraftTable, folder_version
 from protoslice.catalog.kept_files import KeptFile
+from protoslice.catalog.repositories import NamedStore, NamesOfStores
 from protoslice.catalog.spaces import Account
 from protoslice.errors import Conflict
 
@@ -122,7 +123,9 @@ def test_stores_are_found_by_files_and_seals(catalogue: str) -> None:
         await table.put("r/a/x", "r/a", KeptFile(size=1, store="s1", path="x"))
         await table.put("r/a/y", "r/a", KeptFile(size=1, store="s1", path="x"))
         await table.put("top", "", KeptFile(size=1, store="s2", path="top"))
-        assert sorted(await table.of_stores(["s1", "s2", "s3"])) == [("s1", "r/a"), ("s2", "top")]
+        found = await NamesOfStores(one, "team").naming(["s1", "s2", "s3"], 9)
+        held = [NamedStore("s1", "mlflow", "", "r/a", "file"), NamedStore("s2", "mlflow", "", "top", "file")]
+        assert sorted(found, key=lambda each: each.store) == held
         assert await table.sealed("r") is None
         late = folder_version(await table.versions("r", 9))
         await table.put("r/a/x", "r/a", FILE)

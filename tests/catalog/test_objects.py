@@ -10,7 +10,7 @@ from tests.support.rows import ACCOUNT, SPACE, held, own, put_store, reserved
 
 from protoslice.catalog import Database, open_database
 from protoslice.catalog.database import UniqueViolation
-from protoslice.catalog.objects import Collected, OwnObject, WriterTable, new_id, new_object, object_id
+from protoslice.catalog.objects import Collected, OwnObject, WriterTable, new_id, new_objects, object_id
 from protoslice.catalog.stores import StoreTable
 from protoslice.stores.writing.reservations import BLOCK, Reservations
 
@@ -32,7 +32,7 @@ async def _rows(database: Database) -> dict[int, tuple[str | None, bool, int | N
 
 
 def test_ids_are_in_keys_and_sort_by_time() -> None:
-    objects = [new_object("w") for _ in range(100)]
+    objects = new_objects("w", 100)
     assert [object_id(each.key) for each in objects] == [each.id for each in objects]
     assert len({each.key for each in objects}) == 100
     first = new_id()
@@ -43,10 +43,10 @@ def test_reserve_needs_a_writer_that_lives(catalogue: str) -> None:
     async def work(database: Database) -> None:
         table = WriterTable(database)
         (first,) = await reserved(database, 1)
-        assert not await table.reserve(SPACE, [new_object("unknown")], new=False)
-        assert await table.reserve(SPACE, [new_object(first.writer)], new=False)
+        assert not await table.reserve(SPACE, new_objects("unknown", 1), new=False)
+        assert await table.reserve(SPACE, new_objects(first.writer, 1), new=False)
         with pytest.raises(UniqueViolation):
-            await table.reserve(SPACE, [new_object(first.writer)], new=True)
+            await table.reserve(SPACE, new_objects(first.writer, 1), new=True)
         assert len(await _rows(database)) == 2
         assert await table.renew(first.writer)
         assert not await table.renew("unknown")

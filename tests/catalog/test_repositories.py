@@ -135,10 +135,10 @@ def test_naming_finds_names_and_commits_without_one(catalogue: str) -> None:
         await (await _history(one, space="elsewhere")).move("heads", "main", _commit(None), None, new=True)
         names = NamesOfStores(one, "team")
         expected = {
-            NamedStore(stores[0], HUB, "ann/m", stores[0][:40]),
-            NamedStore(stores[0], HUB, "ann/n", "main"),
-            NamedStore(stores[1], HUB, "ann/m", "main"),
-            NamedStore(stores[1], HUB, "ann/m", "v1"),
+            NamedStore(stores[0], HUB, "ann/m", stores[0][:40], "commit"),
+            NamedStore(stores[0], HUB, "ann/n", "main", "heads"),
+            NamedStore(stores[1], HUB, "ann/m", "main", "heads"),
+            NamedStore(stores[1], HUB, "ann/m", "v1", "tags"),
         }
         assert set(await names.naming([*stores, *map(str, range(300))], 10)) == expected
         assert len(await names.naming(stores[1:2], 1)) == 1

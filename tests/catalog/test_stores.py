@@ -163,12 +163,23 @@ def test_pages_are_newest_first_and_by_tag(catalogue: str) -> None:
         for number in range(5):
             await put_store(_, f"s{number}", created=number // 2, type="abc"[number % 2], tags=[f"t{9 - number}"])
         await table.remove("s1")
-        page = await table.page(type=None, limit=9, after=None)
+        page = await table.page(type=None, limit=9, after=None, room=9, tags=9)
         assert [each.row.digest for each in page] == ["s4", "s3", "s2", "s0"]
         created, id = (int(part, 16) for part in page[1].place.split("-"))
-        assert [each.row.digest for each in await table.page(type=None, limit=9, after=(created, id))] == ["s2", "s0"]
-        assert [each.row.digest for each in await table.page(type="a", limit=9, after=None)] == ["s4", "s2", "s0"]
-        assert [each.row.digest for each in await table.tagged("t", limit=9, after="")] == ["s4", "s3", "s2", "s0"]
-        assert [each.row.digest for each in await table.tagged("t", limit=1, after="t6")] == ["s2"]
+        assert [
+            each.row.digest for each in await table.page(type=None, limit=9, after=(created, id), room=9, tags=9)
+        ] == ["s2", "s0"]
+        assert [each.row.digest for each in await table.page(type="a", limit=9, after=None, room=9, tags=9)] == [
+            "s4",
+            "s2",
+            "s0",
+        ]
+        assert [each.row.digest for each in await table.tagged("t", limit=9, after="", room=9, tags=9)] == [
+            "s4",
+            "s3",
+            "s2",
+            "s0",
+        ]
+        assert [each.row.digest for each in await table.tagged("t", limit=1, after="t6", room=9, tags=9)] == ["s2"]
 
     _run(catalogue, work)

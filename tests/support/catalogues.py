@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from protoslice.catalog import Database, schema, upgrade
-from protoslice.catalog.database import Work
+from protoslice.catalog.database import Row, Work
 from protoslice.catalog.sqlite import SqliteDatabase, SqliteTransaction, translated
 from protoslice.storage import FileStorage, Storage
 
@@ -38,12 +40,24 @@ class InlineDatabase(Database):
     """A catalogue in memory whose transactions run on the event loop, one after the other."""
 
     dialect = "sqlite"
+    statements = 0
+    """Statements so far."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._connection.execute("PRAGMA foreign_keys = ON")
         at_once(schema.migrate(self))
+
+    @cached_property
+    def transactions(self) -> Counter[str]:
+        """Transactions so far, of `read` and `write`."""
+        return Counter()
+
+    def count_anew(self) -> None:
+        """Forget the transactions and statements so far."""
+        self.transactions.clear()
+        self.statements = 0
 
     @contextmanager
     def at(self, clock: Callable[[], float]) -> Iterator[None]:
@@ -55,9 +69,11 @@ class InlineDatabase(Database):
             self._clock = before
 
     async def _write(self, work: Work[T], *, background: bool) -> T:
+        self.transactions["write"] += 1
         return self.run(work, "COMMIT")
 
     async def _read(self, work: Work[T], *, background: bool) -> T:
+        self.transactions["read"] += 1
         return self.run(work, "ROLLBACK")
 
     def run(self, work: Work[T], end: str) -> T:
@@ -65,7 +81,7 @@ class InlineDatabase(Database):
         with translated():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                transaction = SqliteTransaction(self._connection)
+                transaction = _CountedTransaction(self._connection, self)
                 transaction._now = int(self._clock() * 1_000_000)
                 result = work(transaction)
             except BaseException:
@@ -74,9 +90,33 @@ class InlineDatabase(Database):
             self._connection.execute(end)
             return result
 
+    def copy_to(self, other: InlineDatabase) -> None:
+        """Replace the content of another catalogue by this one's."""
+        self._connection.backup(other._connection)
+
     async def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+
+
+class _CountedTransaction(SqliteTransaction):
+    """Counts its statements."""
+
+    def __init__(self, connection: sqlite3.Connection, database: InlineDatabase) -> None:
+        super().__init__(connection)
+        self._database = database
+
+    def all(self, sql: str, **values: Any) -> list[Row]:
+        self._database.statements += 1
+        return super().all(sql, **values)
+
+    def run(self, sql: str, **values: Any) -> int:
+        self._database.statements += 1
+        return super().run(sql, **values)
+
+    def many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        self._database.statements += 1
+        super().many(sql, rows)
 
 
 _empty: Final = list[bytes]()

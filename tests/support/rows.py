@@ -7,9 +7,9 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from protoslice.catalog import Database
-from protoslice.catalog.objects import OwnObject, ReservedObject, WriterTable, new_id, new_object
+from protoslice.catalog.objects import OwnObject, ReservedObject, WriterTable, new_id, new_objects
 from protoslice.catalog.spaces import Account, SpaceTable
-from protoslice.catalog.stores import NewStore, Published, StoreTable
+from protoslice.catalog.stores import Published, StoreDraft, StoreTable
 
 SPACE: Final = "team"
 ACCOUNT: Final = Account(SPACE)
@@ -17,8 +17,7 @@ ACCOUNT: Final = Account(SPACE)
 
 async def reserved(database: Database, count: int, *, writer: str | None = None) -> list[ReservedObject]:
     """Return new objects of a writer, by default of a new one."""
-    objects = [new_object(writer or secrets.token_hex(4)) for _ in range(1)]
-    objects += [new_object(objects[0].writer) for _ in range(count - 1)]
+    objects = new_objects(writer or secrets.token_hex(4), count)
     assert await WriterTable(database).reserve(SPACE, objects, new=writer is None)
     return objects
 
@@ -43,7 +42,7 @@ async def put_store(
     values: dict[str, Any] = {
         "id": new_id(), "digest": digest, "type": None, "size": size, "created": 0, "manifest": b"{}", "weight": 1,
     }  # fmt: skip
-    new = NewStore(**values | more, own=own, shared=shared)
+    new = StoreDraft(**values | more, own=own, shared=shared)
     return await StoreTable(database, ACCOUNT).publish(new, tags, replaces=replaces)
 
 

@@ -10,14 +10,16 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from unittest.mock import patch
 
 from tests.support.catalogues import catalogue_of
 from tests.support.protos.writer import varint
 
 from protoslice.catalog import Database
+from protoslice.catalog import collector as collector_table
 from protoslice.catalog.collector import CollectorTable
+from protoslice.catalog.database import Transaction
 from protoslice.catalog.spaces import Account, SpaceTable
 from protoslice.errors import NoRoot, Unsupported
 from protoslice.facts import Store
@@ -34,7 +36,7 @@ from protoslice.stores import (
 )
 from protoslice.stores.collection import GRACE_SECONDS
 from protoslice.stores.ingest import packs, persist
-from protoslice.stores.keys import OBJECTS
+from protoslice.stores.keys import MARKER, OBJECTS, sums_of
 from protoslice.stores.names import DEFAULT_SPACE
 from protoslice.stores.uploads.records import UploadRecords
 from protoslice.stores.writing import new_objects
@@ -68,6 +70,7 @@ def records_apart(largest: int = -1, *, sums: int = -1, files: int = -1) -> Iter
         patch.object(persist, "LARGEST_INLINE", largest),
         patch.object(new_objects, "LARGEST_INLINE_SUMS", sums),
         patch.object(packs, "LARGEST_HELD", files),
+        patch.object(collector_table, "_LARGEST_SUMLESS", sums << 14),  # four bytes for 64 KiB
     ):
         yield
 
@@ -77,6 +80,11 @@ async def open_stores(
 ) -> Stores:
     """The stores in `storage`, by default with the catalogue that belongs to it."""
     return await Stores.open(storage, database or catalogue_of(storage), options)
+
+
+STORED_BYTES: Final = """
+    SELECT (SELECT coalesce(sum(size), 0) FROM objects) + (SELECT coalesce(sum(held), 0) FROM stores)"""
+"""Statement that counts what objects and manifests hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +195,51 @@ async def collect_a_day_later(storage: Storage) -> None:
     await collect_garbage(storage, clock=lambda: time.time() + 90_000)
 
 
+async def collect_everything(storage: Storage) -> None:
+    """Collect garbage for days: leases end, and bytes that were never published are deleted twice.
+
+    Processes that are still at work are taken for dead, so nothing can be uploaded by them afterwards.
+    """
+    for days in range(1, 6):
+        await collect_garbage(storage, clock=lambda: time.time() + days * 90_000)  # noqa: B023 - it is awaited at once
+
+
+async def assert_tidy(storage: Storage, database: Database | None = None) -> None:
+    """Assert that a storage holds what is referred to and nothing else, and that usage is exact.
+
+    Objects of requests that are under way count as garbage: this is for the time after `collect_everything`.
+    """
+
+    def look(tx: Transaction) -> tuple[set[str], set[str], int, dict[str, int]]:
+        rows = {key for (key,) in tx.all("SELECT key FROM objects WHERE writer IS NULL")}
+        referred = tx.all(
+            """
+            SELECT key FROM objects o WHERE EXISTS (
+                SELECT 1 FROM store_objects r WHERE r.space = o.space AND r.object = o.id UNION ALL
+                SELECT 1 FROM upload_objects r WHERE r.space = o.space AND r.object = o.id UNION ALL
+                SELECT 1 FROM derived r WHERE r.space = o.space AND r.object = o.id
+            )"""
+        )
+        trash = tx.all("SELECT count(*) FROM trash")[0][0]
+        sums = {
+            "stored bytes by objects": STORED_BYTES,
+            "stored bytes by usage": "SELECT coalesce(sum(stored_bytes), 0) FROM usage",
+            "stores by rows": "SELECT count(*) FROM stores WHERE deleted IS NULL",
+            "stores by usage": "SELECT coalesce(sum(stores), 0) FROM usage",
+            "logical bytes by rows": "SELECT coalesce(sum(size), 0) FROM stores WHERE deleted IS NULL",
+            "logical bytes by usage": "SELECT coalesce(sum(logical_bytes), 0) FROM usage",
+        }
+        return rows, {key for (key,) in referred}, trash, {name: tx.all(sql)[0][0] for name, sql in sums.items()}
+
+    rows, referred, trash, sums = await (database or catalogue_of(storage)).read(look)
+    assert rows == referred, "rows of objects to which nothing refers"
+    assert not trash
+    found = {key.removesuffix(".sums") for key in await keys_in(storage)} - {MARKER.text}
+    assert found == referred, "bytes that no row names, or rows whose bytes are gone"
+    for what in ("stored bytes", "stores", "logical bytes"):
+        assert sums[f"{what} by usage"] == sums[f"{what} by {'objects' if what == 'stored bytes' else 'rows'}"], what
+
+
 async def some(stores: Stores, count: int) -> list[str]:
     """The ids of as many new stores, oldest first."""
     return [(await upload(stores, onnx(10, seed=seed))).store.id for seed in range(count)]
@@ -200,6 +253,8 @@ async def read(view: Representation, start: int = 0, end: int | None = None) -> 
 
 async def every_view(store: OpenStore) -> AsyncIterator[tuple[str, Representation]]:
     """Every file, and every view of the root there is when it is a proto, with a name."""
+    from tests.support.views import CASES  # with the server, which programs that only write do without
+
     for file in store.info.files:
         yield f"file {file.path}", store.file(file.path)
     try:
@@ -208,13 +263,12 @@ async def every_view(store: OpenStore) -> AsyncIterator[tuple[str, Representatio
         return
     for n in range(store.info.chunks):
         yield f"chunk {n}", await store.chunk(n)
-    yield "merge", await store.merge("", None, None)
-    yield "skeleton", await store.merge("", None, 1000)
+    for case in CASES:
+        if case.everywhere and case.path != "metadata":
+            yield case.path, await case.of(store)
     for node in (await store.tree("", 1, 1000, None)).items:
         path = f"{node.path}[0]" if node.count is not None else node.path
         yield f"merge {path}", await store.merge(path, None, None)
-    yield "archive", await store.archive()
-    yield "cpb", await store.cpb()
     by_policy = await store.planned("policy")
     if by_policy is not await store.planned():
         yield "policy metadata", await store.metadata("policy")
@@ -259,6 +313,25 @@ async def written(storage: Storage) -> dict[ObjectKey, int]:
     rows = await catalogue_of(storage).read(lambda tx: tx.all("SELECT key FROM objects WHERE size IS NOT NULL"))
     known = {key for (key,) in rows}
     return {item.key: item.size async for item in storage.iterate(OBJECTS) if item.key.text in known}
+
+
+async def keys_of(stores: Stores, store: str) -> dict[str, ObjectKey]:
+    """Keys of the objects of a store by what they hold: `file-0`, `side`, and the records of the root.
+
+    Sums that are objects are called like what they belong to, with `.sums`.
+    """
+    manifest = await stores._manifests.get(store)
+    files = {f"file-{number}": location for number, location in enumerate(manifest.objects)}
+    if manifest.side is not None:
+        files["side"] = manifest.side
+    found = {name: ObjectKey(key) for name, key in manifest.beside.items()}
+    for name, location in files.items():
+        for each in location.objects:
+            if each.key is not None:
+                found.setdefault(name, ObjectKey(each.key))
+                if each.sums is None:
+                    found.setdefault(f"{name}.sums", sums_of(ObjectKey(each.key)))
+    return found
 
 
 async def in_time(storage: Storage) -> list[str]:

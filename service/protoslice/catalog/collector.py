@@ -165,12 +165,16 @@ class CollectorTable:
 def _purge(tx: Transaction, grace_seconds: float) -> int:
     before = tx.now - int(grace_seconds * SECOND)
     found = tx.all(
-        "SELECT space, id FROM stores WHERE deleted < :before ORDER BY deleted LIMIT :most FOR UPDATE SKIP LOCKED",
+        """
+        SELECT space, id, held FROM stores WHERE deleted < :before
+        ORDER BY deleted LIMIT :most FOR UPDATE SKIP LOCKED""",
         before=before,
         most=_STORES,
     )
-    for space, id in found:
+    held: dict[str, int] = {}
+    for space, id, size in found:
         key = {"space": space, "id": id}
+        held[space] = held.get(space, 0) + size
         objects = tx.all(
             """
             SELECT object FROM store_objects WHERE space = :space AND store = :id UNION
@@ -179,6 +183,8 @@ def _purge(tx: Transaction, grace_seconds: float) -> int:
         )
         tx.run("DELETE FROM stores WHERE space = :space AND id = :id AND deleted IS NOT NULL", **key)
         release_objects(tx, space, [object for (object,) in objects])
+    for space, size in sorted(held.items()):
+        Account(space).charge(tx, stored_bytes=-size)
     return len(found)
 
 

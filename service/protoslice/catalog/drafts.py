@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,8 +18,6 @@ from protoslice.catalog.spaces import Account
 PROTOCOL: Final = "mlflow"
 _ID: Final = 1
 _PAGE: Final = 500
-_MOST_HELD: Final = 10_000
-"""Folders that one statement returns; a removal is refused for the first of them."""
 _THESE: Final = "space = :space AND repository = 1 AND kind = 'file'"
 _BELOW: Final = f"{_THESE} AND name > :first AND name < :end"
 
@@ -181,14 +179,6 @@ class DraftTable:
         return await self._database.read(
             lambda tx: [FolderRow(*row) for row in tx.all(sql, space=self._space, **values)]
         )
-
-    async def of_stores(self, stores: Collection[str]) -> list[tuple[str, str]]:
-        """Return pairs of a store and a folder of artifacts, or a file in none, that a file of the folder is in."""
-        sql = f"""
-            SELECT DISTINCT store, coalesce(folder, name) FROM kept_files
-            WHERE {_THESE} AND store IN {{listed}} LIMIT {_MOST_HELD}"""
-        rows = await self._database.read(lambda tx: tx.among(sql, stores, space=self._space))
-        return [(store, name) for store, name in rows]
 
     def _note(self, tx: Transaction, folder: str) -> None:
         tx.run(

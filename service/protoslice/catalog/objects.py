@@ -7,6 +7,7 @@ An object has no state. While its row exists, a foreign key may refer to it; who
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -48,19 +49,39 @@ class OwnObject:
     writer: str
 
 
+class _Ids:
+    """Ids of this process: those of one millisecond follow a random one, so that they seldom meet those of others."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last = 0
+
+    def new(self) -> int:
+        now = time.time_ns() // 1_000_000 << _RANDOM_BITS
+        with self._lock:
+            self._last = now | secrets.randbits(_RANDOM_BITS) if now > self._last else self._last + 1
+            return self._last
+
+
+_ids: Final = _Ids()
+
+
 def new_id() -> int:
-    """Return an id that sorts behind older ones, to a millisecond, and does not occur yet."""
-    return time.time_ns() // 1_000_000 << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
+    """Return an id that sorts behind older ones, to a millisecond; another process may return the same one, seldom."""
+    return _ids.new()
 
 
-def new_object(writer: str) -> ReservedObject:
-    """Return an object under a random key, which is never used again."""
-    id, random = new_id(), secrets.token_hex(16)
-    return ReservedObject(id, f"objects/{random[:2]}/{id:x}-{random[2:]}", writer)
+def new_objects(writer: str, count: int) -> list[ReservedObject]:
+    """Return objects under random keys, which are never used again.
+
+    They share a folder: a directory makes and syncs it once for all of them.
+    """
+    folder, ids = secrets.token_hex(1), [new_id() for _ in range(count)]
+    return [ReservedObject(id, f"objects/{folder}/{id:x}-{secrets.token_hex(15)}", writer) for id in ids]
 
 
 def object_id(key: str) -> int:
-    """Return the id of the object at a key that `new_object` made."""
+    """Return the id of the object at a key that `new_objects` made."""
     return int(key.rpartition("/")[2].partition("-")[0], 16)
 
 

@@ -19,6 +19,8 @@ from protoslice.errors import Conflict, NotFound
 
 HUB: Final = "hub"
 """Protocol of Hugging Face's clients."""
+FILE: Final = "file"
+"""Kind of the files of MLflow's artifacts."""
 FIRST_ID: Final = 1 << 32
 """Least id of a repository that has a name; 0 is kept for the tags of stores, 1 is that of MLflow's artifacts."""
 _COMMIT: Final = "c.id, c.digits, c.store, c.parent, c.number, c.title, c.message, c.author, c.at"
@@ -274,12 +276,16 @@ class HistoryTable:
 
 @dataclass(frozen=True, slots=True)
 class NamedStore:
-    """A store, and a name of it in a repository: a branch or tag, else the id of a commit or digest of a manifest."""
+    """A store, and a name of it in a repository: a branch or tag, else the id of a commit or digest of a manifest.
+
+    A folder of artifacts that has files in the store is of the kind `FILE`.
+    """
 
     store: str
     protocol: str
     repository: str
     name: str
+    kind: str
 
 
 class NamesOfStores:
@@ -299,22 +305,26 @@ class NamesOfStores:
 
 _NAMING: Final = """
     SELECT * FROM (
-        SELECT n.store, r.protocol, r.name, n.name FROM names n JOIN repositories r
+        SELECT n.store, r.protocol, r.name, n.name, n.kind FROM names n JOIN repositories r
         ON r.space = n.space AND r.id = n.repository
         WHERE n.space = :space AND n.store = :{store} AND n.repository <> 0 LIMIT :most
     ) n{store} UNION ALL SELECT * FROM (
-        SELECT DISTINCT c.store, r.protocol, r.name, c.digits FROM commits c JOIN repositories r
+        SELECT DISTINCT c.store, r.protocol, r.name, c.digits, 'commit' FROM commits c JOIN repositories r
         ON r.space = c.space AND r.id = c.repository
         WHERE c.space = :space AND c.store = :{store} AND NOT EXISTS (
             SELECT 1 FROM names n WHERE n.space = c.space AND n.repository = c.repository AND n.store = c.store
         ) LIMIT :most
     ) c{store} UNION ALL SELECT * FROM (
-        SELECT m.store, r.protocol, r.name, m.digest FROM manifests m JOIN repositories r
+        SELECT m.store, r.protocol, r.name, m.digest, 'manifest' FROM manifests m JOIN repositories r
         ON r.space = m.space AND r.id = m.repository
         WHERE m.space = :space AND m.store = :{store} AND NOT EXISTS (
             SELECT 1 FROM names n WHERE n.space = m.space AND n.repository = m.repository AND n.manifest = m.digest
         ) LIMIT :most
-    ) m{store}"""
+    ) m{store} UNION ALL SELECT * FROM (
+        SELECT DISTINCT k.store, r.protocol, r.name, coalesce(k.folder, k.name), k.kind FROM kept_files k
+        JOIN repositories r ON r.space = k.space AND r.id = k.repository
+        WHERE k.space = :space AND k.store = :{store} AND k.kind = 'file' LIMIT :most
+    ) k{store}"""
 
 
 def _naming(space: str, stores: Sequence[str], most: int, tx: Transaction) -> list[NamedStore]:

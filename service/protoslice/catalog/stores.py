@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from protoslice.catalog.database import Database, ForeignKeyViolation, Row, Transaction, Transient, UniqueViolation
+from protoslice.catalog.database import (
+    LAST,
+    Database,
+    ForeignKeyViolation,
+    Row,
+    Transaction,
+    Transient,
+    UniqueViolation,
+)
 from protoslice.catalog.letters import tell
 from protoslice.catalog.live_stores import LIVE
-from protoslice.catalog.objects import Collected, OwnObject, publish_objects
+from protoslice.catalog.objects import Collected, OwnObject, new_id, publish_objects
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.tags import TAGS, set_tag, tag_names
 
+_TAGGED: Final = f"SELECT store FROM names WHERE {TAGS} AND name = :tag"
 _NEWEST: Final = 8
 """Stores that have a file or a piece of one digest which are looked at, the newest."""
 
@@ -28,13 +37,15 @@ class StoreRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewStore:
+class StoreDraft:
     """Store to be published; `created` is in microseconds since the epoch."""
 
     id: int
     digest: str
     type: str | None
     size: int
+    held: int = 0
+    """Bytes of its files that are in the manifest, which count for the quota."""
     created: int
     manifest: bytes
     weight: int
@@ -56,7 +67,7 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class RestoredStore:
+class RestoredRow:
     """A store that is there again, and those of its tags that point at another store by now."""
 
     row: StoreRow
@@ -97,7 +108,7 @@ class StoreTable:
         values = {"space": self._space, "prefix": prefix, "end": prefix + "~"}
         return await self._database.read(lambda tx: [row[0] for row in tx.all(sql, **values)])
 
-    async def publish(self, new: NewStore, tags: Sequence[str], *, replaces: int | None = None) -> Published:
+    async def publish(self, new: StoreDraft, tags: Sequence[str], *, replaces: int | None = None) -> Published:
         """Insert a store and point tags at it, unless it exists already; return the one that is there.
 
         `replaces` is a damaged row of the same store, whose place the new one takes. Raise `Collected` if an object
@@ -121,13 +132,15 @@ class StoreTable:
             for tag in sorted(tags):
                 set_tag(tx, self._space, tag, new.digest)
             count = 0 if replaced else 1
-            self._account.charge(tx, stored_bytes=size, stores=count, logical_bytes=count * new.size)
+            self._account.charge(tx, stored_bytes=size + new.held, stores=count, logical_bytes=count * new.size)
             return Published(StoreRow(new.id, new.digest, new.manifest), created=True)
 
         try:
             return await self._database.write(work)
         except ForeignKeyViolation:
             raise Collected from None
+        except UniqueViolation:  # another process has this id
+            return await self.publish(replace(new, id=new_id()), tags, replaces=replaces)
 
     async def remove(self, digest: str) -> list[str] | None:
         """Remove a store with its tags, which are returned; None if there is no such store."""
@@ -152,89 +165,109 @@ class StoreTable:
 
         return await self._database.write(work)
 
-    async def restore(self, digest: str) -> RestoredStore | None:
+    async def restore(self, digest: str) -> RestoredRow | None:
         """Undo the last removal of a store, and set its tags again unless others have these names.
 
-        A store that is there counts as restored. None if there is neither.
+        A store that is there, as it was sent again meanwhile, gets those tags too. None if there is neither.
         """
 
-        def work(tx: Transaction) -> RestoredStore | None:
-            there = self._live(tx, digest)
-            if there is not None:
-                return RestoredStore(there)
-            row = tx.first(
+        def work(tx: Transaction) -> RestoredRow | None:
+            removed = tx.first(
                 """
                 SELECT id, digest, manifest, tags, size FROM stores
                 WHERE space = :space AND digest = :digest AND deleted IS NOT NULL
                 ORDER BY deleted DESC, id DESC LIMIT 1 FOR UPDATE""",
                 space=self._space, digest=digest,
             )  # fmt: skip
-            if row is None:
-                there = self._live(tx, digest)  # another request may have restored it while this one waited
-                return None if there is None else RestoredStore(there)
-            tx.run("UPDATE stores SET deleted = NULL, tags = NULL WHERE space = :space AND id = :id",
-                   space=self._space, id=row[0])  # fmt: skip
-            tell(tx, self._space, "store.created", digest, {"store": digest})
-            names = json.loads(row[3] or "[]")
-            taken = [name for name in names if not set_tag(tx, self._space, name, digest, new=True).is_set]
-            self._account.charge(tx, stores=1, logical_bytes=row[4])
-            return RestoredStore(_row(row[:3]), taken)
+            there = self._live(tx, digest)  # after waiting for a request that may have restored it
+            if removed is None:
+                return None if there is None else RestoredRow(there)
+            restored = "" if there is not None else "deleted = NULL, "
+            tx.run(f"UPDATE stores SET {restored}tags = NULL WHERE space = :space AND id = :id",
+                   space=self._space, id=removed[0])  # fmt: skip
+            if there is None:
+                tell(tx, self._space, "store.created", digest, {"store": digest})
+            names = json.loads(removed[3] or "[]")
+            tags = [set_tag(tx, self._space, name, digest, new=True).row for name in names]
+            if there is None:
+                self._account.charge(tx, stores=1, logical_bytes=removed[4])
+            taken = [tag.name for tag in tags if tag.store != digest]
+            return RestoredRow(there or _row(removed[:3]), taken)
 
         try:
             return await self._database.write(work)
         except UniqueViolation:  # it was sent again at the same time
-            row = await self.get(digest)
-            return None if row is None else RestoredStore(row)
+            return await self._database.write(work)
 
-    async def page(self, *, type: str | None, limit: int, after: tuple[int, int] | None) -> list[ListedStore]:
-        """Return at most `limit` stores without manifests, newest first, behind a time and an id."""
+    async def shown(self, *, digest: str | None = None, tag: str | None = None, tags: int) -> ListedStore | None:
+        """Return a store by its digest or a tag, with its first `tags` tags; None if there is none."""
+        where = LIVE if tag is None else f"space = :space AND deleted IS NULL AND digest = ({_TAGGED})"
+        sql = f"SELECT id, digest, manifest, weight FROM stores WHERE {where}"
+
+        def work(tx: Transaction) -> ListedStore | None:
+            row = tx.first(sql, space=self._space, digest=digest, tag=tag)
+            if row is None:
+                return None
+            names = tag_names(tx, self._space, [row[1]], tags)
+            return ListedStore(_row(row[:3]), "", row[3], names.get(row[1], ()))
+
+        return await self._database.read(work)
+
+    async def page(
+        self, *, type: str | None, limit: int, after: tuple[int, int] | None, room: int, tags: int
+    ) -> list[ListedStore]:
+        """Return at most `limit` stores, newest first, behind a time and an id, each with its first `tags` tags.
+
+        Manifests are left out once those before have filled `room` bytes.
+        """
         sql = f"""
-            SELECT id, digest, created, weight FROM stores
+            SELECT id, digest, created AS place, weight FROM stores
             WHERE space = :space AND deleted IS NULL
             {"AND type = :type" if type is not None else ""}
             {"AND (created, id) < (:created, :id)" if after is not None else ""}
             ORDER BY created DESC, id DESC LIMIT :limit"""
         created, id = after or (0, 0)
-        values = {"space": self._space, "type": type, "created": created, "id": id, "limit": limit}
-        return await self._database.read(
-            lambda tx: [
-                ListedStore(StoreRow(row[0], row[1], None), f"{row[2]:x}-{row[0]:x}", row[3])
-                for row in tx.all(sql, **values)
-            ]
-        )
+        values = {"type": type, "created": created, "id": id, "limit": limit}
+        found = await self._listed(sql, "DESC", values, room, tags)
+        return [replace(each, place=f"{int(each.place):x}-{each.row.id:x}") for each in found]
 
-    async def tagged(self, prefix: str, *, limit: int, after: str) -> list[ListedStore]:
-        """Return at most `limit` stores of tags that begin with `prefix`, each at its first, by tag behind `after`."""
-        where = "n.space = :space AND n.repository = 0 AND n.kind = 'tag' AND n.name >= :prefix AND n.name < :end"
-        sql = f"""
-            SELECT s.id, s.digest, n.name, s.weight FROM names n
+    async def tagged(self, prefix: str, *, limit: int, after: str, room: int, tags: int) -> list[ListedStore]:
+        """Return at most `limit` stores of tags that begin with `prefix`, each at its first, by tag behind `after`.
+
+        See `page` for `room` and `tags`.
+        """
+        sql = """
+            SELECT s.id, s.digest, n.name AS place, s.weight FROM names n
             JOIN stores s ON s.space = n.space AND s.digest = n.store AND s.deleted IS NULL
-            WHERE {where} AND n.name > :after AND NOT EXISTS (
-                SELECT 1 FROM names m WHERE m.space = n.space AND m.store = n.store AND m.repository = 0
-                    AND m.kind = 'tag' AND m.name >= :prefix AND m.name < n.name
-            ) ORDER BY n.name LIMIT :limit"""
-        values = {"space": self._space, "prefix": prefix, "end": prefix + "\U0010ffff", "after": after, "limit": limit}
-        return await self._database.read(
-            lambda tx: [ListedStore(StoreRow(row[0], row[1], None), row[2], row[3]) for row in tx.all(sql, **values)]
-        )
+            WHERE n.space = :space AND n.repository = 0 AND n.kind = 'tag' AND n.name >= :prefix AND n.name < :end
+                AND n.name > :after AND NOT EXISTS (
+                    SELECT 1 FROM names m WHERE m.space = n.space AND m.store = n.store AND m.repository = 0
+                        AND m.kind = 'tag' AND m.name >= :prefix AND m.name < n.name
+                )
+            ORDER BY n.name LIMIT :limit"""
+        values = {"prefix": prefix, "end": prefix + LAST, "after": after, "limit": limit}
+        return await self._listed(sql, "ASC", values, room, tags)
 
-    async def described(
-        self, rows: Sequence[StoreRow], tags: int, known: Collection[int] = ()
-    ) -> list[tuple[StoreRow, Sequence[str]]]:
-        """Return rows with their manifests, but for those `known`, and the first of their tags, at most `tags` each."""
+    async def _listed(self, sql: str, order: str, values: Mapping[str, Any], room: int, tags: int) -> list[ListedStore]:
+        listed = f"""
+            SELECT p.id, p.digest, p.place, p.weight, CASE WHEN p.ahead < :room THEN s.manifest END FROM (
+                SELECT id, digest, place, weight,
+                    sum(weight) OVER (ORDER BY place {order}, id {order}) - weight AS ahead FROM ({sql}) q
+            ) p JOIN stores s ON s.space = :space AND s.id = p.id ORDER BY p.place {order}, p.id {order}"""
 
-        def work(tx: Transaction) -> list[tuple[StoreRow, Sequence[str]]]:
-            wanted = [row.id for row in rows if row.id not in known]
-            sql = "SELECT id, manifest FROM stores WHERE space = :space AND id IN {listed}"
-            manifests = {id: bytes(data) for id, data in tx.among(sql, wanted, space=self._space)}
-            names = tag_names(tx, self._space, {row.digest for row in rows}, tags)
+        def work(tx: Transaction) -> list[ListedStore]:
+            rows = tx.all(listed, space=self._space, room=room, **values)
+            names = tag_names(tx, self._space, {row[1] for row in rows}, tags)
             return [
-                (StoreRow(row.id, row.digest, manifests.get(row.id)), names.get(row.digest, ()))
-                for row in rows
-                if row.id in manifests or row.id in known
+                ListedStore(_row((row[0], row[1], row[4])), str(row[2]), row[3], names.get(row[1], ())) for row in rows
             ]
 
         return await self._database.read(work)
+
+    async def tags_of(self, digest: str, tags: int) -> Sequence[str]:
+        """Return the first tags of a store, at most `tags`."""
+        found = await self._database.read(lambda tx: tag_names(tx, self._space, [digest], tags))
+        return found.get(digest, ())
 
     async def with_file(self, sha256: bytes) -> list[tuple[StoreRow, int]]:
         """Return the newest stores that have a file of a digest, and its number in each."""
@@ -264,18 +297,18 @@ class StoreTable:
         row = tx.first(f"SELECT id, digest, manifest FROM stores WHERE {LIVE}", space=self._space, digest=digest)
         return None if row is None else _row(row)
 
-    def _insert(self, tx: Transaction, new: NewStore) -> bool:
+    def _insert(self, tx: Transaction, new: StoreDraft) -> bool:
         sql = """
-            INSERT INTO stores (space, id, digest, type, size, created, weight, manifest)
-            VALUES (:space, :id, :digest, :type, :size, :created, :weight, :manifest)
+            INSERT INTO stores (space, id, digest, type, size, held, created, weight, manifest)
+            VALUES (:space, :id, :digest, :type, :size, :held, :created, :weight, :manifest)
             ON CONFLICT (space, digest) WHERE deleted IS NULL DO NOTHING"""
         values: Mapping[str, Any] = {
             "space": self._space, "id": new.id, "digest": new.digest, "type": new.type, "size": new.size,
-            "created": new.created, "weight": new.weight, "manifest": new.manifest,
+            "held": new.held, "created": new.created, "weight": new.weight, "manifest": new.manifest,
         }  # fmt: skip
         return tx.run(sql, **values) == 1
 
-    def _refer(self, tx: Transaction, new: NewStore) -> None:
+    def _refer(self, tx: Transaction, new: StoreDraft) -> None:
         objects = sorted({*(each.id for each in new.own), *new.shared})
         key = {"space": self._space, "store": new.id}
         sql = "INSERT INTO store_objects (space, store, object) VALUES (:space, :store, :object)"

@@ -259,11 +259,12 @@ def forget_uploads(tx: Transaction, before: int, limit: int) -> int:
 
 
 def _let_go(tx: Transaction, space: str, upload: str) -> None:
-    """Delete all that an upload has, xorbs too."""
-    sql = "SELECT object FROM upload_objects WHERE space = :space AND upload = :id"
-    _refer_no_longer(tx, space, upload, frozenset(object for (object,) in tx.all(sql, space=space, id=upload)))
+    """Let go of all that an upload holds, which as a session has objects of its own."""
+    key = {"space": space, "upload": upload}
+    objects = tx.all("SELECT object FROM upload_objects WHERE space = :space AND upload = :upload", **key)
+    _refer_no_longer(tx, space, upload, frozenset(object for (object,) in objects))
     for table in ("upload_parts", "xorbs"):
-        tx.run(f"DELETE FROM {table} WHERE space = :space AND upload = :id", space=space, id=upload)
+        tx.run(f"DELETE FROM {table} WHERE space = :space AND upload = :upload", **key)
 
 
 def _refer_no_longer(tx: Transaction, space: str, upload: str, objects: frozenset[int]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -124,10 +124,6 @@ class DraftRecords:
         with suppress(NoDraft, LimitExceeded):
             return await self.sealed(folder) == store
         return False
-
-    async def holding(self, stores: Sequence[str]) -> list[tuple[str, str]]:
-        """Return pairs of a store, and a folder of artifacts that holds a file of it."""
-        return await self._table.of_stores(stores)
 
 
 def artifact_folder(path: str) -> str:

@@ -22,7 +22,7 @@ from protoslice.catalog.database import ACTOR
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.concurrency.windows import Windows
 from protoslice.drafts import Drafts, QuietFolders
-from protoslice.errors import DatabaseUnavailable, InvalidInput, NotFound, Unsupported
+from protoslice.errors import DatabaseUnavailable, InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.repositories import Repositories
 from protoslice.server.access.decision import Need
 from protoslice.server.access.decision import Scope as AccessScope
@@ -154,6 +154,9 @@ class Services:
 
     async def render_metrics(self) -> bytes:
         """Metrics of this process, or of all workers."""
+        if self.spaces is not None:
+            with suppress(ProtosliceError):  # then usage is as it was read last
+                await self.spaces.refresh()
         # In a thread: every route, method and status has thirty lines.
         own = await asyncio.to_thread(self.metrics.render)
         return own if self.peers is None else await self.peers.ask(own)

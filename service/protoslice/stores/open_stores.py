@@ -10,6 +10,7 @@ from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.stores.cache import BlockCache
 from protoslice.stores.catalog.derived_facts import DerivedSources
 from protoslice.stores.catalog.schemas import Schemas
+from protoslice.stores.catalog.trust import STALE_SECONDS
 from protoslice.stores.ingest.external import ExternalObjects
 from protoslice.stores.manifest import Manifest, ObjectLocation
 from protoslice.stores.objects.joined import open_file_objects
@@ -18,8 +19,8 @@ from protoslice.stores.reading.opened import CommonWork, OpenStore
 from protoslice.stores.reading.records import FindType
 from protoslice.stores.reading.root import open_root, records_of
 
-STALE_SECONDS: Final = 60.0
-"""Seconds for which a store that is open is read while the database does not answer."""
+AWAY_SECONDS: Final = 2.0
+"""Seconds for which the database is not asked again about a store after it did not answer."""
 _WEIGH_SECONDS: Final = 0.25
 """Seconds between two looks at what opened stores weigh, which grow as they are used."""
 
@@ -71,17 +72,22 @@ class OpenStores:
         return opened if fresh else None
 
     def get_stale(self, store_id: str) -> OpenStore | None:
-        """The opened store, if its manifest was read in the last minute; for readers while the database is away."""
-        opened = self._opened.get((self._space, store_id))
-        stale = opened is not None and self._worker.loop.time() - opened.seen_at < STALE_SECONDS
-        return opened if stale else None
+        """The opened store, if its row was seen in the last minute; for readers while the database is away.
+
+        It counts as fresh for a while: not every reader waits for the database.
+        """
+        opened, time = self._opened.get((self._space, store_id)), self._worker.loop.time()
+        if opened is None or time - opened.read_at >= STALE_SECONDS:
+            return None
+        opened.seen_at = time - self._terms.trust_seconds + AWAY_SECONDS
+        return opened
 
     async def get(self, manifest: Manifest) -> OpenStore:
         """The opened store of a manifest that was read just now."""
         place = (self._space, manifest.id)
         opened = self._opened.pop(place, None)
         if opened is not None and opened.manifest.row == manifest.row:
-            opened.seen_at = self._worker.loop.time()
+            opened.seen_at = opened.read_at = self._worker.loop.time()
             self._opened[place] = opened  # moved to the end, as the most recently used
             self._make_room()
             return opened
@@ -128,7 +134,7 @@ class OpenStores:
 
     async def _open(self, manifest: Manifest) -> OpenStore:
         store = await self.assemble(manifest)
-        store.seen_at = self._worker.loop.time()
+        store.seen_at = store.read_at = self._worker.loop.time()
         self._opened[self._space, manifest.id] = store
         self._make_room()
         return store

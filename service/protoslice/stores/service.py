@@ -275,7 +275,9 @@ class Stores:
 
     async def get(self, ref: str) -> Store:
         """The store that `ref` names: an id, a prefix of one, a tag, or a name in a repository."""
-        return await self._store_pages.get(await self.resolve(ref))
+        if is_id_prefix(ref) or "/" in ref:
+            return await self._store_pages.get(await self.resolve(ref))
+        return await self._store_pages.tagged(check_tag(ref))
 
     async def outline(self, store_id: str) -> Store:
         """The store with this id, without its tags; `NotFound` when there is none."""

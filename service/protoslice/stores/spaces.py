@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from protoslice.catalog.spaces import Held, SpaceRow, SpaceTable
+from protoslice.concurrency.gather import in_turns
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.stores.names import DEFAULT_SPACE
@@ -73,6 +74,10 @@ class Spaces:
     def rooms(self) -> Iterator[tuple[str, SpaceRoom]]:
         """Names and rooms of the spaces in memory."""
         return ((name, stores.room) for name, stores in [*self._opened.items()])
+
+    async def refresh(self) -> None:
+        """Read usage and quotas of the spaces in memory."""
+        await in_turns(lambda stores: stores.room.refresh(), [*self._opened.values()])
 
     async def page(self, *, limit: int, cursor: str | None = None) -> ResultPage[SpaceUsage]:
         """A page of spaces, the default space first; the cursor is the last name of the page before."""

@@ -20,7 +20,8 @@ _REFERRED: Final = " UNION ".join(
 _UNREFERRED: Final = f"SELECT * FROM objects WHERE (space, id) NOT IN ({_REFERRED} WHERE object IS NOT NULL)"
 _EMPTY: Final = ("writers", "trash", "uploads", "upload_parts", "upload_objects", "stores WHERE deleted IS NOT NULL")
 _HELD: Final = """
-    SELECT (SELECT coalesce(sum(size), 0) FROM objects WHERE space = :space),
+    SELECT (SELECT coalesce(sum(size), 0) FROM objects WHERE space = :space)
+            + (SELECT coalesce(sum(held), 0) FROM stores WHERE space = :space),
         (SELECT count(*) FROM stores WHERE space = :space AND deleted IS NULL),
         (SELECT coalesce(sum(size), 0) FROM stores WHERE space = :space AND deleted IS NULL)"""
 _TAGS_OF_NONE: Final = """
@@ -101,7 +102,7 @@ async def _check_life(stores: Stores, content: Content) -> None:
             if again:
                 await sent(stores, content, IngestRequest())
             await stores.restore(store)
-            if ("last" in {tag.name for tag in (await stores.tags()).items}) == bool(again):
+            if "last" not in {tag.name for tag in (await stores.tags()).items}:
                 raise Violation(f"{content.name} was not restored with its tag")
         if {path: await read((await stores.view(store)).file(path)) for path in content.files} != content.files:
             raise Violation(f"{content.name} has other bytes")

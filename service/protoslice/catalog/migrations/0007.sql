@@ -57,13 +57,15 @@ CREATE TABLE trash (
 );
 CREATE INDEX trash_due ON trash (due);
 
--- A row is one generation of a store: sending a removed store again makes another. `tags` are those removed with it.
+-- A row is one generation of a store: sending a removed store again makes another. `held` are bytes of its files that are
+-- in the manifest, `tags` those removed with it.
 CREATE TABLE stores (
     space {text} NOT NULL,
     id bigint NOT NULL,
     digest {text} NOT NULL,
     type {text},
     size bigint NOT NULL,
+    held bigint NOT NULL,
     created bigint NOT NULL,
     weight bigint NOT NULL,
     manifest {bytes} NOT NULL,

@@ -48,8 +48,8 @@ def gc(
 ) -> None:
     """Delete interrupted uploads and removed stores now.
 
-    A service does so by itself, every minute; removed stores are kept for a day. Safe to run while services use the
-    storage. Reads PROTOSLICE_STORAGE, PROTOSLICE_STORAGE_OPTIONS and PROTOSLICE_DATABASE like `serve`.
+    Services do this every minute; removed stores are kept for a day. Safe to run while services use the storage.
+    Reads PROTOSLICE_STORAGE, PROTOSLICE_STORAGE_OPTIONS and PROTOSLICE_DATABASE like `serve`.
 
     Example: protoslice gc --storage file:///var/lib/protoslice --dry-run
     """

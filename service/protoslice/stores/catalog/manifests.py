@@ -35,18 +35,13 @@ class Manifests:
             raise NotFound(f"No store {store_id}")
         return await self.of(row)
 
-    def known(self, row: StoreRow) -> bool:
-        """Return True if the manifest of a row is in memory."""
-        found = self._cache.get(row.digest)
-        return found is not None and found.row == row.id
-
     async def of(self, row: StoreRow) -> Manifest:
         """Return the manifest of a row; raise `IntegrityError` if it is damaged."""
+        known = self._cache.get(row.digest)
+        if known is not None and known.row == row.id:
+            return known
         data = row.manifest
         if data is None:
-            found = self._cache.get(row.digest)
-            if found is not None and found.row == row.id:
-                return found
             again = await self._table.get(row.digest)  # it has left the cache meanwhile
             if again is None or again.manifest is None:
                 raise NotFound(f"No store {row.digest}")

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
-from protoslice.catalog.stores import NewStore, StoreRow, StoreTable
+from protoslice.catalog.stores import StoreDraft, StoreRow, StoreTable
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import IntegrityError, NotFound, StorageUnavailable, UnsoundModel
 from protoslice.facts import ModelReport
@@ -103,14 +103,15 @@ class Publisher:
         return report
 
 
-def _new_store(manifest: Manifest, objects: NewObjects) -> NewStore:
+def _new_store(manifest: Manifest, objects: NewObjects) -> StoreDraft:
     ids = manifest.object_ids
     own = objects.own(sorted(ids))
-    return NewStore(
+    return StoreDraft(
         id=manifest.row,
         digest=manifest.id,
         type=manifest.shown_type,
         size=sum(file.size for file in manifest.files),
+        held=sum(len(each.held or b"") for stored in manifest.stored for each in stored.objects),
         created=microseconds(manifest.created),
         manifest=manifest.encode(),
         weight=manifest.weight,

@@ -93,7 +93,9 @@ class OpenStore:
         self.manifest = manifest
         self.info = manifest.as_store()
         self.seen_at = float("-inf")
-        """Time by the event loop's clock at which the manifest was last read."""
+        """Time by the event loop's clock from which the store is trusted."""
+        self.read_at = float("-inf")
+        """Time at which its row was last seen."""
         self._objects = (*files, *(proto.decoded if proto is not None else ()))
         self._proto = proto
         self._worker = worker

@@ -35,9 +35,12 @@ class Pieces:
     def __init__(self, derived: DerivedSources, worker: Worker) -> None:
         self._derived = derived
         self._worker = worker
-        self._tables: CachedFlight[str, bytes] = CachedFlight(most=_TABLES, room=_ROOM, stops=True)
-        """Rows by store, digested when they were loaded: a page costs no second look at the others."""
-        self._begun: dict[str, bytearray] = {}
+        self._tables: CachedFlight[int, bytes] = CachedFlight(most=_TABLES, room=_ROOM, stops=True)
+        """Rows by store, digested when they were loaded: a page costs no second look at the others.
+
+        A store that was removed and sent again has another row in the catalogue, for which the table is saved again.
+        """
+        self._begun: dict[int, bytearray] = {}
         """First rows of tables whose calculation was cancelled, by store."""
 
     async def of(self, store: OpenStore) -> PieceTable:
@@ -45,7 +48,7 @@ class Pieces:
 
         The work stops when no caller waits any more.
         """
-        rows = await self._tables.get(store.info.id, lambda: self._load(store))
+        rows = await self._tables.get(store.manifest.row, lambda: self._load(store))
         return PieceTable(rows, [file.path for file in store.info.files])
 
     async def known(self, store: OpenStore) -> bool:
@@ -70,11 +73,11 @@ class Pieces:
         return rows, len(rows)
 
     async def _make(self, store: OpenStore) -> bytes:
-        rows = self._begun.pop(store.info.id, bytearray())
+        rows = self._begun.pop(store.manifest.row, bytearray())
         try:
             await self._fill(rows, store)
         except asyncio.CancelledError:
-            self._begun[store.info.id] = rows  # the next caller resumes here
+            self._begun[store.manifest.row] = rows  # the next caller resumes here
             while len(self._begun) > _MOST_BEGUN:
                 self._begun.pop(next(iter(self._begun)))
             raise

@@ -9,14 +9,15 @@ from contextlib import suppress
 from typing import Final
 
 from protoslice.catalog import Database
-from protoslice.catalog.objects import LEASE_SECONDS, ReservedObject, WriterTable, new_object
+from protoslice.catalog.database import UniqueViolation
+from protoslice.catalog.objects import LEASE_SECONDS, ReservedObject, WriterTable, new_objects
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import ProtosliceError, StorageUnavailable
 
 BLOCK: Final = 64
 """Objects that are reserved at a time for a space."""
 _TRIES: Final = 4
-"""Leases that may end in a row while one object is taken."""
+"""Failed reservations after which one is given up."""
 _RENEW_SECONDS: Final = LEASE_SECONDS / 10
 
 
@@ -39,7 +40,10 @@ class Reservations:
         while lost < _TRIES:
             if free := self._free.get(space):
                 return free.pop()
-            lost += not await self._filling.get(space, lambda: self._fill(space))
+            try:
+                lost += not await self._filling.get(space, lambda: self._fill(space))
+            except UniqueViolation:  # another process has one of the ids
+                lost += 1
         raise StorageUnavailable("The service is busy; try again")
 
     def give_back(self, space: str, objects: Collection[ReservedObject]) -> None:
@@ -72,7 +76,7 @@ class Reservations:
                 await self._begin(space)
                 return True
         writer = self._writer
-        objects = [new_object(writer) for _ in range(BLOCK)]
+        objects = new_objects(writer, BLOCK)
         kept = await self._table.reserve(space, objects, new=False)
         if not kept:
             self._lose(writer)
@@ -83,7 +87,7 @@ class Reservations:
     async def _begin(self, space: str) -> None:
         """Become a new writer, with the first objects for a space."""
         writer = secrets.token_hex(16)
-        objects = [new_object(writer) for _ in range(BLOCK)]
+        objects = new_objects(writer, BLOCK)
         await self._table.reserve(space, objects, new=True)
         self._writer, self._free[space] = writer, objects
         if self._renewing is None:
