@@ -101,7 +101,7 @@ MUTANTS: Final = (
         f"{_CATALOG}/test_sqlite.py",
     ),
     Mutant(
-        "a full disk takes the ballast", "catalog/sqlite.py", "if not self.ballast.drop():", "if True:",
+        "a full disk takes the ballast", "catalog/sqlite.py", "if not self.drop():", "if True:",
         f"{_CATALOG}/test_sqlite.py",
     ),
     Mutant(

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Final, TypeVar
 
 from tests.stores.simulation.cluster import Cluster
-from tests.stores.simulation.contents import CONTENTS, Content
 from tests.stores.simulation.ledger import Deed, Ledger
 from tests.stores.simulation.replica import DELAY_SECONDS, Unreachable, Violation
-from tests.support.stores import read
+from tests.support.stores import onnx, read
 
 from protoslice.errors import Conflict, IntegrityError, NotFound, StorageUnavailable
 from protoslice.stores import IngestRequest, Stores
@@ -22,6 +21,34 @@ from protoslice.stores import IngestRequest, Stores
 T = TypeVar("T")
 Actions = Sequence[Callable[[], Awaitable[None]]]
 
+
+@dataclass(frozen=True)
+class Content:
+    """Files of a store; its id is known once it has been sent."""
+
+    name: str
+    files: Mapping[str, bytes]
+
+    @property
+    def only(self) -> bytes:
+        """The file of a store of one file."""
+        (data,) = self.files.values()
+        return data
+
+
+def _bytes(size: int, seed: int) -> bytes:
+    return Random(seed).randbytes(size)
+
+
+CONTENTS: Final = (
+    Content("held", {"a.bin": _bytes(30, 1)}),
+    Content("small", {"a.bin": _bytes(90, 2)}),
+    Content("long", {"a.bin": _bytes(400, 3)}),
+    Content("model", {"model.onnx": onnx(150, 60, seed=4)}),
+    Content("pair", {"a.bin": _bytes(400, 3), "b.bin": _bytes(33, 5)}),
+    Content("kin", {"b.bin": _bytes(210, 6), "c.bin": _bytes(400, 3), "d.bin": _bytes(70, 7)}),
+    Content("other", {"a.bin": _bytes(300, 8)}),
+)
 SPACES: Final = ("default", "team")
 TAGS: Final = ("t1", "t2")
 

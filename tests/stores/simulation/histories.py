@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, TypeVar
 
-from tests.stores.simulation.clients import SPACES, Client, sent
+from tests.stores.simulation.clients import CONTENTS, SPACES, Client, sent
 from tests.stores.simulation.cluster import Cluster
-from tests.stores.simulation.contents import CONTENTS
 from tests.stores.simulation.invariants import check
 from tests.stores.simulation.ledger import Ledger
 from tests.stores.simulation.loop import SimulatedLoop, Stuck

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tests.stores.simulation.clients import SPACES, TAGS, sent
+from tests.stores.simulation.clients import CONTENTS, SPACES, TAGS, Content, sent
 from tests.stores.simulation.cluster import Cluster
-from tests.stores.simulation.contents import CONTENTS, Content
 from tests.stores.simulation.ledger import Ledger
 from tests.stores.simulation.replica import Violation
 from tests.support.stores import read, visible

@@ -7,9 +7,8 @@ import secrets
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tests.stores.simulation.clients import Actions, Client
+from tests.stores.simulation.clients import Actions, Client, Content
 from tests.stores.simulation.cluster import pieces
-from tests.stores.simulation.contents import Content
 from tests.stores.simulation.ledger import Deed
 from tests.stores.simulation.replica import Unreachable, Violation
 
@@ -85,7 +84,7 @@ class UploadClient(Client):
                 return (await stores.uploads.join(ids, NewUpload(path=path))).store
             return (await stores.uploads.assemble({path: ids}, IngestRequest())).store.id
 
-        self._made(content, (), await self.noted(deeds, self.ask(space, work), Conflict, Gone))
+        self._made(content, (), await self.noted(deeds, self.ask(space, work), Conflict, NotFound))
 
     def _made(self, content: Content, deeds: list[Deed] | tuple[()], store: str | None) -> None:
         self.ledger.end(deeds, "lost" if store is None else "done")
