@@ -38,7 +38,7 @@ from typing import Any, Final, TypeVar
 import httpx
 import psycopg
 from tests.support.hub import commit
-from tests.support.postgres import TestServer, running_postgres
+from tests.support.postgres import running_postgres
 from tests.support.process import ServiceProcess, service_process
 from tests.support.tus import TusClient, metadata
 
@@ -62,7 +62,7 @@ _DELAY_SECONDS: Final = 4.0
 _EPOCH_SECONDS: Final = 3.0
 """Seconds for which all writers send the same large file: soon after them no store has it any more."""
 _CONTESTED: Final = 4
-"""Stores that all writers put, remove and restore, and tags that all of them move."""
+"""Number of stores that all writers put, remove and restore, and of tags that all of them move."""
 _PASSED_ON: Final = tuple(name for name in ("PYTHONPATH",) if name in os.environ)
 """Variables that replicas get too, so that a changed copy of the package can be tried."""
 
@@ -76,6 +76,7 @@ _COUNTED: Final = """
 _DANGLING: Final = """
     SELECT name FROM names n WHERE repository = 0 AND kind = 'tag' AND NOT EXISTS (
         SELECT 1 FROM stores s WHERE s.space = n.space AND s.digest = n.store AND s.deleted IS NULL)"""
+_USED_TWICE: Final = "SELECT object FROM store_objects GROUP BY space, object HAVING count(*) > 1"
 _REFERRED: Final = """
     SELECT key FROM objects o WHERE EXISTS (
         SELECT 1 FROM store_objects r WHERE r.space = o.space AND r.object = o.id UNION ALL
@@ -85,6 +86,10 @@ _REFERRED: Final = """
 
 class Refused(Exception):
     """The write was not acknowledged."""
+
+
+class BaseGone(Exception):
+    """The store that an upload builds upon was removed."""
 
 
 class Rows(ABC):
@@ -145,7 +150,7 @@ class SqliteRows(Rows):
                 connection.execute(sql)
 
     def _connection(self) -> sqlite3.Connection:
-        return sqlite3.connect(self.url.removeprefix("sqlite://"), timeout=30)
+        return sqlite3.connect(self.url.removeprefix("sqlite:///"), timeout=30)
 
 
 class Replica:
@@ -233,6 +238,8 @@ class Cluster:
         """Ids of stores of all writers, some of which are removed by now."""
         self.targets: dict[str, set[str]] = {f"all:{n}": set() for n in range(_CONTESTED)}
         """Stores at which tags that all writers move may point."""
+        self.contested: list[tuple[str, Content]] = []
+        """Stores that all writers put, remove and restore."""
         self.pushed: dict[str, bytes] = {}
         """Layers by the digest of their manifest, in the repository that all push to."""
         self._lock = threading.Lock()
@@ -240,8 +247,10 @@ class Cluster:
 
     def close(self) -> None:
         """End all processes."""
-        for each in (*self.collectors, *self.replicas):
-            each.close()
+        for collector in self.collectors:
+            collector.close()
+        for replica in self.replicas:
+            replica.close()
 
     @property
     def epoch(self) -> int:
@@ -471,12 +480,14 @@ class StoreWriter:
             self._untag()
         elif chance < 0.52:
             self._move_shared()
-        elif chance < 0.65:
+        elif chance < 0.6:
             self._contest()
-        elif chance < 0.85:
+        elif chance < 0.67:
+            self._read(pick(live))
+        elif chance < 0.88:
             # Large files go soon, so that the next store with the same one meets its collection.
             self._remove(max(self._random.sample(live, 3), key=lambda each: each.content.digest))
-            if self._random.random() < 0.4:
+            if self._random.random() < 0.3:
                 self._restore(max(self._stores.values(), key=lambda each: each.removed))
         elif removed:
             (self._restore if self._random.random() < 0.5 else self._resend)(pick(removed))
@@ -498,8 +509,8 @@ class StoreWriter:
 
         def write(client: httpx.Client) -> str:
             answer = content.send(client, tag=tag, **({} if base is None else {"base": base}))
-            if answer.status_code == 404 and base is None:
-                raise AssertionError((answer.status_code, answer.text[:500]))
+            if answer.status_code == 404 and base is not None:
+                raise BaseGone
             return str(_good(answer).json()["id"])
 
         try:
@@ -544,9 +555,10 @@ class StoreWriter:
         kept.removed, doubt = time.monotonic(), Doubt()
 
         def write(client: httpx.Client) -> None:
-            listed = _good(client.get("/v1/tags", params={"store": kept.id}))
-            tags = [tag["name"] for tag in listed.json()["items"]]
-            answer = doubt.ask(lambda: client.delete(f"/v1/stores/{kept.id}", params={"force": tags}))
+            answer = client.get("/v1/tags", params={"store": kept.id})
+            if answer.is_success:
+                tags = [tag["name"] for tag in answer.json()["items"]]
+                answer = doubt.ask(lambda: client.delete(f"/v1/stores/{kept.id}", params={"force": tags}))
             if answer.status_code != 404:
                 _good(answer)
             elif not doubt.is_there:
@@ -602,15 +614,27 @@ class StoreWriter:
         if is_set or doubt.is_there:
             self._cluster.targets[tag].add(store)
 
+    def _read(self, kept: Kept) -> None:
+        path, data = self._random.choice([*kept.content.files.items()])
+
+        def read(client: httpx.Client) -> None:
+            answer = client.get(f"/v1/stores/{kept.id}/files/{path}")
+            if answer.status_code == 404 or (answer.status_code == 200 and answer.content != data):
+                self._cluster.lose(f"{kept.last}: {kept.id} is {answer.status_code} between two writes")
+            else:
+                _good(answer)
+
+        self._cluster.until_answered(self._random, read)
+
     def _contest(self) -> None:
-        content, chance = _contested(self._random.randrange(_CONTESTED)), self._random.random()
+        (store, content), chance = self._random.choice(self._cluster.contested), self._random.random()
 
         def write(client: httpx.Client) -> None:
             if chance < 0.5:
                 _good(content.send(client))
                 return
-            store = _contested_id(content, client)
-            answer = client.delete(f"/v1/stores/{store}") if chance < 0.8 else client.post(f"/v1/stores/{store}/restore")
+            url = f"/v1/stores/{store}"
+            answer = client.delete(url) if chance < 0.8 else client.post(f"{url}/restore")
             if answer.status_code != 404:  # another writer was first
                 _good(answer)
 
@@ -634,3 +658,247 @@ class StoreWriter:
                 reader.expect(kept.last, kept.id, reader.files(kept.id, kept.content.files), "whole")
         for tag, store in self._tags.items():
             reader.expect("untags" if store is None else "tags", tag, reader.tag(tag), store)
+
+
+class Writer:
+    """A client that does everything, one after the other."""
+
+    def __init__(self, cluster: Cluster, number: int, seed: int) -> None:
+        self._cluster = cluster
+        self._random = Random(seed * 1000 + number)
+        self._registry = RegistryWriter(cluster, number, self._random)
+        self._stores = StoreWriter(cluster, number, self._random)
+
+    def run(self) -> None:
+        """Write until the kills end."""
+        while not self._cluster.ended.is_set():
+            (self._registry if self._random.random() < 0.15 else self._stores).write()
+
+    def check(self, reader: Reader) -> None:
+        """Read back all that was acknowledged."""
+        self._registry.check(reader)
+        self._stores.check(reader)
+
+
+@lru_cache(maxsize=64)
+def _large_file(epoch: int) -> bytes:
+    """Return a file that is large enough to be found by its digest."""
+    return Random(epoch).randbytes(1_200_000)
+
+
+def _pushed(client: httpx.Client, repository: str, tag: str, data: bytes) -> str:
+    place = _good(client.post(f"/v2/{repository}/blobs/uploads/")).headers["location"]
+    _good(client.put(place, params={"digest": _digest(data)}, content=data))
+    layer = {"mediaType": "application/octet-stream", "digest": _digest(data), "size": len(data)}
+    body = json.dumps({"schemaVersion": 2, "mediaType": _MEDIA_TYPE, "layers": [layer]})
+    headers = {"content-type": _MEDIA_TYPE}
+    put = _good(client.put(f"/v2/{repository}/manifests/{tag}", content=body, headers=headers))
+    return str(put.headers["docker-content-digest"])
+
+
+def _check_pushed(reader: Reader, repository: str, reference: str, digest: str, data: bytes) -> None:
+    manifest = reader.get(f"/v2/{repository}/manifests/{reference}", headers={"accept": _MEDIA_TYPE})
+    found = (
+        manifest.headers.get("docker-content-digest"),
+        _content(reader.get(f"/v2/{repository}/blobs/{_digest(data)}")),
+    )
+    reader.expect("pushes", f"{repository}:{reference}", found, (digest, data))
+
+
+def _good(answer: httpx.Response) -> httpx.Response:
+    """Return an answer that acknowledges; raise `Refused` for one that says to try again."""
+    if answer.status_code in {404, 409, 410, 412, 423, 429} or answer.status_code >= 500:
+        raise Refused(answer.status_code)
+    if not answer.is_success:
+        raise AssertionError((answer.request.method, answer.request.url, answer.status_code, answer.text[:500]))
+    return answer
+
+
+def _content(answer: httpx.Response) -> bytes | int:
+    """Return the content of an answer, or the status of an error."""
+    return answer.content if answer.status_code == 200 else answer.status_code
+
+
+def _unless_404(answer: httpx.Response) -> str | None:
+    return None if answer.status_code == 404 else str(answer.status_code)
+
+
+def _digest(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def _contend(cluster: Cluster, random: Random) -> None:
+    """Put the stores that all writers change."""
+    for number, size in zip(range(_CONTESTED), (100, 50_000, 1_200_000, 1_200_000), strict=True):
+        content = Content({f"contested-{number}.bin": Random(size).randbytes(size)}, digest=size > 1 << 20)
+        with cluster.client(random) as client:
+            cluster.contested.append((str(_good(content.send(client)).json()["id"]), content))
+
+
+def _storm(cluster: Cluster, random: Random, kills: int) -> dict[str, int]:
+    """Kill at random; return how many processes and connections, and how many leases of writers ended."""
+    counts = {"replicas": 0, "backends": 0, "collectors": 0, "leases": 0}
+    for _ in range(kills):
+        time.sleep(random.uniform(0.2, 1.5))
+        chance, rows = random.random(), cluster.rows
+        if chance < 0.15:
+            random.choice(cluster.collectors).kill()
+            counts["collectors"] += 1
+        elif chance < 0.25:
+            writers = sorted(rows.keys("SELECT id FROM writers"))
+            if writers:
+                rows.run(f"UPDATE writers SET expires = 0, doubted = 0 WHERE id = '{random.choice(writers)}'")
+                counts["leases"] += 1
+        elif chance < 0.6 and isinstance(rows, PostgresRows):
+            counts["backends"] += rows.terminate_backends(random)
+        else:
+            random.choice(cluster.replicas).kill()
+            counts["replicas"] += 1
+        cluster.check_counts()
+    return counts
+
+
+def _check(cluster: Cluster, replica: Replica, writers: Sequence[Writer]) -> tuple[dict[str, int], list[str]]:
+    """Read everything back; return how much that is, by kind, and what became of the contested stores."""
+    with replica.client() as client:
+        reader = Reader(cluster, client)
+        for writer in writers:
+            writer.check(reader)
+        for digest, data in cluster.pushed.items():
+            _check_pushed(reader, "all/net", digest, digest, data)
+        for name, targets in cluster.targets.items():
+            store = reader.tag(name)
+            if store is not None:  # it is gone with its last store
+                known = store in targets and reader.get(f"/v1/stores/{store}").status_code == 200
+                reader.expect("tags", f"{name} at {store}", known, True)
+        states = []
+        for store, content in cluster.contested:
+            there = reader.get(f"/v1/stores/{store}").status_code
+            states.append("removed" if there == 404 else reader.files(store, content.files))
+            reader.expect("contested", store, states[-1] in {"removed", "whole"}, True)
+        return dict(reader.read), states
+
+
+def _check_spaces(cluster: Cluster, replica: Replica) -> None:
+    """Compare what the service shows of its space with the rows, while nobody writes."""
+    ((stored, stores, *_),) = cluster.rows.all(_COUNTED)
+    with replica.client() as client:
+        (space,) = _good(client.get("/v1/spaces")).json()["items"]
+    shown, held = [space["stored_bytes"], space["stores"]], [int(stored), int(stores)]
+    if shown != held:
+        cluster.lose(f"usage: GET /v1/spaces shows {shown} bytes and stores, rows hold {held}")
+
+
+def _check_rows(cluster: Cluster) -> None:
+    """Compare rows with each other and with files, when no process is left."""
+    rows, files = cluster.rows, _files(cluster.storage)
+    known = rows.keys("SELECT key FROM objects") | rows.keys("SELECT key FROM trash")
+    for key in sorted(files - known):
+        cluster.lose(f"files: {key} has no row")
+    for key in sorted(rows.keys(_REFERRED) - files):
+        cluster.lose(f"files: {key} is referred to and is not there")
+    for name in sorted(rows.keys(_DANGLING)):
+        cluster.lose(f"tags: {name} points at no store")
+    cluster.check_counts()
+    if isinstance(rows, SqliteRows):
+        for problem in rows.all("PRAGMA integrity_check") + rows.all("PRAGMA foreign_key_check"):
+            if problem != ("ok",):
+                cluster.lose(f"integrity: {problem}")
+
+
+async def _collect_all(cluster: Cluster) -> dict[str, int]:
+    """Collect until nothing is due, with all leases ended and all delays over; return what is left of the storage's."""
+    database, storage = connect(cluster.rows.url, "memory://"), FileStorage(str(cluster.storage))
+    for _ in range(3):  # bytes that were never published are deleted twice
+        cluster.rows.run("UPDATE writers SET expires = 0, doubted = 0", "UPDATE trash SET due = 0")
+        await collect_garbage(storage, database, grace_seconds=0, delay_seconds=0)
+    # Temporary files of killed processes, which are otherwise kept for a day: no process is left that could need them.
+    leftovers = await storage.collect_garbage(0)
+    await storage.close()
+    await database.close()
+    rows, files = cluster.rows, _files(cluster.storage)
+    referred = rows.keys(_REFERRED)
+    for key in sorted(files ^ referred):
+        cluster.lose(f"files: {key} {'is not needed' if key in files else 'is not there'} after the last collection")
+    for key in sorted(rows.keys("SELECT key FROM objects") - referred):
+        cluster.lose(f"objects: nothing refers to {key} after the last collection")
+    for (left,) in rows.all("SELECT count(*) FROM trash"):
+        if left:
+            cluster.lose(f"trash: {left} rows are left after the last collection")
+    return {"objects": len(files), "shared_objects": len(rows.all(_USED_TWICE)), "temporary_files": leftovers}
+
+
+def _files(storage: Path) -> set[str]:
+    """Return the keys of all objects in the folder, without their checksums."""
+    paths = (path.relative_to(storage) for path in (storage / "objects").rglob("*") if path.is_file())
+    return {path.as_posix().removesuffix(".sums") for path in paths}
+
+
+def play(rows: Rows, seed: int, *, kills: int, replicas: int, writers: int = 4) -> dict[str, Any]:
+    """Return the counts of one run."""
+    random, begun = Random(seed), time.monotonic()
+    with TemporaryDirectory() as name, ThreadPoolExecutor(writers) as threads, ExitStack() as life:
+        folder = Path(name)
+        if isinstance(rows, SqliteRows):
+            rows.url = f"sqlite:///{folder / 'catalog.sqlite'}"
+        cluster = Cluster(folder, rows, replicas)
+        life.callback(cluster.close)
+        for each in ("all/shared", *(f"w{number}/m" for number in range(writers))):
+            with cluster.client(random) as client:
+                _good(client.post("/api/repos/create", json={"name": each, "type": "model"}))
+        _contend(cluster, random)
+        clients = [Writer(cluster, number, seed) for number in range(writers)]
+        running = [threads.submit(each.run) for each in clients]
+        try:
+            killed = _storm(cluster, random, kills)
+        finally:
+            cluster.ended.set()
+        for thread in running:
+            thread.result(timeout=180)
+        found = [_check(cluster, replica, clients) for replica in cluster.replicas]
+        for collector in cluster.collectors:
+            collector.close()
+        _check_spaces(cluster, cluster.replicas[0])
+        cluster.close()
+        _check_rows(cluster)
+        collected = [sum(column) for column in zip(*(each.counts() for each in cluster.collectors), strict=True)]
+        left = asyncio.run(_collect_all(cluster))
+        last = Replica(cluster.storage, rows.url)
+        life.callback(last.close)
+        found.append(_check(cluster, last, clients))
+        if any(states != found[0][1] for _, states in found):
+            cluster.lose(f"contested: replicas differ: {[states for _, states in found]}")
+    return {
+        "seed": seed,
+        "database": rows.name,
+        "processes": replicas,
+        "killed": killed,
+        "acknowledged": cluster.acknowledged,
+        "repeated": cluster.repeated,
+        "collected": dict(zip(("stores", "objects", "deleted"), collected, strict=True)),
+        "read_back": found[-1][0],
+        "left": left,
+        "lost": cluster.lost,
+        "seconds": round(time.monotonic() - begun),
+    }
+
+
+def main(seeds: int, kills: int) -> int:
+    """Play `seeds` runs of `kills` kills with each database; return 1 if anything was lost."""
+    runs = []
+    with running_postgres() as server:
+        for seed in range(1, seeds + 1):
+            for rows, replicas in ((PostgresRows(server.new_catalogue()), 2), (SqliteRows(""), 1), (SqliteRows(""), 2)):
+                runs.append(play(rows, seed, kills=kills, replicas=replicas))
+                print(json.dumps(runs[-1]), flush=True)
+    if any(run["lost"] for run in runs):
+        return 1
+    text = json.dumps({"command": f"make kills KILLS='{seeds} {kills}'", "runs": runs}, indent=1)
+    RESULT.write_text(text + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "collect":
+        asyncio.run(_collect_for_ever(sys.argv[2], sys.argv[3]))
+    sys.exit(main(*map(int, sys.argv[1:])))
