@@ -7,7 +7,7 @@ import base64
 import hmac
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Sequence, Callable
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -102,9 +102,12 @@ HOSTILE: dict[str, Callable[[FakeIssuer], str]] = {
 
 
 @asynccontextmanager
-async def trusted(folder: Path, **terms: Any) -> AsyncIterator[tuple[Application, FakeIssuer]]:
-    """Open a service that trusts an issuer, and give both."""
+async def trusted(
+    folder: Path, keys: Sequence[Any] = (), **terms: Any
+) -> AsyncIterator[tuple[Application, FakeIssuer]]:
+    """Open a service that trusts an issuer of `keys`, and yield both."""
     with running_issuer() as issuer:
+        issuer.keys = [*keys] or issuer.keys  # the service fetches them at its start
         async with closed_service(issuers=trust_file(folder, issuer, **terms)) as app:
             yield app, issuer
 
@@ -126,12 +129,9 @@ async def test_a_jwt_brings_the_grants_of_its_rules(tmp_path: Path) -> None:
         assert (await listed(app, issuer.token(sub="somebody"))).status == 404  # named, and in no space
 
 
-async def test_an_elliptic_key_and_a_beginning_a_little_ahead_are_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(issuer_keys, "AGAIN_SECONDS", 0.0)  # the service may have fetched the first keys at its start
-    async with trusted(tmp_path) as (app, issuer):
-        issuer.keys = [curve("bent"), rsa("first")]
+async def test_an_elliptic_key_and_a_beginning_a_little_ahead_are_taken(tmp_path: Path) -> None:
+    keys = [curve("bent"), rsa("first")]
+    async with trusted(tmp_path, keys) as (app, issuer):
         assert (await listed(app, issuer.token(nbf=int(time.time()) + 20))).status == 200
         assert (await listed(app, issuer.token(rsa("first"), aud=["a", "https://models.example"]))).status == 200
 
