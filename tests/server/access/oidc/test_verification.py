@@ -7,7 +7,7 @@ import base64
 import hmac
 import json
 import time
-from collections.abc import AsyncIterator, Sequence, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
