@@ -8,21 +8,27 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from unittest.mock import patch
 
 from bench.bucket import FAR_SECONDS, gateway_program
 from bench.timing import Row
 from tests.bucket import BUCKET, KEY_ID, SECRET, gateway
 from tests.support.distance import Distance, far_away
+from tests.support.postgres import running_postgres
 from tests.support.seeded import seed
 from tests.support.stores import onnx, opened, upload
 
+from protoslice.catalog import Database, Transaction, upgrade
+from protoslice.catalog.postgres import PostgresDatabase, PostgresTransaction
+from protoslice.catalog.sqlite import SqliteDatabase, SqliteTransaction
 from protoslice.storage import ObjectKey, Storage, open_storage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
+from protoslice.stores.collection import collect_garbage
 
 Call = Callable[[Stores], Awaitable[object]]
 
@@ -36,16 +42,71 @@ _REGISTERED: Final = 1000
 @dataclass(frozen=True, slots=True)
 class _Cost:
     requests: int
-    lists: int
+    statements: int
+    """Statements of the database, without those that begin and end transactions."""
+    transactions: int
+    """Transactions that write."""
     seconds: float
 
 
-class _Bucket:
-    """Folders of a bucket, near and far."""
+class _Statements:
+    """Counts the statements of the catalogue in a block."""
 
-    def __init__(self, near: str, far: Distance) -> None:
+    def __init__(self) -> None:
+        self.statements = 0
+        self.transactions = 0
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Context in which statements are counted."""
+        with ExitStack() as stack:
+            for kind in (SqliteTransaction, PostgresTransaction):
+                for name in ("all", "run", "many"):
+                    stack.enter_context(patch.object(kind, name, self._counted(getattr(kind, name))))
+                stack.enter_context(patch.object(kind, "record", self._recorded(kind.record)))
+            yield
+
+    def _counted(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(tx: Transaction, sql: str, *args: Any, **values: Any) -> Any:
+            self.statements += "INTO changes" not in sql
+            return call(tx, sql, *args, **values)
+
+        return counted
+
+    def _recorded(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def recorded(tx: Transaction, change: bytes) -> None:
+            self.transactions += 1
+            call(tx, change)
+
+        return recorded
+
+
+class _Bucket:
+    """Folders of a bucket, near and far, and the catalogue of each."""
+
+    def __init__(self, near: str, far: Distance, connect: Callable[[str], Database]) -> None:
         self._near = near
         self._far = far
+        self._connect = connect
+        self._databases: dict[str, Database] = {}
+
+    async def database(self, folder: str) -> Database:
+        """The catalogue of a folder."""
+        if folder not in self._databases:
+            self._databases[folder] = self._connect(folder)
+            await upgrade(self._databases[folder])
+        return self._databases[folder]
+
+    async def close(self) -> None:
+        """Close all catalogues."""
+        while self._databases:
+            await self._databases.popitem()[1].close()
+
+    @asynccontextmanager
+    async def prepared(self, folder: str) -> AsyncIterator[Stores]:
+        """The stores of a folder without the distance, for preparations."""
+        async with self.near(folder) as storage, opened(storage, database=await self.database(folder)) as stores:
+            yield stores
 
     def options(self, endpoint: str) -> dict[str, str]:
         """Options of the bucket at an endpoint."""
@@ -62,92 +123,113 @@ class _Bucket:
         options = StoreOptions(
             trust_seconds=0.5, register_prefixes=(f"s3://{BUCKET}/models/",), register_options=places
         )
-        async with open_storage(f"s3://{BUCKET}/{folder}", places["s3"]) as storage, opened(storage, options) as stores:
+        database, counted = await self.database(folder), _Statements()
+        async with (
+            open_storage(f"s3://{BUCKET}/{folder}", places["s3"]) as storage,
+            opened(storage, options, database) as stores,
+        ):
+            reserving = stores.new_objects()
+            await reserving.key()  # a service at work has reserved objects
+            reserving.end()
             if again:
                 await call(stores)
             self._far.reset()
-            begun = time.perf_counter()
-            await call(stores)
-            seen = self._far.seen
-            return _Cost(sum(seen.values()), seen["GET list"], time.perf_counter() - begun)
+            with counted.counting():
+                begun = time.perf_counter()
+                await call(stores)
+                seconds = time.perf_counter() - begun
+            return _Cost(sum(self._far.seen.values()), counted.statements, counted.transactions, seconds)
 
 
-def distance(_: Path, scale: float) -> Iterator[Row]:
-    """Calls of a service over a distant bucket, against the bars of their design."""
+def distance(folder: Path, scale: float) -> Iterator[Row]:
+    """Calls of a service over a distant bucket with either database, against the bars of their design."""
     with ExitStack() as stack:
         near = stack.enter_context(gateway(str(gateway_program())))
-        bucket = _Bucket(near, stack.enter_context(far_away(near, FAR_SECONDS)))
-        for count in (_FEW, _SEVERAL):
-            yield from asyncio.run(_calls(bucket, max(1, int(count * scale))))
-        yield from asyncio.run(_reads(bucket))
-        yield from asyncio.run(_in_place(bucket, max(1, int(_REGISTERED * scale))))
+        far = stack.enter_context(far_away(near, FAR_SECONDS))
+        postgres = stack.enter_context(running_postgres())
+        connecting: tuple[tuple[str, Callable[[str], Database]], ...] = (
+            ("SQLite", lambda place: SqliteDatabase(folder / f"{place}.sqlite")),
+            ("PostgreSQL", lambda _: PostgresDatabase(postgres.new_database())),
+        )
+        for name, connect in connecting:
+            yield from asyncio.run(_rows_of(_Bucket(near, far, connect), name, scale))
 
 
-async def _calls(bucket: _Bucket, count: int) -> list[Row]:
-    """Requests and times of calls beside `count` stores with a tag each."""
-    folder, known = f"stores-{count}", onnx(100)
-    async with bucket.near(folder) as storage:
-        async with opened(storage) as stores:
-            found = (await upload(stores, known, IngestRequest(tags=("known",)))).store.id
-        await seed(storage, count)
+async def _rows_of(bucket: _Bucket, name: str, scale: float) -> list[Row]:
+    try:
+        rows = [row for count in (_FEW, _SEVERAL) for row in await _calls(bucket, name, max(1, int(count * scale)))]
+        rows += await _reads(bucket, name)
+        return rows + await _in_place(bucket, name, max(1, int(_REGISTERED * scale)))
+    finally:
+        await bucket.close()
+
+
+async def _calls(bucket: _Bucket, name: str, count: int) -> list[Row]:
+    """Requests, statements and times of calls beside `count` stores with a tag each."""
+    folder, known = f"{name.lower()}-stores-{count}", onnx(100)
+    async with bucket.prepared(folder) as stores:
+        found = (await upload(stores, known, IngestRequest(tags=("known",)))).store.id
+        await seed(stores.database, count)
     digest = hashlib.sha256(known).digest()
-    calls: tuple[tuple[str, Call, int], ...] = (
-        ("GET of a store", lambda stores: stores.get(found), 3),
-        ("PUT of a small model with a tag", lambda stores: upload(stores, onnx(200), IngestRequest(tags=("a",))), 8),
-        ("PUT of one larger than 4 KiB", lambda stores: upload(stores, onnx(9000), IngestRequest(tags=("b",))), 8),
+    calls: tuple[tuple[str, Call, int, int], ...] = (
+        ("GET of a store", lambda stores: stores.get(found), 0, 2),
+        ("GET of a store by its tag", lambda stores: stores.get("known"), 0, 2),
         (
-            "PUT of what is there with a tag, its digest told",
-            lambda stores: upload(stores, known, expected_sha256=digest),
-            3,
+            "PUT of a small model with a tag",
+            lambda stores: upload(stores, onnx(200), IngestRequest(tags=("a",))),
+            0,
+            30,
         ),
-        ("list of the 20 newest", lambda stores: stores.list(limit=20), 22),
-        ("list of 20 by type", lambda stores: stores.list(type="seeded.Model", limit=20), 22),
-        ("list of 20 by a tag's beginning", lambda stores: stores.list(tag="t", limit=20), 22),
+        ("PUT of one larger than 4 KiB", lambda stores: upload(stores, onnx(9000), IngestRequest(tags=("b",))), 1, 30),
+        ("PUT of what is there, its digest given", lambda stores: upload(stores, known, expected_sha256=digest), 0, 8),
+        ("list of the 20 newest", lambda stores: stores.list(limit=20), 0, 2),
+        ("list of 20 by type", lambda stores: stores.list(type="seeded.Model", limit=20), 0, 2),
+        ("list of 20 by the beginning of a tag", lambda stores: stores.list(tag="t", limit=20), 0, 2),
+        ("collection with nothing to do", _collect, 0, 30),
     )
     return [
         row
-        for what, call, bar in calls
-        for row in _rows(f"{what}, {count} stores", await bucket.cost(folder, call), bar)
-    ] + [await _collection(bucket, folder, count)]
+        for what, call, requests, statements in calls
+        for row in _rows(f"{name}, {what}, {count} stores", await bucket.cost(folder, call), requests, statements)
+    ]
 
 
-async def _collection(bucket: _Bucket, folder: str, count: int) -> Row:
-    """Seconds of a collection with nothing to do beyond those of its listings."""
-    cost = await bucket.cost(folder, lambda stores: stores.collect_garbage(dry_run=True))
-    more = cost.seconds - cost.lists * FAR_SECONDS
-    what = f"collection with nothing to do, {count} stores: seconds beyond its listings"
-    return Row(what, f"{cost.seconds:.2f} s", f"{cost.lists} lists", more, 1, False)
+async def _collect(stores: Stores) -> None:
+    await collect_garbage(stores.storage, stores.database)
 
 
-async def _reads(bucket: _Bucket) -> list[Row]:
-    """The first bytes of a chunk, cold and once more."""
-    async with bucket.near("chunks") as storage, opened(storage) as stores:
+async def _reads(bucket: _Bucket, name: str) -> list[Row]:
+    """The first bytes of a store, cold and once more."""
+    folder = f"{name.lower()}-chunks"
+    async with bucket.prepared(folder) as stores:
         store = (await upload(stores, onnx(*[1 << 20] * 8), IngestRequest(min_chunk=1 << 16, tags=("m",)))).store.id
 
     def read(ref: str) -> Call:
         async def call(stores: Stores) -> None:
-            chunk = await (await stores.view(ref)).chunk(0)
-            async for _ in chunk.pieces(0, 4096):
+            file = (await stores.view(ref)).file("model.onnx")
+            async for _ in file.pieces(0, 4096):
                 pass
 
         return call
 
-    cold, again = await bucket.cost("chunks", read(store)), await bucket.cost("chunks", read("m"), again=True)
-    what = "4 KiB of a chunk"
+    cold, again = await bucket.cost(folder, read(store)), await bucket.cost(folder, read("m"), again=True)
+    what = f"{name}, first 4 KiB of a store"
     return [
         Row(
             f"{what}: milliseconds",
             f"{cold.seconds * 1e3:.0f} ms",
             f"{cold.requests} requests",
             cold.seconds * 1e3,
-            100,
+            50,
             False,
         ),
+        Row(f"{what}: requests", str(cold.requests), "2", cold.requests, 2, False),
         Row(f"{what}, by a tag and again: requests", str(again.requests), "0", again.requests, 0, False),
+        Row(f"{what}, by a tag and again: statements", str(again.statements), "0", again.statements, 0, False),
     ]
 
 
-async def _in_place(bucket: _Bucket, count: int) -> list[Row]:
+async def _in_place(bucket: _Bucket, name: str, count: int) -> list[Row]:
     """A model of `count` tensors registered where it lies, and its first listing."""
     async with bucket.near("models") as models:
         await models.put(ObjectKey("m.onnx"), onnx(*[70_000] * count))
@@ -157,12 +239,16 @@ async def _in_place(bucket: _Bucket, count: int) -> list[Row]:
         listed = await (await stores.view(made.store.id)).tensors.page(name=None, dtype=None, limit=count, cursor=None)
         assert listed.next is None
 
-    async with bucket.near("registered") as storage, opened(storage):
-        cost = await bucket.cost("registered", call)
-    what = f"{count} tensors registered in place and listed: seconds"
+    folder = f"{name.lower()}-registered"
+    async with bucket.prepared(folder):
+        pass
+    cost = await bucket.cost(folder, call)
+    what = f"{name}, {count} tensors registered in place and listed: seconds"
     return [Row(what, f"{cost.seconds:.2f} s", f"{cost.requests} requests", cost.seconds, 3, False)]
 
 
-def _rows(what: str, cost: _Cost, bar: int) -> Iterator[Row]:
+def _rows(what: str, cost: _Cost, requests: int, statements: int) -> Iterator[Row]:
     told = f"{cost.seconds * 1e3:.0f} ms"
-    yield Row(f"{what}: requests", str(cost.requests), told, cost.requests, bar, False)
+    yield Row(f"{what}: requests", str(cost.requests), told, cost.requests, requests, False)
+    took = f"{cost.transactions} transactions that write"
+    yield Row(f"{what}: statements", str(cost.statements), took, cost.statements, statements, False)

@@ -22,8 +22,9 @@ from typing import Final
 from bench.bucket import gateway_program
 from bench.timing import Row
 from tests.bucket import BUCKET, Gateway, options_of
+from tests.support.catalogues import shared_catalogue
 from tests.support.process import ServiceProcess, service_process
-from tests.support.seeded import PlainFiles, seed, seeded_id
+from tests.support.seeded import seed, seeded_id
 from tests.support.stores import onnx, opened, upload
 
 from protoslice.storage import MemoryStorage
@@ -114,7 +115,7 @@ def endurance(folder: Path, scale: float) -> Iterator[Row]:
     stores, calls = int(STORES * scale), int(CALLS * scale)
     with ExitStack() as stack:
         server = Gateway(str(gateway_program()), folder)
-        asyncio.run(_seed(folder / BUCKET / "stores", stores))
+        asyncio.run(_seed(folder / "catalog.sqlite", stores))
         server.start()
         stack.callback(server.end)
         settings = {
@@ -128,12 +129,12 @@ def endurance(folder: Path, scale: float) -> Iterator[Row]:
     yield from _rows(samples, calls)
 
 
-async def _seed(folder: Path, stores: int) -> None:
+async def _seed(catalogue: Path, stores: int) -> None:
     async with opened(MemoryStorage()) as memory:
         made = await upload(memory, _MODEL)
         like = await memory._manifests.get(made.store.id)
-    folder.mkdir(parents=True)
-    await seed(PlainFiles(folder), stores, like)
+    async with shared_catalogue(catalogue) as database:
+        await seed(database, stores, like)
 
 
 def _samples(service: ServiceProcess, stores: int, calls: int) -> list[float]:

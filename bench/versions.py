@@ -14,10 +14,9 @@ from bench.timing import Row
 from tests.support.protos.writer import varint
 
 from protoslice.catalog import open_database
+from protoslice.catalog.spaces import SpaceTable
 from protoslice.client import Client
-from protoslice.storage import open_storage
 from protoslice.stores.names import DEFAULT_SPACE
-from protoslice.stores.usage import usage_of
 
 _TENSORS: Final = 64
 _VERSIONS: Final = 20
@@ -71,8 +70,9 @@ def _send(url: str, model: Path, query: str) -> None:
 
 async def _stored(folder: Path) -> int:
     uri = f"file://{folder}"
-    async with open_storage(uri) as storage, open_database(None, uri) as database:
-        return (await usage_of(storage, database, DEFAULT_SPACE)).stored_bytes
+    async with open_database(None, uri) as database:
+        row = await SpaceTable(database).get(DEFAULT_SPACE)
+        return 0 if row is None else row.held.stored_bytes
 
 
 def _write(path: Path, tensors: Sequence[bytes]) -> None:

@@ -29,6 +29,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Event loop of asynchronous tests and fixtures."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
 def postgres() -> Iterator[TestServer]:
     """PostgreSQL for the tests of this process."""
     with running_postgres() as server:

@@ -41,3 +41,6 @@ CONNECTIONS: Final = 4
 
 LARGEST_MESSAGE: Final = (1 << 31) - 1
 """Bytes in the largest message, string or bytes field that protobuf runtimes read."""
+
+DELETION_DELAY_SECONDS: Final = 600.0
+"""Seconds between the end of the last reference to an object and the deletion of its bytes."""

@@ -235,8 +235,6 @@ class Space:
     stored_bytes: int = 0
     """Bytes of uploaded objects; removed stores count until `gc` deletes their objects."""
     stores: int = 0
-    counted: datetime | None = None
-    """Time when `gc` last counted bytes and stores; None if it never ran."""
     quota_bytes: int = 0
     """Maximum stored bytes; 0 for no limit."""
     quota_stores: int = 0

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from unittest.mock import patch
 
@@ -46,113 +45,105 @@ async def content(repository: ArtifactRepository, data: bytes) -> bytes:
     return await read(store.file(path))
 
 
-def in_repository(work: Callable[[ArtifactRepository, Stores], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with opened(MemoryStorage()) as stores:
-            await work(ArtifactRepository(stores, RepositoryName("team/model")), stores)
-
-    asyncio.run(run())
+@pytest.fixture
+async def stores() -> AsyncIterator[Stores]:
+    async with opened(MemoryStorage()) as stores:
+        yield stores
 
 
-def test_a_blob_of_a_manifest_outlives_the_upload_that_sent_it_again() -> None:
-    async def work(repository: ArtifactRepository, stores: Stores) -> None:
-        await sent(repository, FIRST)
+@pytest.fixture
+def repository(stores: Stores) -> ArtifactRepository:
+    return ArtifactRepository(stores, RepositoryName("team/model"))
+
+
+async def test_a_blob_of_a_manifest_outlives_the_upload_that_sent_it_again(
+    repository: ArtifactRepository, stores: Stores
+) -> None:
+    await sent(repository, FIRST)
+    await repository.put_manifest("v1", manifest_of(FIRST), MEDIA_TYPE)
+    again = await sent(repository, FIRST)
+    await stores.uploads.remove(again)
+    assert await content(repository, FIRST) == FIRST
+
+
+async def test_a_blob_of_a_manifest_outlives_an_upload_that_is_mounted_over_it(
+    repository: ArtifactRepository, stores: Stores
+) -> None:
+    other = ArtifactRepository(stores, RepositoryName("team/other"))
+    await sent(repository, FIRST)
+    await repository.put_manifest("v1", manifest_of(FIRST), MEDIA_TYPE)
+    elsewhere = await sent(other, FIRST)
+    assert await repository.mount(Digest.of(FIRST), other.name)
+    await stores.uploads.remove(elsewhere)
+    assert await content(repository, FIRST) == FIRST
+
+
+async def test_an_upload_that_is_mounted_replaces_none_of_the_repository(
+    repository: ArtifactRepository, stores: Stores
+) -> None:
+    other = ArtifactRepository(stores, RepositoryName("team/other"))
+    elsewhere = await sent(other, FIRST)
+    await sent(repository, FIRST)
+    assert await repository.mount(Digest.of(FIRST), other.name)
+    await stores.uploads.remove(elsewhere)
+    assert await content(repository, FIRST) == FIRST
+
+
+async def test_a_tag_that_was_removed_is_not_listed_and_can_be_set_again(repository: ArtifactRepository) -> None:
+    await sent(repository, FIRST)
+    for _ in range(2):
         await repository.put_manifest("v1", manifest_of(FIRST), MEDIA_TYPE)
-        again = await sent(repository, FIRST)
-        await stores.uploads.remove(again)
-        assert await content(repository, FIRST) == FIRST
-
-    in_repository(work)
-
-
-def test_a_blob_of_a_manifest_outlives_an_upload_that_is_mounted_over_it() -> None:
-    async def work(repository: ArtifactRepository, stores: Stores) -> None:
-        other = ArtifactRepository(stores, RepositoryName("team/other"))
-        await sent(repository, FIRST)
-        await repository.put_manifest("v1", manifest_of(FIRST), MEDIA_TYPE)
-        elsewhere = await sent(other, FIRST)
-        assert await repository.mount(Digest.of(FIRST), other.name)
-        await stores.uploads.remove(elsewhere)
-        assert await content(repository, FIRST) == FIRST
-
-    in_repository(work)
-
-
-def test_an_upload_that_is_mounted_replaces_none_of_the_repository() -> None:
-    async def work(repository: ArtifactRepository, stores: Stores) -> None:
-        other = ArtifactRepository(stores, RepositoryName("team/other"))
-        elsewhere = await sent(other, FIRST)
-        await sent(repository, FIRST)
-        assert await repository.mount(Digest.of(FIRST), other.name)
-        await stores.uploads.remove(elsewhere)
-        assert await content(repository, FIRST) == FIRST
-
-    in_repository(work)
-
-
-def test_a_tag_that_was_removed_is_not_listed_and_can_be_set_again() -> None:
-    async def work(repository: ArtifactRepository, stores: Stores) -> None:
-        await sent(repository, FIRST)
-        for _ in range(2):
-            await repository.put_manifest("v1", manifest_of(FIRST), MEDIA_TYPE)
-            assert await repository.tags(limit=10, after=None) == (["v1"], False)
+        assert await repository.tags(limit=10, after=None) == (["v1"], False)
+        await repository.delete_manifest("v1")
+        assert await repository.tags(limit=10, after=None) == ([], False)
+        with pytest.raises(ManifestUnknown):
+            await repository.manifest("v1")
+        with pytest.raises(ManifestUnknown):
             await repository.delete_manifest("v1")
-            assert await repository.tags(limit=10, after=None) == ([], False)
-            with pytest.raises(ManifestUnknown):
-                await repository.manifest("v1")
-            with pytest.raises(ManifestUnknown):
-                await repository.delete_manifest("v1")
-
-    in_repository(work)
 
 
-def test_a_blob_that_a_manifest_named_before_it_came_never_expires() -> None:
-    async def work(repository: ArtifactRepository, stores: Stores) -> None:
+async def test_a_blob_that_a_manifest_named_before_it_came_never_expires(
+    repository: ArtifactRepository, stores: Stores
+) -> None:
+    stored, _, missing = await repository.put_manifest("v1", manifest_of(FIRST), MEDIA_TYPE)
+    assert (stored.store, missing) == (None, [Digest.of(FIRST)])
+    with pytest.raises(BlobUnknown):
+        await repository.open_blob(Digest.of(FIRST))
+    upload = await sent(repository, FIRST)
+    with suppress(NotFound):
+        await stores.uploads.remove(upload)  # as when it expires
+    assert await content(repository, FIRST) == FIRST
+    completed, _, missing = await repository.put_manifest("v1", manifest_of(FIRST), MEDIA_TYPE)
+    assert (completed.store is None, missing) == (False, [])
+
+
+async def test_a_manifest_does_not_count_on_a_blob_that_is_gone(repository: ArtifactRepository, stores: Stores) -> None:
+    upload = await sent(repository, FIRST)
+    await stores.uploads.remove(upload)
+    with pytest.raises(ManifestBlobUnknown):
+        await repository.put_manifest("v1", manifest_of(FIRST), MEDIA_TYPE)
+
+
+async def test_a_blob_that_comes_while_a_manifest_that_lacks_it_is_taken_is_part_of_it(
+    repository: ArtifactRepository,
+) -> None:
+    find = BlobPlaces.find
+    looked = 0
+
+    async def late(self: BlobPlaces, digest: Digest) -> KeptFile | None:
+        nonlocal looked
+        found, looked = await find(self, digest), looked + 1
+        if looked == 1:
+            await sent(repository, FIRST)
+        return found
+
+    with patch.object(BlobPlaces, "find", late):
         stored, _, missing = await repository.put_manifest("v1", manifest_of(FIRST), MEDIA_TYPE)
-        assert (stored.store, missing) == (None, [Digest.of(FIRST)])
-        with pytest.raises(BlobUnknown):
-            await repository.open_blob(Digest.of(FIRST))
-        upload = await sent(repository, FIRST)
-        with suppress(NotFound):
-            await stores.uploads.remove(upload)  # as when it expires
-        assert await content(repository, FIRST) == FIRST
-        completed, _, missing = await repository.put_manifest("v1", manifest_of(FIRST), MEDIA_TYPE)
-        assert (completed.store is None, missing) == (False, [])
-
-    in_repository(work)
-
-
-def test_a_manifest_does_not_count_on_a_blob_that_is_gone() -> None:
-    async def work(repository: ArtifactRepository, stores: Stores) -> None:
-        upload = await sent(repository, FIRST)
-        await stores.uploads.remove(upload)
-        with pytest.raises(ManifestBlobUnknown):
-            await repository.put_manifest("v1", manifest_of(FIRST), MEDIA_TYPE)
-
-    in_repository(work)
-
-
-def test_a_blob_that_comes_while_a_manifest_that_lacks_it_is_taken_is_part_of_it() -> None:
-    async def work(repository: ArtifactRepository, stores: Stores) -> None:
-        find = BlobPlaces.find
-        looked = 0
-
-        async def late(self: BlobPlaces, digest: Digest) -> KeptFile | None:
-            nonlocal looked
-            found, looked = await find(self, digest), looked + 1
-            if looked == 1:
-                await sent(repository, FIRST)
-            return found
-
-        with patch.object(BlobPlaces, "find", late):
-            stored, _, missing = await repository.put_manifest("v1", manifest_of(FIRST), MEDIA_TYPE)
-        assert (stored.store is None, missing) == (False, [])
-
-    in_repository(work)
+    assert (stored.store is None, missing) == (False, [])
 
 
 @pytest.mark.parametrize(("path", "streams"), [("model.onnx", 1), ("model.bin", 1), ("model.onnx", 3)])
-def test_a_pushed_blob_is_not_read_again_for_its_store(path: str, streams: int) -> None:
+async def test_a_pushed_blob_is_not_read_again_for_its_store(path: str, streams: int) -> None:
     """The inspection made as it came serves under its name too."""
     calls: list[Call] = []
     data, part = onnx(3_000_000, seed=5), 1_000_000
@@ -161,20 +152,17 @@ def test_a_pushed_blob_is_not_read_again_for_its_store(path: str, streams: int) 
         for at in range(start, end, 100_000):
             yield data[at : min(end, at + 100_000)]
 
-    async def work() -> None:
-        options = StoreOptions(uploads=UploadOptions(part_bytes=part))
-        async with opened(MeteredStorage(MemoryStorage(), calls.append), options) as stores:
-            repository = ArtifactRepository(stores, RepositoryName("team/model"))
-            upload = await repository.begin_upload()
-            for at in range(0, part * (streams - 1), part):
-                await repository.append(upload.id, Body(pieces=pieces(at, at + part), offset=at))
-            rest = part * (streams - 1)
-            await repository.finish_upload(upload.id, Digest.of(data), pieces(rest, len(data)), len(data) - rest)
-            assert sum(call.bytes_read for call in calls) < 500_000 * streams
-            stored, _, _ = await repository.put_manifest("v1", manifest_of(data, path), MEDIA_TYPE)
-            assert sum(call.bytes_read for call in calls) < 500_000 * (streams + 1)
-            assert await content(repository, data) == data
-            assert stored.store is not None
-            assert (await stores.get(stored.store)).type == "onnx.ModelProto"
-
-    asyncio.run(work())
+    options = StoreOptions(uploads=UploadOptions(part_bytes=part))
+    async with opened(MeteredStorage(MemoryStorage(), calls.append), options) as stores:
+        repository = ArtifactRepository(stores, RepositoryName("team/model"))
+        upload = await repository.begin_upload()
+        for at in range(0, part * (streams - 1), part):
+            await repository.append(upload.id, Body(pieces=pieces(at, at + part), offset=at))
+        rest = part * (streams - 1)
+        await repository.finish_upload(upload.id, Digest.of(data), pieces(rest, len(data)), len(data) - rest)
+        assert sum(call.bytes_read for call in calls) < 500_000 * streams
+        stored, _, _ = await repository.put_manifest("v1", manifest_of(data, path), MEDIA_TYPE)
+        assert sum(call.bytes_read for call in calls) < 500_000 * (streams + 1)
+        assert await content(repository, data) == data
+        assert stored.store is not None
+        assert (await stores.get(stored.store)).type == "onnx.ModelProto"

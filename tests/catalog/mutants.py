@@ -1,6 +1,7 @@
 """Mutants of the catalogue: each is planted in a copy of the sources, and its test has to kill it.
 
-Run by hand, as it takes minutes: `.venv/bin/python -m tests.catalog.mutants`. The exit code is 1 with survivors.
+Run by hand, as it takes minutes: `.venv/bin/python -m tests.catalog.mutants`, with words of rules to plant only some.
+The exit code is 1 with survivors.
 """
 
 from __future__ import annotations
@@ -12,21 +13,14 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
+
+from tests.catalog.store_mutants import SIMULATION, STORE_MUTANTS, Mutant
 
 ROOT: Final = Path(__file__).parents[2]
 SOURCES: Final = "service/protoslice"
-_SECONDS: Final = 90
-
-
-class Mutant(NamedTuple):
-    """A change of one place in a module, what it breaks, and the tests that see it."""
-
-    rule: str
-    module: str
-    old: str
-    new: str
-    tests: str
+_SECONDS: Final = 300
+_HISTORIES: Final = 200
 
 
 _CATALOG: Final = "tests/catalog"
@@ -95,11 +89,19 @@ MUTANTS: Final = (
         f"{_CATALOG}/test_sqlite.py",
     ),
     Mutant(
+        "a write that has not begun is refused", "catalog/sqlite.py", "if job.done.cancel():", "if False:",
+        f"{_CATALOG}/test_sqlite.py",
+    ),
+    Mutant(
+        "a file that was removed is noticed", "catalog/sqlite.py", "if self._identity() != self._opened:", "if False:",
+        f"{_CATALOG}/test_sqlite.py",
+    ),
+    Mutant(
         "network file systems are refused", "catalog/sqlite.py", "if _NETWORK.fullmatch(kind):", "if False:",
         f"{_CATALOG}/test_sqlite.py",
     ),
     Mutant(
-        "a full disk takes the ballast", "catalog/sqlite.py", "if not self.ballast.drop():", "if True:",
+        "a full disk takes the ballast", "catalog/sqlite.py", "if not self.drop():", "if True:",
         f"{_CATALOG}/test_sqlite.py",
     ),
     Mutant(
@@ -107,21 +109,12 @@ MUTANTS: Final = (
         f"{_CATALOG}/test_database.py {_CATALOG}/test_repositories.py",
     ),
     Mutant(
-        "an upload is changed under its own epoch", "catalog/uploads.py", "AND epoch = :epoch RETURNING",
-        "AND :epoch >= 0 RETURNING", f"{_CATALOG}/test_uploads.py",
-    ),
-    Mutant(
-        "a name keeps the store that it named later", "stores/collection/garbage.py",
-        "or item.key.segments[1] not in named]", "or True]",
-        "tests/stores/collection/test_garbage.py -k named_since",
-    ),
-    Mutant(
         "a blob that is wanted never expires", "artifacts/repository.py", "if blob.wanted and blob.store is None:",
         "if False:", "tests/artifacts",
     ),
     Mutant(
-        "files whose uploads are gone go", "catalog/kept_files.py", "AND upload IS NOT NULL AND updated",
-        "AND store IS NOT NULL AND updated", f"{_CATALOG}/test_repositories.py",
+        "files whose uploads are gone go", "catalog/kept_files.py", "WHERE upload IS NOT NULL AND updated",
+        "WHERE store IS NOT NULL AND updated", f"{_CATALOG}/test_repositories.py",
     ),
     Mutant(
         "a letter is written with its change", "catalog/letters.py", "    for hook in wanted:\n",
@@ -145,17 +138,28 @@ def killer(mutant: Mutant, folder: Path) -> str | None:
     if mutant.old not in whole:
         raise ValueError(f"{mutant.module} has no {mutant.old!r}: update the list")
     path.write_text(whole.replace(mutant.old, mutant.new, 1))
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "--no-header",
+        "-p",
+        "no:cacheprovider",
+        *mutant.tests.split(),
+    ]
+    if mutant.tests == SIMULATION:
+        command = [sys.executable, "-m", "tests.stores.simulation", "--histories", str(_HISTORIES)]
     environment = os.environ | {"PYTHONPATH": f"{folder}/service{os.pathsep}{folder}", "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(
-            [*command, *mutant.tests.split()],
-            cwd=folder, env=environment, capture_output=True, check=False, timeout=_SECONDS, text=True,
+            command, cwd=folder, env=environment, capture_output=True, check=False, timeout=_SECONDS, text=True,
         )  # fmt: skip
         if done.returncode == 0:
             return None
-        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-        return failed[1] if failed else done.stdout[-300:]
+        failed = re.search(r"^(?:(?:FAILED|ERROR) (\S+)|(seed \d+: .*))", done.stdout, re.MULTILINE)
+        return failed[0][:160] if failed else (done.stdout + done.stderr)[-300:]
     except subprocess.TimeoutExpired:
         return f"no end within {_SECONDS} s"
     finally:
@@ -164,7 +168,7 @@ def killer(mutant: Mutant, folder: Path) -> str | None:
 
 def main(rules: list[str]) -> None:
     """Plant every mutant, or those whose rule has one of these words; print the test that kills each."""
-    chosen = [mutant for mutant in MUTANTS if not rules or any(word in mutant.rule for word in rules)]
+    chosen = [mutant for mutant in MUTANTS + STORE_MUTANTS if not rules or any(word in mutant.rule for word in rules)]
     alive = 0
     with tempfile.TemporaryDirectory(prefix="protoslice-mutants-") as name:
         folder = Path(name)

@@ -7,13 +7,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
+from tests.support.rows import ACCOUNT, held, put_store
 
 from protoslice.catalog import Database, open_database
 from protoslice.catalog.artifacts import OCI, ArtifactTable, ManifestRow
-from protoslice.catalog.kept_files import FileMoved, KeptFile, kept_bytes
+from protoslice.catalog.kept_files import FileMoved, KeptFile
 from protoslice.catalog.letters import LetterTable
 from protoslice.catalog.repositories import NamedStore, NamesOfStores, RepositoryTable
 from protoslice.catalog.webhooks import Webhook, WebhookRecords
+from protoslice.errors import Conflict
 
 Work = Callable[[ArtifactTable, ArtifactTable, Database], Awaitable[None]]
 
@@ -23,7 +25,9 @@ def _run(url: str, work: Work) -> None:
 
     async def run() -> None:
         async with open_database(url, "memory://") as one, open_database(url, "memory://") as other:
-            await work(ArtifactTable(one, "team", "lib/net"), ArtifactTable(other, "team", "lib/net"), one)
+            for store in ("s", "s1", "s2"):
+                await put_store(one, store)
+            await work(ArtifactTable(one, ACCOUNT, "lib/net"), ArtifactTable(other, ACCOUNT, "lib/net"), one)
 
     asyncio.run(run())
 
@@ -40,8 +44,9 @@ def test_tag_points_at_the_manifest_pushed_last(catalogue: str) -> None:
     async def work(one: ArtifactTable, other: ArtifactTable, database: Database) -> None:
         assert await one.manifest(tag="v1") is None
         assert await RepositoryTable(database, "team", OCI).page("", 9, "") == [], "a look makes no repository"
-        assert await one.put_manifest(_manifest("d1", "s1"), ["v1", "v2"]) == 0
-        assert await other.put_manifest(_manifest("d2"), ["v2"]) == 0
+        await one.put_manifest(_manifest("d1", "s1"), ["v1", "v2"])
+        await other.put_manifest(_manifest("d2"), ["v2"])
+        assert (await held(database))[0] == 4
         for tag, digest in (("v1", "d1"), ("v2", "d2")):
             found = await one.manifest(tag=tag)
             assert found is not None
@@ -51,12 +56,14 @@ def test_tag_points_at_the_manifest_pushed_last(catalogue: str) -> None:
         assert await one.tags(1, "") == ["v1"]
         assert await one.tags(9, "v1") == ["v2"]
         assert await one.newest_tag() == "v2"
-        assert await one.put_manifest(_manifest("d1", "s2"), []) == 2
+        await one.put_manifest(_manifest("d1", "s2"), [])
+        assert (await held(database))[0] == 4
         assert await one.stores(9) == ["s2"]
-        assert await NamesOfStores(database, "team").naming(["s1", "s2"], 9) == [NamedStore("s2", OCI, "lib/net", "v1")]
+        names = NamesOfStores(database, "team")
+        assert await names.naming(["s1", "s2"], 9) == [NamedStore("s2", OCI, "lib/net", "v1", "tags")]
         assert await other.remove_tag("v1")
         assert not await other.remove_tag("v1")
-        assert await NamesOfStores(database, "team").naming(["s2"], 9) == [NamedStore("s2", OCI, "lib/net", "d1")]
+        assert await names.naming(["s2"], 9) == [NamedStore("s2", OCI, "lib/net", "d1", "manifest")]
         found = await one.of_store("s")
         assert found is not None
         assert found.digest == "d1"
@@ -71,12 +78,13 @@ def test_removal_of_a_manifest_takes_its_tags_and_no_other(catalogue: str) -> No
         for _round in range(4):
             await one.put_manifest(_manifest("d1"), ["v1", "v2"])
             moved, gone = await asyncio.gather(one.put_manifest(_manifest("d2"), ["v1"]), other.remove_manifest("d1"))
-            assert (moved in {0, 2}, gone) == (True, 2)
+            assert (moved, gone) == (None, True)
             found = await one.manifest(tag="v1")
             assert found is not None
             assert found.digest == "d2"
             assert await one.manifest(tag="v2") is None
-        assert await one.remove_manifest("d1") is None
+        assert not await one.remove_manifest("d1")
+        assert (await held(database))[0] == 2
         letters = await LetterTable(database).page("h", dead=False, limit=99)
         assert letters[-1].event["data"] in (
             {"repository": "lib/net", "tag": tag, "digest": digest} for tag, digest in (("v1", "d2"), ("v2", "d1"))
@@ -90,7 +98,7 @@ def test_of_pushes_at_once_all_make_one_repository(catalogue: str) -> None:
         await asyncio.gather(*((one, other)[n % 2].put_manifest(_manifest(f"d{n}"), ["v1"]) for n in range(8)))
         assert [row.name for row in await RepositoryTable(database, "team", OCI).page("", 9, "")] == ["lib/net"]
         assert len(await one.known([f"d{n}" for n in range(8)])) == 8
-        assert await kept_bytes(database, "team") == 16
+        assert (await held(database))[0] == 16
 
     _run(catalogue, work)
 
@@ -118,6 +126,20 @@ def test_blob_is_moved_by_who_saw_its_latest_place(catalogue: str) -> None:
             await one.change_blob("b", places[0], found.version)
         assert await one.remove_blob("b")
         assert not await one.remove_blob("b")
+
+    _run(catalogue, work)
+
+
+def test_rows_of_a_store_that_was_removed_are_refused(catalogue: str) -> None:
+    async def work(one: ArtifactTable, _: ArtifactTable, __: Database) -> None:
+        for change in (
+            one.put_manifest(_manifest("d", "none"), ["v"]),
+            one.put_blobs({"b": KeptFile(size=1, store="none", path="p")}),
+            one.change_blob("b", KeptFile(size=1, store="none", path="p"), None),
+        ):
+            with pytest.raises(Conflict, match="removed in the meantime"):
+                await change
+        assert (await one.known(["d"]), await one.blob("b"), await one.tags(9, "")) == (set(), None, [])
 
     _run(catalogue, work)
 

@@ -1,43 +1,69 @@
-"""Derived facts: small ones in the database, large ones in the storage, none of removed stores."""
+"""Derived facts: small ones in rows, large ones in objects, none of stores that were purged."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 
 import pytest
+from tests.support.rows import SPACE, own, put_store, reserved
 
 from protoslice.catalog import Database, open_database
+from protoslice.catalog.collector import CollectorTable
+from protoslice.catalog.database import ForeignKeyViolation
 from protoslice.catalog.derived import DerivedRecords
+from protoslice.catalog.objects import Collected, OwnObject, new_id
+from protoslice.catalog.spaces import SpaceTable
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import DatabaseUnavailable
 from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.stores.catalog.derived_facts import LARGEST_ROW, DerivedFacts
+from protoslice.stores.catalog.derived_facts import LARGEST_ROW, DerivedFacts, DerivedSources
+from protoslice.stores.quotas import NO_QUOTA, SpaceRoom
+from protoslice.stores.writing.new_objects import NewObjects
+from protoslice.stores.writing.reservations import Reservations
 
 Work = Callable[[Database, MemoryStorage, DerivedFacts], Awaitable[None]]
 
 
 def _run(url: str, work: Work) -> None:
+    """Run `work` with the facts of a store."""
+
     async def run() -> None:
         storage, worker = MemoryStorage(), Worker(1)
         async with open_database(url, "memory://") as database:
-            facts = DerivedFacts(DerivedRecords(database, "team"), storage, "a", worker)
-            await work(database, storage, facts)
+            await SpaceTable(database).create(SPACE)
+            row, reservations = (await put_store(database, "a")).row, Reservations(database)
+            room = SpaceRoom(SpaceTable(database), SPACE, NO_QUOTA)
+            sources = DerivedSources(
+                DerivedRecords(database, SPACE), storage, lambda: NewObjects(storage, reservations, room, SPACE), worker
+            )
+            try:
+                await work(database, storage, sources.of(row.id))
+            finally:
+                await reservations.close()
         await worker.close()
 
     asyncio.run(run())
+
+
+async def _due(database: Database) -> set[str]:
+    """Return the keys of the objects that the collector looks at."""
+    return {key for (key,) in await database.read(lambda tx: tx.all("SELECT key FROM objects WHERE due IS NOT NULL"))}
 
 
 @pytest.mark.parametrize("size", [0, LARGEST_ROW, LARGEST_ROW + 1])
 def test_save_makes_an_object_of_a_large_fact_only(catalogue: str, size: int) -> None:
     async def work(database: Database, storage: MemoryStorage, facts: DerivedFacts) -> None:
         assert await facts.load("digests") is None
+        assert not await facts.has("digests")
         for data in (b"a" * size, b"b" * size):
             await facts.save("digests", data)
             assert await facts.load("digests") == data
-        assert len((await storage.list()).items) == (size > LARGEST_ROW)
-        assert await DerivedRecords(database, "other").get("a", "digests") is None
+        assert await facts.has("digests")
+        objects = [item.key.text for item in (await storage.list()).items]
+        assert len(objects) == 2 * (size > LARGEST_ROW)
+        assert len(await _due(database)) == (size > LARGEST_ROW), "the object of the first fact is garbage"
+        assert await DerivedRecords(database, "other").get(facts._row, "digests") is None
 
     _run(catalogue, work)
 
@@ -45,9 +71,11 @@ def test_save_makes_an_object_of_a_large_fact_only(catalogue: str, size: int) ->
 def test_load_of_a_damaged_fact_is_none(catalogue: str) -> None:
     async def work(database: Database, storage: MemoryStorage, facts: DerivedFacts) -> None:
         await facts.save("digests", b"a" * (LARGEST_ROW + 1))
-        await storage.put(ObjectKey("derived/a/digests"), b"a" * 100)
-        assert await facts.load("digests") is None
-        await DerivedRecords(database, "team").put("a", "reads", b"a" * 100)
+        (item,) = (await storage.list()).items
+        for damage in (b"a" * 100, None):
+            await (storage.delete(item.key) if damage is None else storage.put(ObjectKey(item.key.text), damage))
+            assert await facts.load("digests") is None
+        await DerivedRecords(database, SPACE).put(facts._row, "reads", b"a" * 100)
         assert await facts.load("reads") is None
 
     _run(catalogue, work)
@@ -63,18 +91,39 @@ def test_save_without_a_database_is_no_error_and_load_is(catalogue: str) -> None
     _run(catalogue, work)
 
 
-def test_stores_whose_facts_are_old_are_listed_in_pages_and_removed(catalogue: str) -> None:
-    async def work(database: Database, _: MemoryStorage, __: DerivedFacts) -> None:
-        records = DerivedRecords(database, "team")
-        for store in ("a", "b", "c"):
-            for name in ("digests", "reads"):
-                await records.put(store, name, b"x")
-        now = time.time()
-        assert await records.stores("", 10, before=now - 60) == []
-        assert await records.stores("", 2, before=now + 60) == ["a", "b"]
-        assert await records.stores("b", 2, before=now + 60) == ["c"]
-        await records.remove(["a", "c"])
-        assert await records.stores("", 10, before=now + 60) == ["b"]
-        assert await records.get("a", "reads") is None
+def test_fact_of_a_store_or_object_that_is_gone_is_refused(catalogue: str) -> None:
+    async def work(database: Database, _: MemoryStorage, facts: DerivedFacts) -> None:
+        records = DerivedRecords(database, SPACE)
+        with pytest.raises(ForeignKeyViolation):
+            await records.put(new_id(), "digests", b"a", pieces=[b"p"])
+        with pytest.raises(Collected):
+            await records.put(facts._row, "digests", None, own=OwnObject(new_id(), None, "w"))
+        assert await database.read(lambda tx: tx.all("SELECT 1 FROM derived UNION ALL SELECT 1 FROM pieces")) == []
+
+    _run(catalogue, work)
+
+
+def test_of_writers_at_once_one_keeps_its_object_and_all_others_are_due(catalogue: str) -> None:
+    async def work(database: Database, _: MemoryStorage, facts: DerivedFacts) -> None:
+        objects = await reserved(database, 12)
+        async with open_database(catalogue, "memory://") as other:
+            records = [DerivedRecords(each, SPACE) for each in (database, other)]
+            await asyncio.gather(
+                *(records[n % 2].put(facts._row, "x", None, own=each) for n, each in enumerate(own(objects, None)))
+            )
+        found = await DerivedRecords(database, SPACE).get(facts._row, "x")
+        assert found is not None
+        assert await _due(database) == {each.key for each in objects} - {found.key}
+
+    _run(catalogue, work)
+
+
+def test_facts_and_their_objects_go_with_the_store(catalogue: str) -> None:
+    async def work(database: Database, _: MemoryStorage, facts: DerivedFacts) -> None:
+        await facts.save("digests", b"a" * (LARGEST_ROW + 1), pieces=[b"p"])
+        await database.write(lambda tx: tx.run("UPDATE stores SET deleted = 1"))
+        assert await CollectorTable(database).purge_stores(0) == 1
+        assert await database.read(lambda tx: tx.all("SELECT 1 FROM derived UNION ALL SELECT 1 FROM pieces")) == []
+        assert len(await _due(database)) == 1
 
     _run(catalogue, work)

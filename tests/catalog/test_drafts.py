@@ -6,10 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from tests.support.rows import ACCOUNT, held, put_store
 
 from protoslice.catalog import Database, drafts, open_database
 from protoslice.catalog.drafts import ChangedFolders, DraftTable, folder_version
-from protoslice.catalog.kept_files import KeptFile, kept_bytes
+from protoslice.catalog.kept_files import KeptFile
+from protoslice.catalog.repositories import NamedStore, NamesOfStores
+from protoslice.catalog.spaces import Account
+from protoslice.errors import Conflict
 
 Work = Callable[[Database, Database], Awaitable[None]]
 FILE = KeptFile(size=3, data=b"abc")
@@ -35,10 +39,10 @@ async def _all_entries(table: DraftTable, folder: str) -> list[tuple[str, int | 
 
 def test_entries_show_one_level_whatever_the_page(catalogue: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(one: Database, _: Database) -> None:
-        table = DraftTable(one, "team")
+        table = DraftTable(one, ACCOUNT)
         for path in ("a/b/1", "a/b/2", "a/b/3", "a/b.txt", "a/bb", "a/c/1", "a/c/2", "a/d", "x"):
             await table.put(path, "", FILE)
-        await DraftTable(one, "elsewhere").put("a/other", "", FILE)
+        await DraftTable(one, Account("elsewhere")).put("a/other", "", FILE)
         for page in (1, 2, 3, 100):
             monkeypatch.setattr(drafts, "_PAGE", page)
             entries = await _all_entries(table, "a")
@@ -50,21 +54,35 @@ def test_entries_show_one_level_whatever_the_page(catalogue: str, monkeypatch: p
     _run(catalogue, work)
 
 
-def test_put_returns_what_it_replaces_whoever_writes(catalogue: str) -> None:
+def test_bytes_in_rows_are_counted_whoever_writes(catalogue: str) -> None:
     async def work(one: Database, other: Database) -> None:
-        tables = [DraftTable(database, "team") for database in (one, other)]
+        tables = [DraftTable(database, ACCOUNT) for database in (one, other)]
         writes = [tables[n % 2].put("r/a", "r", KeptFile(size=n, data=b"x" * n)) for n in range(1, 17)]
-        replaced = await asyncio.gather(*writes)
-        assert sum(range(1, 17)) - sum(replaced) == await kept_bytes(one, "team")
-        left = await kept_bytes(one, "team")
-        assert await tables[0].remove("r") == (1, left)
+        await asyncio.gather(*writes)
+        (file,) = (await tables[0].files("r", 9)).values()
+        assert await held(one) == (file.size, 0, 0)
+        await put_store(one, "s")
+        await tables[0].put("r/a", "r", KeptFile(size=9, store="s", path="p"))
+        assert (await held(one))[0] == 0
+        assert await tables[0].remove("r") == 1
+        assert (await held(one))[0] == 0
+
+    _run(catalogue, work)
+
+
+def test_file_of_a_store_that_was_removed_is_refused(catalogue: str) -> None:
+    async def work(one: Database, _: Database) -> None:
+        table = DraftTable(one, ACCOUNT)
+        with pytest.raises(Conflict, match="removed in the meantime"):
+            await table.put("r/a", "r", KeptFile(size=1, store="none", path="p"))
+        assert await table.files("r", 9) == {}
 
     _run(catalogue, work)
 
 
 def test_folders_are_noted_until_they_are_settled(catalogue: str) -> None:
     async def work(one: Database, other: Database) -> None:
-        table, changed = DraftTable(one, "team"), ChangedFolders(other)
+        table, changed = DraftTable(one, ACCOUNT), ChangedFolders(other)
         await table.put("r/a", "r", FILE)
         (seen,) = await changed.quiet(0, 9)
         assert await changed.quiet(3600, 9) == []
@@ -74,20 +92,20 @@ def test_folders_are_noted_until_they_are_settled(catalogue: str) -> None:
         assert again.changed > seen.changed, "a change that came meanwhile is not forgotten"
         await changed.settle(again)
         assert await changed.quiet(0, 9) == []
-        assert await table.remove("r/a") == (1, 3)
+        assert await table.remove("r/a") == 1
         assert len(await changed.quiet(0, 9)) == 1
         assert [row.name for row in await table.folders("", 9, "")] == ["r"]
-        assert await table.remove("r") == (1, 3)
+        assert await table.remove("r") == 1
         assert await table.folders("", 9, "") == []
         assert await changed.quiet(0, 9) == []
-        assert await table.remove("r") == (0, 0)
+        assert await table.remove("r") == 0
 
     _run(catalogue, work)
 
 
 def test_folders_are_listed_below_another(catalogue: str) -> None:
     async def work(one: Database, _: Database) -> None:
-        table = DraftTable(one, "team")
+        table = DraftTable(one, ACCOUNT)
         for folder in ("1", "1/r", "1/s", "10", "2"):
             await table.put(f"{folder}/x", folder, FILE)
         assert [row.name for row in await table.folders("1", 2, "")] == ["1", "1/r"]
@@ -99,11 +117,15 @@ def test_folders_are_listed_below_another(catalogue: str) -> None:
 
 def test_stores_are_found_by_files_and_seals(catalogue: str) -> None:
     async def work(one: Database, _: Database) -> None:
-        table = DraftTable(one, "team")
+        table = DraftTable(one, ACCOUNT)
+        for store in ("s1", "s2", "t0", "t1", "t2"):
+            await put_store(one, store)
         await table.put("r/a/x", "r/a", KeptFile(size=1, store="s1", path="x"))
         await table.put("r/a/y", "r/a", KeptFile(size=1, store="s1", path="x"))
         await table.put("top", "", KeptFile(size=1, store="s2", path="top"))
-        assert sorted(await table.of_stores(["s1", "s2", "s3"])) == [("s1", "r/a"), ("s2", "top")]
+        found = await NamesOfStores(one, "team").naming(["s1", "s2", "s3"], 9)
+        held = [NamedStore("s1", "mlflow", "", "r/a", "file"), NamedStore("s2", "mlflow", "", "top", "file")]
+        assert sorted(found, key=lambda each: each.store) == held
         assert await table.sealed("r") is None
         late = folder_version(await table.versions("r", 9))
         await table.put("r/a/x", "r/a", FILE)

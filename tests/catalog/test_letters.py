@@ -10,7 +10,8 @@ from functools import partial
 import pytest
 
 from protoslice.catalog import Database, Transaction, open_database
-from protoslice.catalog.letters import Letter, LetterTable, tell
+from protoslice.catalog.database import ACTOR
+from protoslice.catalog.letters import LetterTable, tell
 from protoslice.catalog.webhooks import Webhook, WebhookRecords
 
 Work = Callable[[Database, Webhook], Awaitable[None]]
@@ -40,6 +41,22 @@ def test_tell_writes_to_webhooks_of_the_space_that_want_the_event(catalogue: str
         (letter,) = await LetterTable(database).page(hook.id, dead=False, limit=9)
         assert (letter.event["type"], letter.event["source"]) == ("protoslice.tag.set", "/spaces/team")
         assert letter.due == pytest.approx(time.time(), abs=60)
+
+    _run(catalogue, work)
+
+
+def test_tell_records_who_changed_what(catalogue: str) -> None:
+    async def work(database: Database, _: Webhook) -> None:
+        ACTOR.set("ann")
+        await database.write(_tell)
+        await database.write(partial(_tell, event="tag.removed", space="elsewhere"))
+        rows = await database.read(lambda tx: tx.all("SELECT who, space, what, subject, detail, change FROM audit"))
+        assert [row[:5] for row in rows] == [
+            ("ann", "team", "tag.set", "subject", '{"a":"b"}'),
+            ("ann", "elsewhere", "tag.removed", "subject", '{"a":"b"}'),
+        ]
+        changes = await database.read(lambda tx: tx.all("SELECT id FROM changes"))
+        assert {bytes(row[5]) for row in rows} <= {bytes(id) for (id,) in changes}
 
     _run(catalogue, work)
 
@@ -99,7 +116,7 @@ def test_letters_go_with_their_webhook_and_none_comes_later(catalogue: str) -> N
         await database.write(_tell)
         (letter,) = await table.take(LATER, LATER + 1)
         await WebhookRecords(database).remove(hook)
-        await table.add([Letter(hook.id, "late", {}, 0.0, 0.0)])
+        await database.write(_tell)
         await table.give_up(letter, most=1)
         assert await database.read(lambda tx: tx.all("SELECT 1 FROM letters")) == []
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
+from tests.support.rows import ACCOUNT, put_store
 
 from protoslice.catalog import Database, open_database
 from protoslice.catalog.database import UniqueViolation
@@ -23,6 +24,8 @@ from protoslice.catalog.repositories import (
     RepositoryGone,
     RepositoryTable,
 )
+from protoslice.catalog.stores import StoreTable
+from protoslice.errors import Conflict
 
 Work = Callable[[Database, Database], Awaitable[None]]
 
@@ -71,6 +74,9 @@ def test_names_of_repositories_are_listed_by_prefix(catalogue: str) -> None:
 def test_of_moves_at_once_one_takes_effect_and_no_other_leaves_a_commit(catalogue: str) -> None:
     async def work(one: Database, other: Database) -> None:
         tables = [await _history(database) for database in (one, other)]
+        for number in range(1, 4):
+            for writer in range(8):
+                await put_store(one, f"{number}{writer}")
         seen: bytes | None = None
         for number in range(1, 4):
             commits = [_commit(f"{number}{writer}", number) for writer in range(8)]
@@ -85,9 +91,23 @@ def test_of_moves_at_once_one_takes_effect_and_no_other_leaves_a_commit(catalogu
     _run(catalogue, work)
 
 
+def test_commit_of_a_store_that_was_removed_is_refused(catalogue: str) -> None:
+    async def work(one: Database, _: Database) -> None:
+        table = await _history(one)
+        await put_store(one, "a")
+        await StoreTable(one, ACCOUNT).remove("a")
+        with pytest.raises(Conflict, match="removed in the meantime"):
+            await table.move("heads", "main", _commit("a"), None, new=True)
+        assert await table.name("heads", "main") is None
+
+    _run(catalogue, work)
+
+
 def test_ancestors_follow_the_parents(catalogue: str) -> None:
     async def work(one: Database, _: Database) -> None:
         table, line, version = await _history(one), list[CommitRow](), None
+        for store in ("side", *(f"s{number}" for number in range(1, 6))):
+            await put_store(one, store)
         for number in range(1, 6):
             line.insert(0, _commit(f"s{number}", number, line[0].id if line else None))
             version = (await table.move("heads", "main", line[0], version, new=True)).version
@@ -105,23 +125,23 @@ def test_naming_finds_names_and_commits_without_one(catalogue: str) -> None:
     async def work(one: Database, _: Database) -> None:
         first, second = await _history(one), await _history(one, "ann/n")
         stores = [f"{number}" * 64 for number in range(3)]
+        for store in stores:
+            await put_store(one, store)
         old, new = _commit(stores[0]), _commit(stores[1], 2)
         held = await first.move("heads", "main", old, None, new=True)
         await first.move("heads", "main", new, held.version, new=True)
         await first.move("tags", "v1", new, None, new=False)
         await second.move("heads", "main", _commit(stores[0]), None, new=True)
-        await (await _history(one, space="elsewhere")).move("heads", "main", _commit(stores[2]), None, new=True)
+        await (await _history(one, space="elsewhere")).move("heads", "main", _commit(None), None, new=True)
         names = NamesOfStores(one, "team")
         expected = {
-            NamedStore(stores[0], HUB, "ann/m", stores[0][:40]),
-            NamedStore(stores[0], HUB, "ann/n", "main"),
-            NamedStore(stores[1], HUB, "ann/m", "main"),
-            NamedStore(stores[1], HUB, "ann/m", "v1"),
+            NamedStore(stores[0], HUB, "ann/m", stores[0][:40], "commit"),
+            NamedStore(stores[0], HUB, "ann/n", "main", "heads"),
+            NamedStore(stores[1], HUB, "ann/m", "main", "heads"),
+            NamedStore(stores[1], HUB, "ann/m", "v1", "tags"),
         }
         assert set(await names.naming([*stores, *map(str, range(300))], 10)) == expected
         assert len(await names.naming(stores[1:2], 1)) == 1
-        assert await names.named_since(dict.fromkeys(stores, 0.0)) == {*stores[:2]}
-        assert await names.named_since(dict.fromkeys(stores, 1e10)) == set()
 
     _run(catalogue, work)
 
@@ -129,6 +149,8 @@ def test_naming_finds_names_and_commits_without_one(catalogue: str) -> None:
 def test_names_are_paged_and_removed_once(catalogue: str) -> None:
     async def work(one: Database, other: Database) -> None:
         table = await _history(one)
+        for store in ("v1", "a", "b"):
+            await put_store(one, store)
         for kind, name in (("tags", "v1"), ("heads", "b"), ("heads", "a")):
             await table.move(kind, name, _commit(name), None, new=True)
         found = await table.names(2)
@@ -143,6 +165,8 @@ def test_names_are_paged_and_removed_once(catalogue: str) -> None:
 def test_removal_of_a_repository_takes_all_that_is_in_it(catalogue: str) -> None:
     async def work(one: Database, other: Database) -> None:
         table = await _history(one)
+        for store in ("1", "2"):
+            await put_store(one, store)
         moved = await table.move("heads", "main", _commit("1"), None, new=True)
         row = await RepositoryTable(one, "team", HUB).get("ann/m")
         assert row is not None
@@ -162,6 +186,9 @@ def test_removal_of_a_repository_takes_all_that_is_in_it(catalogue: str) -> None
 def test_kept_files_are_replaced_and_go_with_their_uploads(catalogue: str) -> None:
     async def work(one: Database, _: Database) -> None:
         row = await RepositoryTable(one, "team", HUB).create("m")
+        await put_store(one, "s")
+        with pytest.raises(Conflict, match="removed in the meantime"):
+            await KeptFiles(one, "team", row.id, "staged").put("a", KeptFile(size=3, store="none", path="p"))
         kept = KeptFiles(one, "team", row.id, "staged")
         first = await kept.put("a", KeptFile(size=3, upload="u"))
         assert await kept.get("a") == first
@@ -169,9 +196,9 @@ def test_kept_files_are_replaced_and_go_with_their_uploads(catalogue: str) -> No
         assert second.version != first.version
         assert await kept.get("a") == second == replace(second, upload=None)
         await kept.put("b", KeptFile(size=3, upload="u"))
-        await purge_kept_files(one, "team", 0)
+        await purge_kept_files(one, 3600)
         assert await kept.get("b") is not None
-        await purge_kept_files(one, "team", 1e10)
+        await purge_kept_files(one, -1)
         assert await kept.get("b") is None
         assert await kept.get("a") == second
 

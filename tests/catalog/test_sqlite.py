@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sqlite3
 import stat
@@ -143,19 +144,58 @@ def test_network_file_system_is_refused(tmp_path: Path, kind: str) -> None:
     sqlite.refuse_network(Path("/catalog.sqlite"), mounts)
 
 
-def test_write_waits_for_another_process_and_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "_ANSWER_SECONDS", 0.2)
+def test_write_that_does_not_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(sqlite, "_ANSWER_SECONDS", 0.1)
+    go = threading.Event()
 
     async def work() -> None:
         db = await _opened(tmp_path)
-        with (
-            open(tmp_path / "catalog.sqlite.lock", "ab") as lock,
-            sqlite._exclusive(lock.fileno()),
-            pytest.raises(DatabaseUnavailable, match="does not respond"),
-        ):
-            await db.write(_insert(1))
-        await db.write(_insert(2))
-        assert await db.read(_ids) == [2]
+        with pytest.raises(DatabaseUnavailable, match="does not respond"):
+            await db.write(lambda tx: go.wait(20))
+        go.set()
+        await db.close()
+
+    asyncio.run(work())
+
+
+def test_write_that_does_not_begin_is_refused_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "WAIT_SECONDS", 0.2)
+
+    async def work() -> None:
+        db = await _opened(tmp_path)
+        with open(tmp_path / "catalog.sqlite.lock", "ab") as lock, sqlite._exclusive(lock.fileno()):
+            waiting = [asyncio.create_task(db.write(_insert(number))) for number in range(3)]
+            done, _ = await asyncio.wait(waiting, timeout=20)
+            assert len(done) == 3, "the writes wait for the lock file"
+            assert {str(task.exception()) for task in done} == {"The database is busy; try again later"}
+        await db.write(_insert(4))
+        assert await db.read(_ids) == [4]
+        await db.close()
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("warm", [False, True])
+def test_file_that_was_removed_or_replaced_refuses_reads_and_writes(tmp_path: Path, replaced: bool, warm: bool) -> None:
+    path, kept = tmp_path / "catalog.sqlite", tmp_path / "kept"
+
+    async def work() -> None:
+        db = await _opened(tmp_path)
+        await db.write(_insert(1))
+        if warm:
+            assert await db.read(_ids) == [1]
+        path.rename(kept)
+        if replaced:
+            shutil.copy(kept, path)
+        for attempt in (db.write(_insert(2)), db.read(_ids), db.read(_ids, background=True)):
+            with pytest.raises(DatabaseUnavailable, match="was removed or replaced"):
+                await attempt
+        assert path.exists() == replaced
+        kept.rename(path)
+        await db.write(_insert(3))
+        assert await db.read(_ids) == [1, 3]
         await db.close()
 
     asyncio.run(work())

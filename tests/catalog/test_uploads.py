@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
+from tests.support.rows import ACCOUNT, held, own, put_store, reserved
 
-from protoslice.catalog import open_database
-from protoslice.catalog.uploads import Overtaken, UploadRow, UploadTable
+from protoslice.catalog import Database, open_database
+from protoslice.catalog.collector import CollectorTable
+from protoslice.catalog.objects import Collected, OwnObject, WriterTable, new_id
+from protoslice.catalog.spaces import Account
+from protoslice.catalog.uploads import ObjectChanges, Overtaken, UploadRow, UploadTable, XorbRow
 
 Work = Callable[[UploadTable, UploadTable], Awaitable[None]]
+_NONE = ObjectChanges()
 
 
 def _run(url: str, work: Work) -> None:
@@ -20,8 +24,8 @@ def _run(url: str, work: Work) -> None:
 
     async def run() -> None:
         async with open_database(url, "memory://") as one, open_database(url, "memory://") as other:
-            await work(UploadTable(one, "team"), UploadTable(other, "team"))
-            assert await UploadTable(one, "elsewhere").page("", 10, before=0) == []
+            await work(UploadTable(one, ACCOUNT), UploadTable(other, ACCOUNT))
+            assert await UploadTable(one, Account("elsewhere")).get("a") is None
 
     asyncio.run(run())
 
@@ -34,7 +38,8 @@ def test_change_adds_and_replaces_parts(catalogue: str) -> None:
     async def work(one: UploadTable, other: UploadTable) -> None:
         held = await one.create(_upload("a"), keep_seconds=60)
         for parts, kept in ((("1",), 0), (("1", "2", "3"), 1), (("1", "4"), 1), (("1", "4"), 2), ((), 0)):
-            held = await one.change(replace(held, parts=parts, record=f'"{kept}"'), kept_parts=kept, keep_seconds=None)
+            changed = replace(held, parts=parts, record=f'"{kept}"')
+            held = await one.change(changed, kept_parts=kept, keep_seconds=None, objects=_NONE)
             assert await other.get("a") == (held, True)
             assert (held.parts, held.record) == (parts, f'"{kept}"')
 
@@ -47,11 +52,11 @@ def test_change_of_a_writer_that_was_overtaken_is_refused(catalogue: str) -> Non
         fast = await other.take("a")
         assert fast is not None
         with pytest.raises(Overtaken):
-            await one.change(replace(slow, parts=("1",)), kept_parts=0, keep_seconds=60)
+            await one.change(replace(slow, parts=("1",)), kept_parts=0, keep_seconds=60, objects=_NONE)
         assert (await other.get("a")) == (fast, True)
-        await other.change(replace(fast, parts=("2",)), kept_parts=0, keep_seconds=60)
+        await other.change(replace(fast, parts=("2",)), kept_parts=0, keep_seconds=60, objects=_NONE)
         with pytest.raises(Overtaken):
-            await other.change(replace(fast, parts=("3",)), kept_parts=0, keep_seconds=60)
+            await other.change(replace(fast, parts=("3",)), kept_parts=0, keep_seconds=60, objects=_NONE)
         found = await one.get("a")
         assert found is not None
         assert found[0].parts == ("2",)
@@ -63,7 +68,7 @@ def test_of_changes_at_once_one_takes_effect(catalogue: str) -> None:
     async def work(one: UploadTable, other: UploadTable) -> None:
         held = await one.create(_upload("a"), keep_seconds=60)
         changes = [
-            table.change(replace(held, parts=(str(n),)), kept_parts=0, keep_seconds=60)
+            table.change(replace(held, parts=(str(n),)), kept_parts=0, keep_seconds=60, objects=_NONE)
             for n, table in enumerate((one, other) * 4)
         ]
         done = await asyncio.gather(*changes, return_exceptions=True)
@@ -103,19 +108,94 @@ def test_open_by_client_counts_what_is_open(catalogue: str) -> None:
     _run(catalogue, work)
 
 
-def test_end_ends_what_expired_and_later_deletes_it(catalogue: str) -> None:
+async def _refers(database: Database) -> dict[int, bool]:
+    """Return the objects to which uploads refer, and those that are due with True."""
+    rows = await database.read(lambda tx: tx.all("SELECT id, due FROM objects"))
+    held = {id for (id,) in await database.read(lambda tx: tx.all("SELECT object FROM upload_objects"))}
+    return {id: due is not None for id, due in rows if id in held or due is not None}
+
+
+def test_expired_uploads_end_and_are_forgotten_after_the_grace(catalogue: str) -> None:
     async def work(one: UploadTable, _: UploadTable) -> None:
-        for id, seconds in (("a", -1), ("b", 60), ("c", -1)):
-            await one.create(_upload(id, parts=("1",)), keep_seconds=seconds)
-        now = time.time() + 1
-        await one.end(moment=now, before=now - 3600)
-        assert await one.page("", 2, before=now - 3600) == ["a", "b"]
-        assert await one.page("b", 2, before=now - 3600) == ["c"]
+        database = one._database
+        objects = await reserved(database, 2)
+        for id, seconds, each in (("a", -1, objects[0]), ("b", 60, objects[1])):
+            made = await one.create(_upload(id, parts=("1",)), keep_seconds=seconds)
+            changes = ObjectChanges(own=own([each]))
+            made = await one.change(made, kept_parts=1, keep_seconds=None, objects=changes)
+        await CollectorTable(database).end_uploads(3600)
         found = await one.get("a")
         assert found is not None
         assert (found[0].state, found[0].parts) == ("gone", ())
-        assert await one.page("", 10, before=now + 60) == ["b"]
-        await one.end(moment=now, before=now + 60)
-        assert await one.page("", 10, before=0) == ["b"]
+        assert await _refers(database) == {objects[0].id: True, objects[1].id: False}
+        with pytest.raises(Overtaken):
+            await one.change(replace(found[0], epoch=1), kept_parts=0, keep_seconds=60, objects=_NONE)
+        await CollectorTable(database).end_uploads(-1)
+        assert not await one.exists("a")
+        assert await one.get("b") == (made, True)
+
+    _run(catalogue, work)
+
+
+def test_change_refers_to_own_and_shared_objects_and_lets_go_of_others(catalogue: str) -> None:
+    async def work(one: UploadTable, _: UploadTable) -> None:
+        database = one._database
+        mine, next, shared = await reserved(database, 3)
+        await put_store(database, "s", own=own([shared]))
+        held_upload = await one.create(_upload("a"), keep_seconds=60)
+        changes = ObjectChanges(own=own([mine]), shared=frozenset({shared.id}))
+        held_upload = await one.change(held_upload, kept_parts=0, keep_seconds=60, objects=changes)
+        assert await _refers(database) == {mine.id: False, shared.id: False}
+        assert (await held(database))[0] == 20
+        changes = ObjectChanges(own=own([next], 5), gone=frozenset({mine.id}))
+        held_upload = await one.change(held_upload, kept_parts=0, keep_seconds=60, objects=changes)
+        assert await _refers(database) == {mine.id: True, shared.id: False, next.id: False}
+        assert (await held(database))[0] == 25
+        changes = ObjectChanges(gone=frozenset({next.id, shared.id}))
+        await one.change(replace(held_upload, state="gone"), kept_parts=0, keep_seconds=60, objects=changes)
+        assert await _refers(database) == {mine.id: True, shared.id: True, next.id: True}
+
+    _run(catalogue, work)
+
+
+@pytest.mark.parametrize("loss", ["shared", "lease"])
+def test_change_that_needs_an_object_that_is_gone_changes_nothing(catalogue: str, loss: str) -> None:
+    async def work(one: UploadTable, _: UploadTable) -> None:
+        database = one._database
+        (mine,) = await reserved(database, 1)
+        before = await one.create(_upload("a"), keep_seconds=60)
+        changes = ObjectChanges(own=own([mine]))
+        if loss == "shared":
+            changes = replace(changes, shared=frozenset({new_id()}))
+        else:
+            await WriterTable(database).end(mine.writer, [])
+        with pytest.raises(Collected):
+            await one.change(replace(before, parts=("1",)), kept_parts=0, keep_seconds=60, objects=changes)
+        assert await one.get("a") == (before, True)
+        assert (await held(database))[0] == 0
+
+    _run(catalogue, work)
+
+
+def test_xorb_that_comes_twice_stays_as_it_came_first(catalogue: str) -> None:
+    async def work(one: UploadTable, other: UploadTable) -> None:
+        database = one._database
+        objects = own(await reserved(database, 4))
+        session = await one.create(_upload("a", state="complete"), keep_seconds=60)
+        xorbs = [XorbRow(n, b"%d" % n) for n in range(4)]
+        added = await asyncio.gather(
+            *((one, other)[n % 2].add_xorb("a", "x", xorb, objects[n]) for n, xorb in enumerate(xorbs))
+        )
+        assert sum(added) == 1
+        assert await one.xorb("a", "x") == xorbs[added.index(True)]
+        assert await one.xorbs("a") == {"x": added.index(True)}
+        assert (await held(database))[0] == 10
+        await one.change(replace(session, state="gone"), kept_parts=0, keep_seconds=60, objects=_NONE)
+        assert await one.xorbs("a") == {}
+        assert await _refers(database) == {objects[added.index(True)].id: True}
+        with pytest.raises(Overtaken):
+            await one.add_xorb("a", "y", xorbs[0], OwnObject(0, 1, "w"))
+        await CollectorTable(database).end_uploads(-1)
+        assert not await one.exists("a")
 
     _run(catalogue, work)

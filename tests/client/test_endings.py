@@ -354,7 +354,7 @@ def test_a_pull_that_fails_leaves_no_thread(
     assert threads() == []
 
 
-def test_a_push_whose_task_is_cancelled_waits_for_nobody(service: LiveServer) -> None:
+async def test_a_push_whose_task_is_cancelled_waits_for_nobody(service: LiveServer) -> None:
     """The pieces of the body never come."""
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -371,11 +371,11 @@ def test_a_push_whose_task_is_cancelled_waits_for_nobody(service: LiveServer) ->
                 await task
 
     waiting = asyncio.Event()
-    asyncio.run(asyncio.wait_for(main(), 60))
+    await asyncio.wait_for(main(), 60)
     assert threads() == []
 
 
-def test_a_cancelled_call_to_a_silent_service_is_not_waited_for() -> None:
+async def test_a_cancelled_call_to_a_silent_service_is_not_waited_for() -> None:
     async def main(url: str) -> None:
         async with AsyncClient(url, timeout_seconds=250) as client:
             task = asyncio.create_task(client.store("a"))
@@ -385,4 +385,4 @@ def test_a_cancelled_call_to_a_silent_service_is_not_waited_for() -> None:
                 await task
 
     with stub(falls_silent) as service:
-        asyncio.run(asyncio.wait_for(main(service.url), 60))
+        await asyncio.wait_for(main(service.url), 60)

@@ -125,41 +125,38 @@ def test_the_asynchronous_client_has_the_same_methods() -> None:
         assert list(inspect.signature(ours[name]).parameters) == list(inspect.signature(theirs[name]).parameters), name
 
 
-def test_the_asynchronous_client(service: LiveServer, client: Client, versions: Any, tmp_path: Path) -> None:
+async def test_the_asynchronous_client(service: LiveServer, client: Client, versions: Any, tmp_path: Path) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         for at in range(0, len(versions.old), 1_000_000):
             await asyncio.sleep(0)
             yield versions.old[at : at + 1_000_000]
 
-    async def work() -> None:
-        async with AsyncClient(service.url) as ours:
-            seen: list[int] = []
-            pushed = await ours.push(pieces(), type=GRAPH, tags=["async"], progress=lambda done, _: seen.append(done))
-            ref = pushed.store.id
-            assert seen[-1] == len(versions.old)
-            assert await ours.store("async") == pushed.store
-            assert pushed.store in [each async for each in ours.stores(type=GRAPH)]
-            listed, expected = [each async for each in ours.chunks(ref)], list(client.chunks(ref))
-            assert listed == expected
-            data = await asyncio.gather(*[ours.chunk(ref, chunk) for chunk in listed])
-            assert data == [client.chunk(ref, chunk) for chunk in listed]
-            assert [each async for each in ours.tree(ref)] == list(client.tree(ref))
-            assert [each async for each in ours.pieces(ref)] == list(client.pieces(ref))
-            assert await ours.merge(ref, "node[1].name") == b"constant_1"
-            assert await ours.metadata(ref) == client.metadata(ref)
-            assert await ours.read(ref, "files/model.pb", 10, 100) == versions.old[10:110]
-            (done,) = await ours.download(ref, tmp_path / "a")
-            assert done.path.read_bytes() == versions.old
-            assert (await ours.tag("async:2", ref)).name in [tag.name async for tag in ours.tags()]
-            await ours.untag("async:2")
-            await ours.remove(ref, force=["async"])
-            with pytest.raises(NotFound):
-                await ours.store(ref)
-
-    asyncio.run(work())
+    async with AsyncClient(service.url) as ours:
+        seen: list[int] = []
+        pushed = await ours.push(pieces(), type=GRAPH, tags=["async"], progress=lambda done, _: seen.append(done))
+        ref = pushed.store.id
+        assert seen[-1] == len(versions.old)
+        assert await ours.store("async") == pushed.store
+        assert pushed.store in [each async for each in ours.stores(type=GRAPH)]
+        listed, expected = [each async for each in ours.chunks(ref)], list(client.chunks(ref))
+        assert listed == expected
+        data = await asyncio.gather(*[ours.chunk(ref, chunk) for chunk in listed])
+        assert data == [client.chunk(ref, chunk) for chunk in listed]
+        assert [each async for each in ours.tree(ref)] == list(client.tree(ref))
+        assert [each async for each in ours.pieces(ref)] == list(client.pieces(ref))
+        assert await ours.merge(ref, "node[1].name") == b"constant_1"
+        assert await ours.metadata(ref) == client.metadata(ref)
+        assert await ours.read(ref, "files/model.pb", 10, 100) == versions.old[10:110]
+        (done,) = await ours.download(ref, tmp_path / "a")
+        assert done.path.read_bytes() == versions.old
+        assert (await ours.tag("async:2", ref)).name in [tag.name async for tag in ours.tags()]
+        await ours.untag("async:2")
+        await ours.remove(ref, force=["async"])
+        with pytest.raises(NotFound):
+            await ours.store(ref)
 
 
-def test_a_transfer_whose_task_is_cancelled_ends(service: LiveServer, client: Client) -> None:
+async def test_a_transfer_whose_task_is_cancelled_ends(service: LiveServer, client: Client) -> None:
     begun, ended = threading.Event(), threading.Event()
 
     def endless() -> Any:
@@ -171,15 +168,12 @@ def test_a_transfer_whose_task_is_cancelled_ends(service: LiveServer, client: Cl
         finally:
             ended.set()
 
-    async def work() -> None:
-        async with AsyncClient(service.url) as ours:
-            push = asyncio.create_task(ours.push(endless(), filename="endless.pb"))
-            await asyncio.to_thread(begun.wait, 20)
-            push.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await push
-
-    asyncio.run(work())
+    async with AsyncClient(service.url) as ours:
+        push = asyncio.create_task(ours.push(endless(), filename="endless.pb"))
+        await asyncio.to_thread(begun.wait, 20)
+        push.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await push
     assert ended.wait(20)
     assert "endless.pb" not in {each.root for each in client.stores()}
 

@@ -172,16 +172,13 @@ def test_no_call_of_one_client_is_missing_in_the_other() -> None:
     assert {name for name in vars(RemoteRecords) if name[0] != "_"} - {"runs"} <= {*vars(AsyncRecords), "type"}
 
 
-def test_an_asynchronous_reader_that_stops_leaves_no_thread(service: LiveServer, stored: str) -> None:
-    async def work() -> None:
-        async with (
-            AsyncClient(service.url) as ours,
-            aclosing((await ours.records(stored)).batches(10)) as batches,  # type: ignore[type-var]
-        ):
-            assert await anext(batches) == EXAMPLES[:10]
-        assert not [thread.name for thread in threading.enumerate() if thread.name == "protoslice-records"]
-
-    asyncio.run(work())
+async def test_an_asynchronous_reader_that_stops_leaves_no_thread(service: LiveServer, stored: str) -> None:
+    async with (
+        AsyncClient(service.url) as ours,
+        aclosing((await ours.records(stored)).batches(10)) as batches,  # type: ignore[type-var]
+    ):
+        assert await anext(batches) == EXAMPLES[:10]
+    assert not [thread.name for thread in threading.enumerate() if thread.name == "protoslice-records"]
 
 
 def noting(

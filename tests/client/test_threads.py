@@ -36,11 +36,8 @@ def test_work_dropped_at_the_end_is_told() -> None:
     assert ran == []
 
 
-def test_a_closed_client_says_so() -> None:
-    async def run() -> None:
-        client = AsyncClient("http://127.0.0.1:9")
-        await client.close()
-        with pytest.raises(InvalidInput, match="closed"):
-            await asyncio.wait_for(client.store("model:1"), LONG)
-
-    asyncio.run(run())
+async def test_a_closed_client_says_so() -> None:
+    client = AsyncClient("http://127.0.0.1:9")
+    await client.close()
+    with pytest.raises(InvalidInput, match="closed"):
+        await asyncio.wait_for(client.store("model:1"), LONG)

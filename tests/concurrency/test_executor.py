@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -13,15 +14,13 @@ from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import NotFound, StorageUnavailable
 
 
-def run(work: Callable[[Worker], Awaitable[None]], threads: int = 4) -> None:
-    async def main() -> None:
-        worker = Worker(threads)
-        try:
-            await work(worker)
-        finally:
-            await worker.close()
-
-    asyncio.run(main())
+@asynccontextmanager
+async def opened_worker(threads: int = 4) -> AsyncIterator[Worker]:
+    worker = Worker(threads)
+    try:
+        yield worker
+    finally:
+        await worker.close()
 
 
 class Counted:
@@ -49,15 +48,13 @@ async def all_of(worker: Worker, work: Iterator[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
-def test_steps_are_all_there_and_in_order(threads: int) -> None:
-    async def work(worker: Worker) -> None:
+async def test_steps_are_all_there_and_in_order(threads: int) -> None:
+    async with opened_worker(threads) as worker:
         assert await all_of(worker, iter(range(100))) == list(range(100))
 
-    run(work, threads)
 
-
-def test_short_work_has_threads_however_much_long_work_there_is() -> None:
-    async def work(worker: Worker) -> None:
+async def test_short_work_has_threads_however_much_long_work_there_is() -> None:
+    async with opened_worker() as worker:
         works = [Counted() for _ in range(20)]
         tasks = [asyncio.create_task(all_of(worker, iter(each))) for each in works]
         await until(lambda: sum(each.begun for each in works) == 2)
@@ -69,10 +66,8 @@ def test_short_work_has_threads_however_much_long_work_there_is() -> None:
             each.go_on.release()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    run(work)
 
-
-def test_long_works_take_turns() -> None:
+async def test_long_works_take_turns() -> None:
     order: list[str] = []
 
     def slices(name: str) -> Iterator[int]:
@@ -80,15 +75,13 @@ def test_long_works_take_turns() -> None:
             order.append(name)
             yield number
 
-    async def work(worker: Worker) -> None:
+    async with opened_worker(threads=1) as worker:
         await asyncio.gather(all_of(worker, slices("a")), all_of(worker, slices("b")))
-
-    run(work, threads=1)
     assert order == ["a", "b"] * 5
 
 
-def test_no_slice_begins_that_nobody_waits_for() -> None:
-    async def work(worker: Worker) -> None:
+async def test_no_slice_begins_that_nobody_waits_for() -> None:
+    async with opened_worker() as worker:
         counted = Counted()
         task = asyncio.create_task(all_of(worker, iter(counted)))
         for number in range(1, 4):
@@ -101,11 +94,10 @@ def test_no_slice_begins_that_nobody_waits_for() -> None:
         await asyncio.gather(*(worker.bulk(lambda: None) for _ in range(4)))
         assert counted.begun <= 4, "the slice under way may come to its end"
 
-    run(work)
 
+async def test_a_lane_is_free_again_after_errors_and_after_callers_that_left() -> None:
+    async with opened_worker() as worker:
 
-def test_a_lane_is_free_again_after_errors_and_after_callers_that_left() -> None:
-    async def work(worker: Worker) -> None:
         def fails() -> None:
             raise NotFound("it fails")
 
@@ -118,54 +110,46 @@ def test_a_lane_is_free_again_after_errors_and_after_callers_that_left() -> None
             await asyncio.gather(task, return_exceptions=True)
         assert await asyncio.wait_for(worker.bulk(lambda: 1), 10) == 1
 
-    run(work)
+
+async def test_the_last_who_waits_stops_it() -> None:
+    once: SingleFlight[str, int] = SingleFlight(stops=True)
+    ended: list[str] = []
+
+    async def make() -> int:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ended.append("stopped")
+            raise
+        return 1
+
+    first, second = (asyncio.create_task(once.get("x", make)) for _ in range(2))
+    await asyncio.sleep(0.01)
+    first.cancel()
+    await asyncio.sleep(0.01)
+    assert ended == []
+    second.cancel()
+    await asyncio.sleep(0.01)
+    assert ended == ["stopped"]
+
+    async def quick() -> int:
+        return 2
+
+    assert await once.get("x", quick) == 2
 
 
-def test_the_last_who_waits_stops_it() -> None:
-    async def main() -> None:
-        once: SingleFlight[str, int] = SingleFlight(stops=True)
-        ended: list[str] = []
-
-        async def make() -> int:
-            try:
-                await asyncio.sleep(60)
-            except asyncio.CancelledError:
-                ended.append("stopped")
-                raise
-            return 1
-
-        first, second = (asyncio.create_task(once.get("x", make)) for _ in range(2))
-        await asyncio.sleep(0.01)
-        first.cancel()
-        await asyncio.sleep(0.01)
-        assert ended == []
-        second.cancel()
-        await asyncio.sleep(0.01)
-        assert ended == ["stopped"]
-
-        async def quick() -> int:
-            return 2
-
-        assert await once.get("x", quick) == 2
-
-    asyncio.run(main())
-
-
-def test_calls_that_hang_are_left_behind_and_new_ones_refused() -> None:
+async def test_calls_that_hang_are_left_behind_and_new_ones_refused() -> None:
     hanging, release = threading.Event(), threading.Event()
 
     def hang() -> None:
         hanging.set()
         release.wait()
 
-    async def main() -> None:
-        executor = Executor(1, "hanging")
-        waiting = asyncio.ensure_future(executor.run(hang))
-        await until(hanging.is_set)
-        executor.abandon()  # waits for nothing: `hang` has not been released
-        with pytest.raises(StorageUnavailable):
-            await executor.run(lambda: None)
-        release.set()
-        await waiting
-
-    asyncio.run(main())
+    executor = Executor(1, "hanging")
+    waiting = asyncio.ensure_future(executor.run(hang))
+    await until(hanging.is_set)
+    executor.abandon()  # waits for nothing: `hang` has not been released
+    with pytest.raises(StorageUnavailable):
+        await executor.run(lambda: None)
+    release.set()
+    await waiting

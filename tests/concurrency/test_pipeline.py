@@ -47,37 +47,32 @@ async def taken(parts: Parts, ahead: int, most: int = 1000) -> list[tuple[int, i
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 5])
-def test_all_items_come_in_order(ahead: int) -> None:
+async def test_all_items_come_in_order(ahead: int) -> None:
     lengths = [2, 0, 3, 1, 0, 0, 4]
     parts = Parts(lengths)
     expected = [(number, item) for number, length in enumerate(lengths) for item in range(length)]
-    assert asyncio.run(taken(parts, ahead)) == expected
+    assert await taken(parts, ahead) == expected
     assert parts.begun == sorted(parts.ended) == [*range(len(lengths))]
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 3])
-def test_so_many_have_begun_beyond_the_one_that_is_read(ahead: int) -> None:
-    async def work() -> tuple[list[int], list[int]]:
-        parts = Parts([5] * 10)
-        async with aclosing(pipelined(parts.make(), ahead=ahead)) as items:
-            await anext(items)
-            await asyncio.sleep(0)
-            begun = [*parts.begun]
-        return begun, sorted(parts.ended)
-
-    begun, ended = asyncio.run(work())
-    assert begun == [*range(ahead + 1)]
-    assert ended == begun
+async def test_so_many_have_begun_beyond_the_one_that_is_read(ahead: int) -> None:
+    parts = Parts([5] * 10)
+    async with aclosing(pipelined(parts.make(), ahead=ahead)) as items:
+        await anext(items)
+        await asyncio.sleep(0)
+        begun = [*parts.begun]
+    assert begun == sorted(parts.ended) == [*range(ahead + 1)]
 
 
-def test_a_reader_that_leaves_closes_all_that_have_begun() -> None:
+async def test_a_reader_that_leaves_closes_all_that_have_begun() -> None:
     parts = Parts([3] * 6)
-    asyncio.run(taken(parts, 2, most=4))
+    await taken(parts, 2, most=4)
     assert sorted(parts.begun) == sorted(parts.ended) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("fails", [0, 2])
-def test_a_failure_comes_in_its_turn_and_closes_the_rest(fails: int) -> None:
+async def test_a_failure_comes_in_its_turn_and_closes_the_rest(fails: int) -> None:
     parts = Parts([1] * 5, fails)
     found: list[tuple[int, int]] = []
 
@@ -87,46 +82,40 @@ def test_a_failure_comes_in_its_turn_and_closes_the_rest(fails: int) -> None:
                 found.append(item)
 
     with pytest.raises(OSError, match="part"):
-        asyncio.run(work())
+        await work()
     assert found == [(number, 0) for number in range(fails + 1)]
     assert sorted(parts.begun) == sorted(parts.ended)
 
 
-def test_one_item_more_than_the_reader_has_is_on_its_way() -> None:
-    async def work() -> None:
-        asked: list[int] = []
-        ended: list[int] = []
+async def test_one_item_more_than_the_reader_has_is_on_its_way() -> None:
+    asked: list[int] = []
+    ended: list[int] = []
 
-        async def numbers() -> AsyncGenerator[int, None]:
-            try:
-                for number in range(4):
-                    asked.append(number)
-                    await asyncio.sleep(0)
-                    yield number
-            finally:
-                ended.append(len(asked))
-
-        async with aclosing(one_ahead(numbers())) as items:
-            for number in range(3):
-                assert await anext(items) == number
+    async def numbers() -> AsyncGenerator[int, None]:
+        try:
+            for number in range(4):
+                asked.append(number)
                 await asyncio.sleep(0)
-                assert asked == [*range(number + 2)]
-        assert ended == [4], "what is on its way ends with the reader"
-        assert [item async for item in one_ahead(numbers())] == [0, 1, 2, 3]
+                yield number
+        finally:
+            ended.append(len(asked))
 
-    asyncio.run(work())
-
-
-def test_a_failure_of_the_next_item_comes_behind_the_one_before() -> None:
-    async def work() -> None:
-        async def failing() -> AsyncGenerator[int, None]:
-            yield 1
-            raise OSError("item")
-
-        async with aclosing(one_ahead(failing())) as items:
-            assert await anext(items) == 1
+    async with aclosing(one_ahead(numbers())) as items:
+        for number in range(3):
+            assert await anext(items) == number
             await asyncio.sleep(0)
-            with pytest.raises(OSError, match="item"):
-                await anext(items)
+            assert asked == [*range(number + 2)]
+    assert ended == [4], "what is on its way ends with the reader"
+    assert [item async for item in one_ahead(numbers())] == [0, 1, 2, 3]
 
-    asyncio.run(work())
+
+async def test_a_failure_of_the_next_item_comes_behind_the_one_before() -> None:
+    async def failing() -> AsyncGenerator[int, None]:
+        yield 1
+        raise OSError("item")
+
+    async with aclosing(one_ahead(failing())) as items:
+        assert await anext(items) == 1
+        await asyncio.sleep(0)
+        with pytest.raises(OSError, match="item"):
+            await anext(items)

@@ -28,64 +28,55 @@ def test_what_was_not_used_for_longest_goes_first() -> None:
     assert recent.get("e") == 6, "all room is there again"
 
 
-def test_two_who_ask_at_once_get_the_same() -> None:
-    async def work() -> None:
-        once: SingleFlight[str, object] = SingleFlight()
-        begun, go_on = 0, asyncio.Event()
+async def test_two_who_ask_at_once_get_the_same() -> None:
+    once: SingleFlight[str, object] = SingleFlight()
+    begun, go_on = 0, asyncio.Event()
 
-        async def make() -> object:
-            nonlocal begun
-            begun += 1
-            await go_on.wait()
-            return object()
+    async def make() -> object:
+        nonlocal begun
+        begun += 1
+        await go_on.wait()
+        return object()
 
-        asking = [asyncio.create_task(once.get("x", make)) for _ in range(3)]
+    asking = [asyncio.create_task(once.get("x", make)) for _ in range(3)]
+    await asyncio.sleep(0)
+    asking.pop().cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    first, second = await asyncio.gather(*asking)
+    assert (first is second, begun) == (True, 1)
+    assert await once.get("x", make) is not first
+
+
+async def test_what_cannot_be_made_is_told_to_all_and_tried_again() -> None:
+    kept: CachedFlight[str, int] = CachedFlight(most=1, room=1)
+    failing = True
+
+    async def make() -> tuple[int, int]:
         await asyncio.sleep(0)
-        asking.pop().cancel()
-        await asyncio.sleep(0)
-        go_on.set()
-        first, second = await asyncio.gather(*asking)
-        assert (first is second, begun) == (True, 1)
-        assert await once.get("x", make) is not first
+        if failing:
+            raise NotFound("not yet")
+        return 7, 1
 
-    asyncio.run(work())
-
-
-def test_what_cannot_be_made_is_told_to_all_and_tried_again() -> None:
-    async def work() -> None:
-        kept: CachedFlight[str, int] = CachedFlight(most=1, room=1)
-        failing = True
-
-        async def make() -> tuple[int, int]:
-            await asyncio.sleep(0)
-            if failing:
-                raise NotFound("not yet")
-            return 7, 1
-
-        told = await asyncio.gather(*(kept.get("x", make) for _ in range(2)), return_exceptions=True)
-        assert [type(each) for each in told] == [NotFound, NotFound]
-        failing = False
-        assert await kept.get("x", make) == 7
-        failing = True
-        assert await kept.get("x", make) == 7, "it is kept"
-
-    asyncio.run(work())
+    told = await asyncio.gather(*(kept.get("x", make) for _ in range(2)), return_exceptions=True)
+    assert [type(each) for each in told] == [NotFound, NotFound]
+    failing = False
+    assert await kept.get("x", make) == 7
+    failing = True
+    assert await kept.get("x", make) == 7, "it is kept"
 
 
-def test_a_failure_that_nobody_waits_for_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
-    async def work() -> None:
-        once: SingleFlight[str, int] = SingleFlight()
-        go_on = asyncio.Event()
+async def test_a_failure_that_nobody_waits_for_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    once: SingleFlight[str, int] = SingleFlight()
+    go_on = asyncio.Event()
 
-        async def make() -> int:
-            await go_on.wait()
-            raise InvalidInput("too late")
+    async def make() -> int:
+        await go_on.wait()
+        raise InvalidInput("too late")
 
-        asking = asyncio.create_task(once.get("x", make))
-        await asyncio.sleep(0)
-        asking.cancel()
-        go_on.set()
-        await once.idle()
-
-    asyncio.run(work())
+    asking = asyncio.create_task(once.get("x", make))
+    await asyncio.sleep(0)
+    asking.cancel()
+    go_on.set()
+    await once.idle()
     assert "never retrieved" not in caplog.text

@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import shlex
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
-from tests.support.stores import assert_whole, onnx, opened, upload, visible
+from tests.support.catalogues import InlineDatabase, catalogue_of
+from tests.support.stores import assert_whole, collect_garbage, onnx, opened, upload, visible
 
+from protoslice.defaults import DELETION_DELAY_SECONDS
 from protoslice.errors import IntegrityError, NotFound
 from protoslice.server.observability.metrics import Metrics
 from protoslice.server.settings import Settings, environment_name
-from protoslice.storage import MemoryStorage, ObjectKey
+from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.catalog.upgrade import upgrade
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/deployment.md").read_text()
@@ -68,63 +68,38 @@ def test_the_unit_is_granted_time_to_end() -> None:
     assert int(unit["TimeoutStopSec"]) > Settings.model_fields["drain_seconds"].default
 
 
-class Pass(NamedTuple):
-    """One pass of the documented backup: filters of rclone, of which the first that matches a key decides."""
-
-    filters: list[tuple[bool, re.Pattern[str]]]
-
-    def takes(self, key: str) -> bool:
-        """Return True for a key that the pass copies."""
-        return next((taken for taken, pattern in self.filters if pattern.fullmatch(f"/{key}")), True)
-
-
-def _passes() -> list[Pass]:
-    """The passes of the documented backup, in their order."""
-    script = _blocks("sh")[0].replace("\\\n", " ")
-    names = dict(re.findall(r"^([A-Z]+)=(?:'(.*)'|(?:\S*))$", script, re.MULTILINE))
-    found = []
-    for line in script.splitlines():
-        if line.startswith("rclone sync "):
-            words = shlex.split(re.sub(r"\$([A-Z]+)", lambda name: names[name[1]], line))
-            rules = [words[at + 1].split(" ", 1) for at, word in enumerate(words) if word == "--filter"]
-            found.append(Pass([(sign == "+", _pattern(glob)) for sign, glob in rules]))
-    return found
-
-
-def _pattern(glob: str) -> re.Pattern[str]:
-    """A glob of rclone as an expression: `*` within a segment, `**` anything, `{a,b}` one of several."""
-    parts = {"**": ".*", "*": "[^/]*", "{": "(?:", "}": ")", ",": "|"}
-    return re.compile(re.sub(r"\*\*|[*{},]|[^*{},]+", lambda part: parts.get(part[0], re.escape(part[0])), glob))
+def _steps() -> list[str]:
+    """The steps of the documented backup, in their order."""
+    step = r"^(?:protoslice (?=database copy)|rclone copy .*/(?=objects/))(database|objects)"
+    return re.findall(step, _blocks("sh")[0], re.MULTILINE)
 
 
 async def _work(stores: Stores, seed: int) -> None:
-    """A store comes, with a tag, and the sixth before it goes."""
+    """A store comes, with a tag, and the sixth before it goes and is collected."""
     await upload(stores, onnx(5000, seed=seed), IngestRequest(tags=(f"t:{seed}",)))
     if seed > 5:
         await stores.delete((await stores.tag(f"t:{seed - 6}")).store)
+    await collect_garbage(stores.storage, grace_seconds=0, delay_seconds=DELETION_DELAY_SECONDS)
 
 
-async def _backup(passes: list[Pass]) -> MemoryStorage:
-    """A copy made by the passes in that order, while stores come and go between one object and the next."""
-    live, copy = MemoryStorage(), MemoryStorage()
+async def _restored(steps: Sequence[str]) -> int:
+    """Number of stores in a copy made by steps, while stores come and go; asserts that each of them is whole."""
+    live, copy, restored = MemoryStorage(), MemoryStorage(), InlineDatabase()
     async with opened(live) as stores:
-        for seed in range(6):
+        for seed in range(8):
             await _work(stores, seed)
-        for each in passes:
-            for key in filter(each.takes, [stat.key.text async for stat in live.iterate()]):
-                seed += 1
-                await _work(stores, seed)
-                with suppress(NotFound):  # removed since it was listed
-                    size = (await live.stat(ObjectKey(key))).size
-                    await copy.put(ObjectKey(key), await live.get_range(ObjectKey(key), 0, size))
-    return copy
-
-
-async def _restored(passes: list[Pass]) -> int:
-    """Number of stores in such a copy; asserts that each of them is whole."""
-    copy = await _backup(passes)
-    await upgrade(copy)
-    async with opened(copy) as stores:
+        for step in steps:
+            if step == "database":
+                catalogue_of(live).copy_to(restored)
+            else:
+                for key in [stat.key async for stat in live.iterate()]:
+                    seed += 1
+                    await _work(stores, seed)
+                    with suppress(NotFound):  # deleted since it was listed
+                        await copy.put(key, (await live.get(key)).data)
+            seed += 1
+            await _work(stores, seed)
+    async with opened(copy, database=restored) as stores:
         found = await visible(stores)
         for info in found.values():
             await assert_whole(stores, info)
@@ -132,9 +107,10 @@ async def _restored(passes: list[Pass]) -> int:
 
 
 def test_a_backup_in_the_order_given_is_whole_whatever_happens_meanwhile() -> None:
-    assert asyncio.run(_restored(_passes())) > 0
+    assert _steps() == ["database", "objects"]
+    assert asyncio.run(_restored(_steps())) > 0
 
 
 def test_a_backup_in_another_order_is_not() -> None:
     with pytest.raises(IntegrityError):
-        asyncio.run(_restored(_passes()[::-1]))
+        asyncio.run(_restored(["objects", "database"]))

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from tests.support.live import live_server
 from tests.support.stores import field, onnx
+from tests.support.views import FILE, PLAIN, STREAM
 
 from protoslice.defaults import MAX_FILES
 from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter
@@ -172,18 +173,8 @@ def test_pieces_are_looked_for_in_any_store_of_eight_mebibytes_that_was_asked_fo
 def test_entity_tags_of_lists_that_change_are_weak_and_all_others_strong(client: httpx.Client) -> None:
     lists = ["/v1/stores", "/v1/tags", "/v1/schemas"]
     assert {client.get(path).headers["etag"][:3] for path in lists} == {'W/"'}
-    below = (
-        "",
-        "/files/m.onnx",
-        "/merge",
-        "/metadata",
-        "/cpb",
-        "/safetensors",
-        "/pieces",
-        "/chunks",
-        "/tree",
-        "/treemap",
-        "/summary",
-        "/tensors",
-    )
-    assert {client.get(f"/v1/stores/m{path}").headers["etag"][:1] for path in below} == {'"'}
+    files = [("file", item) for item in {FILE: MODEL, **STREAM}.items()]
+    assert client.post("/v1/stores?min_chunk=500&tag=several", files=files).status_code == 201
+    answers = ["pieces", "chunks", "tree", "treemap", "summary", "tensors", *(case.path for case in PLAIN)]
+    for path in ["", *(f"/{each}" for each in answers)]:
+        assert client.get(f"/v1/stores/several{path}").headers["etag"].startswith('"'), path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from unittest.mock import patch
 
@@ -63,16 +63,14 @@ class Replicas:
         return [each.name for each in await ChangedFolders(self.stores.database).quiet(-1e6, 100)]
 
 
-def with_replicas(folder: Path, work: Callable[[Replicas], Awaitable[None]]) -> None:
-    async def run() -> None:
-        clock = Clock()
-        async with (
-            open_storage(folder.as_uri()) as storage,
-            opened(storage, database=InlineDatabase(clock.time)) as stores,
-        ):
-            await work(Replicas(stores, clock))
-
-    asyncio.run(run())
+@pytest.fixture
+async def replicas(tmp_path: Path) -> AsyncIterator[Replicas]:
+    clock = Clock()
+    async with (
+        open_storage(tmp_path.as_uri()) as storage,
+        opened(storage, database=InlineDatabase(clock.time)) as stores,
+    ):
+        yield Replicas(stores, clock)
 
 
 @pytest.mark.parametrize(
@@ -88,74 +86,62 @@ def test_the_folder_of_a_run_becomes_a_store(path: str, folder: str) -> None:
     assert artifact_folder(path) == folder
 
 
-def test_a_folder_becomes_a_store_when_it_is_quiet_and_again_when_it_changes(tmp_path: Path) -> None:
-    async def work(replicas: Replicas) -> None:
-        await replicas.write(f"{RUN}/MLmodel", f"{RUN}/data/model.bin", "0/x", "top")
-        replicas.clock.now += QUIET - 1
-        await replicas.other.look()
-        assert await replicas.made() == 0
-        await replicas.write(f"{RUN}/late")
-        replicas.clock.now += QUIET - 1
-        await replicas.other.look()
-        assert await replicas.made() == 1, "0 was quiet, the run was not"
-        replicas.clock.now += QUIET
-        await asyncio.gather(replicas.one.look(), replicas.other.look())
-        assert await replicas.made() == 2
-        assert await replicas.changed() == []
-        sealed = await Drafts(replicas.stores).sealed(RUN)
-        assert {*await replicas.stores.files(sealed)} == {"MLmodel", "data/model.bin", "late"}
-        assert await replicas.made() == 2
-        await Drafts(replicas.stores).delete(f"{RUN}/late")
-        replicas.clock.now += 3 * QUIET
+async def test_a_folder_becomes_a_store_when_it_is_quiet_and_again_when_it_changes(replicas: Replicas) -> None:
+    await replicas.write(f"{RUN}/MLmodel", f"{RUN}/data/model.bin", "0/x", "top")
+    replicas.clock.now += QUIET - 1
+    await replicas.other.look()
+    assert await replicas.made() == 0
+    await replicas.write(f"{RUN}/late")
+    replicas.clock.now += QUIET - 1
+    await replicas.other.look()
+    assert await replicas.made() == 1, "0 was quiet, the run was not"
+    replicas.clock.now += QUIET
+    await asyncio.gather(replicas.one.look(), replicas.other.look())
+    assert await replicas.made() == 2
+    assert await replicas.changed() == []
+    sealed = await Drafts(replicas.stores).sealed(RUN)
+    assert {*await replicas.stores.files(sealed)} == {"MLmodel", "data/model.bin", "late"}
+    assert await replicas.made() == 2
+    await Drafts(replicas.stores).delete(f"{RUN}/late")
+    replicas.clock.now += 3 * QUIET
+    await replicas.one.look()
+    assert await replicas.made() == 3
+
+
+async def test_folders_within_folders_are_stores_of_their_own_but_not_below_artifacts(replicas: Replicas) -> None:
+    drafts = Drafts(replicas.stores)
+    await replicas.write("up/x", "up/deep/er/y", f"{RUN}/a/b/c", f"{RUN}/a/d")
+    replicas.clock.now += 2 * QUIET
+    await replicas.other.look()
+    assert await replicas.made() == 3, "one of each folder outside, one of the whole run"
+    held = {folder: {*await replicas.stores.files(await drafts.sealed(folder))} for folder in ("up", "up/deep/er")}
+    assert held == {"up": {"x", "deep/er/y"}, "up/deep/er": {"y"}}
+    assert {*await replicas.stores.files(await drafts.sealed(RUN))} == {"a/b/c", "a/d"}
+    assert await replicas.made() == 3, "those that were asked for were there"
+    await drafts.delete(f"{RUN}/a/b")
+    replicas.clock.now += 2 * QUIET
+    await replicas.other.look()
+    assert await replicas.made() == 4
+    assert {*await replicas.stores.files(await drafts.sealed(RUN))} == {"a/d"}
+    assert await replicas.changed() == []
+
+
+async def test_a_folder_that_cannot_become_a_store_now_is_tried_again(replicas: Replicas) -> None:
+    await replicas.write(f"{RUN}/x")
+    replicas.clock.now += 2 * QUIET
+    with patch.object(Drafts, "sealed", side_effect=StorageUnavailable("not now")):
         await replicas.one.look()
-        assert await replicas.made() == 3
-
-    with_replicas(tmp_path, work)
-
-
-def test_folders_within_folders_are_stores_of_their_own_but_not_below_artifacts(tmp_path: Path) -> None:
-    async def work(replicas: Replicas) -> None:
-        drafts = Drafts(replicas.stores)
-        await replicas.write("up/x", "up/deep/er/y", f"{RUN}/a/b/c", f"{RUN}/a/d")
-        replicas.clock.now += 2 * QUIET
-        await replicas.other.look()
-        assert await replicas.made() == 3, "one of each folder outside, one of the whole run"
-        held = {folder: {*await replicas.stores.files(await drafts.sealed(folder))} for folder in ("up", "up/deep/er")}
-        assert held == {"up": {"x", "deep/er/y"}, "up/deep/er": {"y"}}
-        assert {*await replicas.stores.files(await drafts.sealed(RUN))} == {"a/b/c", "a/d"}
-        assert await replicas.made() == 3, "those that were asked for were there"
-        await drafts.delete(f"{RUN}/a/b")
-        replicas.clock.now += 2 * QUIET
-        await replicas.other.look()
-        assert await replicas.made() == 4
-        assert {*await replicas.stores.files(await drafts.sealed(RUN))} == {"a/d"}
-        assert await replicas.changed() == []
-
-    with_replicas(tmp_path, work)
+    assert await replicas.made() == 0
+    await replicas.other.look()
+    assert await replicas.made() == 1
 
 
-def test_a_folder_that_cannot_become_a_store_now_is_tried_again(tmp_path: Path) -> None:
-    async def work(replicas: Replicas) -> None:
-        await replicas.write(f"{RUN}/x")
-        replicas.clock.now += 2 * QUIET
-        with patch.object(Drafts, "sealed", side_effect=StorageUnavailable("not now")):
-            await replicas.one.look()
-        assert await replicas.made() == 0
-        await replicas.other.look()
-        assert await replicas.made() == 1
-
-    with_replicas(tmp_path, work)
-
-
-def test_folders_that_are_gone_are_forgotten(tmp_path: Path) -> None:
-    async def work(replicas: Replicas) -> None:
-        await replicas.write(f"{RUN}/x", f"{RUN}/y/z", "up/x")
-        await Drafts(replicas.stores).delete(RUN)
-        assert await replicas.changed() == ["up"]
-        replicas.clock.now += 2 * QUIET
-        replicas.space = "another"
-        await replicas.one.look()
-        assert await replicas.changed() == []
-        assert await replicas.made() == 0
-
-    with_replicas(tmp_path, work)
+async def test_folders_that_are_gone_are_forgotten(replicas: Replicas) -> None:
+    await replicas.write(f"{RUN}/x", f"{RUN}/y/z", "up/x")
+    await Drafts(replicas.stores).delete(RUN)
+    assert await replicas.changed() == ["up"]
+    replicas.clock.now += 2 * QUIET
+    replicas.space = "another"
+    await replicas.one.look()
+    assert await replicas.changed() == []
+    assert await replicas.made() == 0

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.repositories import change, contents, in_repositories
+from tests.support.repositories import change, contents
 
 from protoslice.errors import InvalidInput
 from protoslice.repositories import MAIN, Commit, NoCommit, RefExists, Repositories, Repository
-from protoslice.storage import Storage
 
 
 async def titles(repository: Repository, commit: Commit, limit: int) -> list[str]:
@@ -21,86 +20,68 @@ async def titles(repository: Repository, commit: Commit, limit: int) -> list[str
             return found
 
 
-def test_a_revision_is_a_branch_a_tag_a_commit_or_a_store() -> None:
-    async def work(repositories: Repositories, _: Storage) -> None:
-        made = await repositories.create("m")
-        first = await change(made, {"a": b"1"})
-        await made.create("tags", "v1")
-        await made.create("heads", "feat/x", "v1")
-        last = await change(made, {"a": b"2"}, branch="feat/x")
-        assert first.store is not None
-        for revision in ("main", "v1", "refs/heads/main", "refs/tags/v1", first.id, first.store):
-            assert (await made.commit(revision)).id == first.id, revision
-        for revision in ("feat/x", "refs/heads/feat/x", last.id):
-            assert await contents(made, revision) == {"a": b"2"}
-
-    in_repositories(work)
+async def test_a_revision_is_a_branch_a_tag_a_commit_or_a_store(repositories: Repositories) -> None:
+    made = await repositories.create("m")
+    first = await change(made, {"a": b"1"})
+    await made.create("tags", "v1")
+    await made.create("heads", "feat/x", "v1")
+    last = await change(made, {"a": b"2"}, branch="feat/x")
+    assert first.store is not None
+    for revision in ("main", "v1", "refs/heads/main", "refs/tags/v1", first.id, first.store):
+        assert (await made.commit(revision)).id == first.id, revision
+    for revision in ("feat/x", "refs/heads/feat/x", last.id):
+        assert await contents(made, revision) == {"a": b"2"}
 
 
 @pytest.mark.parametrize("revision", ["no", "refs/tags/main", "f" * 40, "../main", "", "refs/pr/1", "m" * 400])
-def test_other_revisions_are_none(revision: str) -> None:
-    async def work(repositories: Repositories, _: Storage) -> None:
-        made = await repositories.create("m")
-        await change(made, {"a": b"1"})
-        with pytest.raises(NoCommit):
-            await made.commit(revision)
-
-    in_repositories(work)
+async def test_other_revisions_are_none(revision: str, repositories: Repositories) -> None:
+    made = await repositories.create("m")
+    await change(made, {"a": b"1"})
+    with pytest.raises(NoCommit):
+        await made.commit(revision)
 
 
-def test_a_commit_of_another_repository_is_none_here() -> None:
-    async def work(repositories: Repositories, _: Storage) -> None:
-        made, other = await repositories.create("m"), await repositories.create("other")
-        commit = await change(other, {"a": b"1"})
-        with pytest.raises(NoCommit):
-            await made.commit(commit.id)
-        with pytest.raises(NoCommit):
-            await made.commit(commit.store or "")
-
-    in_repositories(work)
+async def test_a_commit_of_another_repository_is_none_here(repositories: Repositories) -> None:
+    made, other = await repositories.create("m"), await repositories.create("other")
+    commit = await change(other, {"a": b"1"})
+    with pytest.raises(NoCommit):
+        await made.commit(commit.id)
+    with pytest.raises(NoCommit):
+        await made.commit(commit.store or "")
 
 
-def test_refs_are_listed_and_removed() -> None:
-    async def work(repositories: Repositories, _: Storage) -> None:
-        made = await repositories.create("m")
-        assert [ref.key async for ref in made.refs()] == ["heads/main"]
-        await change(made, {"a": b"1"})
-        await made.create("heads", "b/c")
+async def test_refs_are_listed_and_removed(repositories: Repositories) -> None:
+    made = await repositories.create("m")
+    assert [ref.key async for ref in made.refs()] == ["heads/main"]
+    await change(made, {"a": b"1"})
+    await made.create("heads", "b/c")
+    await made.create("tags", "v1")
+    assert [ref.key async for ref in made.refs()] == ["heads/b/c", "heads/main", "tags/v1"]
+    with pytest.raises(RefExists):
         await made.create("tags", "v1")
-        assert [ref.key async for ref in made.refs()] == ["heads/b/c", "heads/main", "tags/v1"]
-        with pytest.raises(RefExists):
-            await made.create("tags", "v1")
+    await made.remove("tags", "v1")
+    with pytest.raises(NoCommit):
         await made.remove("tags", "v1")
-        with pytest.raises(NoCommit):
-            await made.remove("tags", "v1")
-        assert [ref.key async for ref in made.refs()] == ["heads/b/c", "heads/main"]
-
-    in_repositories(work)
+    assert [ref.key async for ref in made.refs()] == ["heads/b/c", "heads/main"]
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../a", "a..b", "a//b", "/a", "a/", "0" * 40, "x" * 129, "ä"])
-def test_names_of_refs_are_plain(name: str) -> None:
-    async def work(repositories: Repositories, _: Storage) -> None:
-        made = await repositories.create("m")
-        with pytest.raises(InvalidInput):
-            await made.create("heads", name)
-
-    in_repositories(work)
+async def test_names_of_refs_are_plain(name: str, repositories: Repositories) -> None:
+    made = await repositories.create("m")
+    with pytest.raises(InvalidInput):
+        await made.create("heads", name)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])
-def test_history_follows_the_parents_of_its_branch(limit: int) -> None:
-    async def work(repositories: Repositories, _: Storage) -> None:
-        made = await repositories.create("m")
-        for number in range(4):
-            await change(made, {"a": b"%d" % number}, title=f"main {number}")
-            if number == 1:
-                await made.create("heads", "side")
-        for number in range(3):
-            await change(made, {"b": b"%d" % number}, branch="side", title=f"side {number}")
-        main, side = await made.commit(MAIN), await made.commit("side")
-        assert await titles(made, main, limit) == ["main 3", "main 2", "main 1", "main 0"]
-        assert await titles(made, side, limit) == ["side 2", "side 1", "side 0", "main 1", "main 0"]
-        assert await titles(made, Commit(), limit) == []
-
-    in_repositories(work)
+async def test_history_follows_the_parents_of_its_branch(limit: int, repositories: Repositories) -> None:
+    made = await repositories.create("m")
+    for number in range(4):
+        await change(made, {"a": b"%d" % number}, title=f"main {number}")
+        if number == 1:
+            await made.create("heads", "side")
+    for number in range(3):
+        await change(made, {"b": b"%d" % number}, branch="side", title=f"side {number}")
+    main, side = await made.commit(MAIN), await made.commit("side")
+    assert await titles(made, main, limit) == ["main 3", "main 2", "main 1", "main 0"]
+    assert await titles(made, side, limit) == ["side 2", "side 1", "side 0", "main 1", "main 0"]
+    assert await titles(made, Commit(), limit) == []

@@ -5,7 +5,6 @@ A mistake shows as a row that changes. No file here is a proto to be served, so 
 
 from __future__ import annotations
 
-import asyncio
 from functools import cache
 
 import pytest
@@ -177,17 +176,14 @@ def test_the_library_does_not_open_it(file: str) -> None:
         opens()
 
 
-def test_a_store_of_it_has_no_root() -> None:
-    async def run() -> None:
-        async with opened(MemoryStorage()) as stores:
-            for file, data in files().items():
-                store = (await upload(stores, {"file": data})).store
-                assert (store.root, store.type) == (None, None), file
-                assert store.why is not None, file
-            everything = (await upload(stores, {str(n): data for n, data in enumerate(files().values())})).store
-            assert everything.root is None
-
-    asyncio.run(run())
+async def test_a_store_of_it_has_no_root() -> None:
+    async with opened(MemoryStorage()) as stores:
+        for file, data in files().items():
+            store = (await upload(stores, {"file": data})).store
+            assert (store.root, store.type) == (None, None), file
+            assert store.why is not None, file
+        everything = (await upload(stores, {str(n): data for n, data in enumerate(files().values())})).store
+        assert everything.root is None
 
 
 def _golden() -> list[tuple[str, bytes]]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
+from io import StringIO
 
 import pytest
 from tests.support.asgi import ask
+from tests.support.logs import logs_to
 from tests.support.postgres import TestServer
 
 from protoslice.errors import Unsupported
@@ -15,44 +18,62 @@ from protoslice.server.services import Services
 from protoslice.server.settings import Settings
 
 
-def test_readiness_ends_with_the_database() -> None:
-    async def work() -> None:
-        app = create_app(Settings(storage="memory://", space_watermark_bytes=0))
-        await app.services.open()
-        try:
-            assert (await ask(app, "GET", "/readyz")).status == 200
-            assert app.services.database is not None
-            await app.services.database.close()
-            answer = await ask(app, "GET", "/readyz")
-            assert (answer.status, answer.headers["retry-after"]) == (503, "5")
-            assert "/problems/database-unavailable" in answer.text
-            assert (await ask(app, "GET", "/livez")).status == 200
-        finally:
-            await app.services.close()
-
-    asyncio.run(work())
+async def test_readiness_ends_with_the_database() -> None:
+    app = create_app(Settings(storage="memory://", space_watermark_bytes=0))
+    await app.services.open()
+    try:
+        assert (await ask(app, "GET", "/readyz")).status == 200
+        assert app.services.database is not None
+        await app.services.database.close()
+        answer = await ask(app, "GET", "/readyz")
+        assert (answer.status, answer.headers["retry-after"]) == (503, "5")
+        assert "/problems/database-unavailable" in answer.text
+        assert (await ask(app, "GET", "/livez")).status == 200
+    finally:
+        await app.services.close()
 
 
-def test_readiness_ends_when_the_database_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_readiness_ends_when_the_database_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("protoslice.server.services._PING_SECONDS", 0.05)
     go = threading.Event()
+    app = create_app(Settings(storage="memory://", space_watermark_bytes=0))
+    await app.services.open()
+    try:
+        database = app.services.database
+        assert database is not None
+        hanging = [asyncio.create_task(database.read(lambda tx: go.wait(20), background=True)) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert (await ask(app, "GET", "/readyz")).status == 503
+        go.set()
+        await asyncio.gather(*hanging)
+        assert (await ask(app, "GET", "/readyz")).status == 200
+    finally:
+        await app.services.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "/v1/repositories"), ("GET", "/api/models/ann/m"), ("GET", "/v2/ann/m/tags/list")]
+)
+def test_log_says_why_the_database_is_unavailable(method: str, path: str) -> None:
+    out = StringIO()
 
     async def work() -> None:
         app = create_app(Settings(storage="memory://", space_watermark_bytes=0))
         await app.services.open()
         try:
-            database = app.services.database
-            assert database is not None
-            hanging = [asyncio.create_task(database.read(lambda tx: go.wait(20), background=True)) for _ in range(2)]
-            await asyncio.sleep(0)
-            assert (await ask(app, "GET", "/readyz")).status == 503
-            go.set()
-            await asyncio.gather(*hanging)
-            assert (await ask(app, "GET", "/readyz")).status == 200
+            assert app.services.database is not None
+            await app.services.database.close()
+            assert (await ask(app, method, path)).status == 503
         finally:
             await app.services.close()
 
-    asyncio.run(work())
+    with logs_to(out, "json", "error") as flush:
+        asyncio.run(work())
+        flush()
+    said = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [(line["error"], line["message"]) for line in said if line["event"] == "request"] == [
+        ("DatabaseUnavailable", "The database is closed")
+    ]
 
 
 def test_postgres_without_tables_is_refused(postgres: TestServer) -> None:

@@ -165,12 +165,12 @@ def outline(number: int) -> bytes:
     return name + b"\x2a" + bytes([len(entry)]) + entry
 
 
-def test_a_crowd_of_readers(service: ServiceProcess, stored: dict[str, Any]) -> None:
+async def test_a_crowd_of_readers(service: ServiceProcess, stored: dict[str, Any]) -> None:
     """After a first window the peak of each further one is no higher: nothing piles up."""
     counts, peaks = [], []
     for window in range(WINDOWS + 1):
         service.forget_peak()
-        counts.append(asyncio.run(crowd(service, f"/v1/stores/{stored['id']}/chunks/1", seed=window)))
+        counts.append(await crowd(service, f"/v1/stores/{stored['id']}/chunks/1", seed=window))
         peaks.append(service.peak())
     shown = ", ".join(f"{peak / (1 << 20):.1f}" for peak in peaks)
     print(f"{READERS} readers, {counts} ranges of 64 KiB in each window, peaks in MiB: {shown}")

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from tests.support.stores import in_memory, onnx, open_stores, upload
 
+from protoslice.catalog.stores import StoreTable
+from protoslice.errors import NotFound
 from protoslice.storage import FileStorage, MemoryStorage
-from protoslice.storage.wrappers.metered import Call, MeteredStorage
 from protoslice.stores import Stores
-from protoslice.stores.catalog.claims import Claims
 from protoslice.stores.catalog.manifests import Manifests
-from protoslice.stores.layout import keys
+from protoslice.stores.manifest import Manifest
 from protoslice.stores.reading.root import open_root
 
 
@@ -58,27 +58,58 @@ def test_closing_waits_for_a_store_that_is_being_opened(
     assert asyncio.run(work()) == []
 
 
-def test_the_manifests_used_last_are_kept_and_no_more_than_there_is_room_for() -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Rows of the manifests that were decoded."""
+    rows, plainly = list[int](), Manifest.decode
+
+    def decode(data: bytes, row: int = 0) -> Manifest:
+        rows.append(row)
+        return plainly(data, row)
+
+    monkeypatch.setattr(Manifest, "decode", decode)
+    return rows
+
+
+def test_the_manifests_used_last_are_kept_and_no_more_than_there_is_room_for(decoded: list[int]) -> None:
+    async def work(stores: Stores, _: MemoryStorage) -> None:
         ids = [(await upload(stores, onnx(100 + n))).store.id for n in range(6)]
-        size = max([(await storage.stat(keys.store(store))).size for store in ids])
-        three = 3 * (size + 1500)  # in memory each takes some more
-        read: list[Call] = []
-        metered = MeteredStorage(storage, read.append)
-        manifests = Manifests(metered, Claims(metered), stores.worker, stores._is_sound, cached_bytes=three)
+        sizes = await stores.database.read(lambda tx: tx.all("SELECT max(length(manifest)) FROM stores"))
+        three = 3 * (sizes[0][0] + 1500)  # in memory each takes some more
+        table = StoreTable(stores.database, stores.room.account)
+        manifests = Manifests(table, stores.worker, cached_bytes=three)
 
         async def reads(*wanted: int) -> int:
-            read.clear()
+            decoded.clear()
             for n in wanted:
                 assert (await manifests.get(ids[n])).id == ids[n]
-            return sum(call.bytes_read > 0 for call in read)
+            return len(decoded)
 
         assert await reads(0, 1, 2, 0, 1, 2) == 3
         assert await reads(0) == 0, "it was used last now"
         assert await reads(3, 4) == 2
         assert await reads(0, 3, 4) == 0
         assert await reads(1, 2) == 2
-        await manifests.remove(ids[1], (), lambda: asyncio.sleep(0))
+        await stores.delete(ids[1])
+        with pytest.raises(NotFound):
+            await manifests.get(ids[1])
         assert await reads(2, 4) == 0
+
+    in_memory(work)
+
+
+def test_a_store_that_was_sent_again_has_another_manifest(decoded: list[int]) -> None:
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        info = (await upload(stores, onnx(100))).store
+        manifests = Manifests(StoreTable(stores.database, stores.room.account), stores.worker)
+        decoded.clear()
+        first = await manifests.get(info.id)
+        assert await manifests.get(info.id) is first
+        assert len(decoded) == 1
+        await stores.delete(info.id)
+        await upload(stores, onnx(100))
+        again = await manifests.get(info.id)
+        assert again.row != first.row
+        assert decoded == [first.row, again.row]
 
     in_memory(work)

@@ -12,10 +12,14 @@ import time
 from pathlib import Path
 from random import Random
 
+from tests.support.catalogues import shared_catalogue
 from tests.support.store_writer import content
-from tests.support.stores import assert_whole, keys_in, opened, visible
+from tests.support.stores import assert_tidy, assert_whole, opened, visible
 
+from protoslice.catalog import Database
+from protoslice.catalog.database import Transaction
 from protoslice.storage import FileStorage
+from protoslice.stores.collection import collect_garbage
 
 KILLS = int(os.environ.get("PROTOSLICE_KILLS", "25"))
 
@@ -55,9 +59,23 @@ class Expected:
                 {"+": self.there, "?": self.unsure}[mark][store_id] = int(seed)
 
 
+async def pass_time(database: Database) -> None:
+    """Let leases end and delays pass."""
+
+    def work(tx: Transaction) -> None:
+        tx.run("UPDATE writers SET expires = 0, doubted = 0")
+        tx.run("UPDATE trash SET due = 0")
+
+    await database.write(work)
+
+
 async def look(folder: Path, expected: Expected, whole: set[str], *, last: bool) -> None:
     """Judge what a new process finds."""
-    async with FileStorage(str(folder)) as storage, opened(storage) as stores:
+    async with (
+        shared_catalogue(Path(f"{folder}.sqlite")) as database,
+        FileStorage(str(folder)) as storage,
+        opened(storage, database=database) as stores,
+    ):
         found = await visible(stores)
         assert expected.there.keys() <= found.keys(), "an acknowledged store is lost"
         assert not expected.gone & found.keys(), "a store whose deletion was acknowledged is there"
@@ -71,13 +89,14 @@ async def look(folder: Path, expected: Expected, whole: set[str], *, last: bool)
             if store_id in expected.there:
                 assert info.tags == (f"seed-{seed}",)
             whole.add(store_id)
-        await asyncio.sleep(0.002)
-        await stores.collect_garbage(grace_seconds=0)
-        attempts = {key.split("/")[1] for key in await keys_in(storage, "objects")}
-        assert len(attempts) == len(found)
+        for _ in range(3):
+            await pass_time(database)
+            await collect_garbage(storage, database, grace_seconds=0, delay_seconds=0)
+        await assert_tidy(storage, database)
         if last:
             for info in found.values():
                 await assert_whole(stores, info)
+            await storage.collect_garbage(0)  # nobody writes now
             assert not list((folder / ".protoslice" / "tmp").iterdir())
 
 

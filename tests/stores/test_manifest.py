@@ -11,8 +11,9 @@ import pytest
 from protoslice.errors import IntegrityError
 from protoslice.facts import File
 from protoslice.stores.envelope import seal, unseal
-from protoslice.stores.manifest import Manifest, ObjectLocation, upgraded
+from protoslice.stores.manifest import Manifest, ObjectLocation
 
+FIRST, SECOND = "objects/aa/69-aa00", "objects/bb/6a-bb00"
 MANIFEST = Manifest(
     id="",
     type="onnx.ModelProto",
@@ -22,9 +23,8 @@ MANIFEST = Manifest(
     max_chunk=2,
     created=datetime(2026, 11, 22, tzinfo=UTC),
     source="upload",
-    attempt="0069000000-aa",
     files=(File("m.onnx", 7, "a" * 64),),
-    objects=(ObjectLocation(7, key="objects/0069000000-aa/file-0", etag="e"),),
+    objects=(ObjectLocation(7, key=FIRST, etag="e"),),
     schema="5" * 64,
     planner=1,
 ).named()
@@ -36,31 +36,29 @@ def test_what_is_encoded_is_decoded() -> None:
 
 def test_records_are_kept_byte_for_byte() -> None:
     records = {"index": bytes(range(256)), "plan": b""}
-    manifest = replace(MANIFEST, inline=records)
-    assert Manifest.decode(manifest.encode()).inline == records
-    assert manifest.beside == ("schema",)
-    assert manifest.keys == MANIFEST.keys - {f"objects/{MANIFEST.attempt}/{name}" for name in records}
+    manifest = replace(MANIFEST, inline=records, beside={"schema": SECOND})
+    found = Manifest.decode(manifest.encode())
+    assert (found.inline, found.beside) == (records, {"schema": SECOND})
+    assert (MANIFEST.object_ids, manifest.object_ids) == ({0x69}, {0x69, 0x6A})
     assert manifest.named().id == MANIFEST.id, "where the records lie is no part of a store's identity"
 
 
 def test_sums_are_kept_once_for_each_object() -> None:
-    pack = ObjectLocation(9, key="objects/0069000000-aa/file-0", etag="e", sums=b"1234")
-    apart = ObjectLocation(1 << 30, key="objects/0069000000-aa/file-2", etag="f")
+    pack = ObjectLocation(9, key=FIRST, etag="e", sums=b"1234")
+    apart = ObjectLocation(1 << 30, key=SECOND, etag="f")
     packed = tuple(ObjectLocation(3, parts=(pack,), at=at) for at in (0, 3, 6))
     files = tuple(File(path, 3, "a" * 64) for path in "abc")
     manifest = replace(MANIFEST, files=(*files, File("m.onnx", 1 << 30, "b" * 64)), objects=(*packed, apart))
     assert Manifest.decode(manifest.encode()) == manifest
     assert manifest.encode().count(b"MTIzNA==") == 1
-    assert {key for key in manifest.keys if "file-" in key} == {pack.key, apart.key, f"{apart.key}.sums"}
-    assert pack.names == {"0069000000-aa": {"file-0"}}, "no sums are beside it"
+    assert manifest.object_ids == {0x69, 0x6A}
 
 
 def test_bytes_of_files_are_kept_in_their_locations() -> None:
     held = ObjectLocation(3, held=b"abc")
     manifest = replace(MANIFEST, files=(File("m.onnx", 3, "a" * 64),), objects=(held,), inline={"index": b"i"})
     assert Manifest.decode(manifest.encode()) == manifest
-    assert manifest.attempts == {MANIFEST.attempt}
-    assert not any("file" in key for key in manifest.keys)
+    assert manifest.object_ids == set()
     assert held.is_held
     assert ObjectLocation.joined([held, held]).is_held
     assert not MANIFEST.objects[0].is_held
@@ -89,14 +87,3 @@ def test_another_version_is_refused() -> None:
     raw = json.loads(unseal(MANIFEST.encode(), "it")) | {"version": 1}
     with pytest.raises(IntegrityError, match="version"):
         Manifest.decode(seal(json.dumps(raw).encode()))
-
-
-@pytest.mark.parametrize(("indexed", "schema", "planner"), [(True, "6" * 64, 1), (False, None, None)])
-def test_a_manifest_of_version_1_is_upgraded(indexed: bool, schema: str | None, planner: int | None) -> None:
-    raw = json.loads(unseal(MANIFEST.encode(), "it"))
-    del raw["schema"], raw["planner"]
-    raw |= {"version": 1, "id": "f" * 64, "indexed": indexed}
-    found = upgraded(raw, "6" * 64)
-    assert (found.id, found.schema, found.planner) == ("f" * 64, schema, planner), "an id that was given out stays"
-    assert (found.files, found.objects, found.created) == (MANIFEST.files, MANIFEST.objects, MANIFEST.created)
-    assert Manifest.decode(found.encode()) == found

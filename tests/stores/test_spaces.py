@@ -1,22 +1,29 @@
-"""Spaces: worlds of their own in one storage, found without an index, collected with all the others."""
+"""Spaces: worlds of their own in one storage and one catalogue, collected with all the others."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.support.stores import in_memory, keys_in, onnx, upload
+from tests.support.catalogues import catalogue_of
+from tests.support.stores import assert_whole, collect_garbage, in_memory, keys_in, objects_in, onnx, upload
 
+from protoslice.catalog.objects import Collected
+from protoslice.catalog.spaces import Held
 from protoslice.errors import InvalidInput, NotFound
-from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.stores import StoreOptions, Stores
-from protoslice.stores.layout.version import MARK
+from protoslice.storage import MemoryStorage
+from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.names import DEFAULT_SPACE
 from protoslice.stores.spaces import Spaces
 
-MODEL = onnx(1000)
-HOUR = 3600.0
+MODEL = onnx(9000)
+
+
+def sha(data: bytes) -> str:
+    """SHA-256 in hex."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def with_spaces(
@@ -25,7 +32,7 @@ def with_spaces(
     """Do `work` with the spaces of a new storage in memory."""
 
     async def run(stores: Stores, storage: MemoryStorage) -> None:
-        spaces = Spaces(storage, stores)
+        spaces = Spaces(stores)
         await work(spaces, stores, storage)
 
     in_memory(run, options)
@@ -50,23 +57,38 @@ def test_equal_content_is_two_stores_in_two_spaces() -> None:
     with_spaces(work)
 
 
-def test_objects_lie_below_the_folder_of_their_space() -> None:
+def test_no_space_names_the_objects_of_another() -> None:
     async def work(spaces: Spaces, default: Stores, storage: MemoryStorage) -> None:
-        before = await keys_in(storage)
         await spaces.create("team")
-        await upload(await spaces.get("team"), MODEL)
-        assert {key.split("/")[:2] == ["spaces", "team"] for key in set(await keys_in(storage)) - set(before)} == {True}
+        team = await spaces.get("team")
+        large = onnx(2 << 20)
+        first = (await upload(default, large)).store
+        assert await default.locate({sha(large): len(large)}, None)
+        assert not await team.locate({sha(large): len(large)}, None)
+        with pytest.raises(NotFound):
+            await team.files(first.id)
+        async with await team.ingest(IngestRequest()) as ingest:
+            await ingest.take(await default.files(first.id))
+            with pytest.raises(Collected):
+                await ingest.commit()
+        made = await upload(team, large, expected_sha256=hashlib.sha256(large).digest())
+        assert made.created
+        assert len(await objects_in(storage)) == 2, "each space has a copy"
+        await default.delete(first.id)
+        await asyncio.sleep(0.001)
+        await collect_garbage(storage, grace_seconds=0)
+        await assert_whole(team, made.store)
 
     with_spaces(work)
 
 
 def test_a_space_that_nobody_created_is_not_there_and_asking_writes_nothing() -> None:
     async def work(spaces: Spaces, default: Stores, storage: MemoryStorage) -> None:
-        before = await keys_in(storage)
+        catalogue_of(storage).transactions.clear()
         for name in ("team", "", "..", "a/b", "Team", "-a", "a" * 64, "default/../team"):
             with pytest.raises(NotFound):
                 await spaces.get(name)
-        assert await keys_in(storage) == before
+        assert catalogue_of(storage).transactions["write"] == 0
 
     with_spaces(work)
 
@@ -85,7 +107,7 @@ def test_a_space_is_created_once_whoever_is_first() -> None:
         assert not await spaces.create(DEFAULT_SPACE)
         await asyncio.gather(*(spaces.create("team") for _ in range(5)))
         assert not await spaces.create("team")
-        other = Spaces(storage, default)  # another replica
+        other = Spaces(default)  # another replica
         assert await upload(await other.get("team"), MODEL)
         assert len((await (await spaces.get("team")).list()).items) == 1
 
@@ -101,7 +123,7 @@ def test_all_are_listed_whatever_they_hold() -> None:
         found, cursor = list[str](), None
         while True:
             page = await spaces.page(limit=2, cursor=cursor)
-            found += page.items
+            found += [space.name for space in page.items]
             cursor = page.next
             if cursor is None:
                 break
@@ -115,6 +137,7 @@ def test_all_are_listed_whatever_they_hold() -> None:
 
 def test_garbage_is_collected_in_every_space() -> None:
     async def work(spaces: Spaces, default: Stores, storage: MemoryStorage) -> None:
+        kept = await upload(default, MODEL)
         before = await keys_in(storage)
         for name in ("a", "b"):
             await spaces.create(name)
@@ -122,26 +145,14 @@ def test_garbage_is_collected_in_every_space() -> None:
             made = await upload(stores, MODEL)
             await stores.delete(made.store.id)
         await asyncio.sleep(0.002)
-        report = await spaces.collect_garbage(grace_seconds=0, dry_run=True)
-        assert report.stores == 2
-        report = await spaces.collect_garbage(grace_seconds=0)
-        assert report.stores == 2
-        marks = ["spaces/a/protoslice.json", "spaces/b/protoslice.json", "tally/last"]
-        assert sorted(await keys_in(storage)) == sorted([*before, *marks])
-
-    with_spaces(work)
-
-
-def test_damage_is_told_by_the_whole_key() -> None:
-    async def work(spaces: Spaces, default: Stores, storage: MemoryStorage) -> None:
-        await storage.put_if_absent(ObjectKey("spaces/a/protoslice.json"), MARK)
-        made = await upload(await spaces.get("a"), onnx(3_000_000))
-        key = ObjectKey(f"spaces/a/stores/{made.store.id}")
-        await storage.put(key, b"damaged")
-        (entry,) = [key for key in await keys_in(storage) if key.startswith("spaces/a/indexes/time/")]
-        await storage.delete(ObjectKey(entry))  # by its entry, the listings would clear the store
-        await asyncio.sleep(0.002)
-        assert (await spaces.collect_garbage(grace_seconds=0)).unreadable == str(key)
+        report = await collect_garbage(storage, grace_seconds=0, dry_run=True)
+        assert (report.stores, report.objects) == (2, 2)
+        report = await collect_garbage(storage, grace_seconds=0)
+        assert (report.stores, report.objects) == (2, 2)
+        assert sorted(await keys_in(storage)) == sorted(before)
+        for name in ("a", "b"):
+            assert (await spaces.usage(name)).used == Held()
+        await assert_whole(default, kept.store)
 
     with_spaces(work)
 

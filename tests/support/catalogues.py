@@ -5,22 +5,24 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, closing
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, closing, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from protoslice.catalog import Database, schema, upgrade
-from protoslice.catalog.database import Work
+from protoslice.catalog.database import Row, Work
 from protoslice.catalog.sqlite import SqliteDatabase, SqliteTransaction, translated
 from protoslice.storage import FileStorage, Storage
 
 T = TypeVar("T")
 
 _KEPT: Final = 64
-_in_memory: Final = WeakKeyDictionary[Storage, Database]()
-_of_folders: Final = dict[str, Database]()
+_in_memory: Final = WeakKeyDictionary[Storage, "InlineDatabase"]()
+_of_folders: Final = dict[str, "InlineDatabase"]()
 
 
 @asynccontextmanager
@@ -38,6 +40,8 @@ class InlineDatabase(Database):
     """A catalogue in memory whose transactions run on the event loop, one after the other."""
 
     dialect = "sqlite"
+    statements = 0
+    """Statements so far."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -45,10 +49,31 @@ class InlineDatabase(Database):
         self._connection.execute("PRAGMA foreign_keys = ON")
         at_once(schema.migrate(self))
 
+    @cached_property
+    def transactions(self) -> Counter[str]:
+        """Transactions so far, of `read` and `write`."""
+        return Counter()
+
+    def count_anew(self) -> None:
+        """Forget the transactions and statements so far."""
+        self.transactions.clear()
+        self.statements = 0
+
+    @contextmanager
+    def at(self, clock: Callable[[], float]) -> Iterator[None]:
+        """Context in which the database has another clock."""
+        before, self._clock = self._clock, clock
+        try:
+            yield
+        finally:
+            self._clock = before
+
     async def _write(self, work: Work[T], *, background: bool) -> T:
+        self.transactions["write"] += 1
         return self.run(work, "COMMIT")
 
     async def _read(self, work: Work[T], *, background: bool) -> T:
+        self.transactions["read"] += 1
         return self.run(work, "ROLLBACK")
 
     def run(self, work: Work[T], end: str) -> T:
@@ -56,7 +81,7 @@ class InlineDatabase(Database):
         with translated():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                transaction = SqliteTransaction(self._connection)
+                transaction = _CountedTransaction(self._connection, self)
                 transaction._now = int(self._clock() * 1_000_000)
                 result = work(transaction)
             except BaseException:
@@ -65,9 +90,48 @@ class InlineDatabase(Database):
             self._connection.execute(end)
             return result
 
+    def copy_to(self, other: InlineDatabase) -> None:
+        """Replace the content of another catalogue by this one's."""
+        self._connection.backup(other._connection)
+
     async def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+
+
+class _CountedTransaction(SqliteTransaction):
+    """Counts its statements."""
+
+    def __init__(self, connection: sqlite3.Connection, database: InlineDatabase) -> None:
+        super().__init__(connection)
+        self._database = database
+
+    def all(self, sql: str, **values: Any) -> list[Row]:
+        self._database.statements += 1
+        return super().all(sql, **values)
+
+    def run(self, sql: str, **values: Any) -> int:
+        self._database.statements += 1
+        return super().run(sql, **values)
+
+    def many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        self._database.statements += 1
+        super().many(sql, rows)
+
+
+_empty: Final = list[bytes]()
+
+
+def empty_catalogue() -> InlineDatabase:
+    """Return a catalogue in memory that was copied, which is faster than to create its tables."""
+    if not _empty:
+        _empty.append(InlineDatabase()._connection.serialize())
+    catalogue = InlineDatabase.__new__(InlineDatabase)
+    catalogue._clock = time.time
+    catalogue._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    catalogue._connection.deserialize(_empty[0])
+    catalogue._connection.execute("PRAGMA foreign_keys = ON")
+    return catalogue
 
 
 def upload_ids(storage: Path) -> list[str]:
@@ -87,7 +151,7 @@ def at_once(work: Coroutine[Any, Any, T]) -> T:
         return result
 
 
-def catalogue_of(storage: Storage) -> Database:
+def catalogue_of(storage: Storage) -> InlineDatabase:
     """Return the catalogue that belongs to a storage, the same for all replicas, in memory."""
     while hasattr(storage, "_inner"):
         storage = storage._inner

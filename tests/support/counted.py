@@ -75,25 +75,20 @@ class CountedBucket(RemoteStorage):
         self.requests.append(("list", 0))
         return await self.objects.list(prefix, after=after, limit=limit)
 
-    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
-        """See `Storage.put_if_absent`."""
-        self.requests.append(("put", len(data)))
-        return await self.objects.put_if_absent(key, data)
-
-    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
+    async def put(self, key: ObjectKey, data: Buffer) -> str:
         """See `Storage.put`."""
         self.requests.append(("put", len(data)))
-        return await self.objects.put(key, data, if_etag=if_etag)
+        return await self.objects.put(key, data)
 
     async def writer(self, key: ObjectKey) -> Writer:
         """See `Storage.writer`."""
         self.requests.append(("write", 0))
         return await self.objects.writer(key)
 
-    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
+    async def delete(self, key: ObjectKey) -> None:
         """See `Storage.delete`."""
         self.requests.append(("delete", 0))
-        await self.objects.delete(key, if_etag=if_etag)
+        await self.objects.delete(key)
 
     async def close(self) -> None:
         """See `Storage.close`."""

@@ -1,24 +1,49 @@
-"""A storage that lets something else happen between two of its calls."""
+"""Storages and catalogues that let something else happen, or fail, between two of their calls."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from protoslice.catalog import Database
+from protoslice.catalog.database import CommitUnknown, Work
+from protoslice.errors import DatabaseUnavailable
 from protoslice.storage import ObjectKey, Storage
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
+from protoslice.testing import FaultyStorage
 
 T = TypeVar("T")
 
 
-class InterruptedStorage(InterceptedStorage):
-    """Awaits `meanwhile` before call number `at`, counted from `arm`: another replica may act there.
+class InterceptedDatabase(Database):
+    """Forwards each transaction to `inner` through `intercept`."""
 
-    `at_every_call` interrupts every call there is.
+    def __init__(self, inner: Database) -> None:
+        self.dialect = inner.dialect
+        self._inner = inner
+
+    @abstractmethod
+    async def intercept(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
+        """Result of `call`, which runs a transaction once; `name` is `write` or `read`."""
+
+    async def _write(self, work: Work[T], *, background: bool) -> T:
+        return await self.intercept("write", lambda: self._inner._write(work, background=background))
+
+    async def _read(self, work: Work[T], *, background: bool) -> T:
+        return await self.intercept("read", lambda: self._inner._read(work, background=background))
+
+    async def close(self) -> None:
+        """Leave the inner database open, which belongs to others too."""
+
+
+class Interruption:
+    """Awaits `meanwhile` before call number `at` of a storage or a database, counted together from `arm`.
+
+    Another replica may act there. `at_every_call` interrupts every call there is.
     """
 
-    def __init__(self, inner: Storage, meanwhile: Callable[[], Awaitable[object]]) -> None:
-        super().__init__(inner)
+    def __init__(self, meanwhile: Callable[[], Awaitable[object]]) -> None:
         self._meanwhile = meanwhile
         self._at = 0
         self._calls = 0
@@ -32,12 +57,61 @@ class InterruptedStorage(InterceptedStorage):
         """True once the call was made."""
         return 0 < self._at <= self._calls
 
-    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
-        """See `InterceptedStorage.intercept`."""
+    async def count(self) -> None:
+        """Count a call that is about to be made."""
         self._calls += 1
         if self._calls == self._at:
             await self._meanwhile()
+
+
+class InterruptedStorage(InterceptedStorage):
+    """Storage whose calls are interrupted."""
+
+    def __init__(self, inner: Storage, interruption: Interruption) -> None:
+        super().__init__(inner)
+        self._interruption = interruption
+
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        """See `InterceptedStorage.intercept`."""
+        await self._interruption.count()
         return await call()
+
+
+class InterruptedDatabase(InterceptedDatabase):
+    """Database whose transactions are interrupted."""
+
+    def __init__(self, inner: Database, interruption: Interruption) -> None:
+        super().__init__(inner)
+        self._interruption = interruption
+
+    async def intercept(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
+        """See `InterceptedDatabase.intercept`."""
+        await self._interruption.count()
+        return await call()
+
+
+class FaultyDatabase(InterceptedDatabase):
+    """Database that fails as a storage does, whose calls are counted together with its transactions.
+
+    Where a failing call takes effect, the answer to COMMIT is lost.
+    """
+
+    def __init__(self, inner: Database, faults: FaultyStorage) -> None:
+        super().__init__(inner)
+        self._faults = faults
+
+    async def intercept(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
+        """See `InterceptedDatabase.intercept`."""
+        faults = self._faults
+        faults.calls.append(name)
+        due = faults.failed if faults._stays_down else len(faults.calls) == faults._fail_at
+        if not due:
+            return await call()
+        if faults._after:
+            result = await call()
+            if name == "write":
+                raise CommitUnknown(result)
+        raise DatabaseUnavailable(f"transaction {len(faults.calls)} fails on purpose")
 
 
 async def at_every_call(at: Callable[[int], Awaitable[bool]], fewest: int) -> None:

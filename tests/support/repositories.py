@@ -1,28 +1,12 @@
-"""Repositories in memory, and changes of them in one call."""
+"""Changes of repositories in one call."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import TypeVar
+from collections.abc import AsyncIterator, Mapping
 
-from tests.support.stores import opened, read
+from tests.support.stores import read
 
-from protoslice.repositories import MAIN, Author, Commit, Repositories, Repository
-from protoslice.storage import MemoryStorage, Storage
-
-T = TypeVar("T")
-
-
-def in_repositories(work: Callable[[Repositories, Storage], Awaitable[T]]) -> T:
-    """The result of `work` on new repositories in memory."""
-
-    async def run() -> T:
-        storage = MemoryStorage()
-        async with opened(storage) as stores:
-            return await work(Repositories(stores), storage)
-
-    return asyncio.run(run())
+from protoslice.repositories import MAIN, Author, Commit, Repository
 
 
 async def change(

@@ -1,27 +1,29 @@
-"""Stores put straight into a storage or a folder, and a storage that counts its calls."""
+"""Stores put straight into a catalogue, and a storage that counts its calls."""
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TypeVar
 
+from protoslice.catalog import Database
+from protoslice.catalog.database import Transaction
+from protoslice.catalog.objects import new_id
+from protoslice.catalog.repositories import ensure_repository
+from protoslice.catalog.spaces import Account
 from protoslice.facts import File
-from protoslice.storage import MemoryStorage, ObjectKey, Storage
-from protoslice.storage.interface import Buffer
+from protoslice.storage import ObjectKey, Storage
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
-from protoslice.stores.catalog.tags import Tags
-from protoslice.stores.layout import keys
-from protoslice.stores.layout.indexes import Indexes
-from protoslice.stores.layout.references import references_of
+from protoslice.stores.clock import microseconds
 from protoslice.stores.manifest import Manifest, ObjectLocation
+from protoslice.stores.names import DEFAULT_SPACE
 
 T = TypeVar("T")
+
+_BATCH = 1000
 
 
 class Counting(InterceptedStorage):
@@ -42,50 +44,57 @@ class Counting(InterceptedStorage):
         return await call()
 
 
-class PlainFiles(MemoryStorage):
-    """Folder into which small records are put as plain files, without the care of a storage."""
+async def seed(database: Database, count: int, like: Manifest | None = None, *, first: int = 0) -> None:
+    """Insert stores with a tag each, numbered from `first`.
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self._folder = folder
-
-    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
-        path = f"{self._folder}/{key.text}"
-        try:
-            file = open(path, "wb", buffering=0)  # noqa: SIM115 - closed below, and a hundred thousand times
-        except FileNotFoundError:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            file = open(path, "wb", buffering=0)  # noqa: SIM115
-        with file:
-            file.write(data)
-            # Versity's gateway gives no other entity tags than those that it finds here.
-            os.setxattr(file.fileno(), "user.etag", f'"{secrets.token_hex(16)}"'.encode())
-        return ""
-
-    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
-        return await self.put(key, data)
-
-
-async def seed(storage: Storage, count: int, like: Manifest | None = None, *, first: int = 0) -> None:
-    """Put stores with a tag each straight into a storage, their small records as an upload leaves them.
-
-    Numbered from `first`; copies of the store `like`, whose manifest holds its files, or else stores that nobody opens.
+    They are copies of the store `like`, whose manifest holds its files, or else stores that nobody opens.
     """
-    created = datetime(2026, 1, 1, tzinfo=UTC)
-    for number in range(first, first + count):
-        attempt = f"{1_700_000_000 + number:010x}-{number:020x}"
-        manifest = replace(
-            like or _closed(attempt),
-            id=seeded_id(number),
-            created=created + timedelta(seconds=number),
-            attempt=attempt,
-            tags=(f"t{number}",),
-        )
-        for key in (*sorted(manifest.keys), f"objects/{attempt}/claim"):
-            await storage.put(ObjectKey(key), b"alive")
-        await Indexes(storage).add(manifest, references_of(manifest))
-        await storage.put(keys.store(manifest.id), manifest.encode())
-        await Tags(storage).put(f"t{number}", manifest, if_match=None, if_none_match=False)
+    for begin in range(first, first + count, _BATCH):
+        numbers = range(begin, min(begin + _BATCH, first + count))
+        await database.write(lambda tx: _insert(tx, numbers, like or _CLOSED))  # noqa: B023 - it is awaited at once
+
+
+def _insert(tx: Transaction, numbers: range, like: Manifest) -> None:
+    ensure_repository(tx, DEFAULT_SPACE, "stores", "", 0)
+    size = sum(file.size for file in like.files)
+    manifests = [
+        replace(like, id=seeded_id(number), created=_BEGINNING + timedelta(seconds=number), row=new_id())
+        for number in numbers
+    ]
+    tx.many(
+        """
+        INSERT INTO stores (space, id, digest, type, size, held, created, weight, manifest)
+        VALUES (:space, :id, :digest, :type, :size, :size, :created, :weight, :manifest)""",
+        [
+            {
+                "space": DEFAULT_SPACE,
+                "id": each.row,
+                "digest": each.id,
+                "type": each.shown_type,
+                "size": size,
+                "created": microseconds(each.created),
+                "weight": each.weight,
+                "manifest": each.encode(),
+            }
+            for each in manifests
+        ],
+    )
+    tx.many(
+        """
+        INSERT INTO names (space, repository, kind, name, store, version, updated)
+        VALUES (:space, 0, 'tag', :name, :store, :version, :now)""",
+        [
+            {
+                "space": DEFAULT_SPACE,
+                "name": f"t{number}",
+                "store": seeded_id(number),
+                "version": secrets.token_bytes(16),
+                "now": tx.now,
+            }
+            for number in numbers
+        ],
+    )
+    Account(DEFAULT_SPACE).charge(tx, stores=len(numbers), logical_bytes=size * len(numbers))
 
 
 def seeded_id(number: int) -> str:
@@ -93,10 +102,8 @@ def seeded_id(number: int) -> str:
     return f"{number * 0x9E3779B97F4A7C15 % (1 << 64):016x}{number:048x}"
 
 
-def _closed(attempt: str) -> Manifest:
-    """Manifest of a store whose file is told of, and is not there."""
-    return Manifest(
-        id="", type="seeded.Model", root="a", chunks=0, min_chunk=1, max_chunk=2, source="",
-        created=datetime(2026, 1, 1, tzinfo=UTC), attempt=attempt, files=(File("a", 3, "0" * 64),), indexed=False,
-        objects=(ObjectLocation(3, key=f"objects/{attempt}/file-0", sums=bytes(4)),),
-    )  # fmt: skip
+_BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
+_CLOSED = Manifest(
+    id="", type="seeded.Model", root="a", chunks=0, min_chunk=1, max_chunk=2, source="", created=_BEGINNING,
+    files=(File("a", 3, "0" * 64),), indexed=False, objects=(ObjectLocation(3, held=b"abc"),),
+)  # fmt: skip

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -23,19 +23,16 @@ _FEW: Final = 6
 """Tensors, nodes and paths of a store that are asked for one by one."""
 
 
-def in_process(work: Callable[[Application], Awaitable[None]], **given: Any) -> None:
-    """Do `work` with an open service over memory, without a socket."""
-
-    async def run() -> None:
-        app = create_app(Settings(**{"storage": "memory://", "space_watermark_bytes": 0, **given}))
-        app.middleware_stack = app.build_middleware_stack()
-        await app.services.open()
-        try:
-            await work(app)
-        finally:
-            await app.services.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def open_service(**given: Any) -> AsyncIterator[Application]:
+    """Open a service over memory, without a socket."""
+    app = create_app(Settings(**{"storage": "memory://", "space_watermark_bytes": 0, **given}))
+    app.middleware_stack = app.build_middleware_stack()
+    await app.services.open()
+    try:
+        yield app
+    finally:
+        await app.services.close()
 
 
 async def every_answer(app: Application, store: str, before: str) -> list[tuple[str, Asked]]:

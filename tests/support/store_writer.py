@@ -17,6 +17,7 @@ from tests.support.stores import onnx, upload
 
 from protoslice.storage import FileStorage
 from protoslice.stores import IngestRequest, Stores
+from protoslice.stores.collection import collect_garbage
 
 
 def content(seed: int) -> dict[str, bytes]:
@@ -35,7 +36,7 @@ async def _work(stores: Stores, random: Random) -> None:
             await stores.delete(created.store.id)
             print(f"- {seed} {created.store.id}", flush=True)
         if seed % 10 == 0:
-            await stores.collect_garbage()
+            await collect_garbage(stores.storage, stores.database)
 
 
 async def _main(directory: str, seed: int) -> None:

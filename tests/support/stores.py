@@ -7,27 +7,39 @@ import hashlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from unittest.mock import patch
 
 from tests.support.catalogues import catalogue_of
 from tests.support.protos.writer import varint
 
 from protoslice.catalog import Database
+from protoslice.catalog import collector as collector_table
+from protoslice.catalog.collector import CollectorTable
+from protoslice.catalog.database import Transaction
+from protoslice.catalog.spaces import Account, SpaceTable
 from protoslice.errors import NoRoot, Unsupported
 from protoslice.facts import Store
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
-from protoslice.stores import Created, IngestRequest, OpenStore, Representation, StoreOptions, Stores, usage
-from protoslice.stores.collection import garbage
-from protoslice.stores.collection.garbage import GarbageReport
+from protoslice.stores import (
+    Created,
+    GarbageReport,
+    IngestRequest,
+    OpenStore,
+    Representation,
+    StoreOptions,
+    Stores,
+    collection,
+)
+from protoslice.stores.collection import GRACE_SECONDS
 from protoslice.stores.ingest import packs, persist
-from protoslice.stores.layout import fresh, keys
-from protoslice.stores.layout.indexes import IndexEntry
+from protoslice.stores.keys import MARKER, OBJECTS, sums_of
 from protoslice.stores.names import DEFAULT_SPACE
 from protoslice.stores.uploads.records import UploadRecords
-from protoslice.stores.usage import Usage
+from protoslice.stores.writing import new_objects
 
 T = TypeVar("T")
 
@@ -56,8 +68,9 @@ def records_apart(largest: int = -1, *, sums: int = -1, files: int = -1) -> Iter
     """
     with (
         patch.object(persist, "LARGEST_INLINE", largest),
-        patch.object(fresh, "LARGEST_INLINE_SUMS", sums),
+        patch.object(new_objects, "LARGEST_INLINE_SUMS", sums),
         patch.object(packs, "LARGEST_HELD", files),
+        patch.object(collector_table, "_LARGEST_SUMLESS", sums << 14),  # four bytes for 64 KiB
     ):
         yield
 
@@ -69,25 +82,58 @@ async def open_stores(
     return await Stores.open(storage, database or catalogue_of(storage), options)
 
 
-async def collect_garbage(storage: Storage, **options: Any) -> GarbageReport:
-    """See `protoslice.stores.collection.garbage.collect_garbage`; in the default space."""
-    return await garbage.collect_garbage(storage, catalogue_of(storage), DEFAULT_SPACE, **options)
+STORED_BYTES: Final = """
+    SELECT (SELECT coalesce(sum(size), 0) FROM objects) + (SELECT coalesce(sum(held), 0) FROM stores)"""
+"""Statement that counts what objects and manifests hold."""
 
 
-async def usage_of(storage: Storage, **options: Any) -> Usage:
-    """See `protoslice.stores.usage.usage_of`; of the default space."""
-    return await usage.usage_of(storage, catalogue_of(storage), DEFAULT_SPACE, **options)
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a space holds."""
+
+    stores: int
+    logical_bytes: int
+    stored_bytes: int
+    reclaimable_bytes: int
+
+
+async def collect_garbage(
+    storage: Storage, *, clock: Callable[[], float] = time.time, delay_seconds: float = 0, **options: Any
+) -> GarbageReport:
+    """See `protoslice.stores.collection.collect_garbage`, at the time of a clock; bytes go at once."""
+    await settled()
+    database = catalogue_of(storage)
+    with database.at(clock):
+        return await collection.collect_garbage(storage, database, delay_seconds=delay_seconds, **options)
+
+
+async def settled() -> None:
+    """Let tasks in the background give up what requests have left."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def usage_of(storage: Storage, clock: Callable[[], float] = time.time) -> Usage:
+    """What the default space holds, and what a collection would free at the time of a clock."""
+    await settled()
+    database = catalogue_of(storage)
+    with database.at(clock):
+        row = await SpaceTable(database).get(DEFAULT_SPACE)
+        _, free = await CollectorTable(database).would_drop(GRACE_SECONDS, DEFAULT_SPACE)
+    assert row is not None
+    return Usage(row.held.stores, row.held.logical_bytes, row.held.stored_bytes, free.stored_bytes)
 
 
 async def derived_in(storage: Storage) -> dict[str, bytes]:
-    """Derived facts in the catalogue that belongs to a storage, by store and name."""
-    rows = await catalogue_of(storage).read(lambda tx: tx.all("SELECT store, name, data FROM derived"))
-    return {f"{store}/{name}": bytes(data) for store, name, data in rows}
+    """Derived facts in the catalogue that belongs to a storage, by store and name; empty for an object."""
+    sql = "SELECT s.digest, d.name, d.data FROM derived d JOIN stores s ON s.space = d.space AND s.id = d.store"
+    rows = await catalogue_of(storage).read(lambda tx: tx.all(sql))
+    return {f"{store}/{name}": bytes(data or b"") for store, name, data in rows}
 
 
 def uploads_in(storage: Storage) -> UploadRecords:
     """The records of uploads of the default space."""
-    return UploadRecords(catalogue_of(storage), DEFAULT_SPACE)
+    return UploadRecords(catalogue_of(storage), Account(DEFAULT_SPACE))
 
 
 @asynccontextmanager
@@ -149,6 +195,51 @@ async def collect_a_day_later(storage: Storage) -> None:
     await collect_garbage(storage, clock=lambda: time.time() + 90_000)
 
 
+async def collect_everything(storage: Storage) -> None:
+    """Collect garbage for days: leases end, and bytes that were never published are deleted twice.
+
+    Processes that are still at work are taken for dead, so nothing can be uploaded by them afterwards.
+    """
+    for days in range(1, 6):
+        await collect_garbage(storage, clock=lambda: time.time() + days * 90_000)  # noqa: B023 - it is awaited at once
+
+
+async def assert_tidy(storage: Storage, database: Database | None = None) -> None:
+    """Assert that a storage holds what is referred to and nothing else, and that usage is exact.
+
+    Objects of requests that are under way count as garbage: this is for the time after `collect_everything`.
+    """
+
+    def look(tx: Transaction) -> tuple[set[str], set[str], int, dict[str, int]]:
+        rows = {key for (key,) in tx.all("SELECT key FROM objects WHERE writer IS NULL")}
+        referred = tx.all(
+            """
+            SELECT key FROM objects o WHERE EXISTS (
+                SELECT 1 FROM store_objects r WHERE r.space = o.space AND r.object = o.id UNION ALL
+                SELECT 1 FROM upload_objects r WHERE r.space = o.space AND r.object = o.id UNION ALL
+                SELECT 1 FROM derived r WHERE r.space = o.space AND r.object = o.id
+            )"""
+        )
+        trash = tx.all("SELECT count(*) FROM trash")[0][0]
+        sums = {
+            "stored bytes by objects": STORED_BYTES,
+            "stored bytes by usage": "SELECT coalesce(sum(stored_bytes), 0) FROM usage",
+            "stores by rows": "SELECT count(*) FROM stores WHERE deleted IS NULL",
+            "stores by usage": "SELECT coalesce(sum(stores), 0) FROM usage",
+            "logical bytes by rows": "SELECT coalesce(sum(size), 0) FROM stores WHERE deleted IS NULL",
+            "logical bytes by usage": "SELECT coalesce(sum(logical_bytes), 0) FROM usage",
+        }
+        return rows, {key for (key,) in referred}, trash, {name: tx.all(sql)[0][0] for name, sql in sums.items()}
+
+    rows, referred, trash, sums = await (database or catalogue_of(storage)).read(look)
+    assert rows == referred, "rows of objects to which nothing refers"
+    assert not trash
+    found = {key.removesuffix(".sums") for key in await keys_in(storage)} - {MARKER.text}
+    assert found == referred, "bytes that no row names, or rows whose bytes are gone"
+    for what in ("stored bytes", "stores", "logical bytes"):
+        assert sums[f"{what} by usage"] == sums[f"{what} by {'objects' if what == 'stored bytes' else 'rows'}"], what
+
+
 async def some(stores: Stores, count: int) -> list[str]:
     """The ids of as many new stores, oldest first."""
     return [(await upload(stores, onnx(10, seed=seed))).store.id for seed in range(count)]
@@ -162,6 +253,8 @@ async def read(view: Representation, start: int = 0, end: int | None = None) -> 
 
 async def every_view(store: OpenStore) -> AsyncIterator[tuple[str, Representation]]:
     """Every file, and every view of the root there is when it is a proto, with a name."""
+    from tests.support.views import CASES  # with the server, which programs that only write do without
+
     for file in store.info.files:
         yield f"file {file.path}", store.file(file.path)
     try:
@@ -170,13 +263,12 @@ async def every_view(store: OpenStore) -> AsyncIterator[tuple[str, Representatio
         return
     for n in range(store.info.chunks):
         yield f"chunk {n}", await store.chunk(n)
-    yield "merge", await store.merge("", None, None)
-    yield "skeleton", await store.merge("", None, 1000)
+    for case in CASES:
+        if case.everywhere and case.path != "metadata":
+            yield case.path, await case.of(store)
     for node in (await store.tree("", 1, 1000, None)).items:
         path = f"{node.path}[0]" if node.count is not None else node.path
         yield f"merge {path}", await store.merge(path, None, None)
-    yield "archive", await store.archive()
-    yield "cpb", await store.cpb()
     by_policy = await store.planned("policy")
     if by_policy is not await store.planned():
         yield "policy metadata", await store.metadata("policy")
@@ -211,25 +303,43 @@ async def visible(stores: Stores) -> dict[str, Store]:
             return found
 
 
-async def objects_in(storage: Storage, attempt: str | None = None) -> list[str]:
-    """The keys of what uploads have written, or one of them: without claims, and the notes of stores."""
-    folder = "objects" if attempt is None else f"objects/{attempt}"
-    found = await keys_in(storage, folder)
-    return [key for key in found if not key.endswith("/claim") and "/of-" not in key]
+async def objects_in(storage: Storage) -> list[str]:
+    """The keys of what uploads have written."""
+    return await keys_in(storage, OBJECTS.text)
 
 
 async def written(storage: Storage) -> dict[ObjectKey, int]:
     """Sizes of the objects that hold files, by key."""
-    found = [item async for item in storage.iterate(keys.OBJECTS) if item.key.segments[-1].startswith("file-")]
-    return {item.key: item.size for item in found if not item.key.text.endswith(".sums")}
+    rows = await catalogue_of(storage).read(lambda tx: tx.all("SELECT key FROM objects WHERE size IS NOT NULL"))
+    known = {key for (key,) in rows}
+    return {item.key: item.size async for item in storage.iterate(OBJECTS) if item.key.text in known}
+
+
+async def keys_of(stores: Stores, store: str) -> dict[str, ObjectKey]:
+    """Keys of the objects of a store by what they hold: `file-0`, `side`, and the records of the root.
+
+    Sums that are objects are called like what they belong to, with `.sums`.
+    """
+    manifest = await stores._manifests.get(store)
+    files = {f"file-{number}": location for number, location in enumerate(manifest.objects)}
+    if manifest.side is not None:
+        files["side"] = manifest.side
+    found = {name: ObjectKey(key) for name, key in manifest.beside.items()}
+    for name, location in files.items():
+        for each in location.objects:
+            if each.key is not None:
+                found.setdefault(name, ObjectKey(each.key))
+                if each.sums is None:
+                    found.setdefault(f"{name}.sums", sums_of(ObjectKey(each.key)))
+    return found
 
 
 async def in_time(storage: Storage) -> list[str]:
-    """Ids of the stores in the index by time, newest first, once for each entry or mark."""
-    return [IndexEntry.parse(item.key).store async for item in storage.iterate(keys.BY_TIME)]
+    """Ids of the stores in the catalogue, newest first."""
+    sql = "SELECT digest FROM stores WHERE deleted IS NULL ORDER BY created DESC, id DESC"
+    return [row[0] for row in await catalogue_of(storage).read(lambda tx: tx.all(sql))]
 
 
 async def keys_in(storage: Storage, folder: str | None = None) -> list[str]:
-    """The keys of all objects in a storage but its ledgers, or below a folder of it."""
-    found = [item.key async for item in storage.iterate(ObjectKey(folder) if folder else None)]
-    return [key.text for key in found if key.segments[-1] != keys.LEDGER.text]
+    """The keys of all objects in a storage, or below a folder of it."""
+    return [item.key.text async for item in storage.iterate(ObjectKey(folder) if folder else None)]

@@ -1,38 +1,38 @@
-"""Webhooks over storages in memory and receivers on the loopback: events told, retried, never lost."""
+"""Webhooks and receivers on the loopback: events told, retried, never lost."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import pytest
-from tests.support.catalogues import shared_catalogue
-from tests.support.interrupted import at_every_call
+from tests.support.catalogues import catalogue_of, shared_catalogue
+from tests.support.interrupted import FaultyDatabase, at_every_call
 from tests.support.receiver import Receiver, running_receiver
 from tests.support.repositories import change
 from tests.support.stores import opened, upload
 
 from protoslice.artifacts import ArtifactRepository, RepositoryName
-from protoslice.catalog.letters import Letter
+from protoslice.catalog.letters import Letter, tell
 from protoslice.catalog.webhooks import MOST_HOOKS, Webhook
-from protoslice.errors import InvalidInput, LimitExceeded, NotFound, ProtosliceError, StorageUnavailable
+from protoslice.errors import Conflict, InvalidInput, LimitExceeded, NotFound, ProtosliceError
 from protoslice.repositories import Repositories
-from protoslice.storage import MemoryStorage, MeteredStorage, ObjectKey, Storage
-from protoslice.storage.wrappers.interceptor import InterceptedStorage
+from protoslice.storage import MemoryStorage
 from protoslice.stores import Stores
 from protoslice.stores.spaces import Spaces
+from protoslice.testing import FaultyStorage
 from protoslice.webhooks import dispatcher
 from protoslice.webhooks.model import NewWebhook
 from protoslice.webhooks.service import Webhooks
 
-T = TypeVar("T")
 LOOPBACK = ("127.0.0.0/8",)
 
 
@@ -57,8 +57,13 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(dispatcher, "time", clock)
-    monkeypatch.setattr(dispatcher, "DUE_SECONDS", 3600.0)  # a test of the clock looks by itself
     return clock
+
+
+@pytest.fixture(autouse=True)
+def _by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deliver when a test looks, and not in the background."""
+    monkeypatch.setattr(dispatcher, "DUE_SECONDS", 3600.0)
 
 
 async def make(stores: Stores, data: bytes) -> str:
@@ -78,18 +83,30 @@ def catalogue(tmp_path: Path) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def webhooks(storage: Storage, receiver: Receiver, networks: Sequence[str] = LOOPBACK) -> AsyncIterator[Webhooks]:
+async def webhooks(receiver: Receiver, networks: Sequence[str] = LOOPBACK) -> AsyncIterator[Webhooks]:
     """A replica whose operator allows the receiver."""
     async with shared_catalogue(_CATALOGUE.get()) as database:
-        hooks = await Webhooks.open(database, storage, [receiver.url.removesuffix("/hooks")], networks)
+        hooks = await Webhooks.open(database, [receiver.url.removesuffix("/hooks")], networks)
         try:
             yield hooks
         finally:
             await hooks.close()
 
 
+@asynccontextmanager
+async def replica(receiver: Receiver, networks: Sequence[str] = LOOPBACK) -> AsyncIterator[tuple[Webhooks, Stores]]:
+    """Webhooks, and stores that tell them of their changes."""
+    async with webhooks(receiver, networks) as hooks, opened(MemoryStorage(), database=hooks.database) as stores:
+        yield hooks, stores
+
+
+async def deliver(hooks: Webhooks) -> None:
+    """Deliver what is due."""
+    await hooks._dispatcher.look()
+
+
 async def idle(hooks: Webhooks) -> None:
-    """Wait until no delivery is under way."""
+    """Wait until no delivery is under way in the background."""
     while len(hooks._dispatcher._tasks) > 1:  # the first looks for ever
         await asyncio.sleep(0.001)
 
@@ -107,8 +124,7 @@ async def put(hooks: Webhooks, receiver: Receiver, *events: str, space: str = "d
 
 def test_every_change_is_told_and_signed(receiver: Receiver) -> None:
     async def work() -> None:
-        storage = MemoryStorage()
-        async with webhooks(storage, receiver) as hooks, opened(hooks.storage, database=hooks.database) as stores:
+        async with replica(receiver) as (hooks, stores):
             secret = (await put(hooks, receiver)).secret_text
             store = await make(stores, b"model")
             await make(stores, b"model")  # is there
@@ -124,8 +140,7 @@ def test_every_change_is_told_and_signed(receiver: Receiver) -> None:
             await artifacts.put_manifest("5", pushed.data, "application/json", tags=["6"])
             await artifacts.delete_manifest(pushed.digest.text)
             await stores.delete(store)
-            await hooks._dispatcher.look()
-            await idle(hooks)
+            await deliver(hooks)
             assert sorted(receiver.events()) == sorted(
                 [
                     ("store.created", store),
@@ -156,11 +171,8 @@ def test_every_change_is_told_and_signed(receiver: Receiver) -> None:
 
 def test_a_webhook_hears_of_its_space_and_its_events_alone(receiver: Receiver) -> None:
     async def work() -> None:
-        async with (
-            webhooks(MemoryStorage(), receiver) as hooks,
-            opened(hooks.storage, database=hooks.database) as stores,
-        ):
-            spaces = Spaces(hooks.storage, stores)
+        async with replica(receiver) as (hooks, stores):
+            spaces = Spaces(stores)
             await spaces.create("team")
             await put(hooks, receiver, "tag.set", space="team")
             await put(hooks, receiver, "ref.set")  # listens in the default space, to something else
@@ -168,36 +180,11 @@ def test_a_webhook_hears_of_its_space_and_its_events_alone(receiver: Receiver) -
                 store = await make(place, b"model")
                 await place.put_tag("t", store)
                 await place.delete_tag("t")
-            await idle(hooks)
+            await deliver(hooks)
             assert receiver.events() == [("tag.set", "t")]
             assert json.loads(receiver.posts[0][1])["source"] == "/spaces/team"
 
     asyncio.run(work())
-
-
-class Mortal(InterceptedStorage):
-    """Storage of a replica that dies with a call: before it takes place, or before its answer comes."""
-
-    def __init__(self, inner: Storage) -> None:
-        super().__init__(inner)
-        self.left = -1
-        self.answers = False
-
-    @property
-    def dead(self) -> bool:
-        """True once the replica is dead."""
-        return self.left == 0
-
-    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
-        if self.left == 0:
-            raise StorageUnavailable("dead")
-        if self.left > 0:
-            self.left -= 1
-            if self.left == 0:
-                if self.answers:
-                    await call()
-                raise StorageUnavailable("dead")
-        return await call()
 
 
 @dataclass
@@ -251,57 +238,51 @@ def test_a_replica_that_dies_at_any_call_loses_no_event(
     case: Case, answers: bool, receiver: Receiver, clock: Clock, tmp_path: Path
 ) -> None:
     async def dies_at(number: int) -> bool:
-        """True when the change makes as many calls."""
+        """True when the change makes as many calls of the storage and transactions."""
         storage, clock.later = MemoryStorage(), 0
         _CATALOGUE.set(tmp_path / f"{number}.sqlite")
-        async with webhooks(storage, receiver) as hooks, opened(hooks.storage, database=hooks.database) as stores:
+        async with webhooks(receiver) as hooks, opened(storage, database=hooks.database) as stores:
             await case.before(stores)
             await put(hooks, receiver, case.event)
         receiver.posts.clear()
-        mortal = Mortal(storage)
-        async with webhooks(mortal, receiver) as hooks, opened(hooks.storage, database=hooks.database) as stores:
-            mortal.answers, mortal.left = answers, number
+        mortal = FaultyStorage(storage, 1 << 40, after=answers, stays_down=True)
+        async with (
+            shared_catalogue(_CATALOGUE.get()) as shared,
+            opened(mortal, database=FaultyDatabase(shared, mortal)) as stores,
+        ):
+            mortal.calls.clear()
+            mortal._fail_at = number
             with suppress(ProtosliceError):
                 await case.act(stores)
-            reached = mortal.dead
-            await idle(hooks)
-            mortal.left = -1
-        async with webhooks(storage, receiver) as other, opened(storage, database=other.database) as stores:
-            for clock.later in (dispatcher.LEASE_SECONDS + 1, dispatcher.DOUBT_SECONDS + dispatcher.LEASE_SECONDS * 2):
-                await other._dispatcher.look()
+            reached = mortal.failed
+        async with webhooks(receiver) as other, opened(storage, database=other.database) as stores:
+            await deliver(other)
             made = await case.is_made(stores)
             assert await letters(other) == [], number
-        assert bool(receiver.posts) == made, (number, made, receiver.events())
+        assert len(receiver.posts) == made, (number, made, receiver.events())
         return reached
 
-    asyncio.run(at_every_call(dies_at, 3))
+    asyncio.run(at_every_call(dies_at, 2))
 
 
 def test_two_replicas_seldom_send_the_same(receiver: Receiver, clock: Clock) -> None:
     async def work() -> None:
-        storage = MemoryStorage()
-        async with webhooks(storage, receiver) as one, webhooks(storage, receiver) as other:
-            hook = await put(one, receiver)
+        async with webhooks(receiver) as one, webhooks(receiver) as other:
+            await put(one, receiver)
             for number in range(20):
-                now = clock.time()
-                letter = Letter(hook.id, str(number), {"type": "t", "subject": "s"}, now, now)
-                await one._dispatcher.letters.add([letter])
-            await other._dispatcher.learn()
+                await one.database.write(lambda tx: tell(tx, "default", "tag.set", str(number), {}))  # noqa: B023
             await asyncio.gather(one._dispatcher.look(), other._dispatcher.look())
-            assert len(receiver.posts) == 20
+            assert sorted(int(subject) for _, subject in receiver.events()) == [*range(20)]
 
     asyncio.run(work())
 
 
 def test_a_refused_event_is_tried_again_until_it_is_a_dead_letter(receiver: Receiver, clock: Clock) -> None:
     async def work() -> None:
-        async with (
-            webhooks(MemoryStorage(), receiver) as hooks,
-            opened(hooks.storage, database=hooks.database) as stores,
-        ):
+        async with replica(receiver) as (hooks, stores):
             hook, receiver.status = await put(hooks, receiver, "store.created"), 503
             store = await make(stores, b"model")
-            await idle(hooks)
+            await deliver(hooks)
             for attempts, wait in enumerate(dispatcher.WAITS, 1):
                 letters = (await hooks.letters(hook, dead=False, limit=9, cursor=None)).items
                 assert [(each.attempts, each.error) for each in letters] == [(attempts, "status 503")]
@@ -329,13 +310,10 @@ def test_a_refused_event_is_tried_again_until_it_is_a_dead_letter(receiver: Rece
 
 def test_a_receiver_that_is_gone_is_not_asked_again(receiver: Receiver) -> None:
     async def work() -> None:
-        async with (
-            webhooks(MemoryStorage(), receiver) as hooks,
-            opened(hooks.storage, database=hooks.database) as stores,
-        ):
+        async with replica(receiver) as (hooks, stores):
             hook, receiver.status = await put(hooks, receiver, "store.created"), 410
             await make(stores, b"model")
-            await idle(hooks)
+            await deliver(hooks)
             assert [each.error for each in (await hooks.letters(hook, dead=True, limit=9, cursor=None)).items] == [
                 "status 410"
             ]
@@ -347,15 +325,12 @@ def test_dead_letters_are_bounded(receiver: Receiver, clock: Clock, monkeypatch:
     monkeypatch.setattr(dispatcher, "MOST_DEAD", 2)
 
     async def work() -> None:
-        async with (
-            webhooks(MemoryStorage(), receiver) as hooks,
-            opened(hooks.storage, database=hooks.database) as stores,
-        ):
+        async with replica(receiver) as (hooks, stores):
             hook, receiver.status = await put(hooks, receiver, "store.created"), 410
             made = []
             for number in range(4):
                 made.append(await make(stores, b"model %d" % number))
-                await idle(hooks)
+                await deliver(hooks)
             dead = (await hooks.letters(hook, dead=True, limit=9, cursor=None)).items
             assert {each.event["subject"] for each in dead} <= set(made)
             assert len(dead) == 2
@@ -363,39 +338,55 @@ def test_dead_letters_are_bounded(receiver: Receiver, clock: Clock, monkeypatch:
     asyncio.run(work())
 
 
-@pytest.mark.parametrize("elsewhere", [False, True])
-def test_a_write_without_a_webhook_costs_nothing_more(elsewhere: bool, receiver: Receiver) -> None:
-    async def calls(told: bool) -> int:
-        count = 0
+def test_letters_are_written_in_the_transaction_of_the_change(receiver: Receiver) -> None:
+    """So a webhook costs no transaction, and a change that fails tells of nothing."""
 
-        def observe(call: object) -> None:
-            nonlocal count
-            count += 1
+    async def work(space: str | None) -> tuple[Counter[str], int]:
+        storage = MemoryStorage()
+        database = catalogue_of(storage)
+        hooks = await Webhooks.open(database, [receiver.url.removesuffix("/hooks")], LOOPBACK)
+        if space is not None:
+            await put(hooks, receiver, space=space)
+        async with opened(storage) as stores:
+            store = await make(stores, b"model")
+            database.transactions.clear()
+            await stores.put_tag("t", store)
+            with pytest.raises(Conflict):
+                await stores.put_tag("t", store, if_none_match=True)
+            await stores.delete_tag("t")
+            counted = database.transactions.copy()
+            written = await database.read(lambda tx: tx.all("SELECT count(*) FROM letters"))
+        await hooks.close()
+        return counted, written[0][0]
 
-        async with webhooks(MeteredStorage(MemoryStorage(), observe), receiver) as hooks:
-            inner = hooks._dispatcher._storage
-            async with opened(hooks.storage if told else inner) as stores:
-                if elsewhere:
-                    await put(hooks, receiver, space="team")
-                before = count
-                await stores.put_tag("t", await make(stores, b"model"))
-                await stores.delete_tag("t")
-                return count - before
+    without, _ = asyncio.run(work(None))
+    assert asyncio.run(work("team")) == (without, 0)
+    assert asyncio.run(work("default")) == (without, 3), "a store, a tag that is set, and one that is removed"
 
-    assert asyncio.run(calls(True)) == asyncio.run(calls(False))
+
+def test_letters_are_delivered_in_the_background(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatcher, "DUE_SECONDS", 0.01)
+
+    async def work() -> None:
+        async with replica(receiver) as (hooks, stores):
+            await put(hooks, receiver, "store.created")
+            store = await make(stores, b"model")
+            async with asyncio.timeout(60):
+                while not receiver.posts:
+                    await asyncio.sleep(0.01)
+            assert receiver.events() == [("store.created", store)]
+
+    asyncio.run(work())
 
 
 def test_no_redirect_is_followed(receiver: Receiver) -> None:
     async def work() -> None:
         with running_receiver() as inside:
             receiver.status, receiver.location = 307, inside.url
-            async with (
-                webhooks(MemoryStorage(), receiver) as hooks,
-                opened(hooks.storage, database=hooks.database) as stores,
-            ):
+            async with replica(receiver) as (hooks, stores):
                 hook = await put(hooks, receiver, "store.created")
                 await make(stores, b"model")
-                await idle(hooks)
+                await deliver(hooks)
                 letters = (await hooks.letters(hook, dead=False, limit=9, cursor=None)).items
                 assert [each.error for each in letters] == ["status 307"]
             assert not inside.posts
@@ -405,13 +396,10 @@ def test_no_redirect_is_followed(receiver: Receiver) -> None:
 
 def test_a_private_address_is_not_visited(receiver: Receiver) -> None:
     async def work() -> None:
-        async with (
-            webhooks(MemoryStorage(), receiver, ()) as hooks,
-            opened(hooks.storage, database=hooks.database) as stores,
-        ):
+        async with replica(receiver, ()) as (hooks, stores):
             hook = await put(hooks, receiver, "store.created")
             await make(stores, b"model")
-            await idle(hooks)
+            await deliver(hooks)
             letters = (await hooks.letters(hook, dead=False, limit=9, cursor=None)).items
             assert [each.error for each in letters] == ["no response (StorageDenied)"]
         assert not receiver.posts
@@ -432,7 +420,7 @@ def test_a_private_address_is_not_visited(receiver: Receiver) -> None:
 )
 def test_terms_that_no_webhook_may_have(wanted: NewWebhook, error: type[Exception], receiver: Receiver) -> None:
     async def work() -> None:
-        async with webhooks(MemoryStorage(), receiver) as hooks:
+        async with webhooks(receiver) as hooks:
             with pytest.raises(error):
                 await hooks.put("default", wanted)
 
@@ -441,10 +429,7 @@ def test_terms_that_no_webhook_may_have(wanted: NewWebhook, error: type[Exceptio
 
 def test_a_space_has_few_webhooks_and_a_removed_one_gets_nothing(receiver: Receiver) -> None:
     async def work() -> None:
-        async with (
-            webhooks(MemoryStorage(), receiver) as hooks,
-            opened(hooks.storage, database=hooks.database) as stores,
-        ):
+        async with replica(receiver) as (hooks, stores):
             for number in range(MOST_HOOKS):
                 await put(hooks, receiver, name=f"h{number}")
             with pytest.raises(LimitExceeded):
@@ -453,7 +438,7 @@ def test_a_space_has_few_webhooks_and_a_removed_one_gets_nothing(receiver: Recei
             for number in range(MOST_HOOKS):
                 await hooks.remove("default", f"h{number}")
             await make(stores, b"model")
-            await idle(hooks)
+            await deliver(hooks)
             assert not receiver.posts
             with pytest.raises(NotFound):
                 await hooks.remove("default", "h0")

@@ -22,8 +22,7 @@ class ArtifactRecords:
     """Records of one repository. Manifests count for the quota of their space."""
 
     def __init__(self, stores: Stores, name: RepositoryName) -> None:
-        self._room = stores.room
-        self._table = ArtifactTable(stores.database, stores.space, name.text)
+        self._table = ArtifactTable(stores.database, stores.room.account, name.text)
 
     async def blob(self, digest: Digest) -> KeptFile:
         """Return the record of a blob; raise `BlobUnknown` if there is none, or the blob has not come yet."""
@@ -83,15 +82,12 @@ class ArtifactRecords:
 
         `referrer` is the subject of the manifest, and the descriptor in JSON by which it is listed there.
         """
-        row = manifest.row(referrer)
-        await self._room.exchange(row.size, lambda: self._table.put_manifest(row, tags))
+        await self._table.put_manifest(manifest.row(referrer), tags)
 
     async def delete_manifest(self, digest: Digest) -> None:
         """Remove a manifest and all its tags; raise `ManifestUnknown` if there is none."""
-        held = await self._table.remove_manifest(digest.text)
-        if held is None:
+        if not await self._table.remove_manifest(digest.text):
             raise ManifestUnknown(f"The repository has no manifest {digest.text}")
-        self._room.give(stored_bytes=held)
 
     async def delete_tag(self, tag: str) -> None:
         """Remove a tag; raise `ManifestUnknown` if there is none."""

@@ -10,7 +10,9 @@ from typing import Any, Final
 from protoslice.catalog.database import LAST, Database, Row, Transaction
 from protoslice.catalog.kept_files import COLUMNS, KeptFile, kept, put_file, replace_file
 from protoslice.catalog.letters import tell
+from protoslice.catalog.live_stores import require_store
 from protoslice.catalog.repositories import FIRST_ID, ensure_repository
+from protoslice.catalog.spaces import Account
 
 OCI: Final = "oci"
 _ID: Final = "(SELECT id FROM repositories WHERE space = :space AND protocol = 'oci' AND name = :repository)"
@@ -40,11 +42,12 @@ class ManifestRow:
 class ArtifactTable:
     """Blobs, manifests and tags of one repository."""
 
-    def __init__(self, database: Database, space: str, repository: str) -> None:
+    def __init__(self, database: Database, account: Account, repository: str) -> None:
         self._database = database
-        self._space = space
+        self._account = account
+        self._space = account.space
         self._repository = repository
-        self._key: Mapping[str, str] = {"space": space, "repository": repository}
+        self._key: Mapping[str, str] = {"space": account.space, "repository": repository}
 
     async def blob(self, digest: str) -> KeptFile | None:
         """Return a blob, or None if it is unknown; one that is only wanted has no bytes."""
@@ -57,6 +60,8 @@ class ArtifactTable:
 
         def work(tx: Transaction) -> None:
             key = self._blobs(tx)
+            for store in sorted({blob.store for blob in blobs.values() if blob.store is not None}):
+                require_store(tx, self._space, store)
             for digest, blob in sorted(blobs.items()):
                 put_file(tx, key, digest, blob)
 
@@ -68,6 +73,7 @@ class ArtifactTable:
 
         def work(tx: Transaction) -> None:
             key = self._blobs(tx)
+            require_store(tx, self._space, blob.store)
             if seen is None:
                 put_file(tx, key, digest, blob, new=True)
             else:
@@ -114,10 +120,11 @@ class ArtifactTable:
         rows = await self._database.read(lambda tx: tx.all(sql, **self._key, most=most))
         return sorted({store for (store,) in rows if store is not None})
 
-    async def put_manifest(self, manifest: ManifestRow, tags: Sequence[str]) -> int:
-        """Create or replace a manifest and point tags at it; return the bytes that the row held before."""
+    async def put_manifest(self, manifest: ManifestRow, tags: Sequence[str]) -> None:
+        """Create or replace a manifest and point tags at it."""
 
-        def work(tx: Transaction) -> int:
+        def work(tx: Transaction) -> None:
+            require_store(tx, self._space, manifest.store)
             id = self._id(tx)
             key = {"space": self._space, "id": id, "digest": manifest.digest}
             before = tx.first(
@@ -160,28 +167,28 @@ class ArtifactTable:
                 **key,
                 store=manifest.store,
             )
-            if before is None:
-                return 0
-            return replace(manifest, body=bytes(before[0]), referrer=before[1]).size
+            held = 0 if before is None else replace(manifest, body=bytes(before[0]), referrer=before[1]).size
+            self._account.charge(tx, stored_bytes=manifest.size - held)
 
-        return await self._database.write(work)
+        await self._database.write(work)
 
-    async def remove_manifest(self, digest: str) -> int | None:
-        """Delete a manifest and its tags; return the bytes that its row held, None if there is none."""
+    async def remove_manifest(self, digest: str) -> bool:
+        """Delete a manifest and its tags; return False if there is none."""
 
-        def work(tx: Transaction) -> int | None:
+        def work(tx: Transaction) -> bool:
             row = tx.first(
                 f"SELECT {_MANIFEST} FROM manifests m WHERE {_THESE} AND digest = :digest FOR UPDATE",
                 **self._key,
                 digest=digest,
             )
             if row is None:
-                return None
+                return False
             tags = f"SELECT name FROM names WHERE {_THESE} AND manifest = :digest ORDER BY name FOR UPDATE"
             for (tag,) in tx.all(tags, **self._key, digest=digest):
                 self._tell(tx, "artifact.untagged", tag, digest)
             tx.run(f"DELETE FROM manifests WHERE {_THESE} AND digest = :digest", **self._key, digest=digest)
-            return _manifest(row).size
+            self._account.charge(tx, stored_bytes=-_manifest(row).size)
+            return True
 
         return await self._database.write(work)
 

@@ -19,6 +19,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
@@ -70,8 +71,16 @@ class CommitUnknown(Transient):
         self.result = result
 
 
+ACTOR: Final[ContextVar[str]] = ContextVar("actor", default="")
+"""Who asked for what the current task does; empty for work of the service itself."""
+
+
 class Transaction(ABC):
     """An open transaction. Each method executes one statement."""
+
+    actor: str = ""
+    change: bytes = b""
+    """Id of the change in `changes`; empty for a transaction that only reads."""
 
     @abstractmethod
     def all(self, sql: str, **values: Any) -> list[Row]:
@@ -90,7 +99,7 @@ class Transaction(ABC):
         rows = self.all(sql, **values)
         return rows[0] if rows else None
 
-    def among(self, sql: str, listed: Collection[str], **values: Any) -> list[Row]:
+    def among(self, sql: str, listed: Collection[str] | Collection[int], **values: Any) -> list[Row]:
         """Return the rows of a statement with `IN {listed}`, executed once for every `IN_ONE` of `listed`."""
         found, rest = list[Row](), list(listed)
         while rest:
@@ -124,10 +133,11 @@ class Database(ABC):
         took effect. `background` work has connections that requests cannot use up. A cancelled caller does not stop
         a transaction that has begun. Raise `DatabaseUnavailable` if the database does not answer in time.
         """
-        change, unknown = uuid.uuid4().bytes, list[CommitUnknown]()
+        change, actor, unknown = uuid.uuid4().bytes, ACTOR.get(), list[CommitUnknown]()
 
         def recorded(tx: Transaction) -> T:
             tx.record(change)
+            tx.change, tx.actor = change, actor
             return work(tx)
 
         async def attempt() -> T:

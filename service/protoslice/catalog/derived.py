@@ -1,61 +1,70 @@
-"""Facts derived from stores: small ones are rows, and of larger ones a row says that they are objects."""
+"""Facts derived from stores: small ones are rows, and for larger ones a row names an object."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from protoslice.catalog.database import SECOND, Database, Transaction
+from protoslice.catalog.database import Database, Transaction
+from protoslice.catalog.objects import OwnObject, publish_objects, release_objects
 
 
 @dataclass(frozen=True, slots=True)
 class DerivedRow:
-    """A fact; its `data` is None where an object of the storage holds it."""
+    """A fact: its `data`, or the `key` of the object that holds it."""
 
     data: bytes | None
+    key: str | None = None
 
 
 class DerivedRecords:
-    """Derived facts of the stores of one space."""
+    """Derived facts of the stores of one space, which are named by their rows."""
 
     def __init__(self, database: Database, space: str) -> None:
         self._database = database
         self._space = space
 
-    async def get(self, store: str, name: str) -> DerivedRow | None:
+    async def get(self, store: int, name: str) -> DerivedRow | None:
         """Return a fact, or None if it is unknown."""
-        sql = "SELECT data FROM derived WHERE space = :space AND store = :store AND name = :name"
-        row = await self._database.read(lambda tx: tx.first(sql, space=self._space, store=store, name=name))
-        return None if row is None else DerivedRow(None if row[0] is None else bytes(row[0]))
-
-    async def put(self, store: str, name: str, data: bytes | None) -> None:
-        """Create or replace a fact; without data, an object holds it."""
-        await self._database.write(
-            lambda tx: tx.run(
-                """
-                INSERT INTO derived (space, store, name, made, data) VALUES (:space, :store, :name, :now, :data)
-                ON CONFLICT (space, store, name) DO UPDATE SET made = excluded.made, data = excluded.data""",
-                space=self._space,
-                store=store,
-                name=name,
-                now=tx.now,
-                data=data,
-            )
-        )
-
-    async def stores(self, after: str, limit: int, *, before: float) -> list[str]:
-        """Return at most `limit` stores behind `after` whose facts were made before a time in seconds."""
         sql = """
-            SELECT store FROM derived WHERE space = :space AND store > :after
-            GROUP BY store HAVING max(made) < :before ORDER BY store LIMIT :limit"""
-        values = {"space": self._space, "after": after, "before": int(before * SECOND), "limit": limit}
-        return await self._database.read(lambda tx: [row[0] for row in tx.all(sql, **values)], background=True)
+            SELECT d.data, o.key FROM derived d LEFT JOIN objects o ON o.space = d.space AND o.id = d.object
+            WHERE d.space = :space AND d.store = :store AND d.name = :name"""
+        row = await self._database.read(lambda tx: tx.first(sql, space=self._space, store=store, name=name))
+        return None if row is None else DerivedRow(None if row[0] is None else bytes(row[0]), row[1])
 
-    async def remove(self, stores: Sequence[str]) -> None:
-        """Remove all facts of stores."""
-        rows = [{"space": self._space, "store": store} for store in stores]
+    async def put(
+        self,
+        store: int,
+        name: str,
+        data: bytes | None,
+        *,
+        own: OwnObject | None = None,
+        pieces: Collection[bytes] = (),
+    ) -> None:
+        """Create or replace a fact, which is `data` or an object; the store can be found by `pieces` then.
+
+        Raise `ForeignKeyViolation` if the store is gone, `Collected` if the object is.
+        """
+        key = {"space": self._space, "store": store}
 
         def work(tx: Transaction) -> None:
-            tx.many("DELETE FROM derived WHERE space = :space AND store = :store", rows)
+            # Others wait here: of two that insert the same fact, the second has to see the object of the first.
+            tx.first("SELECT id FROM stores WHERE space = :space AND id = :store FOR UPDATE", **key)
+            sql = "SELECT object FROM derived WHERE space = :space AND store = :store AND name = :name"
+            old = tx.first(sql, **key, name=name)
+            if own is not None:
+                publish_objects(tx, self._space, [own])
+            tx.run(
+                """
+                INSERT INTO derived (space, store, name, made, data, object)
+                VALUES (:space, :store, :name, :now, :data, :object)
+                ON CONFLICT (space, store, name) DO UPDATE SET
+                    made = excluded.made, data = excluded.data, object = excluded.object""",
+                **key, name=name, now=tx.now, data=data, object=None if own is None else own.id,
+            )  # fmt: skip
+            if old is not None and old[0] is not None:
+                release_objects(tx, self._space, [old[0]])
+            sql = "INSERT INTO pieces (space, digest, store) VALUES (:space, :digest, :store) ON CONFLICT DO NOTHING"
+            tx.many(sql, [key | {"digest": digest} for digest in sorted(pieces)])
 
-        await self._database.write(work, background=True)
+        await self._database.write(work)

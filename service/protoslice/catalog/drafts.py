@@ -5,19 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from protoslice.catalog.database import LAST, SECOND, Database, Transaction
 from protoslice.catalog.kept_files import COLUMNS, KeptFile, kept, put_file
+from protoslice.catalog.live_stores import require_store
 from protoslice.catalog.repositories import ensure_repository
+from protoslice.catalog.spaces import Account
 
 PROTOCOL: Final = "mlflow"
 _ID: Final = 1
 _PAGE: Final = 500
-_MOST_HELD: Final = 10_000
-"""Folders that one statement returns; a removal is refused for the first of them."""
 _THESE: Final = "space = :space AND repository = 1 AND kind = 'file'"
 _BELOW: Final = f"{_THESE} AND name > :first AND name < :end"
 
@@ -42,14 +42,16 @@ class ChangedFolder:
 class DraftTable:
     """Artifacts of one space."""
 
-    def __init__(self, database: Database, space: str) -> None:
+    def __init__(self, database: Database, account: Account) -> None:
         self._database = database
-        self._space = space
+        self._account = account
+        self._space = account.space
 
-    async def put(self, path: str, folder: str, file: KeptFile) -> int:
-        """Create or replace a file of a folder of artifacts; return the bytes that the row held before."""
+    async def put(self, path: str, folder: str, file: KeptFile) -> None:
+        """Create or replace a file of a folder of artifacts."""
 
-        def work(tx: Transaction) -> int:
+        def work(tx: Transaction) -> None:
+            require_store(tx, self._space, file.store)
             ensure_repository(tx, self._space, PROTOCOL, "", _ID)
             # The folder first: writers of one folder wait for each other here, and count what the other has written.
             if folder:
@@ -59,9 +61,10 @@ class DraftTable:
             )
             key = {"space": self._space, "repository": _ID, "kind": "file"}
             put_file(tx, key, path, file, folder=folder or None)
-            return 0 if before is None else before[0] or 0
+            held = 0 if before is None else before[0] or 0
+            self._account.charge(tx, stored_bytes=len(file.data or b"") - held)
 
-        return await self._database.write(work)
+        await self._database.write(work)
 
     async def get(self, path: str) -> KeptFile | None:
         """Return a file, or None if there is none."""
@@ -69,10 +72,10 @@ class DraftTable:
         row = await self._database.read(lambda tx: tx.first(sql, space=self._space, name=path))
         return None if row is None else kept(row)
 
-    async def remove(self, path: str) -> tuple[int, int]:
-        """Delete a file, or else all below a folder; return how many there were, and the bytes that rows held."""
+    async def remove(self, path: str) -> int:
+        """Delete a file, or else all below a folder; return how many there were."""
 
-        def work(tx: Transaction) -> tuple[int, int]:
+        def work(tx: Transaction) -> int:
             where, values = f"{_THESE} AND name = :first", {"space": self._space, "first": path}
             if tx.first(f"SELECT 1 FROM kept_files WHERE {where}", **values) is None:
                 where, values = _BELOW, {"space": self._space, **_range(path)}
@@ -83,7 +86,8 @@ class DraftTable:
             rows = tx.all(f"DELETE FROM kept_files WHERE {where} RETURNING folder, length(data)", **values)
             for folder in sorted({row[0] for row in rows if row[0] is not None}):
                 self._drop_empty(tx, folder)
-            return len(rows), sum(row[1] or 0 for row in rows)
+            self._account.charge(tx, stored_bytes=-sum(row[1] or 0 for row in rows))
+            return len(rows)
 
         return await self._database.write(work)
 
@@ -137,6 +141,7 @@ class DraftTable:
             WHERE space = :space AND repository = 1 AND kind = 'folder' AND name = :name FOR UPDATE"""
 
         def work(tx: Transaction) -> None:
+            require_store(tx, self._space, store)
             tx.all(lock, space=self._space, name=folder)  # writers of the folder wait
             rows = tx.all(sql, space=self._space, **_range(folder), limit=most + 1)
             if folder_version({name: bytes(version) for name, version in rows}) != version:
@@ -174,14 +179,6 @@ class DraftTable:
         return await self._database.read(
             lambda tx: [FolderRow(*row) for row in tx.all(sql, space=self._space, **values)]
         )
-
-    async def of_stores(self, stores: Collection[str]) -> list[tuple[str, str]]:
-        """Return pairs of a store and a folder of artifacts, or a file in none, that a file of the folder is in."""
-        sql = f"""
-            SELECT DISTINCT store, coalesce(folder, name) FROM kept_files
-            WHERE {_THESE} AND store IN {{listed}} LIMIT {_MOST_HELD}"""
-        rows = await self._database.read(lambda tx: tx.among(sql, stores, space=self._space))
-        return [(store, name) for store, name in rows]
 
     def _note(self, tx: Transaction, folder: str) -> None:
         tx.run(

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from protoslice.catalog.database import SECOND, Database, Transaction
+from protoslice.catalog.live_stores import require_store
 from protoslice.errors import Conflict
 
 COLUMNS: Final = "size, data, upload, store, path, wanted, version"
@@ -56,7 +57,12 @@ class KeptFiles:
 
     async def put(self, name: str, file: KeptFile) -> KeptFile:
         """Create or replace a file; raise `ForeignKeyViolation` if the repository was removed."""
-        return await self._database.write(lambda tx: put_file(tx, self._key, name, file))
+
+        def work(tx: Transaction) -> KeptFile:
+            require_store(tx, self._key["space"], file.store)
+            return put_file(tx, self._key, name, file)
+
+        return await self._database.write(work)
 
 
 def put_file(
@@ -96,23 +102,14 @@ def replace_file(tx: Transaction, key: Mapping[str, Any], name: str, file: KeptF
     return file
 
 
-async def purge_kept_files(database: Database, space: str, before: float) -> None:
-    """Delete the files that were written before a time, in seconds, and whose uploads are gone."""
+async def purge_kept_files(database: Database, grace_seconds: float) -> None:
+    """Delete the files that were written before a grace, and whose uploads are gone."""
     sql = """
-        DELETE FROM kept_files WHERE space = :space AND upload IS NOT NULL AND updated < :before AND NOT EXISTS (
+        DELETE FROM kept_files WHERE upload IS NOT NULL AND updated < :before AND NOT EXISTS (
             SELECT 1 FROM uploads u WHERE u.space = kept_files.space AND u.id = kept_files.upload
         )"""
-    values = {"space": space, "before": int(before * SECOND)}
-    await database.write(lambda tx: tx.run(sql, **values), background=True)
-
-
-async def kept_bytes(database: Database, space: str) -> int:
-    """Return the bytes of all files and manifests of a space that are in rows."""
-    sql = """
-        SELECT (SELECT coalesce(sum(length(data)), 0) FROM kept_files WHERE space = :space AND data IS NOT NULL)
-            + (SELECT coalesce(sum(length(body) + coalesce(length(referrer), 0)), 0) FROM manifests
-            WHERE space = :space)"""
-    return int((await database.read(lambda tx: tx.all(sql, space=space), background=True))[0][0])
+    grace = int(grace_seconds * SECOND)
+    await database.write(lambda tx: tx.run(sql, before=tx.now - grace), background=True)
 
 
 def _values(tx: Transaction, key: Mapping[str, Any], name: str, file: KeptFile) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Self
 
@@ -16,17 +16,6 @@ _WEEK: Final = 7 * 86_400 * SECOND
 _ERROR_CHARACTERS: Final = 200
 _TAKEN: Final = 32
 """Letters that a replica takes at a time: so many are delivered, or have failed, before others may take them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """Object of the storage that a change writes, by which others see whether the change took place."""
-
-    key: str
-    sha256: str | None
-    """Digest of the object after the change; None when the change removes the object."""
-    replaces: str | None = None
-    """Entity tag of the object that the change is conditional on; None when any may be there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +30,13 @@ class Letter:
     written: float
     due: float
     """Time of the next attempt, in seconds since the epoch; until then one replica has the letter."""
-    proof: Proof | None = None
-    """Set until the change is known to have taken place; then None."""
     attempts: int = 0
     error: str = ""
     """Reason of the last failure; empty before the first attempt."""
 
     def failed(self, error: str, due: float) -> Letter:
         """Return a copy after one more attempt in vain."""
-        return replace(self, proof=None, attempts=self.attempts + 1, error=error[:_ERROR_CHARACTERS], due=due)
+        return replace(self, attempts=self.attempts + 1, error=error[:_ERROR_CHARACTERS], due=due)
 
     @property
     def values(self) -> dict[str, Any]:
@@ -63,7 +50,7 @@ class Letter:
         hook, id, due, body = row
         try:
             raw = json.loads(body)
-            return cls(hook=hook, id=id, due=due / SECOND, **raw | {"proof": raw["proof"] and Proof(**raw["proof"])})
+            return cls(hook=hook, id=id, due=due / SECOND, **raw)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise IntegrityError("the record of a webhook event does not parse") from error
 
@@ -88,7 +75,19 @@ def cloud_event(id: str, space: str, event: str, subject: str, data: Mapping[str
 
 
 def tell(tx: Transaction, space: str, event: str, subject: str, data: Mapping[str, str | None]) -> None:
-    """Write a letter, due now, to each webhook of a space that wants the event."""
+    """Record a change in the audit, and write a letter, due now, to each webhook that wants the event."""
+    tx.run(
+        """
+        INSERT INTO audit (at, change, space, who, what, subject, detail)
+        VALUES (:now, :change, :space, :who, :what, :subject, :detail)""",
+        now=tx.now,
+        change=tx.change,
+        space=space,
+        who=tx.actor,
+        what=event,
+        subject=subject,
+        detail=json.dumps(dict(data), ensure_ascii=False, separators=(",", ":")),
+    )
     hooks = tx.all("SELECT id, events FROM webhooks WHERE space = :space FOR SHARE", space=space)
     wanted = [hook for hook, events in hooks if not events or event in events.split()]
     if not wanted:
@@ -104,16 +103,6 @@ class LetterTable:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-
-    async def add(self, letters: Sequence[Letter]) -> None:
-        """Insert letters; those of webhooks that have been removed are left out."""
-
-        def work(tx: Transaction) -> None:
-            for letter in letters:
-                _insert(tx, letter)
-
-        if letters:
-            await self._database.write(work)
 
     async def page(self, hook: str, *, dead: bool, limit: int, after: str = "") -> list[Letter]:
         """Return at most `limit` letters of a webhook behind `after`, oldest first."""

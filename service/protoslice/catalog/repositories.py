@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from protoslice.catalog.database import LAST, SECOND, Database, ForeignKeyViolation, Row, Transaction
+from protoslice.catalog.database import LAST, Database, ForeignKeyViolation, Row, Transaction
 from protoslice.catalog.letters import tell
+from protoslice.catalog.live_stores import require_store
 from protoslice.errors import Conflict, NotFound
 
 HUB: Final = "hub"
 """Protocol of Hugging Face's clients."""
+FILE: Final = "file"
+"""Kind of the files of MLflow's artifacts."""
 FIRST_ID: Final = 1 << 32
 """Least id of a repository that has a name; 0 is kept for the tags of stores, 1 is that of MLflow's artifacts."""
 _COMMIT: Final = "c.id, c.digits, c.store, c.parent, c.number, c.title, c.message, c.author, c.at"
@@ -150,6 +153,7 @@ class HistoryTable:
 
         def work(tx: Transaction) -> NameRow:
             if commit is not None and new:
+                require_store(tx, self._space, commit.store)
                 self._insert(tx, commit)
             values = {
                 **self._key,
@@ -272,12 +276,16 @@ class HistoryTable:
 
 @dataclass(frozen=True, slots=True)
 class NamedStore:
-    """A store, and a name of it in a repository: a branch or tag, else the id of a commit or digest of a manifest."""
+    """A store, and a name of it in a repository: a branch or tag, else the id of a commit or digest of a manifest.
+
+    A folder of artifacts that has files in the store is of the kind `FILE`.
+    """
 
     store: str
     protocol: str
     repository: str
     name: str
+    kind: str
 
 
 class NamesOfStores:
@@ -294,37 +302,29 @@ class NamesOfStores:
         found = [await self._database.read(partial(_naming, self._space, part, most)) for part in parts]
         return [name for names in found for name in names]
 
-    async def named_since(self, removed: Mapping[str, float]) -> set[str]:
-        """Return the stores at which a name was pointed since the time given for each, in seconds since the epoch."""
-        sql = """
-            SELECT 1 FROM names WHERE space = :space AND store = :store AND updated > :since AND kind <> 'sealed'
-            LIMIT 1"""
-
-        def work(tx: Transaction) -> set[str]:
-            since = {store: int(at * SECOND) for store, at in removed.items()}
-            return {store for store, at in since.items() if tx.first(sql, space=self._space, store=store, since=at)}
-
-        return await self._database.read(work, background=True)
-
 
 _NAMING: Final = """
     SELECT * FROM (
-        SELECT n.store, r.protocol, r.name, n.name FROM names n JOIN repositories r
+        SELECT n.store, r.protocol, r.name, n.name, n.kind FROM names n JOIN repositories r
         ON r.space = n.space AND r.id = n.repository
-        WHERE n.space = :space AND n.store = :{store} LIMIT :most
+        WHERE n.space = :space AND n.store = :{store} AND n.repository <> 0 LIMIT :most
     ) n{store} UNION ALL SELECT * FROM (
-        SELECT DISTINCT c.store, r.protocol, r.name, c.digits FROM commits c JOIN repositories r
+        SELECT DISTINCT c.store, r.protocol, r.name, c.digits, 'commit' FROM commits c JOIN repositories r
         ON r.space = c.space AND r.id = c.repository
         WHERE c.space = :space AND c.store = :{store} AND NOT EXISTS (
             SELECT 1 FROM names n WHERE n.space = c.space AND n.repository = c.repository AND n.store = c.store
         ) LIMIT :most
     ) c{store} UNION ALL SELECT * FROM (
-        SELECT m.store, r.protocol, r.name, m.digest FROM manifests m JOIN repositories r
+        SELECT m.store, r.protocol, r.name, m.digest, 'manifest' FROM manifests m JOIN repositories r
         ON r.space = m.space AND r.id = m.repository
         WHERE m.space = :space AND m.store = :{store} AND NOT EXISTS (
             SELECT 1 FROM names n WHERE n.space = m.space AND n.repository = m.repository AND n.manifest = m.digest
         ) LIMIT :most
-    ) m{store}"""
+    ) m{store} UNION ALL SELECT * FROM (
+        SELECT DISTINCT k.store, r.protocol, r.name, coalesce(k.folder, k.name), k.kind FROM kept_files k
+        JOIN repositories r ON r.space = k.space AND r.id = k.repository
+        WHERE k.space = :space AND k.store = :{store} AND k.kind = 'file' LIMIT :most
+    ) k{store}"""
 
 
 def _naming(space: str, stores: Sequence[str], most: int, tx: Transaction) -> list[NamedStore]:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -80,11 +80,9 @@ class SqliteDatabase(Database):
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
         refuse_network(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         self.path = path
-        self._writer = _Writer(path, durable)
+        self._file = _File(path)
+        self._writer = _Writer(self._file, durable)
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
         self._lanes = {False: Lane(_READERS, "catalogue-read"), True: Lane(_BACKGROUND, "catalogue-background")}
@@ -92,21 +90,24 @@ class SqliteDatabase(Database):
     async def _write(self, work: Work[T], *, background: bool) -> T:
         job = _Job(work)
         self._writer.submit(job)
-        try:
-            async with asyncio.timeout(_ANSWER_SECONDS):
-                return await asyncio.shield(asyncio.wrap_future(job.done))
-        except TimeoutError:
-            job.done.cancel()
-            raise DatabaseUnavailable("The database does not respond; try again later") from None
+        result: asyncio.Future[T] = asyncio.wrap_future(job.done)
+        result.add_done_callback(lambda it: it.cancelled() or it.exception())  # a caller that has left reads neither
+        await asyncio.wait([result], timeout=WAIT_SECONDS)
+        if job.done.cancel():  # it has not begun
+            raise DatabaseUnavailable("The database is busy; try again later")
+        await asyncio.wait([result], timeout=_ANSWER_SECONDS)
+        if not result.done():
+            raise DatabaseUnavailable("The database does not respond; try again later")
+        return result.result()
 
     async def _read(self, work: Work[T], *, background: bool) -> T:
         return await self._lanes[background].run(self._reading, work)
 
     def _reading(self, work: Work[T]) -> T:
+        self._file.check()
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
-            with translated():
-                connection = _connect(self.path)
+            connection = self._writer.ballast.spent(lambda: _connect(self.path))
             connection.execute("PRAGMA query_only = ON")
             self._local.connection = connection
             self._connections.append(connection)
@@ -149,6 +150,31 @@ class SqliteDatabase(Database):
         self._writer.close()
 
 
+class _File:
+    """The file of a database, which is created if it is missing."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        self.path = path
+        self._opened = self._identity()
+
+    def check(self) -> None:
+        """Raise `DatabaseUnavailable` if it was removed or replaced: what is committed to it would be lost."""
+        if self._identity() != self._opened:
+            raise DatabaseUnavailable(
+                "The database file was removed or replaced while it was open: put it back, or restart the service"
+            )
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+
 class Ballast:
     """A file next to the database that is removed when the disk is full, so that stores can still be removed."""
 
@@ -168,6 +194,17 @@ class Ballast:
                 self.drop()
             finally:
                 os.close(file)
+
+    def spent(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns; if the disk is full, remove the file and try again."""
+        try:
+            with translated():
+                return work()
+        except StorageFull:
+            if not self.drop():
+                raise
+            _log.warning("the disk of the database is full: its ballast was removed")
+            return work()
 
     def drop(self) -> bool:
         """Remove the file; return False if there is none."""
@@ -213,7 +250,6 @@ class _Job:
     def __init__(self, work: Work[Any]) -> None:
         self.work = work
         self.done: Future[Any] = Future()
-        self.latest_start = time.monotonic() + WAIT_SECONDS
 
     def settle(self, result: Any, failure: BaseException | None) -> None:
         if self.done.cancelled():
@@ -227,11 +263,12 @@ class _Job:
 class _Writer:
     """The one thread of this process that writes."""
 
-    def __init__(self, path: Path, durable: bool) -> None:
+    def __init__(self, file: _File, durable: bool) -> None:
         self._durable = durable
+        self._file = file
+        path = file.path
         self.lock = path.with_name(path.name + ".lock")
         self._lock = os.open(self.lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        self._path = path
         self.ballast = Ballast(path)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="catalogue-write", daemon=True)
@@ -258,15 +295,8 @@ class _Writer:
             try:
                 with translated(), _exclusive(self._lock):
                     if connection is None:
-                        connection = _connect(self._path, durable=self._durable)
-                    try:
-                        with translated():
-                            settled = _committed(connection, group)
-                    except StorageFull:
-                        if not self.ballast.drop():
-                            raise
-                        _log.warning("the disk of the database is full: its ballast was removed")
-                        settled = _committed(connection, group)
+                        connection = self.ballast.spent(lambda: _connect(self._file.path, durable=self._durable))
+                    settled = self.ballast.spent(partial(_committed, connection, group))
             except Exception as failure:
                 settled = [(job, None, failure) for job in group]
                 _close(connection, self._lock)
@@ -288,8 +318,10 @@ class _Writer:
                     return None
                 self._jobs.put(None)
                 break
-            if time.monotonic() > job.latest_start:
-                job.settle(None, DatabaseUnavailable("The database is busy; try again later"))
+            try:
+                self._file.check()
+            except DatabaseUnavailable as failure:
+                job.settle(None, failure)
             else:
                 group.append(job)
         return group
@@ -332,7 +364,8 @@ def _close(connection: sqlite3.Connection | None, lock: int) -> None:
 
 
 def _connect(path: Path, *, durable: bool = True) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+    uri = f"{path.absolute().as_uri()}?mode=rw"  # without creating a file
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256)
     synchronous = f"synchronous = {'FULL' if durable else 'OFF'}"
     for pragma in ("busy_timeout = 2000", "journal_mode = WAL", synchronous, "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}")
@@ -376,14 +409,16 @@ def translated() -> Iterator[None]:
         raise InvalidInput(UNSTORABLE) from None
 
 
+_FULL: Final = "The disk of the database is full: make room on it"
 _ERRORS: Final[Mapping[int, Callable[[str], Exception]]] = {
     sqlite3.SQLITE_CONSTRAINT_UNIQUE: UniqueViolation,
     sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY: UniqueViolation,
     sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY: ForeignKeyViolation,
+    sqlite3.SQLITE_IOERR_SHMSIZE: lambda _: StorageFull(_FULL),
 }
 _PRIMARY_ERRORS: Final[Mapping[int, Callable[[], Exception]]] = {
     sqlite3.SQLITE_BUSY: lambda: Transient("The database is locked by another program"),
-    sqlite3.SQLITE_FULL: lambda: StorageFull("The disk of the database is full: make room on it"),
+    sqlite3.SQLITE_FULL: lambda: StorageFull(_FULL),
     sqlite3.SQLITE_INTERRUPT: lambda: DatabaseUnavailable("The database is too slow: a statement ran out of time"),
     sqlite3.SQLITE_CORRUPT: lambda: IntegrityError("The database file is damaged: restore it from a backup"),
     sqlite3.SQLITE_NOTADB: lambda: IntegrityError(

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from protoslice.catalog.database import SECOND, Database, Row, Transaction
+from protoslice.catalog.database import SECOND, Database, ForeignKeyViolation, Row, Transaction
+from protoslice.catalog.objects import Collected, OwnObject, publish_objects, release_objects
+from protoslice.catalog.spaces import Account
 from protoslice.errors import Conflict
 
 _COLUMNS = "id, client, state, used, epoch, expires, record"
-_BATCH = 1000
 
 
 class Overtaken(Conflict):
@@ -36,12 +37,32 @@ class UploadRow:
     """Locations of its bytes, in order."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectChanges:
+    """Objects that an upload refers to from now on, and those that it refers to no longer."""
+
+    own: Sequence[OwnObject] = ()
+    """New ones that the sender has written."""
+    shared: frozenset[int] = frozenset()
+    """New ones that others have."""
+    gone: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class XorbRow:
+    """A xorb of a session."""
+
+    size: int
+    record: bytes
+
+
 class UploadTable:
     """Uploads of one space."""
 
-    def __init__(self, database: Database, space: str) -> None:
+    def __init__(self, database: Database, account: Account) -> None:
         self._database = database
-        self._space = space
+        self._account = account
+        self._space = account.space
 
     async def create(self, row: UploadRow, *, keep_seconds: float) -> UploadRow:
         """Insert an upload that expires after `keep_seconds`; return it with its time."""
@@ -86,10 +107,13 @@ class UploadTable:
 
         return await self._database.write(work)
 
-    async def change(self, row: UploadRow, *, kept_parts: int, keep_seconds: float | None) -> UploadRow:
+    async def change(
+        self, row: UploadRow, *, kept_parts: int, keep_seconds: float | None, objects: ObjectChanges
+    ) -> UploadRow:
         """Replace an upload that has the epoch of `row`, of whose parts the first `kept_parts` are stored already.
 
-        It expires after `keep_seconds`, or else when `row` says. Raise `Overtaken` if it has another epoch.
+        It expires after `keep_seconds`, or else when `row` says. Raise `Overtaken` if it has another epoch, `Collected`
+        if an object that it needs is gone.
         """
 
         def work(tx: Transaction) -> UploadRow:
@@ -114,9 +138,20 @@ class UploadTable:
                 n=kept_parts,
             )
             self._add_parts(tx, row, kept_parts)
+            size = publish_objects(tx, self._space, objects.own)
+            sql = "INSERT INTO upload_objects (space, upload, object) VALUES (:space, :id, :object)"
+            new = sorted({*(each.id for each in objects.own), *objects.shared})
+            tx.many(sql, [{**self._key(row.id), "object": each} for each in new])
+            _refer_no_longer(tx, self._space, row.id, objects.gone)
+            if row.state == "gone":
+                _let_go(tx, self._space, row.id)
+            self._account.charge(tx, stored_bytes=size)
             return _row(changed, row.parts)
 
-        return await self._database.write(work)
+        try:
+            return await self._database.write(work)
+        except ForeignKeyViolation:
+            raise Collected from None
 
     async def open_by_client(self) -> dict[str, int]:
         """Return the number of open uploads that have not expired, by client."""
@@ -125,38 +160,45 @@ class UploadTable:
             WHERE space = :space AND state IN ('open', 'complete') AND used = 0 AND expires >= :now GROUP BY client"""
         return await self._database.read(lambda tx: dict(tx.all(sql, space=self._space, now=tx.now)))
 
-    async def end(self, *, moment: float, before: float) -> None:
-        """End uploads that expired before `moment`, and delete those that ended before `before`, in seconds."""
-        values = {"space": self._space, "moment": int(moment * SECOND), "before": int(before * SECOND)}
+    async def xorbs(self, id: str) -> dict[str, int]:
+        """Return the sizes of the xorbs of a session by their names."""
+        sql = "SELECT name, size FROM xorbs WHERE space = :space AND upload = :id"
+        return await self._database.read(lambda tx: dict(tx.all(sql, **self._key(id))))
 
-        def work(tx: Transaction) -> int:
-            expired = tx.all(
+    async def xorb(self, id: str, name: str) -> XorbRow | None:
+        """Return a xorb of a session, or None if it has not come."""
+        sql = "SELECT size, record FROM xorbs WHERE space = :space AND upload = :id AND name = :name"
+        row = await self._database.read(lambda tx: tx.first(sql, **self._key(id), name=name))
+        return None if row is None else XorbRow(row[0], bytes(row[1]))
+
+    async def add_xorb(self, id: str, name: str, xorb: XorbRow, own: OwnObject) -> bool:
+        """Insert a xorb and refer to its object; return False if it has come already.
+
+        Raise `Overtaken` if the session is gone.
+        """
+
+        def work(tx: Transaction) -> bool:
+            there = tx.first("SELECT state FROM uploads WHERE space = :space AND id = :id FOR UPDATE", **self._key(id))
+            if there is None or there[0] == "gone":
+                raise Overtaken("The session has ended")
+            added = tx.run(
                 """
-                UPDATE uploads SET state = 'gone', epoch = epoch + 1, modified = :moment WHERE (space, id) IN (
-                    SELECT space, id FROM uploads
-                    WHERE space = :space AND state <> 'gone' AND expires < :moment LIMIT :most FOR UPDATE SKIP LOCKED
-                ) RETURNING id""",
-                space=self._space,
-                moment=values["moment"],
-                most=_BATCH,
+                INSERT INTO xorbs (space, upload, name, size, record) VALUES (:space, :id, :name, :size, :record)
+                ON CONFLICT DO NOTHING""",
+                **self._key(id),
+                name=name,
+                size=xorb.size,
+                record=xorb.record,
             )
-            tx.many(
-                "DELETE FROM upload_parts WHERE space = :space AND upload = :id", [self._key(id) for (id,) in expired]
-            )
-            return len(expired)
+            if not added:
+                return False
+            size = publish_objects(tx, self._space, [own])
+            sql = "INSERT INTO upload_objects (space, upload, object) VALUES (:space, :id, :object)"
+            tx.run(sql, **self._key(id), object=own.id)
+            self._account.charge(tx, stored_bytes=size)
+            return True
 
-        while await self._database.write(work, background=True) == _BATCH:
-            pass
-        gone = "DELETE FROM uploads WHERE space = :space AND state = 'gone' AND modified < :before"
-        await self._database.write(lambda tx: tx.run(gone, space=self._space, before=values["before"]), background=True)
-
-    async def page(self, after: str, limit: int, *, before: float) -> list[str]:
-        """Return at most `limit` ids behind `after`, without uploads that ended before `before`, in seconds."""
-        sql = """
-            SELECT id FROM uploads WHERE space = :space AND id > :after AND NOT (state = 'gone' AND modified < :before)
-            ORDER BY id LIMIT :limit"""
-        values = {"space": self._space, "after": after, "limit": limit, "before": int(before * SECOND)}
-        return await self._database.read(lambda tx: [row[0] for row in tx.all(sql, **values)], background=True)
+        return await self._database.write(work)
 
     def _insert(self, tx: Transaction, row: UploadRow, expires: int) -> UploadRow:
         inserted = tx.first(
@@ -190,6 +232,45 @@ class UploadTable:
 
     def _key(self, id: str) -> dict[str, str]:
         return {"space": self._space, "id": id}
+
+
+def end_uploads(tx: Transaction, limit: int) -> int:
+    """End expired uploads of all spaces and let go of their bytes; return how many, at most `limit`."""
+    ended = tx.all(
+        """
+        UPDATE uploads SET state = 'gone', epoch = epoch + 1, modified = :now WHERE (space, id) IN (
+            SELECT space, id FROM uploads WHERE state <> 'gone' AND expires < :now LIMIT :limit FOR UPDATE SKIP LOCKED
+        ) RETURNING space, id""",
+        now=tx.now,
+        limit=limit,
+    )
+    for space, id in ended:
+        _let_go(tx, space, id)
+    return len(ended)
+
+
+def forget_uploads(tx: Transaction, before: int, limit: int) -> int:
+    """Delete uploads that ended before a time, at most `limit`; return how many."""
+    sql = """
+        DELETE FROM uploads WHERE (space, id) IN (
+            SELECT space, id FROM uploads WHERE state = 'gone' AND modified < :before LIMIT :limit
+        )"""
+    return tx.run(sql, before=before, limit=limit)
+
+
+def _let_go(tx: Transaction, space: str, upload: str) -> None:
+    """Let go of all that an upload holds, which as a session has objects of its own."""
+    key = {"space": space, "upload": upload}
+    objects = tx.all("SELECT object FROM upload_objects WHERE space = :space AND upload = :upload", **key)
+    _refer_no_longer(tx, space, upload, frozenset(object for (object,) in objects))
+    for table in ("upload_parts", "xorbs"):
+        tx.run(f"DELETE FROM {table} WHERE space = :space AND upload = :upload", **key)
+
+
+def _refer_no_longer(tx: Transaction, space: str, upload: str, objects: frozenset[int]) -> None:
+    sql = "DELETE FROM upload_objects WHERE space = :space AND upload = :upload AND object = :object"
+    tx.many(sql, [{"space": space, "upload": upload, "object": each} for each in sorted(objects)])
+    release_objects(tx, space, objects)
 
 
 def _row(row: Row, parts: Sequence[str]) -> UploadRow:

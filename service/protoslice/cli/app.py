@@ -47,7 +47,6 @@ _VERBS: Final[Mapping[str, Mapping[str, str]]] = {
     "storage": {
         "check": "upkeep.check",
         "schemes": "upkeep.schemes",
-        "upgrade": "upkeep.upgrade",
         "usage": "upkeep.usage",
     },
     "token": {"create": "access.create_token", "ls": "access.ls_tokens", "revoke": "access.revoke_token"},

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from protoslice.catalog.kept_files import KeptFile
-from protoslice.catalog.repositories import NamedStore
+from protoslice.catalog.repositories import FILE, NamedStore
 from protoslice.concurrency.gather import in_turns
 from protoslice.drafts.records import ArtifactFolder, DraftEntry, DraftRecords, NoDraft
 from protoslice.errors import LimitExceeded, NotFound
@@ -62,14 +62,15 @@ class Drafts:
         """The store that was made last of a folder, which may have changed since; None when none is known."""
         return await self._records.last_sealed(folder)
 
-    async def naming(self, stores: Sequence[str], sealed: Sequence[NamedStore]) -> set[tuple[str, str]]:
-        """Return pairs of a store of `stores`, and a folder of artifacts that names it.
+    async def naming(self, names: Sequence[NamedStore]) -> set[tuple[str, str]]:
+        """Return pairs of a store and a folder of artifacts that names it, of `names` in the catalogue.
 
-        A folder names the store made of its current files, which is one of `sealed`, and those that hold its files.
+        A folder names the stores that hold its files, and the one made of its current files.
         """
+        sealed = [each for each in names if each.kind != FILE]
         current = await in_turns(lambda each: self._records.names_now(each.name, each.store), sealed)
-        found = {(each.store, each.name) for each, is_now in zip(sealed, current, strict=True) if is_now}
-        return found | set(await self._records.holding(stores))
+        now = {(each.store, each.name) for each, is_now in zip(sealed, current, strict=True) if is_now}
+        return now | {(each.store, each.name) for each in names if each.kind == FILE}
 
     async def delete(self, path: str) -> None:
         """Remove a file or a folder; stores that were made of them stay. `NoDraft` when there is neither."""

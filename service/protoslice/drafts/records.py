@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -51,13 +51,12 @@ class DraftRecords:
     """Artifacts of one space. The bytes of small files are in their rows, and count for the quota of the space."""
 
     def __init__(self, stores: Stores) -> None:
-        self._room = stores.room
-        self._table = DraftTable(stores.database, stores.space)
+        self._table = DraftTable(stores.database, stores.room.account)
 
     async def put(self, path: str, file: KeptFile) -> None:
         """Create or replace a file."""
         name, folder = check_file_path(path), artifact_folder(path)
-        await self._room.exchange(len(file.data or b""), lambda: self._table.put(name, folder, file))
+        await self._table.put(name, folder, file)
 
     async def get(self, path: str) -> KeptFile:
         """Return a file; raise `NoDraft` if there is none."""
@@ -68,10 +67,8 @@ class DraftRecords:
 
     async def delete(self, path: str) -> None:
         """Remove a file, or a folder with all in it; raise `NoDraft` if there is neither."""
-        count, size = await self._table.remove(check_file_path(path))
-        if not count:
+        if not await self._table.remove(check_file_path(path)):
             raise NoDraft(path)
-        self._room.give(stored_bytes=size)
 
     async def folder(self, folder: str) -> DraftFolder:
         """Return all files below a folder; raise `LimitExceeded` for more than a store holds."""
@@ -127,10 +124,6 @@ class DraftRecords:
         with suppress(NoDraft, LimitExceeded):
             return await self.sealed(folder) == store
         return False
-
-    async def holding(self, stores: Sequence[str]) -> list[tuple[str, str]]:
-        """Return pairs of a store, and a folder of artifacts that holds a file of it."""
-        return await self._table.of_stores(stores)
 
 
 def artifact_folder(path: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from protoslice.repositories.change import files_of
 from protoslice.repositories.model import Commit
 from protoslice.stores import StoredPath, Stores
 
@@ -26,10 +25,9 @@ class KnownFiles:
                 return None
             if commit.store is not None and commit.store not in self._seen:
                 self._seen.add(commit.store)
-                await self._read(commit, commit.store)
+                await self._read(commit.store)
         return self._places[sha256]
 
-    async def _read(self, commit: Commit, store: str) -> None:
-        for path, file in (await files_of(self._stores, commit)).items():
-            if file.sha256 is not None:
-                self._places.setdefault(file.sha256, (store, path))
+    async def _read(self, store: str) -> None:
+        for path, ref in (await self._stores.files(store)).items():
+            self._places.setdefault(ref.sha256, (store, path))

@@ -8,18 +8,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from protoslice.catalog.uploads import Overtaken, UploadTable, XorbRow
 from protoslice.concurrency.lru import LruCache
-from protoslice.errors import Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound
-from protoslice.storage import ObjectKey
+from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded, NotFound
 from protoslice.stores import Stores
 from protoslice.stores.envelope import seal, unseal
-from protoslice.stores.ingest.writers import SummedObject
-from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectExtent, ObjectLocation, stored_as_dict, stored_from_dict
 from protoslice.stores.uploads import NewUpload, Upload
+from protoslice.stores.writing.new_objects import NewObjects
 
-_FIRST: Final = "xorb-"
-"""Begin of the names of records, behind those of all other objects of a session."""
 _MOST: Final = 10_000
 """Xorbs of a session."""
 _NAMED_FREE: Final = 16 << 30
@@ -53,13 +50,10 @@ class StagedXorb:
 
 
 class XorbSession:
-    """Xorbs of one session by their hashes; all of it are objects of the upload that the session is.
-
-    Files of commits lie in those objects: all of a session is one attempt, however many xorbs come.
-    """
+    """Xorbs of one session by their hashes, which the upload that the session is keeps."""
 
     def __init__(self, stores: Stores, upload: Upload) -> None:
-        self._storage = stores.storage
+        self._table = UploadTable(stores.database, stores.room.account)
         self._stores = stores
         self._upload = upload
         self._read: LruCache[str, StagedXorb] = LruCache(most=_MOST, room=_ROOM)
@@ -85,15 +79,19 @@ class XorbSession:
                 "allow: send the other files in another shard"
             )
 
-    async def begin(self) -> SummedObject:
-        """A new object for the chunks of a xorb."""
-        return await SummedObject.open(self._storage, keys.new_object(self._upload.id, "chunks"))
+    def new_objects(self) -> NewObjects:
+        """Objects for the chunks of a xorb; `end` gives up those that `keep` did not get."""
+        return self._stores.new_objects()
 
-    async def keep(self, name: str, chunks: ObjectLocation, ends: Sequence[int]) -> None:
-        """Let shards name a xorb whose chunks are durable."""
+    async def keep(self, name: str, chunks: ObjectLocation, ends: Sequence[int], objects: NewObjects) -> None:
+        """Let shards name a xorb whose chunks are durable; one that came twice stays as it came first."""
         record = json.dumps({"chunks": stored_as_dict(chunks), "ends": list(ends)}).encode()
-        with suppress(Conflict):  # a xorb that came twice at once: either will do
-            await self._storage.put_if_absent(self._key(name, chunks.size), seal(record))
+        (own,) = objects.own(chunks.object_ids)
+        try:
+            if await self._table.add_xorb(self._upload.id, name, XorbRow(chunks.size, seal(record)), own):
+                objects.kept([own])
+        except Overtaken:
+            raise NotFound("The session has ended: ask for another token") from None
 
     async def compose(self, upload: Upload, extents: Sequence[ObjectExtent]) -> Upload:
         """Make a staged file of extents of xorbs, which are kept as long as it is."""
@@ -109,27 +107,18 @@ class XorbSession:
         return found
 
     async def _read_xorb(self, name: str) -> StagedXorb:
-        page = await self._storage.list(keys.OBJECTS / self._upload.id, after=self._key(name, None), limit=1)
-        if not page.items or not page.items[0].key.segments[-1].startswith(f"xorb-{name}-"):
+        found = await self._table.xorb(self._upload.id, name)
+        if found is None:
             raise InvalidInput(f"The shard refers to xorb {name}, which was not sent: send it first")
-        data = (await self._storage.get(page.items[0].key)).data
         try:
-            raw = json.loads(unseal(data, "the record of a xorb"))
+            raw = json.loads(unseal(found.record, "the record of a xorb"))
             return StagedXorb(stored_from_dict(raw["chunks"]), raw["ends"])
         except (ValueError, TypeError, KeyError) as error:
             raise IntegrityError("the record of a xorb does not parse") from error
 
     async def _sizes(self) -> dict[str, int]:
         """Bytes of the xorbs that have come, by their hashes."""
-        folder = keys.OBJECTS / self._upload.id
-        found = [
-            each.key.segments[-1].split("-") async for each in self._storage.iterate(folder, after=folder / _FIRST)
-        ]
-        return {each[1]: int(each[2]) for each in found}
-
-    def _key(self, name: str, size: int | None) -> ObjectKey:
-        """Key of a record, in which the size of the xorb stands; without a size a key right before it."""
-        return keys.OBJECTS / self._upload.id / f"{_FIRST}{name}-{'' if size is None else size}"
+        return await self._table.xorbs(self._upload.id)
 
 
 class XorbSessions:

@@ -21,6 +21,7 @@ from protoslice.server.access.rules import RULES, check_rules
 from protoslice.server.access.signatures import is_signed
 from protoslice.server.access.tags import tags_of
 from protoslice.server.api.documentation.openapi import openapi_document
+from protoslice.server.api.encoding import prepare_encoding
 from protoslice.server.api.problems import METHOD, HttpProblem
 from protoslice.server.api.routes import (
     arriving,
@@ -223,12 +224,15 @@ def _template(scope: Scope) -> str:
 
 
 def _prepare_routes(app: FastAPI) -> None:
-    """Match each route once: the framework builds it now, not in the first request, for 60 ms."""
+    """Match each route once, and make what encodes its answers: now, not in the first request, for 90 ms."""
     included: Any
     for included in app.router.routes:
         router = included.original_router
         path = router.beginning if isinstance(router, GuardedRouter) else "/"
         included.matches({"type": "http", "method": "GET", "path": path, "root_path": "", "headers": []})
+    for _, route in routes_of(app.router.routes):
+        for kind in route.answers.values():
+            prepare_encoding(kind)
 
 
 def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:

@@ -18,6 +18,7 @@ from fastapi import Depends, Request
 from starlette.types import Scope
 
 from protoslice.catalog import Database, open_database
+from protoslice.catalog.database import ACTOR
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.concurrency.windows import Windows
 from protoslice.drafts import Drafts, QuietFolders
@@ -45,7 +46,7 @@ from protoslice.storage.prefixes import check_apart
 from protoslice.storage.wrappers.circuit import CircuitBreaker
 from protoslice.stores import StoreOptions, Stores
 from protoslice.stores.cache import CacheOptions
-from protoslice.stores.quotas import SHARED_SECONDS
+from protoslice.stores.collection import collect_for_ever
 from protoslice.stores.spaces import Spaces
 from protoslice.stores.uploads import UploadOptions, Uploads
 
@@ -111,16 +112,16 @@ class Services:
             database = await stack.enter_async_context(
                 open_database(settings.database, settings.storage, shared=storage.abilities.shared)
             )
-            hooks = await _webhooks(database, metered, settings, stack) if settings.webhook_allow else None
-            metered = metered if hooks is None else hooks.storage
+            hooks = await _webhooks(database, settings, stack) if settings.webhook_allow else None
             opened = await Stores.open(metered, database, _store_options(settings), names=StoreNames())
             if self.gate.closed:
                 verifier = None if settings.issuers is None else await _verifier(settings.issuers, stack)
                 self.first_token = await self.gate.start(Tokens(database), verifier, _service_key(database, settings))
-            await opened.room.share()
-            spaces = Spaces(metered, opened)
+            await opened.room.refresh()
+            spaces = Spaces(opened)
             stack.push_async_callback(spaces.close)
-            stack.push_async_callback(_stop, asyncio.create_task(_sharing_usage(spaces)))
+            collecting = collect_for_ever(metered, database, settings.deletion_delay_seconds)
+            stack.push_async_callback(_stop, asyncio.create_task(collecting))
             if settings.draft_quiet_seconds:
                 quiet = QuietFolders(database, spaces.get, settings.draft_quiet_seconds)
                 stack.push_async_callback(_stop, asyncio.create_task(quiet.look_for_ever()))
@@ -134,7 +135,7 @@ class Services:
             stack.push_async_callback(rendering.close)
             if self.peers is not None:
                 await stack.enter_async_context(self.peers.telling(self.metrics.render))
-            for watch in (self.metrics.watch_loop(), self.metrics.stored.follow(metered)):
+            for watch in (self.metrics.watch_loop(), self.metrics.stored.follow(database)):
                 stack.push_async_callback(_stop, asyncio.create_task(watch))
             self.opened, self.spaces, self.rendering, self.hooks = opened, spaces, rendering, hooks
             self.database = database
@@ -153,6 +154,9 @@ class Services:
 
     async def render_metrics(self) -> bytes:
         """Metrics of this process, or of all workers."""
+        if self.spaces is not None:
+            with suppress(ProtosliceError):  # then usage is as it was read last
+                await self.spaces.refresh()
         # In a thread: every route, method and status has thirty lines.
         own = await asyncio.to_thread(self.metrics.render)
         return own if self.peers is None else await self.peers.ask(own)
@@ -198,6 +202,7 @@ class Services:
             raise
         if admission is not None:
             context.key = admission.key
+            ACTOR.set(context.principal or admission.key)
             context.hold(self.clients.principals.one(context.key))
         stores = self.opened
         if self.spaces is not None and (rule.scope is not None or not self.gate.closed):
@@ -297,11 +302,11 @@ def _service_key(database: Database, settings: Settings) -> ServiceKey:
     return ServiceKey(database, None if secret is None else secret.get_secret_value())
 
 
-async def _webhooks(database: Database, storage: Storage, settings: Settings, stack: AsyncExitStack) -> Webhooks:
-    """Webhooks over a storage, which deliver until `stack` ends."""
+async def _webhooks(database: Database, settings: Settings, stack: AsyncExitStack) -> Webhooks:
+    """Webhooks, which deliver until `stack` ends."""
     from protoslice.webhooks.service import Webhooks
 
-    hooks = await Webhooks.open(database, storage, settings.webhook_allow, settings.webhook_networks)
+    hooks = await Webhooks.open(database, settings.webhook_allow, settings.webhook_networks)
     stack.push_async_callback(hooks.close)
     return hooks
 
@@ -327,16 +332,6 @@ async def _ping(database: Database) -> None:
         await asyncio.sleep(0)
     answer.cancel()
     raise DatabaseUnavailable(f"The database gave no answer within {_PING_SECONDS} seconds")
-
-
-async def _sharing_usage(spaces: Spaces) -> None:
-    """Tell other replicas for ever what spaces hold; a failure is tried again."""
-    while True:
-        await asyncio.sleep(SHARED_SECONDS)
-        try:
-            await spaces.share_usage()
-        except ProtosliceError as error:
-            _log.warning("could not determine the usage of spaces: %s", type(error).__name__)
 
 
 async def _stop(task: asyncio.Task[None]) -> None:

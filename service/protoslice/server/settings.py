@@ -234,6 +234,13 @@ class Settings(BaseSettings):
         le=31_536_000,
         description="How long an inactive resumable upload, or the result of a finished one, is kept.",
     )
+    deletion_delay_seconds: float = Field(
+        default=defaults.DELETION_DELAY_SECONDS,
+        ge=600,
+        le=31_536_000,
+        description="How long the bytes of collected objects are kept. With PostgreSQL, set it to more than the time "
+        "between two backups and the time to notice a loss: a restored backup may refer to them.",
+    )
     draft_quiet_seconds: float = Field(
         default=900,
         ge=0,

@@ -60,8 +60,7 @@ class StoreReferences:
                 sign = "@" if each.protocol == HUB or ":" in each.name else ":"
                 name = StoreName(each.protocol, f"{each.repository}{sign}{each.name}")
                 found.setdefault(each.store, set()).add(name)
-        sealed = [each for each in names if each.protocol == PROTOCOL]
-        for store, folder in await self._drafts.naming(ids, sealed):
+        for store, folder in await self._drafts.naming([each for each in names if each.protocol == PROTOCOL]):
             found.setdefault(store, set()).add(StoreName("mlflow", MLFLOW + folder))
         return {store: sorted(names, key=_order) for store, names in found.items()}
 

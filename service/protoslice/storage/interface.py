@@ -3,9 +3,8 @@
 Objects are named byte strings in one flat namespace. Every backend, and every wrapper round one, keeps these promises:
 
 - Reads are exact. A range is answered with exactly its bytes or with an error, never short and never padded.
-- An object appears whole and durable, or not at all: once `put`, `put_if_absent` or `commit` has returned, it survives
-  a power cut (where `abilities.durable`); when one fails or is cancelled, the key has what it had before, or the new
-  object, whole.
+- An object appears whole and durable, or not at all: once `put` or `commit` has returned, it survives a power cut (if
+  `abilities.durable`); when one fails or is cancelled, the key has what it had before, or the new object, whole.
 - An entity tag names one content of one key for good: with `if_etag`, a replaced object is a `Conflict`, never a
   mixture.
 - Errors are those of `protoslice.errors`, and their messages hold the key and never a URL, a credential or a backend's
@@ -27,7 +26,7 @@ from protoslice.errors import Conflict, StorageUnavailable, Unsupported
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.retries import RetryBudget
 
-INTERFACE: Final = (1, 0)
+INTERFACE: Final = (2, 0)
 """Version of the interface; see `plugins.Version`."""
 PIECE: Final = 1 << 20
 TRIES: Final = 8
@@ -49,14 +48,6 @@ class Abilities:
     """Acknowledged objects survive the process and a power cut."""
     shared: bool = True
     """Another process that opens the same URI sees the same objects."""
-    create_if_absent: bool = True
-    """`put_if_absent` lets exactly one of several writers win."""
-    compare_and_set: bool = True
-    """`put` takes `if_etag`."""
-    exclusive_commit: bool = True
-    """A writer's commit is create-if-absent too; without it, the last of several commits to one key wins."""
-    conditional_delete: bool = False
-    """`delete` takes `if_etag`."""
     open_file: bool = False
     """`open_file` gives a descriptor to read or map without a copy."""
     free_space: bool = False
@@ -80,15 +71,10 @@ class ObjectStat:
 
 @dataclass(frozen=True, slots=True)
 class ObjectContent:
-    """Object and its facts, of one version; `data` may be the beginning of a longer object."""
+    """Object and its facts, of one version."""
 
     stat: ObjectStat
     data: bytes
-
-    @property
-    def is_whole(self) -> bool:
-        """True when `data` is all of the object."""
-        return len(self.data) == self.stat.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +122,9 @@ class Writer(ABC):
 
     @abstractmethod
     async def commit(self) -> str:
-        """Publish what was written, durably, and return its entity tag.
+        """Publish what was written, durably, in place of what the key has, and return its entity tag.
 
-        `Conflict` when the key exists (always so where `abilities.exclusive_commit`). Cancelled, it may or may not have
-        published.
+        Cancelled, it may or may not have published.
         """
 
     @abstractmethod
@@ -172,22 +157,16 @@ class Storage(ABC):
     async def stat(self, key: ObjectKey) -> ObjectStat:
         """Size, entity tag and time of an object; `NotFound` when there is none, a folder included."""
 
-    async def get(self, key: ObjectKey, *, limit: int | None = None) -> ObjectContent:
-        """The object with its facts: all bytes, or the first `limit` of a longer one.
+    async def get(self, key: ObjectKey) -> ObjectContent:
+        """The object with its facts; `NotFound` when there is none.
 
-        `NotFound` when there is none. Backends that can have both in one request override this.
+        Backends that can have both in one request override this.
         """
         for _ in range(TRIES):
             stat = await self.stat(key)
             with suppress(Conflict):  # replaced since `stat`
-                end = stat.size if limit is None else min(stat.size, limit)
-                return ObjectContent(stat, await self.get_range(key, 0, end, if_etag=stat.etag))
+                return ObjectContent(stat, await self.get_range(key, 0, stat.size, if_etag=stat.etag))
         raise StorageUnavailable(f"object {str(key)!r} keeps changing")
-
-    async def get_if_changed(self, key: ObjectKey, etag: str, *, limit: int | None = None) -> ObjectContent | None:
-        """`get`, or None while the object has this entity tag."""
-        stat = await self.stat(key)
-        return None if stat.etag == etag else await self.get(key, limit=limit)
 
     @abstractmethod
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
@@ -216,24 +195,12 @@ class Storage(ABC):
         """
 
     @abstractmethod
-    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
-        """Create an object in one step, durably, and return its entity tag; `Conflict` when the key exists.
-
-        Of several creators exactly one wins (where `abilities.create_if_absent`). A remote backend that lost an answer
-        on the way may report its own success as a `Conflict`: compare what is there before believing that somebody else
-        was first.
-        """
-
-    @abstractmethod
-    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
-        """Create or replace an object in one step, durably, and return its entity tag.
-
-        With `if_etag`, only if the object there has that tag: `Conflict` when it has another or there is none.
-        """
+    async def put(self, key: ObjectKey, data: Buffer) -> str:
+        """Create or replace an object in one step, durably, and return its entity tag."""
 
     @abstractmethod
     async def writer(self, key: ObjectKey) -> Writer:
-        """A writer for a new object of any size."""
+        """A writer for an object of any size."""
 
     @abstractmethod
     async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
@@ -260,19 +227,8 @@ class Storage(ABC):
                 return
 
     @abstractmethod
-    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
-        """Remove an object, durably; removing what is not there is no error.
-
-        With `if_etag` (where `abilities.conditional_delete`), only if the object there has that tag: `Conflict` when
-        it has another. When there is none, some buckets tell no error.
-        """
-
-    async def try_conditional_delete(self, key: ObjectKey, etag: str, other: str) -> None:
-        """Learn from an object if deletes can have a condition, where only a try can tell that.
-
-        `etag` is the object's tag and `other` an earlier one. The object may be gone afterwards.
-        """
-        return None
+    async def delete(self, key: ObjectKey) -> None:
+        """Remove an object, durably; removing what is not there is no error."""
 
     async def open_file(self, key: ObjectKey) -> OpenFile:
         """The object held open for pread and mmap (where `abilities.open_file`)."""

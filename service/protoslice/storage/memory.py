@@ -14,7 +14,7 @@ from functools import cache
 from itertools import count, islice
 from typing import Final
 
-from protoslice.errors import Conflict, InvalidInput, NotFound
+from protoslice.errors import InvalidInput, NotFound
 from protoslice.storage.interface import (
     PAGE,
     PIECE,
@@ -31,7 +31,7 @@ from protoslice.storage.keys import ObjectKey
 from protoslice.storage.spans import check_inside, check_limit, check_span
 
 _tags = count(1)
-ABILITIES: Final = Abilities(durable=False, shared=False, conditional_delete=True)
+ABILITIES: Final = Abilities(durable=False, shared=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,9 @@ class MemoryStorage(Storage):
     async def stat(self, key: ObjectKey) -> ObjectStat:
         return self._find(key, None).stat
 
-    async def get(self, key: ObjectKey, *, limit: int | None = None) -> ObjectContent:
+    async def get(self, key: ObjectKey) -> ObjectContent:
         found = self._find(key, None)
-        return ObjectContent(found.stat, found.data[:limit])
+        return ObjectContent(found.stat, found.data)
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
         check_span(start, end)
@@ -83,13 +83,7 @@ class MemoryStorage(Storage):
         for at in range(start, stop, PIECE):
             yield found.data[at : min(at + PIECE, stop)]
 
-    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
-        if key in self._objects:
-            raise Conflict(f"object {str(key)!r} exists")
-        return self._store(key, bytes(data))
-
-    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
-        self._check_current(key, if_etag)
+    async def put(self, key: ObjectKey, data: Buffer) -> str:
         return self._store(key, bytes(data))
 
     async def writer(self, key: ObjectKey) -> Writer:
@@ -103,16 +97,9 @@ class MemoryStorage(Storage):
         more = len(items) == limit and next(below, None) is not None
         return Page(items, items[-1].key if more else None)
 
-    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
-        self._check_current(key, if_etag)
+    async def delete(self, key: ObjectKey) -> None:
         if self._objects.pop(key, None) is not None:
             self._keys.remove(key)
-
-    def _check_current(self, key: ObjectKey, if_etag: str | None) -> None:
-        """Raise `Conflict` when `if_etag` is given and there is no such object of this tag."""
-        found = self._objects.get(key)
-        if if_etag is not None and (found is None or found.stat.etag != if_etag):
-            raise Conflict(f"object {str(key)!r} has changed")
 
     def _find(self, key: ObjectKey, if_etag: str | None) -> _Object:
         found = self._objects.get(key)
@@ -154,7 +141,7 @@ class _MemoryWriter(Writer):
     async def commit(self) -> str:
         data = bytes(self._open())
         self._data = None
-        return await self._storage.put_if_absent(self._key, data)
+        return await self._storage.put(self._key, data)
 
     async def abort(self) -> None:
         self._data = None

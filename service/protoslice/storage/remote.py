@@ -61,11 +61,7 @@ class ReadOnlyRemoteStorage(RemoteStorage):
     refusal: ClassVar[str]
     """Sentence with which writing is refused."""
 
-    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
-        """Raise `Unsupported`."""
-        raise Unsupported(self.refusal)
-
-    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
+    async def put(self, key: ObjectKey, data: Buffer) -> str:
         """Raise `Unsupported`."""
         raise Unsupported(self.refusal)
 
@@ -73,6 +69,6 @@ class ReadOnlyRemoteStorage(RemoteStorage):
         """Raise `Unsupported`."""
         raise Unsupported(self.refusal)
 
-    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
+    async def delete(self, key: ObjectKey) -> None:
         """Raise `Unsupported`."""
         raise Unsupported(self.refusal)

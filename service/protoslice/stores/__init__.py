@@ -3,7 +3,7 @@
 from protoslice.stores.catalog.files import FileRef, StoredPath
 from protoslice.stores.catalog.schemas import StoredSchema
 from protoslice.stores.catalog.tags import StoredTag
-from protoslice.stores.collection.garbage import GarbageReport
+from protoslice.stores.collection import GarbageReport
 from protoslice.stores.ingest.base import ComparedSink, UploadBase
 from protoslice.stores.ingest.ingest import Ingest, Sink
 from protoslice.stores.ingest.recipes import follow

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def now() -> datetime:
     """The current time, in UTC."""
     return datetime.now(UTC)
+
+
+def microseconds(time: datetime) -> int:
+    """Return a time in microseconds since the epoch, as columns of the catalogue hold it."""
+    return (time - _EPOCH) // _MICROSECOND

@@ -10,6 +10,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final
 
+from protoslice.catalog.objects import object_id
 from protoslice.errors import IntegrityError
 from protoslice.facts import UNKNOWN, File, Store
 from protoslice.identity import Policy, store_id
@@ -30,8 +31,6 @@ LARGEST_HELD: Final = 4 << 10
 
 A list reads manifests: a page of a hundred stores reads half a mebibyte of files at most.
 """
-STORE: Final = "store"
-"""Name in a claim, of no object: the store that the attempt was made for may be published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,21 +94,9 @@ class ObjectLocation:
             yield from part.keys
 
     @property
-    def needs(self) -> Iterator[str]:
-        """Keys of the storage's own objects at this location, and of the sums that are objects."""
-        for each in self.objects:
-            if each.key is not None:
-                yield each.key
-                if each.sums is None:
-                    yield f"{each.key}.sums"
-
-    @property
-    def names(self) -> dict[str, set[str]]:
-        """Names of the storage's own objects at this location, and of their sums, by attempt."""
-        found: dict[str, set[str]] = {}
-        for _, attempt, name in (key.split("/") for key in self.needs):
-            found.setdefault(attempt, set()).add(name)
-        return found
+    def object_ids(self) -> set[int]:
+        """Ids of the storage's own objects at this location."""
+        return {object_id(key) for key in self.keys}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +111,6 @@ class ObjectExtent:
     def size(self) -> int:
         """Number of bytes."""
         return self.end - self.start
-
-    @property
-    def attempt(self) -> str | None:
-        """Attempt of an object of the storage; None for an external one."""
-        return self.object.key.split("/")[1] if self.object.key is not None else None
 
     @property
     def location(self) -> ObjectLocation:
@@ -150,7 +132,6 @@ class Manifest:
     max_chunk: int
     created: datetime
     source: str
-    attempt: str
     files: tuple[File, ...]
     objects: tuple[ObjectLocation, ...]
     """Location of each of the files, in their order."""
@@ -169,13 +150,10 @@ class Manifest:
     """Rules that the root was planned by, in canonical form."""
     inline: Mapping[str, bytes] = field(default_factory=dict)
     """Small records of the root, by name: each saves a durable write, and a read when the store is opened."""
-    tags: tuple[str, ...] | None = None
-    """Tags that the store was sent with, which its index entries bear; None for entries that bear none."""
-    again: bool = False
-    """True when this manifest, or a mark of removal, may have been in the place before.
-
-    So no tag shows that the objects stay, and a remover may still delete what lies there.
-    """
+    beside: Mapping[str, str] = field(default_factory=dict)
+    """Keys of the larger records of the root, by name, which are objects."""
+    row: int = field(default=0, compare=False)
+    """Row of the store in the catalogue: another one if the store was removed and sent again."""
 
     def encode(self) -> bytes:
         """Serialize the manifest to JSON in an envelope."""
@@ -183,13 +161,13 @@ class Manifest:
         return seal(json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode())
 
     @classmethod
-    def decode(cls, data: bytes) -> Manifest:
-        """Parse the output of `encode`; `IntegrityError` for anything else."""
+    def decode(cls, data: bytes, row: int = 0) -> Manifest:
+        """Parse the output of `encode`, which a row of the catalogue holds; `IntegrityError` for anything else."""
         try:
             raw = json.loads(unseal(data, "a store's manifest"))
             if raw.pop("version") != _VERSION:
                 raise IntegrityError("the manifest of a store has an unsupported version")
-            return cls(**_from_dict(raw))
+            return cls(**_from_dict(raw), row=row)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise IntegrityError("the manifest of a store does not parse") from error
 
@@ -250,35 +228,15 @@ class Manifest:
         return tuple(name for name, there in kept.items() if there)
 
     @property
-    def beside(self) -> tuple[str, ...]:
-        """Names of the records in the manifest's own attempt, beside the objects of files."""
-        return tuple(name for name in self.records if name not in self.inline)
-
-    @property
     def stored(self) -> tuple[ObjectLocation, ...]:
         """Locations of the files, and of the side object if there is one."""
         return (*self.objects, *([self.side] if self.side else []))
 
     @property
-    def keys(self) -> set[str]:
-        """Keys of everything that the store needs: objects, their sums, and the records beside them."""
-        objects = {key for each in self.stored for key in each.needs}
-        return objects | {f"objects/{self.attempt}/{name}" for name in self.beside}
-
-    def keys_in(self, attempt: str) -> set[str]:
-        """Keys of the objects of one attempt that the store needs."""
-        folder = f"objects/{attempt}/"
-        return {key for key in self.keys if key.startswith(folder)}
-
-    def names_in(self, attempt: str) -> set[str]:
-        """Names of the objects of one attempt that the store needs, and `STORE` in its own."""
-        names = {key.rpartition("/")[2] for key in self.keys_in(attempt)}
-        return names | {STORE} if attempt == self.attempt else names
-
-    @property
-    def attempts(self) -> set[str]:
-        """Attempts whose objects the store needs: its own, and those that its files lie in."""
-        return {self.attempt} | {key.split("/")[1] for stored in self.objects for key in stored.keys}
+    def object_ids(self) -> set[int]:
+        """Ids of the objects that the store needs."""
+        keys = {key for each in self.stored for key in each.keys}
+        return {object_id(key) for key in keys.union(self.beside.values())}
 
 
 def _as_dict(manifest: Manifest) -> dict[str, Any]:
@@ -290,10 +248,8 @@ def _as_dict(manifest: Manifest) -> dict[str, Any]:
     data |= _sums_as_dict(manifest.stored)
     if not manifest.rules:
         del data["rules"]  # programs that know no rules read the stores that have none
-    if manifest.tags is None:
-        del data["tags"]  # programs of layout 2 read the stores of layout 2
-    if not manifest.again:
-        del data["again"]
+    del data["row"]
+    data["beside"] = dict(manifest.beside)
     data["inline"] = {name: b64encode(record).decode() for name, record in manifest.inline.items()}
     return data
 
@@ -347,17 +303,5 @@ def _from_dict(raw: dict[str, Any]) -> dict[str, Any]:
     raw["objects"] = tuple(stored_from_dict(stored, sums) for stored in raw["objects"])
     raw["side"] = stored_from_dict(raw["side"], sums) if raw["side"] else None
     raw["rules"] = tuple(raw.get("rules", ()))
-    raw["tags"] = tuple(raw["tags"]) if raw.get("tags") is not None else None
     raw["inline"] = {name: b64decode(record, validate=True) for name, record in raw.get("inline", {}).items()}
     return raw
-
-
-def upgraded(raw: dict[str, Any], schema: str | None) -> Manifest:
-    """Convert parsed JSON of a version 1 manifest to version 2.
-
-    `schema` is the fingerprint of the schema that the root is read by, used for an indexed root only.
-    """
-    # The id stays as it is: clients know it, and it is part of URLs.
-    indexed = bool(raw.get("indexed", True))
-    facts = {name: value for name, value in raw.items() if name not in {"version", "own_schema"}}
-    return Manifest(**_from_dict(facts), schema=schema if indexed else None, planner=1 if indexed else None)

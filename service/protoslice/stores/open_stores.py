@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from protoslice.catalog.derived import DerivedRecords
-from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import run_concurrently
 from protoslice.concurrency.singleflight import SingleFlight
-from protoslice.storage import Storage
 from protoslice.stores.cache import BlockCache
-from protoslice.stores.catalog.derived_facts import DerivedFacts
+from protoslice.stores.catalog.derived_facts import DerivedSources
 from protoslice.stores.catalog.schemas import Schemas
+from protoslice.stores.catalog.trust import STALE_SECONDS
 from protoslice.stores.ingest.external import ExternalObjects
 from protoslice.stores.manifest import Manifest, ObjectLocation
 from protoslice.stores.objects.joined import open_file_objects
@@ -21,6 +19,8 @@ from protoslice.stores.reading.opened import CommonWork, OpenStore
 from protoslice.stores.reading.records import FindType
 from protoslice.stores.reading.root import open_root, records_of
 
+AWAY_SECONDS: Final = 2.0
+"""Seconds for which the database is not asked again about a store after it did not answer."""
 _WEIGH_SECONDS: Final = 0.25
 """Seconds between two looks at what opened stores weigh, which grow as they are used."""
 
@@ -42,45 +42,52 @@ class OpenStores:
 
     def __init__(
         self,
-        storage: Storage,
-        derived: DerivedRecords,
-        worker: Worker,
+        space: str,
+        derived: DerivedSources,
         schemas: Schemas,
         external: ExternalObjects,
         find_type: FindType,
         terms: OpeningTerms,
         beside: OpenStores | None = None,
     ) -> None:
-        """`beside`: those of another storage, with which these share their number and memory."""
-        self._storage = storage
+        """`beside`: those of another space, with which these share their number and memory."""
+        self._storage = derived.storage
+        self._space = space
         self._derived = derived
-        self._worker = worker
+        self._worker = derived.worker
         self._schemas = schemas
         self._external = external
         self._find_type = find_type
         self._terms = terms
         self._shares = beside is not None
         self._common: CommonWork = beside._common if beside else CommonWork()
-        self._opened: dict[tuple[Storage, str], OpenStore] = beside._opened if beside else {}
+        self._opened: dict[tuple[str, str], OpenStore] = beside._opened if beside else {}
         self._opening: SingleFlight[str, OpenStore] = SingleFlight()
         self._weighed_at = float("-inf")
 
     def get_fresh(self, store_id: str) -> OpenStore | None:
         """The opened store, if its manifest was read at most `trust_seconds` ago; else None."""
-        opened = self._opened.get((self._storage, store_id))
+        opened = self._opened.get((self._space, store_id))
         fresh = opened is not None and self._worker.loop.time() - opened.seen_at < self._terms.trust_seconds
         return opened if fresh else None
 
-    def get_distant(self, store_id: str) -> OpenStore | None:
-        """The opened store of a distant storage, however long ago its manifest was read; else None."""
-        return None if self._terms.cache is None else self._opened.get((self._storage, store_id))
+    def get_stale(self, store_id: str) -> OpenStore | None:
+        """The opened store, if its row was seen in the last minute; for readers while the database is away.
+
+        It counts as fresh for a while: not every reader waits for the database.
+        """
+        opened, time = self._opened.get((self._space, store_id)), self._worker.loop.time()
+        if opened is None or time - opened.read_at >= STALE_SECONDS:
+            return None
+        opened.seen_at = time - self._terms.trust_seconds + AWAY_SECONDS
+        return opened
 
     async def get(self, manifest: Manifest) -> OpenStore:
         """The opened store of a manifest that was read just now."""
-        place = (self._storage, manifest.id)
+        place = (self._space, manifest.id)
         opened = self._opened.pop(place, None)
-        if opened is not None and opened.manifest.attempt == manifest.attempt:
-            opened.seen_at = self._worker.loop.time()
+        if opened is not None and opened.manifest.row == manifest.row:
+            opened.seen_at = opened.read_at = self._worker.loop.time()
             self._opened[place] = opened  # moved to the end, as the most recently used
             self._make_room()
             return opened
@@ -88,7 +95,7 @@ class OpenStores:
 
     def forget(self, store_id: str) -> None:
         """Drop a store, such as one that has been removed."""
-        self._opened.pop((self._storage, store_id), None)
+        self._opened.pop((self._space, store_id), None)
 
     async def assemble(self, manifest: Manifest) -> OpenStore:
         """The opened store of a manifest, which the caller closes; closes its files on failure."""
@@ -113,7 +120,7 @@ class OpenStores:
             for stored in opened:
                 stored.close()
             raise
-        derived = DerivedFacts(self._derived, self._storage, manifest.id, self._worker)
+        derived = self._derived.of(manifest.row)
         return OpenStore(manifest, files, proto, self._worker, derived, self._common, self._find_type)
 
     async def close(self) -> None:
@@ -127,8 +134,8 @@ class OpenStores:
 
     async def _open(self, manifest: Manifest) -> OpenStore:
         store = await self.assemble(manifest)
-        store.seen_at = self._worker.loop.time()
-        self._opened[self._storage, manifest.id] = store
+        store.seen_at = store.read_at = self._worker.loop.time()
+        self._opened[self._space, manifest.id] = store
         self._make_room()
         return store
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from protoslice.defaults import MAX_UPLOAD_BYTES, OPEN_STORES, OPEN_STORES_BYTES, SPACE_WATERMARK_BYTES, WORKER_THREADS
 from protoslice.stores.cache import CacheOptions
-from protoslice.stores.catalog.claims import RENEW_SECONDS
 from protoslice.stores.ingest.root.rules import RulesByType
 from protoslice.stores.quotas.model import NO_QUOTA, Quota
 from protoslice.stores.uploads import UploadOptions
@@ -32,9 +31,7 @@ class StoreOptions:
     cache: CacheOptions = field(default_factory=CacheOptions)
     uploads: UploadOptions = field(default_factory=UploadOptions)
     quota: Quota = NO_QUOTA
-    """Quota of a space, where its ledger does not say otherwise."""
-    renew_seconds: float = RENEW_SECONDS
-    """Interval at which an upload under way renews its claim."""
+    """Quota of a space that has none of its own."""
     trust_seconds: float = 0
     """Seconds for which a tag that was read and an opened store are believed by readers of bytes.
 

@@ -10,8 +10,6 @@ from protoslice.facts import UNKNOWN, ModelReport, Store
 
 TAGS_AT_ONCE: Final = 64
 """Tags that one request may set."""
-TAGS_OF_A_STORE: Final = 1000
-"""Tags of one store, at most: one page of a listing, and all are removed with the store."""
 
 
 @dataclass(frozen=True, slots=True)

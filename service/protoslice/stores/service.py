@@ -12,11 +12,14 @@ from functools import partial
 from protoslice import schema
 from protoslice.catalog import Database
 from protoslice.catalog.derived import DerivedRecords
+from protoslice.catalog.spaces import SpaceTable
+from protoslice.catalog.stores import StoreTable
+from protoslice.catalog.tags import TAGS_OF_A_STORE
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.gather import in_turns, map_concurrently, run_concurrently
+from protoslice.concurrency.gather import in_turns
 from protoslice.errors import (
     Conflict,
-    IntegrityError,
+    DatabaseUnavailable,
     InvalidInput,
     NotFound,
     StorageFull,
@@ -25,32 +28,30 @@ from protoslice.errors import (
 )
 from protoslice.facts import UNKNOWN, Piece, PiecePlace, Removed, Restored, Store, TensorDelta
 from protoslice.schema import TypeSchema
-from protoslice.storage import ObjectKey, PrefixStorage, Storage, probe
+from protoslice.storage import Storage, probe
 from protoslice.stores.cache import BlockCache
-from protoslice.stores.catalog.claims import Claims, Collected
+from protoslice.stores.catalog.derived_facts import DerivedSources
 from protoslice.stores.catalog.files import FileRef, FilesByDigest, StoredPath, refs_of
 from protoslice.stores.catalog.manifests import Manifests
 from protoslice.stores.catalog.pages import StorePages
-from protoslice.stores.catalog.piece_index import PieceIndex
-from protoslice.stores.catalog.removed import find_tombstone, removed_id
 from protoslice.stores.catalog.schemas import Schemas, StoredSchema
 from protoslice.stores.catalog.tags import StoredTag, Tags
 from protoslice.stores.clock import now
-from protoslice.stores.collection.garbage import GRACE_SECONDS, GarbageReport, collect_garbage
+from protoslice.stores.collection import GRACE_SECONDS
 from protoslice.stores.ingest.base import Bases
 from protoslice.stores.ingest.external import ExternalObjects
 from protoslice.stores.ingest.ingest import Ingest, IntakeOptions
 from protoslice.stores.ingest.inspection import Types
 from protoslice.stores.ingest.publisher import Publisher
 from protoslice.stores.ingest.root.rules import check_kept
-from protoslice.stores.layout import keys
-from protoslice.stores.layout.version import check_layout
+from protoslice.stores.keys import MARKER
 from protoslice.stores.manifest import Manifest
+from protoslice.stores.marker import check_storage
 from protoslice.stores.names import DEFAULT_SPACE, check_request, check_tag, is_id, is_id_prefix
 from protoslice.stores.open_stores import OpeningTerms, OpenStores
 from protoslice.stores.options import StoreOptions
 from protoslice.stores.paging import ResultPage
-from protoslice.stores.quotas import CountedStorage, SpaceRoom
+from protoslice.stores.quotas import SpaceRoom
 from protoslice.stores.reading.comparisons import Comparisons, StoreComparison
 from protoslice.stores.reading.opened import OpenStore
 from protoslice.stores.reading.pieces import Pieces
@@ -59,6 +60,8 @@ from protoslice.stores.reading.soundness import is_sound
 from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.uploads import Uploads
 from protoslice.stores.uploads.records import UploadRecords
+from protoslice.stores.writing.new_objects import NewObjects
+from protoslice.stores.writing.reservations import Reservations
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +73,7 @@ Names = Callable[["Stores", str], Awaitable[str]]
 
 
 class Stores:
-    """All stores of one storage; several processes may share the storage."""
+    """All stores of one space; several processes may share the storage and the catalogue."""
 
     def __init__(
         self,
@@ -82,23 +85,23 @@ class Stores:
         refused: str | None,
         names: Names | None = None,
         beside: Stores | None = None,
-        bears_tags: bool = True,
     ) -> None:
-        """With `bears_tags`, index entries of new stores bear their tags, as in layout 3."""
-        self._inner = storage
+        """Threads, memory and the lease of writers are those of the stores `beside`, if given."""
+        self._storage = storage
         self.database = database
         """The catalogue of all spaces."""
         self.space = space
         """Name of the space of these stores."""
-        self.room = SpaceRoom(storage, options.quota)
+        self.room = SpaceRoom(SpaceTable(database), space, options.quota)
         """Quota of these stores, and what is left of it."""
-        storage = self._storage = CountedStorage(storage, self.room)
         self._options = options
         self._refused = refused
         self._names: Names | None = beside._names if beside else names
         self._shares = beside is not None
         self._worker: Worker = beside._worker if beside else Worker(options.threads)
-        self._tags = Tags(storage, late_after=options.renew_seconds, trust_seconds=options.trust_seconds)
+        self._reservations: Reservations = beside._reservations if beside else Reservations(database)
+        self._table = StoreTable(database, self.room.account)
+        self._tags = Tags(database, space, trust_seconds=options.trust_seconds)
         self._schemas = Schemas(database, space, self._worker)
         check_kept(options.rules)
         self._places: ExternalObjects = (
@@ -108,24 +111,23 @@ class Stores:
                 options.register_prefixes, options.register_networks, options.rules, options=options.register_options
             )
         )
-        self._claims = Claims(storage)
-        self._manifests = Manifests(storage, self._claims, self._worker, self._is_sound)
-        self._store_pages = StorePages(storage, self._manifests, self._tags)
+        self._manifests = Manifests(self._table, self._worker)
+        self._store_pages = StorePages(self._table, self._manifests)
+        self._files = FilesByDigest(self._table, self._manifests)
         self._uploads = Uploads(
             storage,
-            partial(UploadRecords, database, space),
+            partial(UploadRecords, database, self.room.account),
             self._worker,
-            self._claims,
+            self.new_objects,
             self.ingest,
             self._types,
             options.uploads,
             self.room,
         )
         self.bases = Bases(self.view, self._tags, self._worker)
-        self._pieces = Pieces(storage, self._worker)
-        self._search = PieceSearch(
-            self._pieces, FilesByDigest(storage), PieceIndex(storage), self._manifests, self.view
-        )
+        derived = DerivedSources(DerivedRecords(database, space), storage, self.new_objects, self._worker)
+        self._pieces = Pieces(derived, self._worker)
+        self._search = PieceSearch(self._pieces, self._files, self._table, self.view)
         self._comparisons = Comparisons(self._pieces, self._worker)
         # Local files lie in the cache of the system, and what no other process sees in memory.
         distant = storage.abilities.shared and not storage.abilities.open_file
@@ -139,9 +141,8 @@ class Stores:
             cache=self._cache,
         )
         self._open_stores: OpenStores = OpenStores(
-            storage,
-            DerivedRecords(database, space),
-            self._worker,
+            space,
+            derived,
             self._schemas,
             self._places,
             self._own_type,
@@ -149,13 +150,13 @@ class Stores:
             beside._open_stores if beside else None,
         )
         self._publisher = Publisher(
-            storage,
-            self._claims,
+            self._table,
             self._manifests,
             self._tags,
             self._store_pages,
+            self._worker,
             self._open_stores.assemble,
-            bears_tags=bears_tags,
+            self._is_sound,
         )
 
     @classmethod
@@ -170,8 +171,8 @@ class Stores:
     ) -> Stores:
         """Open the stores in `storage`, with their records in `database`.
 
-        They are read-only if the storage fails the probe of its conditional writes. With `create`, an unmarked storage
-        gets the layout marker; else it raises `NotFound`. `names` resolves references that are no ids and no tags.
+        They are read-only if the storage fails the probe of its writes. With `create`, an unmarked storage is marked as
+        that of the database; else it raises `NotFound`. `names` resolves references that are no ids and no tags.
         """
         refused = None
         try:
@@ -179,32 +180,21 @@ class Stores:
         except Unsupported as error:
             refused = error.message
             _log.warning("the storage is opened read-only: %s", refused)
-        bears_tags = await check_layout(storage, mark=create and refused is None)
-        return cls(storage, database, options or StoreOptions(), refused=refused, names=names, bears_tags=bears_tags)
+        await check_storage(storage, database, mark=create and refused is None)
+        return cls(storage, database, options or StoreOptions(), refused=refused, names=names)
 
-    async def below(self, folder: ObjectKey, *, create: bool = False) -> Stores:
-        """The stores of a folder of this storage: a world of its own, with these threads and this memory.
-
-        `NotFound` for a folder without the layout marker, which `create` writes.
-        """
-        if create:
-            self._check_writable()
-        storage = PrefixStorage(self._inner, folder)
-        bears_tags = await check_layout(storage, mark=create)
-        return Stores(
-            storage,
-            self.database,
-            self._options,
-            space=folder.segments[-1],
-            refused=self._refused,
-            beside=self,
-            bears_tags=bears_tags,
-        )
+    def of_space(self, space: str) -> Stores:
+        """The stores of another space, with these threads and this memory."""
+        return Stores(self._storage, self.database, self._options, space=space, refused=self._refused, beside=self)
 
     @property
     def storage(self) -> Storage:
-        """The storage of these stores, for records of rooms above."""
+        """The storage of all spaces."""
         return self._storage
+
+    def new_objects(self) -> NewObjects:
+        """Objects that one request writes."""
+        return NewObjects(self._storage, self._reservations, self.room, self.space)
 
     @property
     def worker(self) -> Worker:
@@ -221,6 +211,7 @@ class Stores:
         await self._open_stores.close()
         if self._shares:
             return
+        await self._reservations.close()
         await self._worker.close()
         if self._cache is not None:
             await self._cache.close()
@@ -241,10 +232,10 @@ class Stores:
 
     async def _marked(self) -> None:
         try:
-            await self._storage.stat(keys.MARKER)
+            await self._storage.stat(MARKER)
         except NotFound:
             # An answer without a body looks alike for a missing object and a missing bucket.
-            await self._storage.get(keys.MARKER)
+            await self._storage.get(MARKER)
 
     async def ingest(self, request: IngestRequest) -> Ingest:
         """A new ingest, to be used as an async context manager; `QuotaExceeded` where no store may be added."""
@@ -253,12 +244,12 @@ class Stores:
         types = await self._types(request.type)
         options = IntakeOptions(
             self._storage,
+            self.new_objects(),
+            self._files,
             self._worker,
-            self._claims,
             types,
             limit=self._options.max_upload_bytes,
             verify=self._options.verify_reads,
-            renew_seconds=self._options.renew_seconds,
             kept_rules=self._options.rules,
         )
         return Ingest(options, request, self._publisher)
@@ -275,19 +266,22 @@ class Stores:
         check_request(request)
         await self.room.check(stores=1)
         types = await self._types(request.type)
-        draft = await self._places.index(files, request, types, self._worker, self._claims)
-        return await self._publisher.publish(draft, request)
+        objects = self.new_objects()
+        try:
+            manifest = await self._places.index(files, request, types, self._worker, objects)
+            return await self._publisher.publish(manifest, request, objects)
+        finally:
+            objects.end()
 
     async def get(self, ref: str) -> Store:
         """The store that `ref` names: an id, a prefix of one, a tag, or a name in a repository."""
         if is_id_prefix(ref) or "/" in ref:
             return await self._store_pages.get(await self.resolve(ref))
-        tag = await self._tags.get(ref)
-        return await self._store_pages.get(tag.store, tag)
+        return await self._store_pages.tagged(check_tag(ref))
 
     async def outline(self, store_id: str) -> Store:
         """The store with this id, without its tags; `NotFound` when there is none."""
-        return await self._store_pages.outline(store_id)
+        return (await self._manifests.get(store_id)).as_store()
 
     async def resolve(self, ref: str, *, trusting: bool = False) -> str:
         """The store id that `ref` names; `NotFound` when it names none.
@@ -330,36 +324,18 @@ class Stores:
                 "the store"
             )
         store_id = await self.resolve(ref)
-        tags = [tag async for tag in self._tags.all_of(store_id, await self._borne(store_id))]
         if check is not None:
-            await check(store_id, [tag.name for tag in tags])
-
-        async def untag(tag: StoredTag) -> None:
-            with suppress(NotFound, Conflict):
-                await self._tags.delete(tag.name, if_match=tag.etag)
-
+            await check(
+                store_id, [tag.name for tag in (await self._tags.page(TAGS_OF_A_STORE, None, store=store_id)).items]
+            )
         try:
-            names = [tag.name for tag in tags]
-            await self._manifests.remove(store_id, names, lambda: map_concurrently(untag, tags))
-        except NotFound:
-            if not tags:
-                raise
-            # Another removal was interrupted or is under way: the tags were read before the manifest vanished.
-            await map_concurrently(untag, tags)
+            tags = await self._table.remove(store_id)
         finally:
             self._open_stores.forget(store_id)
-        return Removed(store_id, tuple(tag.name for tag in tags), now() + timedelta(seconds=GRACE_SECONDS))
-
-    async def _borne(self, store_id: str) -> Collection[str]:
-        """Tags that the index entries of a store bear, also of a removed one; none if nothing is left."""
-        with suppress(NotFound):
-            try:
-                return (await self._manifests.get(store_id)).tags or ()
-            except NotFound:
-                return (await find_tombstone(self._storage, self._worker, store_id)).manifest.tags or ()
-            except IntegrityError:
-                return await self._manifests.borne(store_id)
-        return ()
+        if tags is None:
+            raise NotFound(f"No store {store_id}")
+        self._tags.forget(tags)
+        return Removed(store_id, tuple(tags), now() + timedelta(seconds=GRACE_SECONDS))
 
     async def restore(self, store_id: str) -> Restored:
         """Undo the last removal of a store and set its tags again, except those that point elsewhere by now.
@@ -370,28 +346,13 @@ class Stores:
         if not is_id_prefix(store_id):
             raise InvalidInput(f"Invalid id {store_id!r}: give the id of the store, or its first 12 or more digits")
         if not is_id(store_id):
-            store_id = await removed_id(self._storage, store_id)
-        tombstone = await find_tombstone(self._storage, self._worker, store_id)
-        try:
-            there = await self._manifests.restore(tombstone.manifest)
-        except Collected:
-            raise Conflict(f"data of store {store_id} has already been deleted: upload the store again") from None
-        free = await map_concurrently(lambda name: self._set_if_free(name, there), tombstone.tags)
-        await self._storage.delete(tombstone.key)
-        taken = tuple(name for name, was_free in zip(tombstone.tags, free, strict=True) if not was_free)
-        return Restored(await self._store_pages.described(there), taken)
-
-    async def _set_if_free(self, name: str, store: Manifest) -> bool:
-        """Set a tag unless one of that name points at another store; True when set."""
-        with suppress(Conflict):
-            await self._tags.put(name, store, if_match=None, if_none_match=True)
-            return True
-        with suppress(Conflict, NotFound):
-            left = await self._tags.get(name)
-            if left.store == store.id:  # left by an interrupted removal: set anew, or a collector may remove it
-                await self._tags.put(name, store, if_match=left.etag, if_none_match=False)
-                return True
-        return False
+            store_id = await self._manifests.removed(store_id)
+        found = await self._table.restore(store_id)
+        if found is None:
+            raise NotFound(f"Store {store_id} was not removed, or garbage collection has deleted its data")
+        store = await self._store_pages.described(await self._manifests.of(found.row))
+        self._tags.forget(store.tags)
+        return Restored(store, tuple(found.taken))
 
     async def files(self, ref: str) -> Mapping[str, FileRef]:
         """The files of the store that `ref` names, by path, for `Ingest.take`.
@@ -420,20 +381,17 @@ class Stores:
         """The store that `ref` names, opened; a tag and a manifest are believed for `trust_seconds`."""
         return await self._view(await self.resolve(ref, trusting=True))
 
-    async def view_early(self, ref: str) -> tuple[OpenStore, asyncio.Task[OpenStore] | None]:
-        """The store as it was last seen, if it is distant and open, and a task that looks what there is now.
-
-        What is read until the task is done may be used if that gives the same store. Else as `view`, without a task.
-        """
-        store_id = await self.resolve(ref, trusting=True)
-        seen = self._open_stores.get_distant(store_id)
-        if seen is None or self.view_if_open(store_id) is not None:
-            return await self._view(store_id), None
-        return seen, asyncio.create_task(self._view(store_id))
-
     async def _view(self, store_id: str) -> OpenStore:
         fresh = self.view_if_open(store_id)
-        return fresh or await self._open_stores.get(await self._manifests.get(store_id))
+        if fresh is not None:
+            return fresh
+        try:
+            return await self._open_stores.get(await self._manifests.get(store_id))
+        except DatabaseUnavailable:
+            stale = self._open_stores.get_stale(store_id)
+            if stale is None:
+                raise
+            return stale
 
     async def pieces(self, ref: str, *, limit: int, cursor: str | None) -> ResultPage[Piece]:
         """A page of the pieces of a store's files, which cover all files in order."""
@@ -465,7 +423,7 @@ class Stores:
         if store is None:
             return await self._tags.page(limit, cursor)
         manifest = await self._manifests.get(await self.resolve(store))
-        return await self._tags.of(manifest.id, manifest.tags or (), limit=limit, cursor=cursor)
+        return await self._tags.page(limit, cursor, store=manifest.id)
 
     async def tag(self, name: str) -> StoredTag:
         """The tag called `name`; `NotFound` when it does not exist."""
@@ -474,17 +432,11 @@ class Stores:
     async def put_tag(
         self, name: str, store: str, *, if_match: str | None = None, if_none_match: bool = False
     ) -> tuple[StoredTag, bool]:
-        """Point a tag at a store; returns the tag and True when it is new. `Conflict` for a failed condition.
-
-        `NotFound` for a store that an upload has published too late, and is about to withdraw.
-        """
+        """Point a tag at a store; returns the tag and True when it is new. `Conflict` for a failed condition."""
         self._check_writable()
         check_tag(name)
-        manifest = await self._manifests.get(await self.resolve(store))
-        await run_concurrently(
-            lambda: self._manifests.check_lasting(manifest), lambda: self._tags.check_room(manifest, [name])
-        )
-        return await self._tags.put(name, manifest, if_match=if_match, if_none_match=if_none_match)
+        store_id = await self.resolve(store)
+        return (await self._tags.put([name], store_id, if_match=if_match, if_none_match=if_none_match))[0]
 
     async def delete_tag(self, name: str, *, if_match: str | None = None) -> None:
         """Remove a tag; `Conflict` unless its entity tag is `if_match`, when given."""
@@ -508,14 +460,6 @@ class Stores:
         """Remove a schema."""
         self._check_writable()
         await self._schemas.delete(name)
-
-    async def collect_garbage(self, *, grace_seconds: float = GRACE_SECONDS, dry_run: bool = False) -> GarbageReport:
-        """Delete what no store needs any more; a dry run only reports."""
-        self._check_writable()
-        # Beside the counts of this replica: the collection counts anew.
-        return await collect_garbage(
-            self._inner, self.database, self.space, grace_seconds=grace_seconds, dry_run=dry_run
-        )
 
     async def _is_sound(self, manifest: Manifest) -> bool:
         return await is_sound(self._storage, manifest, self._worker, verify=self._options.verify_reads)

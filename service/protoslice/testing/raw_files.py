@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from protoslice.storage.keys import RESERVED, ObjectKey
+from protoslice.storage.keys import ObjectKey
 from protoslice.testing.suite import Raw
 
 
@@ -31,8 +31,5 @@ class RawFiles(Raw):
         (self._root / key.text).unlink()
 
     async def names(self) -> Sequence[str]:
-        """See `Raw.names`; temporary files count, the lock does not."""
-        lock = self._root / RESERVED / "lock"
-        return sorted(
-            str(path.relative_to(self._root)) for path in self._root.rglob("*") if path.is_file() and path != lock
-        )
+        """See `Raw.names`; temporary files count."""
+        return sorted(str(path.relative_to(self._root)) for path in self._root.rglob("*") if path.is_file())

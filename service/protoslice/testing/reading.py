@@ -54,32 +54,14 @@ class ReadingConformance(Suite):
 
     @conforms
     async def test_an_object_comes_with_its_facts(self, storage: Storage, raw: Raw) -> None:
-        await raw.set(KEY, DATA)
-        for limit, data in [(None, DATA), (10, DATA[:10]), (len(DATA), DATA), (len(DATA) + 9, DATA)]:
-            found = await storage.get(KEY, limit=limit)
-            equal((found.data, found.stat.size), (data, len(DATA)), f"at most {limit} bytes")
+        for data in (DATA, b""):
+            await raw.set(KEY, data)
+            found = await storage.get(KEY)
+            equal((found.data, found.stat.size, type(found.data)), (data, len(data), bytes))
             equal((found.stat.key, found.stat.etag), (KEY, (await storage.stat(KEY)).etag))
-            equal((type(found.data), found.is_whole), (bytes, data == DATA))
-        await raw.set(KEY, b"")
-        for limit in (None, 5):
-            found = await storage.get(KEY, limit=limit)
-            equal((found.data, found.stat.size, found.is_whole), (b"", 0, True))
         for missing in (ObjectKey("folder"), ObjectKey("nothing")):
             with raises(NotFound):
                 await storage.get(missing)
-
-    @conforms
-    async def test_an_object_is_got_again_once_it_has_changed(self, storage: Storage, raw: Raw) -> None:
-        await raw.set(KEY, DATA)
-        etag = (await storage.stat(KEY)).etag
-        for limit in (None, 3):
-            equal(await storage.get_if_changed(KEY, etag, limit=limit), None)
-        await raw.set(KEY, DATA[::-1] + b"more")
-        for limit in (None, 3):
-            found = await storage.get_if_changed(KEY, etag, limit=limit)
-            equal(found.data if found else None, (DATA[::-1] + b"more")[:limit])
-        with raises(NotFound):
-            await storage.get_if_changed(ObjectKey("nothing"), etag)
 
     @conforms
     async def test_what_is_not_there_is_not_found(self, storage: Storage, raw: Raw) -> None:

@@ -37,13 +37,9 @@ class RecordingStorage(Storage):
         self._note("stat")
         return ObjectStat(key, 1, "tag", datetime.fromtimestamp(0, UTC))
 
-    async def get(self, key: ObjectKey, *, limit: int | None = None) -> ObjectContent:
+    async def get(self, key: ObjectKey) -> ObjectContent:
         self._note("get")
         return ObjectContent(ObjectStat(key, 1, "tag", datetime.fromtimestamp(0, UTC)), b"x")
-
-    async def get_if_changed(self, key: ObjectKey, etag: str, *, limit: int | None = None) -> ObjectContent | None:
-        self._note("get_if_changed")
-        return None
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
         self._note("get_range")
@@ -59,11 +55,7 @@ class RecordingStorage(Storage):
         self._note("stream")
         yield b"x"
 
-    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
-        self._note("put_if_absent")
-        return "tag"
-
-    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
+    async def put(self, key: ObjectKey, data: Buffer) -> str:
         self._note("put")
         return "tag"
 
@@ -75,11 +67,8 @@ class RecordingStorage(Storage):
         self._note("list")
         return Page((), None)
 
-    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
+    async def delete(self, key: ObjectKey) -> None:
         self._note("delete")
-
-    async def try_conditional_delete(self, key: ObjectKey, etag: str, other: str) -> None:
-        self._note("try_conditional_delete")
 
     async def open_file(self, key: ObjectKey) -> OpenFile:
         """See `Storage.open_file`; returns a `BytesIO` in place of a file."""

@@ -9,12 +9,10 @@ from collections import defaultdict
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final
 
-from protoslice.catalog.letters import Letter, LetterTable, Proof, cloud_event, new_letter_id
+from protoslice.catalog.letters import Letter, LetterTable
 from protoslice.catalog.webhooks import Webhook, WebhookRecords
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import ProtosliceError
-from protoslice.storage import Storage
-from protoslice.webhooks.changes import SpaceChange, took_place
 from protoslice.webhooks.delivery import Delivery, Refused
 
 _log = logging.getLogger(__name__)
@@ -24,9 +22,7 @@ LOOK_SECONDS: Final = 10.0
 DUE_SECONDS: Final = 1.0
 """Time between two deliveries of pending letters, if there are webhooks."""
 LEASE_SECONDS: Final = 60.0
-"""Time for which a replica has a letter to itself; longer than a write and a delivery take."""
-DOUBT_SECONDS: Final = 900.0
-"""Time after which a change that did not take place is one that never will."""
+"""Time for which a replica has a letter to itself; longer than a delivery takes."""
 WAITS: Final = (10, 60, 300, 1800, 7200, 21_600, 43_200, 86_400)
 """Seconds before each further attempt, some 45 hours in all."""
 MOST_DEAD: Final = 1000
@@ -42,8 +38,7 @@ _MOST_TASKS: Final = 256
 class Dispatcher:
     """Deliveries of one replica; between `start` and `close` it polls for letters."""
 
-    def __init__(self, records: WebhookRecords, letters: LetterTable, storage: Storage, delivery: Delivery) -> None:
-        self._storage = storage
+    def __init__(self, records: WebhookRecords, letters: LetterTable, delivery: Delivery) -> None:
         self._delivery = delivery
         self._records = records
         self.letters = letters
@@ -75,20 +70,6 @@ class Dispatcher:
         """Return True if a webhook of the space is known here."""
         return space in self._hooks
 
-    async def announce(self, space: str, change: SpaceChange, proof: Proof) -> _Announced:
-        """Write a letter to each webhook that wants the event."""
-        id, now = new_letter_id(), time.time()
-        event = cloud_event(id, space, change.event, change.subject, change.facts)
-        hooks = [hook for hook in self._hooks.get(space, ()) if hook.wants(change.event)]
-        letters = [Letter(hook.id, id, event, now, now + LEASE_SECONDS, proof) for hook in hooks]
-        await self.letters.add(letters)
-        return _Announced(self, letters)
-
-    def settle(self, letter: Letter, *, made: bool) -> None:
-        """Deliver a letter in the background; unless `made`, only if the storage shows its change."""
-        if len(self._tasks) < _MOST_TASKS:
-            self._begin(self._logged(self._settled(letter, made=made)))
-
     async def look(self) -> None:
         """Learn the webhooks, deliver pending letters, and drop the oldest of too many."""
         await self.learn()
@@ -102,7 +83,7 @@ class Dispatcher:
         self._begin(self._logged(self.deliver_due()))
 
     async def deliver_due(self) -> None:
-        """Take pending letters, check that their changes took place, and deliver them."""
+        """Take pending letters and deliver them."""
         while letters := await self.letters.take(time.time(), time.time() + LEASE_SECONDS):
             await map_concurrently(lambda letter: self._logged(self._delivered(letter)), letters)
 
@@ -118,17 +99,7 @@ class Dispatcher:
                 await self._logged(self.deliver_due())
 
     async def _delivered(self, letter: Letter) -> None:
-        """Deliver a letter that was taken, once its change is known to have taken place."""
-        async with self._window:
-            if letter.proof is None or await took_place(self._storage, letter.proof, strictly=False):
-                await self._deliver(letter)
-            elif letter.written + DOUBT_SECONDS < time.time():
-                await self.letters.drop(letter)
-
-    async def _settled(self, letter: Letter, *, made: bool) -> None:
-        if not made and letter.proof and not await took_place(self._storage, letter.proof, strictly=True):
-            await self.letters.drop(letter)
-            return
+        """Deliver a letter that was taken."""
         async with self._window:
             await self._deliver(letter)
 
@@ -137,7 +108,7 @@ class Dispatcher:
         try:
             await work
         except ProtosliceError:
-            _log.exception("webhook deliveries wait for the storage or the database")
+            _log.exception("webhook deliveries wait for the database")
 
     async def _deliver(self, letter: Letter) -> None:
         hook = await self._hook(letter.hook)
@@ -170,21 +141,3 @@ class Dispatcher:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-class _Announced:
-    """Letters about one change."""
-
-    def __init__(self, dispatcher: Dispatcher, letters: Sequence[Letter]) -> None:
-        self._dispatcher = dispatcher
-        self._letters = letters
-
-    def made(self) -> None:
-        """Deliver the letters: the change took place."""
-        for letter in self._letters:
-            self._dispatcher.settle(letter, made=True)
-
-    def refused(self) -> None:
-        """Deliver the letters if the storage shows the change."""
-        for letter in self._letters:
-            self._dispatcher.settle(letter, made=False)

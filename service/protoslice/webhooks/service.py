@@ -1,4 +1,4 @@
-"""Use cases of webhooks, and the storage that tells of its changes."""
+"""Use cases of webhooks."""
 
 from __future__ import annotations
 
@@ -11,30 +11,26 @@ from protoslice.catalog import Database
 from protoslice.catalog.letters import Letter, LetterTable
 from protoslice.catalog.webhooks import Webhook, WebhookRecords
 from protoslice.errors import InvalidInput, StorageDenied
-from protoslice.storage import Storage
 from protoslice.stores import ResultPage
 from protoslice.webhooks.delivery import Delivery
 from protoslice.webhooks.dispatcher import Dispatcher
 from protoslice.webhooks.model import NewWebhook
-from protoslice.webhooks.watched import WatchedStorage
 
 
 class Webhooks:
-    """Webhooks of all spaces of a storage."""
+    """Webhooks of all spaces."""
 
-    def __init__(self, database: Database, storage: Storage, delivery: Delivery) -> None:
+    def __init__(self, database: Database, delivery: Delivery) -> None:
         self.database = database
         self._records = WebhookRecords(database)
         self._letters = LetterTable(database)
         self._delivery = delivery
-        self._dispatcher = Dispatcher(self._records, self._letters, storage, delivery)
-        self.storage = WatchedStorage(storage, self._dispatcher)
-        """The storage, whose changes are told."""
+        self._dispatcher = Dispatcher(self._records, self._letters, delivery)
 
     @classmethod
-    async def open(cls, database: Database, storage: Storage, prefixes: Sequence[str], networks: Sequence[str]) -> Self:
+    async def open(cls, database: Database, prefixes: Sequence[str], networks: Sequence[str]) -> Self:
         """Webhooks that may go to URLs below `prefixes`; private addresses only in `networks`."""
-        opened = cls(database, storage, Delivery(prefixes, networks))
+        opened = cls(database, Delivery(prefixes, networks))
         await opened._dispatcher.start()
         return opened
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from protoslice.client import AsyncClient, Client, ModelReport
+from protoslice.client import AsyncClient, Client
 from protoslice.errors import UnsoundModel
 
 WriteOnnx = Callable[..., Path]
@@ -61,15 +60,12 @@ def test_names_that_several_tensors_bear(call: Any, graph_of: Callable[..., byte
     assert "Duplicate tensor names: constant_0\n" in call("push", path, "--strict").stderr
 
 
-def test_the_clients_say_it_too(service: str, onnx_beside: WriteOnnx, tmp_path: Path) -> None:
-    async def pushed() -> ModelReport | None:
-        async with AsyncClient(service) as client:
-            with pytest.raises(UnsoundModel, match="weights"):
-                await client.push(path, strict=True)
-            return (await client.push(path)).report
-
+async def test_the_clients_say_it_too(service: str, onnx_beside: WriteOnnx, tmp_path: Path) -> None:
     path = onnx_beside(tmp_path, (4000, 8008))
-    report = asyncio.run(pushed())
+    async with AsyncClient(service) as client:
+        with pytest.raises(UnsoundModel, match="weights"):
+            await client.push(path, strict=True)
+        report = (await client.push(path)).report
     assert report is not None
     assert (report.type, report.tensors, report.missing) == ("onnx.ModelProto", 2, ("weights.bin",))
 

@@ -27,23 +27,18 @@ def test_upgrade_refuses_a_bucket_without_a_database(call: Any) -> None:
     assert "set PROTOSLICE_DATABASE to postgresql://" in said
 
 
-def test_copy_holds_what_was_committed_while_the_catalogue_is_open(call: Any, tmp_path: Path) -> None:
+async def test_copy_holds_what_was_committed_while_the_catalogue_is_open(call: Any, tmp_path: Path) -> None:
     target = tmp_path / "copy.sqlite"
 
     async def keys(database: Database) -> object:
         return await database.read(lambda tx: tx.first("SELECT service_key FROM meta"))
 
-    async def work() -> None:
-        async with open_database(None, (tmp_path / "live").as_uri()) as live:
-            for key in (b"one", b"two"):  # the second copy replaces the first
-                await live.write(partial(_set_key, key))
-                await asyncio.to_thread(
-                    call, "database", "copy", str(target), "--storage", (tmp_path / "live").as_uri()
-                )
-                async with open_database(f"sqlite:///{target}", "memory://") as copy:
-                    assert await keys(copy) == (key,)
-
-    asyncio.run(work())
+    async with open_database(None, (tmp_path / "live").as_uri()) as live:
+        for key in (b"one", b"two"):  # the second copy replaces the first
+            await live.write(partial(_set_key, key))
+            await asyncio.to_thread(call, "database", "copy", str(target), "--storage", (tmp_path / "live").as_uri())
+            async with open_database(f"sqlite:///{target}", "memory://") as copy:
+                assert await keys(copy) == (key,)
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
 
 

@@ -42,15 +42,10 @@ class CountedStorage(InterceptedStorage):
         self.calls += len(spans) - 1
         return await super().get_ranges(key, spans, if_etag=if_etag)
 
-    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
+    async def put(self, key: ObjectKey, data: Buffer) -> str:
         """See `Storage.put`."""
         self.written += len(data)
-        return await super().put(key, data, if_etag=if_etag)
-
-    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
-        """See `Storage.put_if_absent`."""
-        self.written += len(data)
-        return await super().put_if_absent(key, data)
+        return await super().put(key, data)
 
     async def writer(self, key: ObjectKey) -> Writer:
         """See `Storage.writer`."""

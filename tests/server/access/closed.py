@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
+
+from tests.support.store_routes import open_service
 
 from protoslice.server.access.decision import Grant, Scope
 from protoslice.server.access.records import NewToken
-from protoslice.server.app import Application, create_app
-from protoslice.server.settings import Settings
+from protoslice.server.app import Application
 
 
-def closed_service(work: Callable[[Application], Awaitable[None]], **given: Any) -> None:
-    """Do `work` with a service over memory that asks for tokens, and has the spaces `own` and `other`."""
-
-    async def run() -> None:
-        settings = Settings(**{"storage": "memory://", "space_watermark_bytes": 0, "auth": "tokens", **given})
-        app = create_app(settings)
-        app.middleware_stack = app.build_middleware_stack()
-        await app.services.open()
-        try:
-            assert app.services.spaces is not None
-            for name in ("own", "other"):
-                await app.services.spaces.create(name)
-            await work(app)
-        finally:
-            await app.services.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def closed_service(**given: Any) -> AsyncIterator[Application]:
+    """Open a service over memory that asks for tokens, and has the spaces `own` and `other`."""
+    async with open_service(auth="tokens", **given) as app:
+        assert app.services.spaces is not None
+        for name in ("own", "other"):
+            await app.services.spaces.create(name)
+        yield app
 
 
 async def token_for(

@@ -59,27 +59,24 @@ def expected(who: str, rule: Rule, row: str, space: str) -> int:
     return 404 if space == "missing" else 0
 
 
-def test_every_route_for_every_caller_in_every_space() -> None:
-    async def work(app: Application) -> None:
-        callers, wrong = await principals(app), list[str]()
-        for row in rows_of(app.router.routes) | {view.row for view in VIEWS}:
-            rule = RULES[row]
-            method, _, template = row.partition(" ")
-            named = template.replace("{name:repository}", "a/x").replace("{kind}", "models")
-            path = re.sub(r"{(\w+)(:path)?}", "x", named)
-            for space in SPACES:
-                for who, token in callers.items():
-                    root = "" if space == "default" else f"/spaces/{space}"
-                    got = await ask(app, method, root + path, headers=bearer(token))
-                    refused = got.status if got.status in {401, 403} or HIDDEN in got.text else 0
-                    refused = 404 if "No access to this space" in got.text else refused
-                    if refused != expected(who, rule, row, space):
-                        wrong.append(f"{who}: {row} in {space}: {got.status} {got.text[:200]}")
-                    if got.status == 401:
-                        assert got.headers["www-authenticate"].startswith(("Bearer ", "Basic ")), got
-        assert wrong == []
-
-    closed_service(work)
+async def test_every_route_for_every_caller_in_every_space(app: Application) -> None:
+    callers, wrong = await principals(app), list[str]()
+    for row in rows_of(app.router.routes) | {view.row for view in VIEWS}:
+        rule = RULES[row]
+        method, _, template = row.partition(" ")
+        named = template.replace("{name:repository}", "a/x").replace("{kind}", "models")
+        path = re.sub(r"{(\w+)(:path)?}", "x", named)
+        for space in SPACES:
+            for who, token in callers.items():
+                root = "" if space == "default" else f"/spaces/{space}"
+                got = await ask(app, method, root + path, headers=bearer(token))
+                refused = got.status if got.status in {401, 403} or HIDDEN in got.text else 0
+                refused = 404 if "No access to this space" in got.text else refused
+                if refused != expected(who, rule, row, space):
+                    wrong.append(f"{who}: {row} in {space}: {got.status} {got.text[:200]}")
+                if got.status == 401:
+                    assert got.headers["www-authenticate"].startswith(("Bearer ", "Basic ")), got
+    assert wrong == []
 
 
 def test_a_route_without_a_row_does_not_start() -> None:
@@ -88,17 +85,14 @@ def test_a_route_without_a_row_does_not_start() -> None:
     check_rules(RULES)
 
 
-def test_a_hidden_space_and_a_missing_one_look_the_same() -> None:
-    async def work(app: Application) -> None:
-        token = await token_for(app, ADMIN)
-        for path in ("/v1/stores", "/v1/stores/x/files/a", "/v1/tokens", "/", "/livez"):
-            seen = set()
-            for space in ("other", "absent"):
-                got = await ask(app, "GET", f"/spaces/{space}{path}", headers=bearer(token))
-                seen.add((got.status, re.sub(r'"request_id": "\w+"|other|absent', "", got.text)))
-            assert len(seen) == 1, path
-
-    closed_service(work)
+async def test_a_hidden_space_and_a_missing_one_look_the_same(app: Application) -> None:
+    token = await token_for(app, ADMIN)
+    for path in ("/v1/stores", "/v1/stores/x/files/a", "/v1/tokens", "/", "/livez"):
+        seen = set()
+        for space in ("other", "absent"):
+            got = await ask(app, "GET", f"/spaces/{space}{path}", headers=bearer(token))
+            seen.add((got.status, re.sub(r'"request_id": "\w+"|other|absent', "", got.text)))
+        assert len(seen) == 1, path
 
 
 def tags_set(tag: str, store: str) -> dict[str, tuple[str, str, bytes, dict[str, str]]]:
@@ -124,101 +118,83 @@ def tags_set(tag: str, store: str) -> dict[str, tuple[str, str, bytes, dict[str,
     }
 
 
-def test_patterns_cover_every_way_of_setting_a_tag() -> None:
-    async def work(app: Application) -> None:
-        owner, limited = await token_for(app, ADMIN), await token_for(app, READ, WRITE, DELETE, tags=("ci-*",))
-        made = await ask(app, "PUT", "/spaces/own/v1/stores?filename=m&tag=prod", onnx(10), bearer(owner))
-        store = json.loads(made.body)["id"]
-        for tag, refused in (("prod", True), ("ci-2", False)):
-            for way, (method, path, body, headers) in tags_set(tag, store).items():
-                got = await ask(app, method, f"/spaces/own{path}", body, headers | bearer(limited))
-                assert (got.status == 403) is refused, (way, tag, got)
-        for method, path in (("DELETE", f"/v1/stores/{store}"), ("POST", f"/v1/stores/{store}/restore")):
-            assert (await ask(app, method, f"/spaces/own{path}", headers=bearer(limited))).status == 403
-
-    closed_service(work)
+async def test_patterns_cover_every_way_of_setting_a_tag(app: Application) -> None:
+    owner, limited = await token_for(app, ADMIN), await token_for(app, READ, WRITE, DELETE, tags=("ci-*",))
+    made = await ask(app, "PUT", "/spaces/own/v1/stores?filename=m&tag=prod", onnx(10), bearer(owner))
+    store = json.loads(made.body)["id"]
+    for tag, refused in (("prod", True), ("ci-2", False)):
+        for way, (method, path, body, headers) in tags_set(tag, store).items():
+            got = await ask(app, method, f"/spaces/own{path}", body, headers | bearer(limited))
+            assert (got.status == 403) is refused, (way, tag, got)
+    for method, path in (("DELETE", f"/v1/stores/{store}"), ("POST", f"/v1/stores/{store}/restore")):
+        assert (await ask(app, method, f"/spaces/own{path}", headers=bearer(limited))).status == 403
 
 
 @pytest.mark.parametrize("slash", ["/", "%2F", "%2f"])
-def test_patterns_are_compared_with_names_of_repositories_as_they_are_meant(slash: str) -> None:
-    async def work(app: Application) -> None:
-        limited = bearer(await token_for(app, READ, WRITE, DELETE, tags=("team/*",)))
-        for owner, refused in (("team", False), ("prod", True), ("te%61m", False), ("%70rod", True)):
-            for method, path in (
-                ("POST", f"/api/models/{owner}{slash}m/branch/b"),
-                ("POST", f"/{owner}{slash}m.git/info/lfs/objects/batch"),
-                ("DELETE", f"/api/models/{owner}{slash}m/tag/t"),
-                ("POST", f"/v2/{owner}{slash}m/blobs/uploads/"),
-                ("PUT", f"/api/2.0/mlflow-artifacts/artifacts/{owner}{slash}m"),
-            ):
-                body = b'{"operation": "upload", "objects": []}'  # a batch of downloads needs no permission to write
-                got = await ask(app, method, f"/spaces/own{path}", body, limited | {"content-type": "application/json"})
-                assert (got.status == 403) is refused, (method, path, got)
-
-    closed_service(work)
+async def test_patterns_are_compared_with_names_of_repositories_as_they_are_meant(slash: str, app: Application) -> None:
+    limited = bearer(await token_for(app, READ, WRITE, DELETE, tags=("team/*",)))
+    for owner, refused in (("team", False), ("prod", True), ("te%61m", False), ("%70rod", True)):
+        for method, path in (
+            ("POST", f"/api/models/{owner}{slash}m/branch/b"),
+            ("POST", f"/{owner}{slash}m.git/info/lfs/objects/batch"),
+            ("DELETE", f"/api/models/{owner}{slash}m/tag/t"),
+            ("POST", f"/v2/{owner}{slash}m/blobs/uploads/"),
+            ("PUT", f"/api/2.0/mlflow-artifacts/artifacts/{owner}{slash}m"),
+        ):
+            body = b'{"operation": "upload", "objects": []}'  # a batch of downloads needs no permission to write
+            got = await ask(app, method, f"/spaces/own{path}", body, limited | {"content-type": "application/json"})
+            assert (got.status == 403) is refused, (method, path, got)
 
 
-def test_tags_of_a_registration_are_asked_about() -> None:
-    async def work(app: Application) -> None:
-        limited = await token_for(app, Scope.REGISTER, tags=("ci-*",))
-        for tag, status in (("prod", 403), ("ci-1", 422)):
-            body = json.dumps({"files": {"a": "file:///none"}, "tags": [tag]}).encode()
-            headers = bearer(limited) | {"content-type": "application/json"}
-            assert (await ask(app, "POST", "/spaces/own/v1/stores/register", body, headers)).status == status
-
-    closed_service(work)
+async def test_tags_of_a_registration_are_asked_about(app: Application) -> None:
+    limited = await token_for(app, Scope.REGISTER, tags=("ci-*",))
+    for tag, status in (("prod", 403), ("ci-1", 422)):
+        body = json.dumps({"files": {"a": "file:///none"}, "tags": [tag]}).encode()
+        headers = bearer(limited) | {"content-type": "application/json"}
+        assert (await ask(app, "POST", "/spaces/own/v1/stores/register", body, headers)).status == status
 
 
-def test_writing_alone_copies_nothing_out_of_stores() -> None:
-    async def work(app: Application) -> None:
-        writer = await token_for(app, WRITE)
-        headers = bearer(writer) | {"content-type": MEDIA_TYPE}
-        got = await ask(app, "PUT", "/spaces/own/v1/stores", b"x", headers)
-        assert (got.status, json.loads(got.body)["scope"]) == (403, "read")
-
-    closed_service(work)
+async def test_writing_alone_copies_nothing_out_of_stores(app: Application) -> None:
+    writer = await token_for(app, WRITE)
+    headers = bearer(writer) | {"content-type": MEDIA_TYPE}
+    got = await ask(app, "PUT", "/spaces/own/v1/stores", b"x", headers)
+    assert (got.status, json.loads(got.body)["scope"]) == (403, "read")
 
 
-def test_authorized_answers_are_private() -> None:
-    async def work(app: Application) -> None:
-        token = bearer(await token_for(app, ADMIN))
-        made = await ask(app, "PUT", "/spaces/own/v1/stores?filename=m.onnx&tag=m", onnx(10), token)
-        store = json.loads(made.body)["id"]
-        paths = [
-            f"/v1/stores/{store}/files/m.onnx",
-            "/v1/stores/m/files/m.onnx",
-            f"/v1/stores/{store}/tree",
-            "/v1/tags",
-        ]
-        for path in (*paths, f"/v1/stores/{store}", "/v1/stores", f"/v1/stores/{store}/tensors/weight-0"):
-            got = await ask(app, "GET", f"/spaces/own{path}", headers=token)
-            assert got.status == 200, got
-            assert got.headers["cache-control"].startswith("private, "), path
-            assert "public" not in got.headers["cache-control"]
-
-    closed_service(work)
+async def test_authorized_answers_are_private(app: Application) -> None:
+    token = bearer(await token_for(app, ADMIN))
+    made = await ask(app, "PUT", "/spaces/own/v1/stores?filename=m.onnx&tag=m", onnx(10), token)
+    store = json.loads(made.body)["id"]
+    paths = [
+        f"/v1/stores/{store}/files/m.onnx",
+        "/v1/stores/m/files/m.onnx",
+        f"/v1/stores/{store}/tree",
+        "/v1/tags",
+    ]
+    for path in (*paths, f"/v1/stores/{store}", "/v1/stores", f"/v1/stores/{store}/tensors/weight-0"):
+        got = await ask(app, "GET", f"/spaces/own{path}", headers=token)
+        assert got.status == 200, got
+        assert got.headers["cache-control"].startswith("private, "), path
+        assert "public" not in got.headers["cache-control"]
 
 
-def test_files_under_the_urls_of_registries_are_private() -> None:
-    async def work(app: Application) -> None:
-        token = bearer(await token_for(app, ADMIN))
-        digest = f"sha256:{hashlib.sha256(b'secret').hexdigest()}"
-        made = await ask(app, "POST", f"/spaces/own/v2/team/m/blobs/uploads/?digest={digest}", b"secret", token)
-        assert made.status == 201, made
-        as_json = token | {"content-type": "application/json"}
-        await ask(app, "POST", "/spaces/own/api/repos/create", b'{"organization": "team", "name": "m"}', as_json)
-        lines = b"\n".join(
-            json.dumps({"key": key, "value": value}).encode()
-            for key, value in (("header", {"summary": "s"}), ("file", {"content": "c2VjcmV0", "path": "f"}))
-        )
-        done = await ask(app, "POST", "/spaces/own/api/models/team/m/commit/main", lines, token)
-        assert done.status == 200, done
-        for path in (f"/v2/team/m/blobs/{digest}", "/team/m/resolve/main/f"):
-            got = await ask(app, "GET", f"/spaces/own{path}", headers=token)
-            assert (got.status, got.body) == (200, b"secret"), got
-            assert got.headers["cache-control"].startswith("private, "), path
-
-    closed_service(work)
+async def test_files_under_the_urls_of_registries_are_private(app: Application) -> None:
+    token = bearer(await token_for(app, ADMIN))
+    digest = f"sha256:{hashlib.sha256(b'secret').hexdigest()}"
+    made = await ask(app, "POST", f"/spaces/own/v2/team/m/blobs/uploads/?digest={digest}", b"secret", token)
+    assert made.status == 201, made
+    as_json = token | {"content-type": "application/json"}
+    await ask(app, "POST", "/spaces/own/api/repos/create", b'{"organization": "team", "name": "m"}', as_json)
+    lines = b"\n".join(
+        json.dumps({"key": key, "value": value}).encode()
+        for key, value in (("header", {"summary": "s"}), ("file", {"content": "c2VjcmV0", "path": "f"}))
+    )
+    done = await ask(app, "POST", "/spaces/own/api/models/team/m/commit/main", lines, token)
+    assert done.status == 200, done
+    for path in (f"/v2/team/m/blobs/{digest}", "/team/m/resolve/main/f"):
+        got = await ask(app, "GET", f"/spaces/own{path}", headers=token)
+        assert (got.status, got.body) == (200, b"secret"), got
+        assert got.headers["cache-control"].startswith("private, "), path
 
 
 HOSTILE = [
@@ -242,57 +218,46 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("with_token", [False, True])
-def test_hostile_requests_get_nothing(with_token: bool) -> None:
+async def test_hostile_requests_get_nothing(with_token: bool, app: Application) -> None:
     """Without a token, and with one for the space `own` alone, nothing of another space is answered."""
-
-    async def work(app: Application) -> None:
-        token = bearer(await token_for(app, *Scope) if with_token else None)
-        for method, path, headers in HOSTILE:
-            got = await ask(app, method, path, headers={**token, **headers})
-            assert got.status in {400, 401, 404, 405}, (method, path, headers, got)
-
-    closed_service(work)
+    token = bearer(await token_for(app, *Scope) if with_token else None)
+    for method, path, headers in HOSTILE:
+        got = await ask(app, method, path, headers={**token, **headers})
+        assert got.status in {400, 401, 404, 405}, (method, path, headers, got)
 
 
 @pytest.mark.parametrize("prefix", ["file://{}", "file://{}/", "FILE://{}/store", "file://{}/store/spaces/other"])
-def test_registering_out_of_the_storage_itself_is_refused_at_the_start(prefix: str, tmp_path: Path) -> None:
+async def test_registering_out_of_the_storage_itself_is_refused_at_the_start(prefix: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="REGISTER_ALLOW"):
-        closed_service(_nothing, storage=f"file://{tmp_path}/store", register_allow=(prefix.format(tmp_path),))
+        async with closed_service(storage=f"file://{tmp_path}/store", register_allow=(prefix.format(tmp_path),)):
+            pass
 
 
 @pytest.mark.parametrize("prefix", ["file://{}/stores", "file://{}/other/", "s3://models/"])
-def test_registering_beside_the_storage_is_allowed(prefix: str, tmp_path: Path) -> None:
-    closed_service(_nothing, storage=f"file://{tmp_path}/store", register_allow=(prefix.format(tmp_path),))
+async def test_registering_beside_the_storage_is_allowed(prefix: str, tmp_path: Path) -> None:
+    async with closed_service(storage=f"file://{tmp_path}/store", register_allow=(prefix.format(tmp_path),)):
+        pass
 
 
-def test_memory_without_a_name_is_beside_everything() -> None:
-    closed_service(_nothing, register_allow=("memory://named",))
+async def test_memory_without_a_name_is_beside_everything() -> None:
+    async with closed_service(register_allow=("memory://named",)):
+        pass
 
 
-async def _nothing(app: Application) -> None:
-    """Start and end."""
-
-
-def test_a_handler_that_forgets_the_tags_of_its_body_gets_no_stores() -> None:
-    async def work(app: Application) -> None:
-        limited = await token_for(app, WRITE, tags=("ci-*",))
-        scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": []}
-        scope["protoslice.space"] = "own"
-        fields = {b"authorization": f"Bearer {limited}"}
-        services = await app.services.admit(scope, fields, "POST /v1/stores/assemble")
-        with pytest.raises(RuntimeError, match="allow_tags"):
-            assert services.stores
-        services.allow_tags(["ci-1"])
+async def test_a_handler_that_forgets_the_tags_of_its_body_gets_no_stores(app: Application) -> None:
+    limited = await token_for(app, WRITE, tags=("ci-*",))
+    scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": []}
+    scope["protoslice.space"] = "own"
+    fields = {b"authorization": f"Bearer {limited}"}
+    services = await app.services.admit(scope, fields, "POST /v1/stores/assemble")
+    with pytest.raises(RuntimeError, match="allow_tags"):
         assert services.stores
+    services.allow_tags(["ci-1"])
+    assert services.stores
 
-    closed_service(work)
 
-
-def test_an_empty_login_is_none() -> None:
-    async def work(app: Application) -> None:
-        for sent, words in ((None, "Token required"), (":", "Token required"), ("robot:x", "Invalid token")):
-            basic = {} if sent is None else {"authorization": "Basic " + b64encode(sent.encode()).decode()}
-            got = await ask(app, "GET", "/v2/", headers=basic)
-            assert (got.status, words in got.text) == (401, True), got
-
-    closed_service(work)
+async def test_an_empty_login_is_none(app: Application) -> None:
+    for sent, words in ((None, "Token required"), (":", "Token required"), ("robot:x", "Invalid token")):
+        basic = {} if sent is None else {"authorization": "Basic " + b64encode(sent.encode()).decode()}
+        got = await ask(app, "GET", "/v2/", headers=basic)
+        assert (got.status, words in got.text) == (401, True), got

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 
-from tests.server.access.closed import bearer, closed_service, token_for
+from tests.server.access.closed import bearer, token_for
 from tests.support.asgi import ask
 
 from protoslice.server.access.decision import Scope
 from protoslice.server.app import Application
 
 
-def test_a_refusal_says_why_in_the_header_that_clients_show() -> None:
-    async def work(app: Application) -> None:
-        reader = bearer(await token_for(app, Scope.READ))
-        body = json.dumps({"name": "model", "organization": "team"}).encode()
-        asked = [("lacks the scope write", 403, reader), ("Invalid token", 401, bearer("wrong"))]
-        for words, status, headers in [*asked, ("Token required", 401, {})]:
-            told = await ask(app, "POST", "/spaces/own/api/repos/create", body, headers)
-            assert (told.status, words in told.headers.get("x-error-message", "")) == (status, True), told
-
-    closed_service(work)
+async def test_a_refusal_says_why_in_the_header_that_clients_show(app: Application) -> None:
+    reader = bearer(await token_for(app, Scope.READ))
+    body = json.dumps({"name": "model", "organization": "team"}).encode()
+    asked = [("lacks the scope write", 403, reader), ("Invalid token", 401, bearer("wrong"))]
+    for words, status, headers in [*asked, ("Token required", 401, {})]:
+        told = await ask(app, "POST", "/spaces/own/api/repos/create", body, headers)
+        assert (told.status, words in told.headers.get("x-error-message", "")) == (status, True), told

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from tests.server.access.closed import bearer, closed_service, token_for
+from tests.server.access.closed import bearer, token_for
 from tests.support.asgi import ask
 
 from protoslice.server.access.decision import Scope
@@ -13,17 +13,15 @@ from protoslice.server.app import Application
 
 
 @pytest.mark.parametrize(("scopes", "status"), [((Scope.WRITE, Scope.READ), 201), ((Scope.WRITE,), 202)])
-def test_a_token_that_may_not_read_mounts_nothing(scopes: tuple[Scope, ...], status: int) -> None:
+async def test_a_token_that_may_not_read_mounts_nothing(
+    scopes: tuple[Scope, ...], status: int, app: Application
+) -> None:
     data = b"a blob of another repository"
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-
-    async def work(app: Application) -> None:
-        writer = bearer(await token_for(app, Scope.WRITE, Scope.READ))
-        sent = await ask(app, "POST", f"/spaces/own/v2/team/first/blobs/uploads/?digest={digest}", data, writer)
-        assert sent.status == 201
-        at = f"/spaces/own/v2/team/second/blobs/uploads/?mount={digest}&from=team%2Ffirst"
-        assert (await ask(app, "POST", at, b"", bearer(await token_for(app, *scopes)))).status == status
-        blob = await ask(app, "GET", f"/spaces/own/v2/team/second/blobs/{digest}", b"", writer)
-        assert blob.status == (200 if status == 201 else 404)
-
-    closed_service(work)
+    writer = bearer(await token_for(app, Scope.WRITE, Scope.READ))
+    sent = await ask(app, "POST", f"/spaces/own/v2/team/first/blobs/uploads/?digest={digest}", data, writer)
+    assert sent.status == 201
+    at = f"/spaces/own/v2/team/second/blobs/uploads/?mount={digest}&from=team%2Ffirst"
+    assert (await ask(app, "POST", at, b"", bearer(await token_for(app, *scopes)))).status == status
+    blob = await ask(app, "GET", f"/spaces/own/v2/team/second/blobs/{digest}", b"", writer)
+    assert blob.status == (200 if status == 201 else 404)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
-from tests.server.access.closed import bearer, closed_service, token_for
+from tests.server.access.closed import bearer, token_for
 from tests.support.asgi import Asked, ask
 from tests.support.xet import shard_of, xorb_of
 
@@ -208,48 +208,39 @@ def request_of(use: Use, id: str) -> tuple[str, str, bytes, dict[str, str]]:
 
 
 @pytest.mark.parametrize("name", USES)
-def test_nobody_but_who_began_an_upload_goes_on_with_it_reads_it_or_ends_it(name: str) -> None:
-    async def work(app: Application) -> None:
-        use, mine = USES[name], caller(app, await token_for(app, Scope.READ, Scope.WRITE))
-        id = await use.begin(mine)
-        for who, token, refused in (
-            ("another writer", await token_for(app, Scope.READ, Scope.WRITE), None),
-            ("an admin of the space", await token_for(app, Scope.ADMIN), None),
-            ("a writer elsewhere", await token_for(app, Scope.WRITE, space="other"), 404),
-            ("a reader", await token_for(app, Scope.READ), 403),
-            ("nobody", None, 401),
-        ):
-            got, none = [await caller(app, token)(*request_of(use, each)) for each in (id, UNKNOWN)]
-            assert got.status == (refused or none.status) >= 400, (who, got)
-            assert plain(got, id) == plain(none, UNKNOWN), "as if there were none"
-        done = await mine(*request_of(use, id))
-        assert done.status < 300, done
-
-    closed_service(work)
+async def test_nobody_but_who_began_an_upload_goes_on_with_it_reads_it_or_ends_it(name: str, app: Application) -> None:
+    use, mine = USES[name], caller(app, await token_for(app, Scope.READ, Scope.WRITE))
+    id = await use.begin(mine)
+    for who, token, refused in (
+        ("another writer", await token_for(app, Scope.READ, Scope.WRITE), None),
+        ("an admin of the space", await token_for(app, Scope.ADMIN), None),
+        ("a writer elsewhere", await token_for(app, Scope.WRITE, space="other"), 404),
+        ("a reader", await token_for(app, Scope.READ), 403),
+        ("nobody", None, 401),
+    ):
+        got, none = [await caller(app, token)(*request_of(use, each)) for each in (id, UNKNOWN)]
+        assert got.status == (refused or none.status) >= 400, (who, got)
+        assert plain(got, id) == plain(none, UNKNOWN), "as if there were none"
+    done = await mine(*request_of(use, id))
+    assert done.status < 300, done
 
 
-def test_records_of_an_upload_are_for_those_who_may_read_and_were_told_its_id() -> None:
-    async def work(app: Application) -> None:
-        mine = caller(app, await token_for(app, Scope.READ, Scope.WRITE))
-        at = f"/v1/uploads/{await tus(mine)}/records?framing=delimited"
-        assert (await caller(app, await token_for(app, Scope.READ))("GET", at)).status == 200
-        assert (await caller(app, await token_for(app, Scope.WRITE))("GET", at)).status == 403
-        assert (await caller(app, await token_for(app, Scope.READ, space="other"))("GET", at)).status == 404
-
-    closed_service(work)
+async def test_records_of_an_upload_are_for_those_who_may_read_and_were_told_its_id(app: Application) -> None:
+    mine = caller(app, await token_for(app, Scope.READ, Scope.WRITE))
+    at = f"/v1/uploads/{await tus(mine)}/records?framing=delimited"
+    assert (await caller(app, await token_for(app, Scope.READ))("GET", at)).status == 200
+    assert (await caller(app, await token_for(app, Scope.WRITE))("GET", at)).status == 403
+    assert (await caller(app, await token_for(app, Scope.READ, space="other"))("GET", at)).status == 404
 
 
-def test_a_parts_url_of_mlflow_goes_by_the_token_that_signed_it() -> None:
-    async def work(app: Application) -> None:
-        first, second = [caller(app, await token_for(app, Scope.READ, Scope.WRITE)) for _ in range(2)]
-        begun = json.loads((await first("POST", f"{MLFLOW}/mpu/create/a", b'{"path": "big"}', JSON)).body)
-        url = urlsplit(begun["credentials"][0]["url"])
-        assert (await ask(app, "PUT", url.path + "?number=1", DATA)).status == 401
-        sent = await ask(app, "PUT", f"{url.path}?{url.query}", DATA)
-        assert sent.status == 200, sent
-        done = {"path": "big", "upload_id": begun["upload_id"]}
-        done |= {"parts": [{"part_number": 1, "etag": sent.headers["etag"]}]}
-        for who, status in ((second, 404), (first, 200)):
-            assert (await who("POST", f"{MLFLOW}/mpu/complete/a", json.dumps(done).encode(), JSON)).status == status
-
-    closed_service(work)
+async def test_a_parts_url_of_mlflow_goes_by_the_token_that_signed_it(app: Application) -> None:
+    first, second = [caller(app, await token_for(app, Scope.READ, Scope.WRITE)) for _ in range(2)]
+    begun = json.loads((await first("POST", f"{MLFLOW}/mpu/create/a", b'{"path": "big"}', JSON)).body)
+    url = urlsplit(begun["credentials"][0]["url"])
+    assert (await ask(app, "PUT", url.path + "?number=1", DATA)).status == 401
+    sent = await ask(app, "PUT", f"{url.path}?{url.query}", DATA)
+    assert sent.status == 200, sent
+    done = {"path": "big", "upload_id": begun["upload_id"]}
+    done |= {"parts": [{"part_number": 1, "etag": sent.headers["etag"]}]}
+    for who, status in ((second, 404), (first, 200)):
+        assert (await who("POST", f"{MLFLOW}/mpu/complete/a", json.dumps(done).encode(), JSON)).status == status

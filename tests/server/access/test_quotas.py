@@ -17,7 +17,6 @@ from tests.support.stores import onnx
 from protoslice.server.access.decision import Scope
 from protoslice.server.app import Application
 from protoslice.server.middleware.context import RequestContext
-from protoslice.stores.layout import keys
 from protoslice.stores.quotas import Quota
 
 MODEL: Final = onnx(30_000)
@@ -69,107 +68,86 @@ WAYS: Final = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_declared_body_is_refused_unread(way: str) -> None:
-    async def work(app: Application) -> None:
-        inside = await bounded(app, stored_bytes=ROOM)
-        await ask(app, "POST", "/spaces/own/api/repos/create", b'{"name":"me/m"}', inside | JSON)
-        method, target, headers = WAYS[way]
-        refused = await unread(app, method, f"/spaces/own{target}", headers | inside)
+async def test_a_declared_body_is_refused_unread(way: str, app: Application) -> None:
+    inside = await bounded(app, stored_bytes=ROOM)
+    await ask(app, "POST", "/spaces/own/api/repos/create", b'{"name":"me/m"}', inside | JSON)
+    method, target, headers = WAYS[way]
+    refused = await unread(app, method, f"/spaces/own{target}", headers | inside)
+    assert refused.status == 507, refused.text
+    assert "the space stores 0 B of 9.77 KiB (10000 B)" in refused.text
+
+
+async def test_a_length_that_comes_later_is_refused_as_well(app: Application) -> None:
+    inside = await bounded(app, stored_bytes=ROOM)
+    tus = inside | {"tus-resumable": "1.0.0"}
+    told = await ask(app, "POST", "/spaces/own/v1/uploads", b"", tus | {"upload-length": str(len(MODEL))})
+    assert (told.status, problem(told)["type"]) == (507, "/problems/quota-exceeded")
+    begun = await ask(app, "POST", "/spaces/own/v1/uploads", b"", tus | {"upload-defer-length": "1"})
+    more = tus | {"upload-offset": "0", "content-type": "application/offset+octet-stream"}
+    place = begun.headers["location"].removeprefix("http://localhost")
+    assert (await ask(app, "PATCH", place, MODEL, more)).status == 507
+
+
+async def test_bytes_without_a_length_are_counted_as_they_come(app: Application) -> None:
+    inside = await bounded(app, stored_bytes=ROOM)
+    chunked = inside | {"transfer-encoding": "chunked"}
+    for target in ("/v1/stores?filename=m.onnx", "/api/2.0/mlflow-artifacts/artifacts/e/r/artifacts/m.bin"):
+        refused = await ask(app, "PUT", f"/spaces/own{target}", MODEL, chunked, sized=False)
         assert refused.status == 507, refused.text
-        assert "the space stores 0 B of 9.77 KiB (10000 B)" in refused.text
-
-    closed_service(work)
-
-
-def test_a_length_that_comes_later_is_refused_as_well() -> None:
-    async def work(app: Application) -> None:
-        inside = await bounded(app, stored_bytes=ROOM)
-        tus = inside | {"tus-resumable": "1.0.0"}
-        told = await ask(app, "POST", "/spaces/own/v1/uploads", b"", tus | {"upload-length": str(len(MODEL))})
-        assert (told.status, problem(told)["type"]) == (507, "/problems/quota-exceeded")
-        begun = await ask(app, "POST", "/spaces/own/v1/uploads", b"", tus | {"upload-defer-length": "1"})
-        more = tus | {"upload-offset": "0", "content-type": "application/offset+octet-stream"}
-        place = begun.headers["location"].removeprefix("http://localhost")
-        assert (await ask(app, "PATCH", place, MODEL, more)).status == 507
-
-    closed_service(work)
+    assert app.services.spaces is not None
+    assert (await app.services.spaces.get("own")).room.used.stored_bytes <= ROOM
 
 
-def test_bytes_without_a_length_are_counted_as_they_come() -> None:
-    async def work(app: Application) -> None:
-        inside = await bounded(app, stored_bytes=ROOM)
-        chunked = inside | {"transfer-encoding": "chunked"}
-        for target in ("/v1/stores?filename=m.onnx", "/api/2.0/mlflow-artifacts/artifacts/e/r/artifacts/m.bin"):
-            refused = await ask(app, "PUT", f"/spaces/own{target}", MODEL, chunked, sized=False)
-            assert refused.status == 507, refused.text
-        assert app.services.spaces is not None
-        assert (await app.services.spaces.get("own")).room.used.stored_bytes <= ROOM
-
-    closed_service(work)
+async def test_a_commit_with_its_bytes_in_words_is_refused(app: Application) -> None:
+    inside = await bounded(app, stored_bytes=ROOM)
+    await ask(app, "POST", "/spaces/own/api/repos/create", b'{"name":"me/m"}', inside | JSON)
+    body = commit(header(), inline("m.onnx", MODEL))
+    kind = inside | {"content-type": "application/x-ndjson", "transfer-encoding": "chunked"}
+    refused = await ask(app, "POST", "/spaces/own/api/models/me/m/commit/main", body, kind, sized=False)
+    assert refused.status == 507, refused.text
 
 
-def test_a_commit_with_its_bytes_in_words_is_refused() -> None:
-    async def work(app: Application) -> None:
-        inside = await bounded(app, stored_bytes=ROOM)
-        await ask(app, "POST", "/spaces/own/api/repos/create", b'{"name":"me/m"}', inside | JSON)
-        body = commit(header(), inline("m.onnx", MODEL))
-        kind = inside | {"content-type": "application/x-ndjson", "transfer-encoding": "chunked"}
-        refused = await ask(app, "POST", "/spaces/own/api/models/me/m/commit/main", body, kind, sized=False)
-        assert refused.status == 507, refused.text
-
-    closed_service(work)
-
-
-def test_stores_have_a_limit_by_every_way_that_makes_one() -> None:
-    async def work(app: Application) -> None:
-        inside = await bounded(app, stores=1)
-        first = await ask(app, "PUT", "/spaces/own/v1/stores?filename=m.onnx", MODEL, inside)
-        assert first.status == 201
-        id, base = json.loads(first.body)["id"], "/spaces/own"
-        form = b'--b\r\ncontent-disposition: form-data; name="f"; filename="a"\r\n\r\nx\r\n--b--\r\n'
-        tus = inside | {"tus-resumable": "1.0.0", "upload-length": "1", "upload-concat": "partial"}
-        tus |= {"content-type": "application/offset+octet-stream"}
-        whole = (await ask(app, "POST", "/spaces/own/v1/uploads", b"x", tus)).headers["location"]
-        copied = json.dumps({"uploads": {"copy": whole}}).encode()
-        await ask(app, "POST", f"{base}/api/repos/create", b'{"name":"me/m"}', inside | JSON)
-        for method, path, body, kind in (
-            ("PUT", "/v1/stores?filename=n.onnx", b"other", "application/octet-stream"),
-            ("POST", "/v1/stores", form, "multipart/form-data; boundary=b"),
-            ("POST", "/v1/stores/assemble", copied, "application/json"),
-            ("POST", "/api/models/me/m/commit/main", commit(header(), inline("a", b"x")), "application/x-ndjson"),
-        ):
-            refused = await ask(app, method, base + path, body, inside | {"content-type": kind})
-            assert refused.status == 507, (path, refused.text)
-            assert "the space has 1 of 1 stores" in refused.text
-        assert (await ask(app, "DELETE", f"{base}/v1/stores/{id}", b"", inside)).status == 200
-        assert (await ask(app, "PUT", f"{base}/v1/stores?filename=n.onnx", b"other", inside)).status == 201
-
-    closed_service(work)
+async def test_stores_have_a_limit_by_every_way_that_makes_one(app: Application) -> None:
+    inside = await bounded(app, stores=1)
+    first = await ask(app, "PUT", "/spaces/own/v1/stores?filename=m.onnx", MODEL, inside)
+    assert first.status == 201
+    id, base = json.loads(first.body)["id"], "/spaces/own"
+    form = b'--b\r\ncontent-disposition: form-data; name="f"; filename="a"\r\n\r\nx\r\n--b--\r\n'
+    tus = inside | {"tus-resumable": "1.0.0", "upload-length": "1", "upload-concat": "partial"}
+    tus |= {"content-type": "application/offset+octet-stream"}
+    whole = (await ask(app, "POST", "/spaces/own/v1/uploads", b"x", tus)).headers["location"]
+    copied = json.dumps({"uploads": {"copy": whole}}).encode()
+    await ask(app, "POST", f"{base}/api/repos/create", b'{"name":"me/m"}', inside | JSON)
+    for method, path, body, kind in (
+        ("PUT", "/v1/stores?filename=n.onnx", b"other", "application/octet-stream"),
+        ("POST", "/v1/stores", form, "multipart/form-data; boundary=b"),
+        ("POST", "/v1/stores/assemble", copied, "application/json"),
+        ("POST", "/api/models/me/m/commit/main", commit(header(), inline("a", b"x")), "application/x-ndjson"),
+    ):
+        refused = await ask(app, method, base + path, body, inside | {"content-type": kind})
+        assert refused.status == 507, (path, refused.text)
+        assert "the space has 1 of 1 stores" in refused.text
+    assert (await ask(app, "DELETE", f"{base}/v1/stores/{id}", b"", inside)).status == 200
+    assert (await ask(app, "PUT", f"{base}/v1/stores?filename=n.onnx", b"other", inside)).status == 201
 
 
-def test_another_space_has_room() -> None:
-    async def work(app: Application) -> None:
-        await bounded(app, stored_bytes=1)
-        outside = bearer(await token_for(app, *EVERYTHING, space="other"))
-        assert (await ask(app, "PUT", "/spaces/other/v1/stores?filename=m", MODEL, outside)).status == 201
-
-    closed_service(work)
+async def test_another_space_has_room(app: Application) -> None:
+    await bounded(app, stored_bytes=1)
+    outside = bearer(await token_for(app, *EVERYTHING, space="other"))
+    assert (await ask(app, "PUT", "/spaces/other/v1/stores?filename=m", MODEL, outside)).status == 201
 
 
-def test_open_uploads_of_a_space_are_refused_for_now() -> None:
-    async def work(app: Application) -> None:
-        inside = await bounded(app, open_uploads=1) | {"tus-resumable": "1.0.0", "upload-length": "9"}
-        assert (await ask(app, "POST", "/spaces/own/v1/uploads", b"", inside)).status == 201
-        refused = await ask(app, "POST", "/spaces/own/v1/uploads", b"", inside)
-        assert (refused.status, refused.headers["retry-after"]) == (429, "5")
-        assert "1 open uploads in this space, the limit is 1" in refused.text
-
-    closed_service(work)
+async def test_open_uploads_of_a_space_are_refused_for_now(app: Application) -> None:
+    inside = await bounded(app, open_uploads=1) | {"tus-resumable": "1.0.0", "upload-length": "9"}
+    assert (await ask(app, "POST", "/spaces/own/v1/uploads", b"", inside)).status == 201
+    refused = await ask(app, "POST", "/spaces/own/v1/uploads", b"", inside)
+    assert (refused.status, refused.headers["retry-after"]) == (429, "5")
+    assert "1 open uploads in this space, the limit is 1" in refused.text
 
 
 @pytest.mark.parametrize(("given", "word"), [({"space_quota_requests": 1}, "space"), ({}, "client")])
-def test_requests_under_way_have_limits_of_their_space_and_of_their_principal(given: Any, word: str) -> None:
-    async def work(app: Application) -> None:
+async def test_requests_under_way_have_limits_of_their_space_and_of_their_principal(given: Any, word: str) -> None:
+    async with closed_service(**given or {"max_requests_per_principal": 1}) as app:
         inside = bearer(await token_for(app, *EVERYTHING))
         waiting, going = asyncio.Event(), asyncio.Event()
 
@@ -193,11 +171,9 @@ def test_requests_under_way_have_limits_of_their_space_and_of_their_principal(gi
         assert (await first).status == 201
         assert (await ask(app, "GET", "/spaces/own/v1/stores", b"", inside)).status == 200
 
-    closed_service(work, **(given or {"max_requests_per_principal": 1}))
 
-
-def test_quotas_are_set_and_usage_is_told_to_admins_and_in_metrics() -> None:
-    async def work(app: Application) -> None:
+async def test_quotas_are_set_and_usage_is_told_to_admins_and_in_metrics() -> None:
+    async with closed_service(space_quota_requests=9) as app:
         assert app.services.first_token is not None
         admin, local = bearer(app.services.first_token.text), bearer(await token_for(app, Scope.ADMIN))
         body = b'{"quota_bytes": 1000000, "quota_stores": 3}'
@@ -218,79 +194,44 @@ def test_quotas_are_set_and_usage_is_told_to_admins_and_in_metrics() -> None:
         for wrong in (b'{"quota_bytes": -1}', b'{"quota": 1}', b'{"quota_stores": 9223372036854775808}', b"[]"):
             assert (await ask(app, "PUT", "/v1/spaces/own", wrong, admin | JSON)).status == 400, wrong
 
-    closed_service(work, space_quota_requests=9)
 
-
-def test_files_that_the_hub_is_told_of_are_refused_before_one_is_sent() -> None:
-    async def work(app: Application) -> None:
-        inside = await bounded(app, stored_bytes=ROOM)
-        await ask(app, "POST", "/spaces/own/api/repos/create", b'{"name":"me/m"}', inside | JSON)
-        wanted = {"operation": "upload", "transfers": ["basic"], "objects": [{"oid": OID, "size": len(MODEL)}]}
-        batch = await ask(
-            app, "POST", "/spaces/own/me/m.git/info/lfs/objects/batch", json.dumps(wanted).encode(),
-            inside | {"content-type": "application/vnd.git-lfs+json", "accept": "application/vnd.git-lfs+json"},
-        )  # fmt: skip
-        assert batch.status == 507, batch.text
-
-    closed_service(work)
-
-
-def test_a_ledger_that_does_not_parse_stops_writing_until_an_admin_sets_the_quota_again() -> None:
-    async def work(app: Application) -> None:
-        assert app.services.spaces is not None
-        assert app.services.first_token is not None
-        admin = bearer(app.services.first_token.text)
-        inside = await bounded(app, stores=3)
-        put = "/spaces/own/v1/stores?filename=m.onnx&tag=m"
-        assert (await ask(app, "PUT", put, MODEL, inside)).status == 201
-        own = await app.services.spaces.get("own")
-        await own.storage.put(keys.LEDGER, b"{")
-        await own.room.share()
-        for target in ("/spaces/own/v1/stores", "/spaces/own/v1/stores/m/files/m.onnx", "/v1/spaces"):
-            assert (await ask(app, "GET", target, b"", admin)).status == 200, target
-        refused = await ask(app, "PUT", "/spaces/own/v1/stores?filename=n.onnx", b"new" * 9000, inside)
-        assert (refused.status, problem(refused)["type"]) == (500, "/problems/damaged-object"), refused.text
-        assert (await ask(app, "PUT", "/v1/stores?filename=n.onnx", b"new" * 9000, admin)).status == 201
-        assert (await ask(app, "PUT", "/v1/spaces/own", b'{"quota_stores": 2}', admin | JSON)).status == 200
-        assert (await ask(app, "PUT", "/spaces/own/v1/stores?filename=n.onnx", b"new" * 9000, inside)).status == 201
-        full = await ask(app, "PUT", "/spaces/own/v1/stores?filename=o.onnx", b"newer" * 9000, inside)
-        assert (full.status, problem(full)["type"]) == (507, "/problems/quota-exceeded")
-
-    closed_service(work)
+async def test_files_that_the_hub_is_told_of_are_refused_before_one_is_sent(app: Application) -> None:
+    inside = await bounded(app, stored_bytes=ROOM)
+    await ask(app, "POST", "/spaces/own/api/repos/create", b'{"name":"me/m"}', inside | JSON)
+    wanted = {"operation": "upload", "transfers": ["basic"], "objects": [{"oid": OID, "size": len(MODEL)}]}
+    batch = await ask(
+        app, "POST", "/spaces/own/me/m.git/info/lfs/objects/batch", json.dumps(wanted).encode(),
+        inside | {"content-type": "application/vnd.git-lfs+json", "accept": "application/vnd.git-lfs+json"},
+    )  # fmt: skip
+    assert batch.status == 507, batch.text
 
 
 @pytest.mark.parametrize("path", ["/v1/stores?filename=m.onnx", "/api/2.0/mlflow-artifacts/artifacts/a/b/m.bin"])
-def test_a_quota_that_refuses_is_no_fault_of_the_service(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(app: Application) -> None:
-        told = list[RequestContext]()
-        monkeypatch.setattr(app.recorder, "_write_line", lambda context, seconds: told.append(context))
-        inside = await bounded(app, stored_bytes=ROOM)
-        assert (await ask(app, "PUT", f"/spaces/own{path}", MODEL, inside)).status == 507
-        (context,) = told
-        assert (context.cause, context.refused, context.problem) == (None, True, "quota-exceeded")
+async def test_a_quota_that_refuses_is_no_fault_of_the_service(
+    path: str, monkeypatch: pytest.MonkeyPatch, app: Application
+) -> None:
+    told = list[RequestContext]()
+    monkeypatch.setattr(app.recorder, "_write_line", lambda context, seconds: told.append(context))
+    inside = await bounded(app, stored_bytes=ROOM)
+    assert (await ask(app, "PUT", f"/spaces/own{path}", MODEL, inside)).status == 507
+    (context,) = told
+    assert (context.cause, context.refused, context.problem) == (None, True, "quota-exceeded")
 
-    closed_service(work)
 
-
-def test_manifests_and_their_descriptors_are_counted() -> None:
-    async def work(app: Application) -> None:
-        headers = await bounded(app, stored_bytes=200_000)
-        kind = {"content-type": "application/vnd.oci.image.manifest.v1+json"}
-        subject = {"digest": f"sha256:{'0' * 64}"}
-        statuses = []
-        for number in range(10):
-            about = {"schemaVersion": 2, "layers": [], "subject": subject, "annotations": {"a": f"{number}" * 30_000}}
-            target = f"/spaces/own/v2/a/b/manifests/t{number}"
-            put = await ask(app, "PUT", target, json.dumps(about).encode(), headers | kind)
-            statuses.append(put.status)
-        assert statuses == [201] * 3 + [507] * 7
-        assert app.services.spaces is not None
-        stores = await app.services.spaces.get("own")
-        assert 180_000 < stores.room.used.stored_bytes < 200_000
-        report = await stores.collect_garbage(grace_seconds=0)
-        assert report.there is not None
-        assert 180_000 < report.there.stored_bytes < 200_000
-        for number in range(3):
-            assert (await ask(app, "DELETE", f"/spaces/own/v2/a/b/manifests/t{number}", headers=headers)).status == 202
-
-    closed_service(work)
+async def test_manifests_and_their_descriptors_are_counted(app: Application) -> None:
+    headers = await bounded(app, stored_bytes=200_000)
+    kind = {"content-type": "application/vnd.oci.image.manifest.v1+json"}
+    subject = {"digest": f"sha256:{'0' * 64}"}
+    statuses = []
+    for number in range(10):
+        about = {"schemaVersion": 2, "layers": [], "subject": subject, "annotations": {"a": f"{number}" * 30_000}}
+        target = f"/spaces/own/v2/a/b/manifests/t{number}"
+        put = await ask(app, "PUT", target, json.dumps(about).encode(), headers | kind)
+        statuses.append(put.status)
+    assert statuses == [201] * 3 + [507] * 7
+    assert app.services.spaces is not None
+    stores = await app.services.spaces.get("own")
+    await stores.room.refresh()
+    assert 180_000 < stores.room.used.stored_bytes < 200_000
+    for number in range(3):
+        assert (await ask(app, "DELETE", f"/spaces/own/v2/a/b/manifests/t{number}", headers=headers)).status == 202

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -39,117 +39,88 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-Run = Callable[[Callable[[Database], Coroutine[None, None, None]]], None]
-
-
 @pytest.fixture
-def in_catalogue(catalogue: str) -> Run:
-    """Run a coroutine on a new catalogue, of each engine in turn."""
-
-    async def run(work: Callable[[Database], Coroutine[None, None, None]]) -> None:
-        async with open_database(catalogue, "memory://") as database:
-            await work(database)
-
-    return lambda work: asyncio.run(run(work))
+async def database(catalogue: str) -> AsyncIterator[Database]:
+    """A new catalogue, of each engine in turn."""
+    async with open_database(catalogue, "memory://") as database:
+        yield database
 
 
-def test_of_many_replicas_one_makes_the_first_token(in_catalogue: Run) -> None:
-    async def work(database: Database) -> None:
-        made = await asyncio.gather(*(Tokens(database).first() for _ in range(8)))
-        (token,) = [each for each in made if each is not None]
-        page = await Tokens(database).page(EVERY_SPACE, 100, None)
-        assert [record.id for record in page.items] == [token.id], "the others took theirs back"
-        record = await Tokens(database).find(token)
-        assert record is not None
-        assert record.grant == Grant(EVERY_SPACE, frozenset({Scope.ADMIN}))
-        assert await Tokens(database).first() is None
-
-    in_catalogue(work)
+async def test_of_many_replicas_one_makes_the_first_token(database: Database) -> None:
+    made = await asyncio.gather(*(Tokens(database).first() for _ in range(8)))
+    (token,) = [each for each in made if each is not None]
+    page = await Tokens(database).page(EVERY_SPACE, 100, None)
+    assert [record.id for record in page.items] == [token.id], "the others took theirs back"
+    record = await Tokens(database).find(token)
+    assert record is not None
+    assert record.grant == Grant(EVERY_SPACE, frozenset({Scope.ADMIN}))
+    assert await Tokens(database).first() is None
 
 
-def test_no_secret_is_kept(in_catalogue: Run) -> None:
-    async def work(database: Database) -> None:
-        token, _ = await Tokens(database).create(READER)
-        row = await database.read(lambda tx: tx.first("SELECT * FROM tokens"))
-        assert token.secret not in str(row)
-        assert bytes.fromhex(token.hash) in (row or ())
-
-    in_catalogue(work)
+async def test_no_secret_is_kept(database: Database) -> None:
+    token, _ = await Tokens(database).create(READER)
+    row = await database.read(lambda tx: tx.first("SELECT * FROM tokens"))
+    assert token.secret not in str(row)
+    assert bytes.fromhex(token.hash) in (row or ())
 
 
-def test_a_token_of_another_secret_is_not_found(in_catalogue: Run) -> None:
-    async def work(database: Database) -> None:
-        tokens = Tokens(database)
-        token, _ = await tokens.create(READER)
-        assert await tokens.find(Token(token.id, "x" * len(token.secret))) is None
-        assert await tokens.find(Token("0" * 10, token.secret)) is None
-
-    in_catalogue(work)
+async def test_a_token_of_another_secret_is_not_found(database: Database) -> None:
+    tokens = Tokens(database)
+    token, _ = await tokens.create(READER)
+    assert await tokens.find(Token(token.id, "x" * len(token.secret))) is None
+    assert await tokens.find(Token("0" * 10, token.secret)) is None
 
 
-def test_a_revoked_token_ends_at_every_replica_within_ten_seconds(clock: Clock, in_catalogue: Run) -> None:
-    async def work(database: Database) -> None:
-        here, there = Tokens(database), Tokens(database)
-        token, record = await here.create(READER)
-        sent, callers = f"Bearer {token.text}", Callers(there)
-        assert await callers.find(sent) is not None
-        await here.revoke(record.id, "team")
-        assert callers.known(sent) is not None
-        clock.now += KNOWN_SECONDS
-        assert KNOWN_SECONDS <= 10
-        assert callers.known(sent) is None
-        assert await callers.find(sent) is None
-
-    in_catalogue(work)
+async def test_a_revoked_token_ends_at_every_replica_within_ten_seconds(clock: Clock, database: Database) -> None:
+    here, there = Tokens(database), Tokens(database)
+    token, record = await here.create(READER)
+    sent, callers = f"Bearer {token.text}", Callers(there)
+    assert await callers.find(sent) is not None
+    await here.revoke(record.id, "team")
+    assert callers.known(sent) is not None
+    clock.now += KNOWN_SECONDS
+    assert KNOWN_SECONDS <= 10
+    assert callers.known(sent) is None
+    assert await callers.find(sent) is None
 
 
-def test_a_token_ends_when_its_time_is_over_though_it_is_known(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch, in_catalogue: Run
+async def test_a_token_ends_when_its_time_is_over_though_it_is_known(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, database: Database
 ) -> None:
     monkeypatch.setattr("protoslice.server.access.records.time", clock)
-
-    async def work(database: Database) -> None:
-        tokens = Tokens(database)
-        token, _ = await tokens.create(NewToken("ci", READER.grant, clock.now + 1))
-        sent, callers = f"Bearer {token.text}", Callers(tokens)
-        assert await callers.find(sent) is not None
-        clock.now += 1
-        assert callers.known(sent) is None
-        assert await callers.find(sent) is None
-
-    in_catalogue(work)
+    tokens = Tokens(database)
+    token, _ = await tokens.create(NewToken("ci", READER.grant, clock.now + 1))
+    sent, callers = f"Bearer {token.text}", Callers(tokens)
+    assert await callers.find(sent) is not None
+    clock.now += 1
+    assert callers.known(sent) is None
+    assert await callers.find(sent) is None
 
 
-def test_only_its_own_space_lists_and_revokes_a_token(in_catalogue: Run) -> None:
-    async def work(database: Database) -> None:
-        tokens = Tokens(database)
-        _, record = await tokens.create(READER)
-        assert (await tokens.page("other", 100, None)).items == []
-        for space, id in (("other", record.id), ("team", "x"), ("team", "../a/b/c/d"), ("team", "0" * 10)):
-            with pytest.raises(NotFound):
-                await tokens.revoke(id, space)
-        await tokens.revoke(record.id, "team")
+async def test_only_its_own_space_lists_and_revokes_a_token(database: Database) -> None:
+    tokens = Tokens(database)
+    _, record = await tokens.create(READER)
+    assert (await tokens.page("other", 100, None)).items == []
+    for space, id in (("other", record.id), ("team", "x"), ("team", "../a/b/c/d"), ("team", "0" * 10)):
         with pytest.raises(NotFound):
-            await tokens.revoke(record.id, "team")
+            await tokens.revoke(id, space)
+    await tokens.revoke(record.id, "team")
+    with pytest.raises(NotFound):
+        await tokens.revoke(record.id, "team")
 
-    in_catalogue(work)
 
-
-def test_a_page_tells_nothing_of_the_tokens_of_other_spaces(in_catalogue: Run) -> None:
-    async def work(database: Database) -> None:
-        tokens = Tokens(database)
-        own = sorted([(await tokens.create(READER))[1].id for _ in range(3)])
-        for space in (*["other"] * 20, EVERY_SPACE):
-            await tokens.create(NewToken("ci", Grant(space, frozenset({Scope.READ}))))
-        found, cursor = list[str](), None
-        for left in (2, 1, 0):
-            page = await tokens.page("team", 1, cursor)
-            found += [record.id for record in page.items]
-            cursor = page.next
-            assert (len(page.items), cursor) == (1, found[-1] if left else None)
-        assert found == own
-
-    in_catalogue(work)
+async def test_a_page_tells_nothing_of_the_tokens_of_other_spaces(database: Database) -> None:
+    tokens = Tokens(database)
+    own = sorted([(await tokens.create(READER))[1].id for _ in range(3)])
+    for space in (*["other"] * 20, EVERY_SPACE):
+        await tokens.create(NewToken("ci", Grant(space, frozenset({Scope.READ}))))
+    found, cursor = list[str](), None
+    for left in (2, 1, 0):
+        page = await tokens.page("team", 1, cursor)
+        found += [record.id for record in page.items]
+        cursor = page.next
+        assert (len(page.items), cursor) == (1, found[-1] if left else None)
+    assert found == own
 
 
 def test_a_credential_has_a_longest_length() -> None:
@@ -170,41 +141,32 @@ def test_a_credential_has_a_longest_length() -> None:
         NewToken("a", Grant("team", frozenset({Scope.READ}), ("",))),
     ],
 )
-def test_terms_that_no_token_may_have(wanted: NewToken, in_catalogue: Run) -> None:
-    async def work(database: Database) -> None:
-        with pytest.raises(InvalidInput):
-            await Tokens(database).create(wanted)
-
-    in_catalogue(work)
+async def test_terms_that_no_token_may_have(wanted: NewToken, database: Database) -> None:
+    with pytest.raises(InvalidInput):
+        await Tokens(database).create(wanted)
 
 
-def test_decisions_are_made_once_and_stay_the_same(clock: Clock, in_catalogue: Run) -> None:
-    async def work(database: Database) -> None:
-        tokens = Tokens(database)
-        token, _ = await tokens.create(READER)
-        caller = await Callers(tokens).find(f"Bearer {token.text}")
-        assert caller is not None
-        for _ in range(2):
-            assert caller.verdict("team", Need(Scope.READ)) is Decision.ALLOWED
-            assert caller.verdict("team", Need(Scope.WRITE)) is Decision.FORBIDDEN
-            assert caller.verdict("other", Need(Scope.READ)) is Decision.HIDDEN
-
-    in_catalogue(work)
+async def test_decisions_are_made_once_and_stay_the_same(clock: Clock, database: Database) -> None:
+    tokens = Tokens(database)
+    token, _ = await tokens.create(READER)
+    caller = await Callers(tokens).find(f"Bearer {token.text}")
+    assert caller is not None
+    for _ in range(2):
+        assert caller.verdict("team", Need(Scope.READ)) is Decision.ALLOWED
+        assert caller.verdict("team", Need(Scope.WRITE)) is Decision.FORBIDDEN
+        assert caller.verdict("other", Need(Scope.READ)) is Decision.HIDDEN
 
 
-def test_credentials_are_read_as_clients_send_them(in_catalogue: Run) -> None:
-    async def work(database: Database) -> None:
-        token, _ = await Tokens(database).create(READER)
-        basic = b64encode(f"any:{token.text}".encode()).decode()
-        for sent in (f"Bearer {token.text}", f"bearer  {token.text} ", f"Basic {basic}", f"BASIC {basic}"):
-            assert parse_token(secret_in(sent)) == token
-        for sent in (
-            token.text,
-            f"Token {token.text}",
-            f"Bearer {token.text}, x",
-            f"Bearer {token.text}0",
-            "Basic e30=",
-        ):
-            assert parse_token(secret_in(sent)) is None
-
-    in_catalogue(work)
+async def test_credentials_are_read_as_clients_send_them(database: Database) -> None:
+    token, _ = await Tokens(database).create(READER)
+    basic = b64encode(f"any:{token.text}".encode()).decode()
+    for sent in (f"Bearer {token.text}", f"bearer  {token.text} ", f"Basic {basic}", f"BASIC {basic}"):
+        assert parse_token(secret_in(sent)) == token
+    for sent in (
+        token.text,
+        f"Token {token.text}",
+        f"Bearer {token.text}, x",
+        f"Bearer {token.text}0",
+        "Basic e30=",
+    ):
+        assert parse_token(secret_in(sent)) is None

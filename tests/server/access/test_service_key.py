@@ -13,17 +13,14 @@ from protoslice.errors import IntegrityError
 from protoslice.server.access.service_key import ServiceKey
 
 
-def test_replicas_agree_on_one_key(catalogue: str) -> None:
-    async def work() -> None:
-        async with open_database(catalogue, "memory://") as one, open_database(catalogue, "memory://") as other:
-            keys = await asyncio.gather(*(ServiceKey(each).get() for each in (one, other) * 4))
-            assert len(set(keys)) == 1
-            assert len(keys[0]) == 32
-
-    asyncio.run(work())
+async def test_replicas_agree_on_one_key(catalogue: str) -> None:
+    async with open_database(catalogue, "memory://") as one, open_database(catalogue, "memory://") as other:
+        keys = await asyncio.gather(*(ServiceKey(each).get() for each in (one, other) * 4))
+        assert len(set(keys)) == 1
+        assert len(keys[0]) == 32
 
 
-def test_key_of_a_replica_that_dies_before_its_commit_is_not_used(postgres: TestServer) -> None:
+async def test_key_of_a_replica_that_dies_before_its_commit_is_not_used(postgres: TestServer) -> None:
     url, lost = postgres.new_catalogue(), b"x" * 32
 
     async def work() -> None:
@@ -41,7 +38,7 @@ def test_key_of_a_replica_that_dies_before_its_commit_is_not_used(postgres: Test
         for each in (dying, living):
             await each.close()
 
-    asyncio.run(asyncio.wait_for(work(), 60))
+    await asyncio.wait_for(work(), 60)
 
 
 async def _until_blocked(database: Database) -> None:
@@ -52,11 +49,8 @@ async def _until_blocked(database: Database) -> None:
 
 
 @pytest.mark.parametrize("damaged", [b"", b"short"])
-def test_damaged_key_is_refused(catalogue: str, damaged: bytes) -> None:
-    async def work() -> None:
-        async with open_database(catalogue, "memory://") as database:
-            await database.write(lambda tx: tx.run("UPDATE meta SET service_key = :key", key=damaged))
-            with pytest.raises(IntegrityError, match="service key"):
-                await ServiceKey(database).get()
-
-    asyncio.run(work())
+async def test_damaged_key_is_refused(catalogue: str, damaged: bytes) -> None:
+    async with open_database(catalogue, "memory://") as database:
+        await database.write(lambda tx: tx.run("UPDATE meta SET service_key = :key", key=damaged))
+        with pytest.raises(IntegrityError, match="service key"):
+            await ServiceKey(database).get()

@@ -6,7 +6,8 @@ import json
 import re
 import time
 from base64 import b64decode
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, quote_plus, urlsplit
@@ -45,20 +46,18 @@ async def listed(app: Application, cookie: str, **more: str) -> Asked:
     return await ask(app, "GET", STORES, headers={"cookie": cookie, **OWN, **more})
 
 
-def with_session(work: Callable[[Application, str, str], Awaitable[None]], **more: Any) -> None:
-    """Do `work` with a token and the cookie of a session by it."""
-
-    async def run(app: Application) -> None:
+@asynccontextmanager
+async def session(**more: Any) -> AsyncIterator[tuple[Application, str, str]]:
+    """Open a service; give it, a token, and the cookie of a session by that."""
+    async with closed_service(**more) as app:
         token = await token_for(app, Scope.READ, Scope.WRITE, Scope.DELETE)
         begun = await signed_in(app, token)
         assert begun.status == 201, begun.text
-        await work(app, token, cookies(begun))
-
-    closed_service(run, **more)
+        yield app, token, cookies(begun)
 
 
-def test_a_typed_token_begins_a_session_whose_cookie_does_not_hold_it() -> None:
-    async def work(app: Application, token: str, cookie: str) -> None:
+async def test_a_typed_token_begins_a_session_whose_cookie_does_not_hold_it() -> None:
+    async with session() as (app, token, cookie):
         begun = await signed_in(app, token)
         said = begun.headers["set-cookie"]
         assert "; Path=/; Max-Age=28" in said
@@ -72,25 +71,20 @@ def test_a_typed_token_begins_a_session_whose_cookie_does_not_hold_it() -> None:
         nobody = json.loads((await ask(app, "GET", "/session")).body)
         assert (nobody["name"], nobody["expires"]) == (None, None)
 
-    with_session(work)
+
+async def test_a_wrong_token_begins_none_and_a_short_one_ends_early(app: Application) -> None:
+    for wrong in ("psl_no", "x" * 1000, "a.b.c"):
+        refused = await signed_in(app, wrong)
+        assert refused.status == 401
+        assert "set-cookie" not in refused.headers
+    brief = await token_for(app, Scope.READ, seconds=60)
+    age = re.search(r"Max-Age=(\d+)", (await signed_in(app, brief)).headers["set-cookie"])
+    assert age is not None
+    assert int(age[1]) <= 60
 
 
-def test_a_wrong_token_begins_none_and_a_short_one_ends_early() -> None:
-    async def run(app: Application) -> None:
-        for wrong in ("psl_no", "x" * 1000, "a.b.c"):
-            refused = await signed_in(app, wrong)
-            assert refused.status == 401
-            assert "set-cookie" not in refused.headers
-        brief = await token_for(app, Scope.READ, seconds=60)
-        age = re.search(r"Max-Age=(\d+)", (await signed_in(app, brief)).headers["set-cookie"])
-        assert age is not None
-        assert int(age[1]) <= 60
-
-    closed_service(run)
-
-
-def test_over_tls_a_cookie_is_of_this_host_alone() -> None:
-    async def work(app: Application, token: str, cookie: str) -> None:
+async def test_over_tls_a_cookie_is_of_this_host_alone() -> None:
+    async with session(trusted_proxies=("192.0.2.1",)) as (app, token, _cookie):
         begun = await signed_in(app, token, **{"x-forwarded-proto": "https"})
         said = begun.headers["set-cookie"]
         assert said.startswith("__Host-protoslice-session=")
@@ -100,8 +94,6 @@ def test_over_tls_a_cookie_is_of_this_host_alone() -> None:
         # A plain name may have been planted by a neighbour in the domain.
         assert (await listed(app, safe.removeprefix("__Host-"), **{"x-forwarded-proto": "https"})).status == 401
         assert (await listed(app, safe)).status == 401
-
-    with_session(work, trusted_proxies=("192.0.2.1",))
 
 
 @pytest.mark.parametrize(
@@ -121,14 +113,12 @@ def test_over_tls_a_cookie_is_of_this_host_alone() -> None:
         ("DELETE", {"origin": "null"}, 401),
     ],
 )
-def test_a_cookie_counts_for_own_pages_alone(method: str, headers: dict[str, str], status: int) -> None:
-    async def work(app: Application, token: str, cookie: str) -> None:
+async def test_a_cookie_counts_for_own_pages_alone(method: str, headers: dict[str, str], status: int) -> None:
+    # Pages of other origins may write here, with a token of their own: not with the cookie of a person.
+    async with session(cors_origins=("*",)) as (app, _token, cookie):
         target = STORES if method == "GET" else f"{STORES}/{'0' * 64}"
         got = await ask(app, method, target, headers={"cookie": cookie, **headers})
         assert got.status == status, got.text
-
-    # Pages of other origins may write here, with a token of their own: not with the cookie of a person.
-    with_session(work, cors_origins=("*",))
 
 
 BENT: dict[str, Callable[[str], str]] = {
@@ -146,16 +136,14 @@ BENT: dict[str, Callable[[str], str]] = {
 
 
 @pytest.mark.parametrize("name", BENT)
-def test_no_bent_cookie_enters(name: str) -> None:
-    async def work(app: Application, token: str, cookie: str) -> None:
+async def test_no_bent_cookie_enters(name: str) -> None:
+    async with session() as (app, _token, cookie):
         for _ in range(2):
             assert (await listed(app, BENT[name](cookie))).status == 401
 
-    with_session(work)
 
-
-def test_a_session_is_of_its_host_and_of_its_service() -> None:
-    async def work(app: Application, token: str, cookie: str) -> None:
+async def test_a_session_is_of_its_host_and_of_its_service() -> None:
+    async with session() as (app, _token, cookie):
         assert (await listed(app, cookie, host="127.0.0.1")).status == 401
         assert (await listed(app, cookie, host="LOCALHOST")).status == 200
         assert (await ask(app, "GET", "/spaces/other/v1/stores", headers={"cookie": cookie, **OWN})).status == 404
@@ -175,13 +163,10 @@ def test_a_session_is_of_its_host_and_of_its_service() -> None:
         finally:
             await other.services.close()
 
-    with_session(work)
 
-
-def test_a_session_ends_with_its_token_and_by_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_ends_with_its_token_and_by_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(credentials, "KNOWN_SECONDS", 0.0)
-
-    async def work(app: Application, token: str, cookie: str) -> None:
+    async with session() as (app, token, cookie):
         end = int(cookie.partition("=")[2].partition(".")[0])
         with monkeypatch.context() as later:
             later.setattr(time, "time", lambda: end - 0.5)
@@ -191,21 +176,17 @@ def test_a_session_ends_with_its_token_and_by_the_second(monkeypatch: pytest.Mon
         await app.services.gate.tokens.revoke(token[4:14], "own")
         assert (await listed(app, cookie)).status == 401
 
-    with_session(work)
 
-
-def test_signing_out_removes_the_cookie_and_what_the_browser_keeps() -> None:
-    async def work(app: Application, token: str, cookie: str) -> None:
+async def test_signing_out_removes_the_cookie_and_what_the_browser_keeps() -> None:
+    async with session() as (app, _token, cookie):
         ended = await ask(app, "DELETE", "/session", headers={"cookie": cookie, **OWN})
         assert ended.status == 204
         assert ended.headers["set-cookie"].startswith("protoslice-session=; Path=/; Max-Age=0;")
         assert ended.headers["clear-site-data"] == '"cache"'
 
-    with_session(work)
 
-
-def test_a_page_of_another_site_signs_nobody_in() -> None:
-    async def run(app: Application) -> None:
+async def test_a_page_of_another_site_signs_nobody_in() -> None:
+    async with closed_service(cors_origins=("*",)) as app:
         token = await token_for(app, Scope.READ)
         for headers in ({"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site"},
                         {"sec-fetch-site": "", "origin": "https://evil.example"}):  # fmt: skip
@@ -213,28 +194,20 @@ def test_a_page_of_another_site_signs_nobody_in() -> None:
             assert refused.status == 403, refused.text
             assert "set-cookie" not in refused.headers
 
-    closed_service(run, cors_origins=("*",))
 
-
-def test_credentials_in_a_header_go_before_a_cookie() -> None:
-    async def work(app: Application, token: str, cookie: str) -> None:
+async def test_credentials_in_a_header_go_before_a_cookie() -> None:
+    async with session() as (app, _token, cookie):
         assert (await listed(app, cookie, authorization="Bearer psl_wrong")).status == 401
 
-    with_session(work)
 
-
-def test_scripts_get_no_challenge_that_opens_a_dialog() -> None:
-    async def work(app: Application, token: str, cookie: str) -> None:
+async def test_scripts_get_no_challenge_that_opens_a_dialog() -> None:
+    async with session() as (app, _token, _cookie):
         told = await ask(app, "GET", STORES, headers=OWN | {"sec-fetch-dest": "empty"})
         assert (told.status, "Basic" in told.headers["www-authenticate"]) == (401, False)
         assert "Basic" in (await ask(app, "GET", STORES)).headers["www-authenticate"]
 
-    with_session(work)
-
 
 # People at an issuer
-
-Flow = Callable[["Person"], Awaitable[None]]
 
 
 class Person:
@@ -263,16 +236,14 @@ class Person:
         return await ask(self.app, "GET", f"/session/callback?{query}", headers=headers)
 
 
-def with_person(folder: Path, work: Flow, people: str = PEOPLE, **more: Any) -> None:
-    """Do `work` with a person who has begun to sign in, at an issuer that the file has `people` of."""
+@asynccontextmanager
+async def visited(folder: Path, people: str = PEOPLE, **more: Any) -> AsyncIterator[Person]:
+    """Open a service; give a person who has begun to sign in, at an issuer that the file has `people` of."""
     with running_issuer() as issuer:
-
-        async def run(app: Application) -> None:
+        async with closed_service(issuers=trust_file(folder, issuer, more=people), **more) as app:
             person = Person(app, issuer, folder)
             await person.begin()
-            await work(person)
-
-        closed_service(run, issuers=trust_file(folder, issuer, more=people), **more)
+            yield person
 
 
 def session_in(answer: Asked) -> str:
@@ -280,8 +251,8 @@ def session_in(answer: Asked) -> str:
     return answer.headers["set-cookie"].partition(";")[0]
 
 
-def test_a_person_signs_in_at_the_issuer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(person: Person) -> None:
+async def test_a_person_signs_in_at_the_issuer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with visited(tmp_path) as person:
         begun = await person.begin()
         asked = person.asked
         assert begun.headers["location"].startswith(f"{person.issuer.url}/auth?")
@@ -302,8 +273,6 @@ def test_a_person_signs_in_at_the_issuer(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(time, "time", lambda: float(end))
         assert (await listed(person.app, cookie)).status == 401
 
-    with_person(tmp_path, work)
-
 
 PLACES = (
     "//evil.example", "/\\evil.example", "\\\\evil.example", "https://evil.example", "evil.example", "/\t/evil.example",
@@ -312,12 +281,10 @@ PLACES = (
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_nobody_is_sent_on_to_another_site(tmp_path: Path, place: str) -> None:
-    async def work(person: Person) -> None:
+async def test_nobody_is_sent_on_to_another_site(tmp_path: Path, place: str) -> None:
+    async with visited(tmp_path) as person:
         await person.begin(place)
         assert (await person.come_back()).headers["location"] == "/"
-
-    with_person(tmp_path, work)
 
 
 async def refused(person: Person, answer: Asked) -> None:
@@ -372,13 +339,11 @@ async def _typed(person: Person) -> Asked:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_no_other_answer_signs_anybody_in(tmp_path: Path, name: str) -> None:
-    async def work(person: Person) -> None:
+async def test_no_other_answer_signs_anybody_in(tmp_path: Path, name: str) -> None:
+    async with visited(tmp_path) as person:
         answer = await HOSTILE[name](person)
         await refused(person, answer)
         assert "<script>" not in answer.text
-
-    with_person(tmp_path, work)
 
 
 BROKEN: dict[str, list[tuple[int, Any]]] = {
@@ -392,30 +357,25 @@ BROKEN: dict[str, list[tuple[int, Any]]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_an_issuer_that_answers_badly_signs_nobody_in(tmp_path: Path, name: str) -> None:
-    async def work(person: Person) -> None:
+async def test_an_issuer_that_answers_badly_signs_nobody_in(tmp_path: Path, name: str) -> None:
+    async with visited(tmp_path) as person:
         person.issuer.answers = list(BROKEN[name])
         target = f"/session/callback?code=c0de&state={person.asked['state']}"
         await refused(person, await ask(person.app, "GET", target, headers={"cookie": person.cookie}))
         assert "/elsewhere" not in person.issuer.fetches
 
-    with_person(tmp_path, work)
 
-
-def test_a_sign_in_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(person: Person) -> None:
+async def test_a_sign_in_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with visited(tmp_path) as person:
         late = time.time() + sign_in.BEGUN_SECONDS
         monkeypatch.setattr(time, "time", lambda: late)
         await refused(person, await person.come_back())
         assert person.issuer.forms == []  # nothing is asked of the issuer
 
-    with_person(tmp_path, work)
 
-
-def test_an_issuer_that_is_away_is_told(tmp_path: Path) -> None:
+async def test_an_issuer_that_is_away_is_told(tmp_path: Path) -> None:
     with running_issuer() as issuer:
-
-        async def run(app: Application) -> None:
+        async with closed_service(issuers=trust_file(tmp_path, issuer, more=PEOPLE)) as app:
             issuer.away = True
             person = Person(app, issuer, tmp_path)
             got = await person.begin()
@@ -423,11 +383,9 @@ def test_an_issuer_that_is_away_is_told(tmp_path: Path) -> None:
             issuer.away = False
             assert (await person.begin()).status == 303
 
-        closed_service(run, issuers=trust_file(tmp_path, issuer, more=PEOPLE))
 
-
-def test_a_session_of_a_person_ends_with_the_rule_and_the_key(tmp_path: Path) -> None:
-    async def work(person: Person) -> None:
+async def test_a_session_of_a_person_ends_with_the_rule_and_the_key(tmp_path: Path) -> None:
+    async with visited(tmp_path) as person:
         cookie = cookies(await person.come_back())
         assert (await listed(person.app, cookie)).status == 200
         other = "claims = { sub = 'other' }\nspace = 'own'\nscopes = ['read']"
@@ -439,32 +397,23 @@ def test_a_session_of_a_person_ends_with_the_rule_and_the_key(tmp_path: Path) ->
         await trusting_anew(person.app, tmp_path, person.issuer, more=PEOPLE)
         assert (await listed(person.app, cookie)).status == 401
 
-    with_person(tmp_path, work)
 
-
-def test_the_way_to_sign_in_is_told_to_anybody(tmp_path: Path) -> None:
-    async def work(person: Person) -> None:
+async def test_the_way_to_sign_in_is_told_to_anybody(tmp_path: Path, app: Application) -> None:
+    async with visited(tmp_path) as person:
         told = json.loads((await ask(person.app, "GET", "/.well-known/oauth-protected-resource")).body)
         assert told == {
             "resource": "http://localhost", "authorization_servers": [person.issuer.url], "client_id": AUDIENCE,
             "bearer_methods_supported": ["header"],
             "scopes_supported": ["openid", "profile", "email", "offline_access"],
         }  # fmt: skip
-
-    with_person(tmp_path, work)
-
-    async def without(app: Application) -> None:
-        for path in ("/.well-known/oauth-protected-resource", "/session/login", "/session/callback"):
-            assert (await ask(app, "GET", path)).status == 404
-
-    closed_service(without)
+    for path in ("/.well-known/oauth-protected-resource", "/session/login", "/session/callback"):
+        assert (await ask(app, "GET", path)).status == 404
 
 
-def test_a_client_that_keeps_a_secret_sends_it_to_the_issuer_alone(tmp_path: Path) -> None:
+async def test_a_client_that_keeps_a_secret_sends_it_to_the_issuer_alone(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("a b:%\n")
     kept = f"{PEOPLE}\nlogin_secret_file = '{tmp_path / 'secret'}'"
-
-    async def work(person: Person) -> None:
+    async with visited(tmp_path, kept) as person:
         assert (await person.come_back()).status == 303
         sent = b64decode(str(person.issuer.logins[-1]).removeprefix("Basic ")).decode()
         assert sent == f"{quote_plus(AUDIENCE)}:a+b%3A%25"
@@ -473,13 +422,8 @@ def test_a_client_that_keeps_a_secret_sends_it_to_the_issuer_alone(tmp_path: Pat
         }  # fmt: skip
         told = await ask(person.app, "GET", "/.well-known/oauth-protected-resource")
         assert (told.status, "no `device_client`" in told.text) == (404, True), "the command line keeps no secret"
-
-    with_person(tmp_path, work, kept)
-
-    async def with_another(person: Person) -> None:
+    async with visited(tmp_path, f"{PEOPLE}\ndevice_client = '{AUDIENCE}'") as person:
         told = await ask(person.app, "GET", "/.well-known/oauth-protected-resource")
         assert json.loads(told.body)["client_id"] == AUDIENCE
         assert (await person.come_back()).status == 303
         assert person.issuer.logins == [None]
-
-    with_person(tmp_path, with_another, f"{PEOPLE}\ndevice_client = '{AUDIENCE}'")

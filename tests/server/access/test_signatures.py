@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import json
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
-from tests.server.access.closed import bearer, closed_service, token_for
+from tests.server.access.closed import bearer, token_for
 from tests.support.asgi import Asked, ask
 from tests.support.catalogues import shared_catalogue
 from tests.support.stores import onnx
@@ -54,43 +53,34 @@ async def signed_target(app: Application, token: str, path: str = FILE, space: s
     return f"{parts.path}?{parts.query}"
 
 
-def with_signed(work: Callable[[Signed], Awaitable[None]], *scopes: Scope) -> None:
-    """Do `work` with a signed target."""
-
-    async def run(app: Application) -> None:
-        token = await token_for(app, *(scopes or (Scope.READ, Scope.WRITE, Scope.ADMIN)))
-        put = "/spaces/own/v1/stores?filename=m.onnx&tag=m"
-        assert (await ask(app, "PUT", put, DATA, bearer(token))).status == 201
-        await work(Signed(app, token, await signed_target(app, token)))
-
-    closed_service(run)
+@pytest.fixture
+async def it(app: Application) -> Signed:
+    """A signed target."""
+    token = await token_for(app, Scope.READ, Scope.WRITE, Scope.ADMIN)
+    put = "/spaces/own/v1/stores?filename=m.onnx&tag=m"
+    assert (await ask(app, "PUT", put, DATA, bearer(token))).status == 201
+    return Signed(app, token, await signed_target(app, token))
 
 
-def test_a_signed_url_reads_with_ranges_and_without_a_token() -> None:
-    async def work(it: Signed) -> None:
-        whole = await it.get(it.target)
-        assert (whole.status, whole.body) == (200, DATA)
-        assert "private" in whole.headers["cache-control"]
-        assert whole.headers["referrer-policy"] == "no-referrer"
-        assert not any("psl-signature" in value for value in whole.headers.values())
-        part = await it.get(it.target, range="bytes=10-19")
-        assert (part.status, part.body) == (206, DATA[10:20])
-        assert (await it.get(it.target, "HEAD")).headers["content-length"] == str(len(DATA))
-        assert (await it.get(it.target.partition("?")[0])).status == 401
-
-    with_signed(work)
+async def test_a_signed_url_reads_with_ranges_and_without_a_token(it: Signed) -> None:
+    whole = await it.get(it.target)
+    assert (whole.status, whole.body) == (200, DATA)
+    assert "private" in whole.headers["cache-control"]
+    assert whole.headers["referrer-policy"] == "no-referrer"
+    assert not any("psl-signature" in value for value in whole.headers.values())
+    part = await it.get(it.target, range="bytes=10-19")
+    assert (part.status, part.body) == (206, DATA[10:20])
+    assert (await it.get(it.target, "HEAD")).headers["content-length"] == str(len(DATA))
+    assert (await it.get(it.target.partition("?")[0])).status == 401
 
 
-def test_the_query_that_was_signed_counts() -> None:
-    async def work(it: Signed) -> None:
-        target = await signed_target(it.app, it.token, "/v1/stores/m/tree?depth=1")
-        found = await it.get(target)
-        assert found.status == 200
-        asked = await ask(it.app, "GET", "/spaces/own/v1/stores/m/tree?depth=1", headers=bearer(it.token))
-        assert found.body == asked.body
-        assert (await it.get(target.replace("depth=1", "depth=2"))).status == 401
-
-    with_signed(work)
+async def test_the_query_that_was_signed_counts(it: Signed) -> None:
+    target = await signed_target(it.app, it.token, "/v1/stores/m/tree?depth=1")
+    found = await it.get(target)
+    assert found.status == 200
+    asked = await ask(it.app, "GET", "/spaces/own/v1/stores/m/tree?depth=1", headers=bearer(it.token))
+    assert found.body == asked.body
+    assert (await it.get(target.replace("depth=1", "depth=2"))).status == 401
 
 
 BENT: dict[str, Callable[[str], str]] = {
@@ -118,45 +108,36 @@ BENT: dict[str, Callable[[str], str]] = {
 
 
 @pytest.mark.parametrize("name", BENT)
-def test_a_bent_url_opens_nothing(name: str) -> None:
-    async def work(it: Signed) -> None:
-        bent = BENT[name](it.target)
-        assert bent != it.target
-        got = await it.get(bent)
-        assert got.status in {401, 404}, got
-        assert DATA not in got.body
-        assert "psl-signature=" not in got.text
-
-    with_signed(work)
+async def test_a_bent_url_opens_nothing(name: str, it: Signed) -> None:
+    bent = BENT[name](it.target)
+    assert bent != it.target
+    got = await it.get(bent)
+    assert got.status in {401, 404}, got
+    assert DATA not in got.body
+    assert "psl-signature=" not in got.text
 
 
 @pytest.mark.parametrize("method", ["PUT", "POST", "DELETE", "PATCH", "OPTIONS"])
-def test_a_url_is_for_reading(method: str) -> None:
-    async def work(it: Signed) -> None:
-        assert (await it.get(it.target, method)).status in {401, 405}
-        assert (await it.get(it.target, "GET", **{"x-http-method-override": "DELETE"})).status == 200
-        store = it.target.replace("/files/m.onnx", "")
-        assert (await it.get(store, "DELETE")).status == 401
-
-    with_signed(work)
+async def test_a_url_is_for_reading(method: str, it: Signed) -> None:
+    assert (await it.get(it.target, method)).status in {401, 405}
+    assert (await it.get(it.target, "GET", **{"x-http-method-override": "DELETE"})).status == 200
+    store = it.target.replace("/files/m.onnx", "")
+    assert (await it.get(store, "DELETE")).status == 401
 
 
-def test_a_proof_for_a_route_that_signatures_do_not_open_is_none() -> None:
-    async def work(it: Signed) -> None:
-        tokens = it.app.services.gate.tokens
-        id = it.target.partition("psl-token=")[2][:10]
-        record = await tokens.get(id)
-        assert record is not None
-        assert it.app.services.gate.key is not None
-        signer = record.signer(await it.app.services.gate.key.get())
-        end = int(time.time()) + 60
-        for method, path in (("DELETE", "/v1/tags/m"), ("GET", "/v1/tokens"), ("POST", "/v1/chunks/missing")):
-            target = signer.sign(method, f"/spaces/own{path}", end)[0]
-            assert (await it.get(target, method)).status == 401, path
-        assert (await it.get(signer.sign("GET", f"/spaces/own{FILE}", end)[0])).status == 200
-        assert (await it.get(signer.sign("GET", f"/spaces/other{FILE}", end)[0])).status == 404
-
-    with_signed(work)
+async def test_a_proof_for_a_route_that_signatures_do_not_open_is_none(it: Signed) -> None:
+    tokens = it.app.services.gate.tokens
+    id = it.target.partition("psl-token=")[2][:10]
+    record = await tokens.get(id)
+    assert record is not None
+    assert it.app.services.gate.key is not None
+    signer = record.signer(await it.app.services.gate.key.get())
+    end = int(time.time()) + 60
+    for method, path in (("DELETE", "/v1/tags/m"), ("GET", "/v1/tokens"), ("POST", "/v1/chunks/missing")):
+        target = signer.sign(method, f"/spaces/own{path}", end)[0]
+        assert (await it.get(target, method)).status == 401, path
+    assert (await it.get(signer.sign("GET", f"/spaces/own{FILE}", end)[0])).status == 200
+    assert (await it.get(signer.sign("GET", f"/spaces/other{FILE}", end)[0])).status == 404
 
 
 SIGNED_ROWS = {
@@ -172,25 +153,21 @@ SIGNED_ROWS = {
 }
 
 
-def test_signed_urls_open_a_closed_list_of_routes() -> None:
+async def test_signed_urls_open_a_closed_list_of_routes(it: Signed) -> None:
     assert {row for row, rule in RULES.items() if rule.signed} == SIGNED_ROWS
-
-    async def work(it: Signed) -> None:
-        record = await it.app.services.gate.tokens.get(it.target.partition("psl-token=")[2][:10])
-        key = it.app.services.gate.key
-        assert record is not None
-        assert key is not None
-        signer, end = record.signer(await key.get()), time.time() + 60
-        for row, rule in RULES.items():
-            method, _, template = row.partition(" ")
-            path = "/spaces/own" + re.sub(r"\{\w+(?::\w+)?\}", "0", template)
-            for asked in (method, "HEAD") if method == "GET" else (method,):
-                target = signer.sign("GET" if asked == "HEAD" else asked, path, end)[0]
-                got = await it.get(target, asked)
-                refused = got.status == 401
-                assert refused == (rule.scope is not None and not rule.signed), (row, got)
-
-    with_signed(work)
+    record = await it.app.services.gate.tokens.get(it.target.partition("psl-token=")[2][:10])
+    key = it.app.services.gate.key
+    assert record is not None
+    assert key is not None
+    signer, end = record.signer(await key.get()), time.time() + 60
+    for row, rule in RULES.items():
+        method, _, template = row.partition(" ")
+        path = "/spaces/own" + re.sub(r"\{\w+(?::\w+)?\}", "0", template)
+        for asked in (method, "HEAD") if method == "GET" else (method,):
+            target = signer.sign("GET" if asked == "HEAD" else asked, path, end)[0]
+            got = await it.get(target, asked)
+            refused = got.status == 401
+            assert refused == (rule.scope is not None and not rule.signed), (row, got)
 
 
 def test_no_signature_outlives_its_purpose(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,36 +183,30 @@ def test_no_signature_outlives_its_purpose(monkeypatch: pytest.MonkeyPatch) -> N
     assert Signer("0123456789", key).sign("GET", "/x", now + 1e9)[1] <= now + 7 * 24 * 3600
 
 
-def test_a_reader_of_a_record_cannot_forge() -> None:
-    async def work(it: Signed) -> None:
-        record = await it.app.services.gate.tokens.get(it.target.partition("psl-token=")[2][:10])
-        assert record is not None
-        end = int(time.time()) + 60
-        said = f"/spaces/own{FILE}?psl-expires={end}&psl-token={record.id}"
-        kept = bytes.fromhex(record.hash)
-        for key in (kept, record.hash.encode(), b"", hmac.digest(kept, b"protoslice signed URLs", "sha256")):
-            for signer in (Signer(record.id, key), record.signer(key)):
-                proofs = {signer.prove(purpose, f"GET {said}") for purpose in Purpose}
-                proofs.add(hmac.digest(key, f"GET {said}".encode(), "sha256").hex())
-                for proof in proofs:
-                    assert (await it.get(f"{said}&psl-signature={proof}")).status == 401
-        for purpose, proof in (("session", it.target[-64:]),):
-            cookie = f"protoslice-{purpose}={end}.{record.id}.{proof}"
-            assert (await it.get("/spaces/own/v1/stores", cookie=cookie)).status == 401
-
-    with_signed(work)
+async def test_a_reader_of_a_record_cannot_forge(it: Signed) -> None:
+    record = await it.app.services.gate.tokens.get(it.target.partition("psl-token=")[2][:10])
+    assert record is not None
+    end = int(time.time()) + 60
+    said = f"/spaces/own{FILE}?psl-expires={end}&psl-token={record.id}"
+    kept = bytes.fromhex(record.hash)
+    for key in (kept, record.hash.encode(), b"", hmac.digest(kept, b"protoslice signed URLs", "sha256")):
+        for signer in (Signer(record.id, key), record.signer(key)):
+            proofs = {signer.prove(purpose, f"GET {said}") for purpose in Purpose}
+            proofs.add(hmac.digest(key, f"GET {said}".encode(), "sha256").hex())
+            for proof in proofs:
+                assert (await it.get(f"{said}&psl-signature={proof}")).status == 401
+    for purpose, proof in (("session", it.target[-64:]),):
+        cookie = f"protoslice-{purpose}={end}.{record.id}.{proof}"
+        assert (await it.get("/spaces/own/v1/stores", cookie=cookie)).status == 401
 
 
-def test_service_key_depends_on_the_secret_of_the_operator(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with shared_catalogue(tmp_path / "catalog.sqlite") as database:
-            secrets = (None, "one secret " * 4, "another secret " * 4)
-            plain, one, other, again = [await ServiceKey(database, secret).get() for secret in (*secrets, secrets[1])]
-            assert len({plain, one, other}) == 3
-            assert one == again
-            assert await database.read(lambda tx: tx.first("SELECT service_key FROM meta")) == (plain,)
-
-    asyncio.run(work())
+async def test_service_key_depends_on_the_secret_of_the_operator(tmp_path: Path) -> None:
+    async with shared_catalogue(tmp_path / "catalog.sqlite") as database:
+        secrets = (None, "one secret " * 4, "another secret " * 4)
+        plain, one, other, again = [await ServiceKey(database, secret).get() for secret in (*secrets, secrets[1])]
+        assert len({plain, one, other}) == 3
+        assert one == again
+        assert await database.read(lambda tx: tx.first("SELECT service_key FROM meta")) == (plain,)
 
 
 def test_a_url_ends_by_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,86 +220,69 @@ def test_a_url_ends_by_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not signature.proves(hashlib.sha256(b"other").digest())
 
 
-def test_a_revoked_token_takes_its_urls_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_revoked_token_takes_its_urls_with_it(monkeypatch: pytest.MonkeyPatch, it: Signed) -> None:
     monkeypatch.setattr("protoslice.server.access.credentials.KNOWN_SECONDS", 0.0)
-
-    async def work(it: Signed) -> None:
-        assert (await it.get(it.target)).status == 200
-        await it.app.services.gate.tokens.revoke(it.target.partition("psl-token=")[2][:10], "own")
-        assert (await it.get(it.target)).status == 401
-
-    with_signed(work)
+    assert (await it.get(it.target)).status == 200
+    await it.app.services.gate.tokens.revoke(it.target.partition("psl-token=")[2][:10], "own")
+    assert (await it.get(it.target)).status == 401
 
 
-def test_paths_that_are_no_view_are_not_signed() -> None:
-    async def work(it: Signed) -> None:
-        headers = bearer(it.token) | {"content-type": "application/json"}
-        for path in ("/v1/tokens", "//v1/stores/x", "/spaces/other/v1/stores/x", "/v1/stores/a b", "/v1/stores/a#b",
-                     "/v1/stores/a\r\nb", "/v1/stores/a\n", "/v1/stores/\x00", "https://x/v1/stores/a"):  # fmt: skip
-            body = json.dumps({"path": path}).encode()
-            assert (await ask(it.app, "POST", "/spaces/own/v1/sign", body, headers)).status == 400, path
-
-    with_signed(work)
+async def test_paths_that_are_no_view_are_not_signed(it: Signed) -> None:
+    headers = bearer(it.token) | {"content-type": "application/json"}
+    for path in ("/v1/tokens", "//v1/stores/x", "/spaces/other/v1/stores/x", "/v1/stores/a b", "/v1/stores/a#b",
+                 "/v1/stores/a\r\nb", "/v1/stores/a\n", "/v1/stores/\x00", "https://x/v1/stores/a"):  # fmt: skip
+        body = json.dumps({"path": path}).encode()
+        assert (await ask(it.app, "POST", "/spaces/own/v1/sign", body, headers)).status == 400, path
 
 
-def test_lfs_uploads_go_to_urls_that_need_no_token() -> None:
-    async def work(it: Signed) -> None:
-        headers = bearer(it.token) | {"content-type": "application/json"}
-        made = json.dumps({"name": "a/x", "type": "model"}).encode()
-        assert (await ask(it.app, "POST", "/spaces/own/api/repos/create", made, headers)).status == 200
-        oid = hashlib.sha256(DATA).hexdigest()
-        asked = {"operation": "upload", "transfers": ["basic"], "objects": [{"oid": oid, "size": len(DATA)}]}
-        wanted = json.dumps(asked).encode()
-        told = await ask(it.app, "POST", "/spaces/own/a/x.git/info/lfs/objects/batch", wanted, headers)
-        parts = urlsplit(json.loads(told.body)["objects"][0]["actions"]["upload"]["href"])
-        target = f"{parts.path}?{parts.query}"
-        assert (await ask(it.app, "PUT", parts.path, DATA)).status == 401
-        assert (await ask(it.app, "PUT", target.replace("/own/", "/other/"), DATA)).status == 401
-        assert (await ask(it.app, "PUT", target, DATA)).status == 200
-        again = await ask(it.app, "POST", "/spaces/own/a/x.git/info/lfs/objects/batch", wanted, headers)
-        assert "actions" not in json.loads(again.body)["objects"][0]
-
-    with_signed(work)
+async def test_lfs_uploads_go_to_urls_that_need_no_token(it: Signed) -> None:
+    headers = bearer(it.token) | {"content-type": "application/json"}
+    made = json.dumps({"name": "a/x", "type": "model"}).encode()
+    assert (await ask(it.app, "POST", "/spaces/own/api/repos/create", made, headers)).status == 200
+    oid = hashlib.sha256(DATA).hexdigest()
+    asked = {"operation": "upload", "transfers": ["basic"], "objects": [{"oid": oid, "size": len(DATA)}]}
+    wanted = json.dumps(asked).encode()
+    told = await ask(it.app, "POST", "/spaces/own/a/x.git/info/lfs/objects/batch", wanted, headers)
+    parts = urlsplit(json.loads(told.body)["objects"][0]["actions"]["upload"]["href"])
+    target = f"{parts.path}?{parts.query}"
+    assert (await ask(it.app, "PUT", parts.path, DATA)).status == 401
+    assert (await ask(it.app, "PUT", target.replace("/own/", "/other/"), DATA)).status == 401
+    assert (await ask(it.app, "PUT", target, DATA)).status == 200
+    again = await ask(it.app, "POST", "/spaces/own/a/x.git/info/lfs/objects/batch", wanted, headers)
+    assert "actions" not in json.loads(again.body)["objects"][0]
 
 
-def test_lfs_parts_go_to_urls_that_need_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lfs_parts_go_to_urls_that_need_no_token(monkeypatch: pytest.MonkeyPatch, it: Signed) -> None:
     monkeypatch.setattr(lfs_parts, "_PART_BYTES", len(DATA) - 1)
-
-    async def work(it: Signed) -> None:
-        headers = bearer(it.token) | {"content-type": "application/json"}
-        made = json.dumps({"name": "a/x", "type": "model"}).encode()
-        assert (await ask(it.app, "POST", "/spaces/own/api/repos/create", made, headers)).status == 200
-        oid = hashlib.sha256(DATA).hexdigest()
-        asked = {"operation": "upload", "transfers": ["multipart"], "objects": [{"oid": oid, "size": len(DATA)}]}
-        wanted = json.dumps(asked).encode()
-        told = await ask(it.app, "POST", "/spaces/own/a/x.git/info/lfs/objects/batch", wanted, headers)
-        upload = json.loads(told.body)["objects"][0]["actions"]["upload"]
-        end, first, second = (urlsplit(url) for url in (upload["href"], upload["header"]["1"], upload["header"]["2"]))
-        sent: list[dict[str, object]] = []
-        for url, data in ((first, DATA[:-1]), (second, DATA[-1:])):
-            assert (await ask(it.app, "PUT", url.path, data)).status == 401
-            assert (await ask(it.app, "PUT", f"{end.path}/{len(sent) + 1}?{url.query[:-1]}x", data)).status == 401
-            answer = await ask(it.app, "PUT", f"{url.path}?{url.query}", data)
-            assert answer.status == 200
-            sent.append({"partNumber": len(sent) + 1, "etag": answer.headers["etag"]})
-        assert (await ask(it.app, "PUT", f"{second.path}?{first.query}", DATA[-1:])).status == 401
-        body, kind = json.dumps({"oid": oid, "parts": sent}).encode(), {"content-type": "application/json"}
-        assert (await ask(it.app, "POST", end.path, body, kind)).status == 401
-        assert (await ask(it.app, "POST", f"{end.path}?{first.query}", body, kind)).status == 401
-        assert (await ask(it.app, "POST", f"{end.path}?{end.query}", body, kind)).status == 200
-
-    with_signed(work)
+    headers = bearer(it.token) | {"content-type": "application/json"}
+    made = json.dumps({"name": "a/x", "type": "model"}).encode()
+    assert (await ask(it.app, "POST", "/spaces/own/api/repos/create", made, headers)).status == 200
+    oid = hashlib.sha256(DATA).hexdigest()
+    asked = {"operation": "upload", "transfers": ["multipart"], "objects": [{"oid": oid, "size": len(DATA)}]}
+    wanted = json.dumps(asked).encode()
+    told = await ask(it.app, "POST", "/spaces/own/a/x.git/info/lfs/objects/batch", wanted, headers)
+    upload = json.loads(told.body)["objects"][0]["actions"]["upload"]
+    end, first, second = (urlsplit(url) for url in (upload["href"], upload["header"]["1"], upload["header"]["2"]))
+    sent: list[dict[str, object]] = []
+    for url, data in ((first, DATA[:-1]), (second, DATA[-1:])):
+        assert (await ask(it.app, "PUT", url.path, data)).status == 401
+        assert (await ask(it.app, "PUT", f"{end.path}/{len(sent) + 1}?{url.query[:-1]}x", data)).status == 401
+        answer = await ask(it.app, "PUT", f"{url.path}?{url.query}", data)
+        assert answer.status == 200
+        sent.append({"partNumber": len(sent) + 1, "etag": answer.headers["etag"]})
+    assert (await ask(it.app, "PUT", f"{second.path}?{first.query}", DATA[-1:])).status == 401
+    body, kind = json.dumps({"oid": oid, "parts": sent}).encode(), {"content-type": "application/json"}
+    assert (await ask(it.app, "POST", end.path, body, kind)).status == 401
+    assert (await ask(it.app, "POST", f"{end.path}?{first.query}", body, kind)).status == 401
+    assert (await ask(it.app, "POST", f"{end.path}?{end.query}", body, kind)).status == 200
 
 
-def test_a_signer_is_known_for_seconds_on_the_early_path_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(it: Signed) -> None:
-        assert (await it.get(it.target)).status == 200
-        found = signed_alone(it.target.encode())
-        assert found is not None
-        gate, now = it.app.services.gate, time.monotonic()
-        assert gate.reader(None, found[1], "own") is not None
-        assert gate.reader(None, found[1], "other") is None
-        monkeypatch.setattr(time, "monotonic", lambda: now + KNOWN_SECONDS + 1)
-        assert gate.reader(None, found[1], "own") is None
-
-    with_signed(work)
+async def test_a_signer_is_known_for_seconds_on_the_early_path_too(monkeypatch: pytest.MonkeyPatch, it: Signed) -> None:
+    assert (await it.get(it.target)).status == 200
+    found = signed_alone(it.target.encode())
+    assert found is not None
+    gate, now = it.app.services.gate, time.monotonic()
+    assert gate.reader(None, found[1], "own") is not None
+    assert gate.reader(None, found[1], "other") is None
+    monkeypatch.setattr(time, "monotonic", lambda: now + KNOWN_SECONDS + 1)
+    assert gate.reader(None, found[1], "own") is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from tests.server.access.closed import bearer, closed_service, token_for
+from tests.server.access.closed import bearer, token_for
 from tests.support.asgi import ask
 
 from protoslice.server.access.decision import Scope
@@ -21,51 +21,42 @@ async def put(app: Application, headers: dict[str, str], data: bytes, query: str
     return answer.status, json.loads(answer.body)
 
 
-def test_uploads_tell_a_writer_neither_existence_nor_tags() -> None:
-    async def work(app: Application) -> None:
-        other = bearer(await token_for(app, Scope.READ, Scope.WRITE))
-        assert (await put(app, other, OLD, "&tag=secret-name"))[0] == 201
-        writer = bearer(await token_for(app, Scope.WRITE))
-        old, new = await put(app, writer, OLD, "&tag=mine"), await put(app, writer, NEW, "&tag=mine-too")
-        assert (old[0], new[0]) == (201, 201)
-        assert (old[1]["tags"], new[1]["tags"]) == (["mine"], ["mine-too"])
-        assert old[1].keys() == new[1].keys()
-        assert old[1]["created"] >= new[1]["created"][:-3]
-        assert sorted((await put(app, other, OLD, ""))[1]["tags"]) == ["mine", "secret-name"]
-        assert (await put(app, other, OLD, ""))[0] == 200
-
-    closed_service(work)
+async def test_uploads_tell_a_writer_neither_existence_nor_tags(app: Application) -> None:
+    other = bearer(await token_for(app, Scope.READ, Scope.WRITE))
+    assert (await put(app, other, OLD, "&tag=secret-name"))[0] == 201
+    writer = bearer(await token_for(app, Scope.WRITE))
+    old, new = await put(app, writer, OLD, "&tag=mine"), await put(app, writer, NEW, "&tag=mine-too")
+    assert (old[0], new[0]) == (201, 201)
+    assert (old[1]["tags"], new[1]["tags"]) == (["mine"], ["mine-too"])
+    assert old[1].keys() == new[1].keys()
+    assert old[1]["created"] >= new[1]["created"][:-3]
+    assert sorted((await put(app, other, OLD, ""))[1]["tags"]) == ["mine", "secret-name"]
+    assert (await put(app, other, OLD, ""))[0] == 200
 
 
-def test_tags_tell_a_writer_no_store_that_it_does_not_name() -> None:
-    async def work(app: Application) -> None:
-        other = bearer(await token_for(app, Scope.READ, Scope.WRITE))
-        writer = bearer(await token_for(app, Scope.WRITE))
-        id = (await put(app, other, OLD, "&tag=secret-name"))[1]["id"]
-        for store in ("secret-name", "no-such-tag", id[:12], "0" * 12, id[:63]):
-            body = json.dumps({"store": store}).encode()
-            refused = await ask(app, "PUT", "/spaces/own/v1/tags/mine", body, writer | JSON)
-            assert refused.status == 403, (store, refused.text)
-            assert id not in refused.text
-        body = json.dumps({"store": id}).encode()
-        assert (await ask(app, "PUT", "/spaces/own/v1/tags/mine", body, writer | JSON)).status == 201
-        absent = writer | JSON | {"if-none-match": "*"}
-        failed = await ask(app, "PUT", "/spaces/own/v1/tags/secret-name", body, absent)
-        assert failed.status == 412
-        assert id not in failed.text
-        assert id in (await ask(app, "PUT", "/spaces/own/v1/tags/secret-name", body, absent | other)).text
-
-    closed_service(work)
+async def test_tags_tell_a_writer_no_store_that_it_does_not_name(app: Application) -> None:
+    other = bearer(await token_for(app, Scope.READ, Scope.WRITE))
+    writer = bearer(await token_for(app, Scope.WRITE))
+    id = (await put(app, other, OLD, "&tag=secret-name"))[1]["id"]
+    for store in ("secret-name", "no-such-tag", id[:12], "0" * 12, id[:63]):
+        body = json.dumps({"store": store}).encode()
+        refused = await ask(app, "PUT", "/spaces/own/v1/tags/mine", body, writer | JSON)
+        assert refused.status == 403, (store, refused.text)
+        assert id not in refused.text
+    body = json.dumps({"store": id}).encode()
+    assert (await ask(app, "PUT", "/spaces/own/v1/tags/mine", body, writer | JSON)).status == 201
+    absent = writer | JSON | {"if-none-match": "*"}
+    failed = await ask(app, "PUT", "/spaces/own/v1/tags/secret-name", body, absent)
+    assert failed.status == 412
+    assert id not in failed.text
+    assert id in (await ask(app, "PUT", "/spaces/own/v1/tags/secret-name", body, absent | other)).text
 
 
-def test_restoring_tells_no_tags() -> None:
-    async def work(app: Application) -> None:
-        other = bearer(await token_for(app, *Scope))
-        id = (await put(app, other, OLD, "&tag=secret-name"))[1]["id"]
-        assert (await ask(app, "DELETE", f"/spaces/own/v1/stores/{id}?force=secret-name", headers=other)).status == 200
-        remover = bearer(await token_for(app, Scope.DELETE))
-        restored = await ask(app, "POST", f"/spaces/own/v1/stores/{id}/restore", headers=remover)
-        assert restored.status == 200, restored.text
-        assert "secret-name" not in restored.text
-
-    closed_service(work)
+async def test_restoring_tells_no_tags(app: Application) -> None:
+    other = bearer(await token_for(app, *Scope))
+    id = (await put(app, other, OLD, "&tag=secret-name"))[1]["id"]
+    assert (await ask(app, "DELETE", f"/spaces/own/v1/stores/{id}?force=secret-name", headers=other)).status == 200
+    remover = bearer(await token_for(app, Scope.DELETE))
+    restored = await ask(app, "POST", f"/spaces/own/v1/stores/{id}/restore", headers=remover)
+    assert restored.status == 200, restored.text
+    assert "secret-name" not in restored.text

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 from tests.support.asgi import Asked, ask
-from tests.support.store_routes import ROUTES, every_answer, in_process
+from tests.support.store_routes import ROUTES, every_answer, open_service
 
 from protoslice import _core, schema
 from protoslice.errors import ProtosliceError
@@ -45,17 +45,14 @@ def constant(value: Mapping[str, Any], dtype: int = 1, dims: tuple[int, ...] = (
     return bytes(graph.SerializeToString()) + more
 
 
-def answers(targets: list[str], *models: bytes, headers: Mapping[str, str] | None = None) -> list[Asked]:
+async def answers(targets: list[str], *models: bytes, headers: Mapping[str, str] | None = None) -> list[Asked]:
     """Answers about a store of the first model; `BEFORE` in a target is the id of one of the last."""
     found: list[Asked] = []
-
-    async def work(app: Application) -> None:
+    async with open_service() as app:
         ids = [await _store(app, model) for model in models]
         for target in targets:
             asked = ask(app, "GET", f"/v1/stores/{ids[0]}/{target.replace('BEFORE', ids[-1])}", headers=headers)
             found.append(await asyncio.wait_for(asked, SECONDS))
-
-    in_process(work)
     return found
 
 
@@ -64,8 +61,8 @@ async def _store(app: Application, model: bytes) -> str:
     return str(json.loads(made.body)["id"])
 
 
-def test_statistics_of_a_constant_are_those_of_all_its_elements() -> None:
-    whole, part = answers(
+async def test_statistics_of_a_constant_are_those_of_all_its_elements() -> None:
+    whole, part = await answers(
         ["tensors/c/stats?sample=0", "tensors/c/stats?slice=::1000"], constant({"float_val": [1.0, 3.0]})
     )
     found = json.loads(whole.body)
@@ -75,27 +72,27 @@ def test_statistics_of_a_constant_are_those_of_all_its_elements() -> None:
     assert json.loads(part.body)["looked_at"] == -(-MANY // 1000)
 
 
-def test_models_of_constants_are_compared_by_their_first_elements() -> None:
+async def test_models_of_constants_are_compared_by_their_first_elements() -> None:
     ours, theirs = constant({"float_val": [1.0, 3.0]}), constant({"float_val": [1.0, 2.0]})
-    diff, delta = answers(["diff?before=BEFORE", "diff/c?before=BEFORE&sample=0"], ours, theirs)
+    diff, delta = await answers(["diff?before=BEFORE", "diff/c?before=BEFORE&sample=0"], ours, theirs)
     assert [item["what"] for item in json.loads(diff.body)["items"]][:2] == ["file", "tensor"]
     found = json.loads(delta.body)
     assert (found["looked_at"], found["changed"], found["max"]) == (MANY, MANY - 1, 1.0)
     same = constant({"float_val": [1.0, 3.0, 3.0]})
-    (unchanged,) = answers(["diff?before=BEFORE"], ours, same)
+    (unchanged,) = await answers(["diff?before=BEFORE"], ours, same)
     assert "tensor" not in {item["what"] for item in json.loads(unchanged.body)["items"]}
 
 
 @pytest.mark.parametrize(
     "target", ["tensors/c", "tensors/c?format=npy", "tensors/c?slice=1:", "tensors/c?slice=::2", "safetensors"]
 )
-def test_more_elements_than_the_budget_are_refused(target: str) -> None:
-    (refused,) = answers([target], constant({"float_val": [1.0]}))
+async def test_more_elements_than_the_budget_are_refused(target: str) -> None:
+    (refused,) = await answers([target], constant({"float_val": [1.0]}))
     assert refused.status == 413
     assert "64" not in refused.text or "slice" in json.loads(refused.body)["detail"]
-    (part,) = answers([target], constant({"float_val": [1.0]}), headers={"range": "bytes=4096-8191"})
+    (part,) = await answers([target], constant({"float_val": [1.0]}), headers={"range": "bytes=4096-8191"})
     assert (part.status, len(part.body)) == (206, 4096)
-    (several,) = answers(
+    (several,) = await answers(
         [target],
         constant({"float_val": [1.0]}),
         headers={"range": f"bytes=0-{1 << 29},{1 << 32}-{(1 << 32) + (1 << 30)}"},
@@ -110,12 +107,12 @@ def test_a_budget_grows_with_the_stored_bytes() -> None:
         budget.allow((64 << 30) + 1, 1 << 30, "ask for less")
 
 
-def test_a_sample_is_bounded_too() -> None:
+async def test_a_sample_is_bounded_too() -> None:
     values = [float(number) for number in range(1000)]
     sampled = f"tensors/c/stats?sample={1 << 40}"
-    (exact,) = answers([sampled], constant({"float_val": values}))
+    (exact,) = await answers([sampled], constant({"float_val": values}))
     assert json.loads(exact.body)["looked_at"] == MANY
-    (refused,) = answers(["tensors/c/stats?sample=999"], constant({"float_val": values}))
+    (refused,) = await answers(["tensors/c/stats?sample=999"], constant({"float_val": values}))
     assert json.loads(refused.body)["looked_at"] < 1000
 
 
@@ -131,28 +128,23 @@ def test_a_sample_is_bounded_too() -> None:
         pytest.param(constant({"dcomplex_val": [1.0, 2.0]}, dtype=18, dims=(1 << 20, 1 << 20)), id="complex"),
     ],
 )
-def test_no_route_works_on_a_vast_constant(route: str, model: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_route_works_on_a_vast_constant(route: str, model: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.support.store_routes.ROUTES", (route,))
     found: list[tuple[str, Asked]] = []
-
-    async def work(app: Application) -> None:
+    async with open_service() as app:
         ids = [await _store(app, each) for each in (model, model + b"\xfa\xff\xff\xff\x0f\x00")]
         found.extend(await asyncio.wait_for(every_answer(app, *ids), SECONDS))
-
-    in_process(work)
     assert [(target, answer.status) for target, answer in found if answer.status >= 500] == []
     assert all(len(answer.body) <= budget.LEAST for _, answer in found)
 
 
-def test_an_unbounded_computation_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(app: Application) -> None:
+async def test_an_unbounded_computation_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_service() as app:
         store = await _store(app, constant({"float_val": [1.0]}))
         target = f"/v1/stores/{store}/tensors/c"
         assert (await ask(app, "HEAD", target)).status == 413
         monkeypatch.setattr(budget, "LEAST", 1 << 62)
         assert (await ask(app, "HEAD", target)).status == 200
-
-    in_process(work)
 
 
 CUTS: Final = ["0:7", "1:", "::2", "::3,1:", "1,::2", ":,2:4", "2:3,::5", "...,1", "3::2,1::3", "0,0", "-1", ":,-1:"]

@@ -116,7 +116,7 @@ CASES: list[object] = [
     AccessToken("a", "ci", "*", ("read", "write"), ("ci-*",), TIME, None),
     AccessToken("a", "ci", "*", ("read",), (), TIME, TIME, "secret"),
     SignedUrl("http://a/b", TIME),
-    Space("own", 7, 1, TIME),
+    Space("own", 7, 1),
     Space("own"),
     WebhookFacts("ci", "http://a/b", ("store.created",), TIME),
     WebhookFacts("ci", "http://a/b", (), TIME, "whsec_a"),

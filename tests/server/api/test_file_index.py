@@ -13,7 +13,6 @@ from tests.server.access.closed import bearer, closed_service, token_for
 from tests.support.asgi import ask
 
 from protoslice.server.access.decision import Scope
-from protoslice.server.app import Application
 
 HOSTILE = [
     "<script>alert(1)",
@@ -109,13 +108,11 @@ def test_files_are_what_they_were(client: httpx.Client, store: str) -> None:
     assert (answer.status_code, "GET" in answer.headers["allow"]) == (405, True)
 
 
-def test_an_index_is_for_those_who_may_read() -> None:
-    async def work(app: Application) -> None:
+async def test_an_index_is_for_those_who_may_read() -> None:
+    async with closed_service() as app:
         writer, reader = await token_for(app, Scope.WRITE), await token_for(app, Scope.READ)
         made = await ask(app, "PUT", "/spaces/own/v1/stores?filename=a.bin&tag=x:1", b"data", bearer(writer))
         assert made.status == 201
         url = "/spaces/own/v1/stores/x:1/files/"
         answers = [(await ask(app, "GET", url, headers=bearer(token))).status for token in (None, writer, reader)]
         assert answers == [401, 403, 200]
-
-    closed_service(work)

@@ -14,7 +14,7 @@ from tests.support.asgi import Asked, ask
 from tests.support.golden import MODELS, folder
 from tests.support.odd_strings import odd_message, root_types, with_odd_strings
 from tests.support.protos.writer import varint
-from tests.support.store_routes import every_answer, in_process
+from tests.support.store_routes import every_answer, open_service
 from tests.support.stores import field
 
 from protoslice import schema
@@ -64,21 +64,18 @@ def _tar(files: dict[str, bytes]) -> bytes:
     return packed.getvalue()
 
 
-def _reading(*models: tuple[dict[str, bytes], str, str]) -> list[str]:
+async def _reading(*models: tuple[dict[str, bytes], str, str]) -> list[str]:
     """Failures of all requests that read each of the models: files, type and root."""
     wrong: list[str] = []
-
-    async def work(app: Application) -> None:
+    async with open_service() as app:
         for model in models:
             wrong.extend(await _failures(app, *model))
-
-    in_process(work)
     return wrong
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_routes_read_messages_of_every_type(package: str) -> None:
-    assert _reading(*(({"m.pb": odd_message(name)}, name, "m.pb") for name in PACKAGES[package])) == []
+async def test_routes_read_messages_of_every_type(package: str) -> None:
+    assert await _reading(*(({"m.pb": odd_message(name)}, name, "m.pb") for name in PACKAGES[package])) == []
 
 
 def _golden(case: str) -> tuple[dict[str, bytes], str, str] | None:
@@ -93,31 +90,29 @@ def _golden(case: str) -> tuple[dict[str, bytes], str, str] | None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if _golden(case) is not None])
-def test_routes_read_models_of_other_programs(case: str) -> None:
+async def test_routes_read_models_of_other_programs(case: str) -> None:
     model = _golden(case)
     assert model is not None
-    assert _reading(model) == []
+    assert await _reading(model) == []
 
 
-def test_a_parser_that_leaves_bytes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_parser_that_leaves_bytes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "parsed", lambda kind, data: kind.FromString(data))
     assert any(
-        ": 500" in each for each in _reading(({"m.pb": odd_message("onnx.ModelProto")}, "onnx.ModelProto", "m.pb"))
+        ": 500" in each
+        for each in await _reading(({"m.pb": odd_message("onnx.ModelProto")}, "onnx.ModelProto", "m.pb"))
     )
 
 
-def test_tensors_are_found_by_names_with_odd_bytes() -> None:
+async def test_tensors_are_found_by_names_with_odd_bytes() -> None:
     tensor = b"\x08\x01\x10\x01" + field(8, b"w\xff") + field(9, b"\0\0\x80\x3f")
     told: list[Asked] = []
-
-    async def work(app: Application) -> None:
+    async with open_service() as app:
         made = await ask(app, "PUT", "/v1/stores?filename=m.onnx&type=onnx.ModelProto", field(7, field(5, tensor)))
         base = f"/v1/stores/{json.loads(made.body)['id']}"
         name = quote(json.loads((await ask(app, "GET", f"{base}/tensors")).body)["items"][0]["name"], safe="")
         for target in (f"tensors/{name}", f"tensors?name={name}", f"safetensors?name={name}", "references.json"):
             told.append(await ask(app, "GET", f"{base}/{target}"))
-
-    in_process(work)
     one, listed, file, references = told
     assert one.body == b"\0\0\x80\x3f"
     assert [each["name"] for each in json.loads(listed.body)["items"]] == ["w\\xff"]
@@ -125,17 +120,14 @@ def test_tensors_are_found_by_names_with_odd_bytes() -> None:
     assert json.loads(references.body)["refs"]["w%5Cxff/0"]
 
 
-def test_nodes_are_found_by_names_with_odd_bytes() -> None:
+async def test_nodes_are_found_by_names_with_odd_bytes() -> None:
     nodes = b"".join(field(1, field(1, b"x\xff") + field(2, b"y") + field(3, name)) for name in (b"n\xff", b"n"))
     told: list[Asked] = []
-
-    async def work(app: Application) -> None:
+    async with open_service() as app:
         made = await ask(app, "PUT", "/v1/stores?filename=m.onnx&type=onnx.ModelProto", field(7, nodes))
         base = f"/v1/stores/{json.loads(made.body)['id']}/graph"
         for query in ("around=n%5Cxff&hops=0", "around=x%5Cxff&hops=0", "search=n%5CxFF"):
             told.append(await ask(app, "GET", f"{base}?{query}"))
-
-    in_process(work)
     for answer in told:
         assert [node["name"] for node in json.loads(answer.body)["nodes"]] == ["n\\xff"]
 

@@ -23,8 +23,9 @@ from protoslice.server.settings import Settings
 
 APP = create_app(Settings(storage="memory://"))
 REGISTRIES = "protoslice.server.registries."
-FOREIGN = {"GET /", "GET /m/{rest:path}", "GET /diff/{rest:path}", "GET /operations", "GET /session/callback"}
-"""Pages, whose query is read by their script, and the answer of an OpenID issuer."""
+PAGES = {"GET /", "GET /m/{rest:path}", "GET /diff/{rest:path}", "GET /operations"}
+FOREIGN = PAGES | {"GET /session/callback", "GET /metrics"}
+"""Pages, whose query is read by their script, the answer of an OpenID issuer, and metrics that no cache may answer."""
 
 
 class OwnRoute(NamedTuple):

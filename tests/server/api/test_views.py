@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,53 +16,45 @@ from hypothesis import strategies as st
 from tests.support.golden import MODELS
 from tests.support.live import LiveServer, exchange
 from tests.support.problems import assert_problem
+from tests.support.views import CASES, FILE, PLAIN, STREAM, Tag, ViewCase
 
-from protoslice import schema
-from protoslice.server.api import views
+from protoslice import identity, schema
+from protoslice.server.api.views import VIEWS
 
 pytestmark = pytest.mark.contract
 
+TENSORS = ViewCase("tensors", tag=Tag.BYTES)
+"""A list in JSON, which a later program may change like views."""
 GOLDEN = MODELS / "onnx_functions_training" / "model.onnx"
 
 
 @pytest.fixture(scope="module")
 def store(client: httpx.Client, model: bytes) -> dict[str, Any]:
-    answer = client.put("/v1/stores?filename=dir/m%C3%B6del.onnx&tag=views:1", content=model)
+    files = [("file", item) for item in {FILE: model, **STREAM}.items()]
+    answer = client.post("/v1/stores?tag=views:1", files=files)
     assert answer.status_code == 201
     found: dict[str, Any] = answer.json()
     return found
 
 
-VIEWS = [
-    "files/dir/mödel.onnx",
-    "metadata",
-    "chunks/0",
-    "chunks/1",
-    "merge",
-    "merge?path=graph",
-    "merge?omit_larger_than=1KiB",
-    "cpb",
-    "archive.tar",
-]
-
-
-@pytest.fixture(scope="module", params=VIEWS)
-def view(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+@pytest.fixture(scope="module", params=PLAIN, ids=lambda case: case.path)
+def case(request: pytest.FixtureRequest) -> ViewCase:
+    found: ViewCase = request.param
+    return found
 
 
 def test_the_file_and_the_whole_merge_are_the_upload(client: httpx.Client, store: dict[str, Any], model: bytes) -> None:
-    for path in ("files/dir/mödel.onnx", "merge"):
+    for path in (f"files/{FILE}", "merge"):
         answer = client.get(f"/v1/stores/{store['id']}/{path}")
         assert answer.content == model
         assert answer.headers["etag"] == f'"sha256-{hashlib.sha256(model).hexdigest()}"'
         assert answer.headers["x-protobuf-message"] == "onnx.ModelProto"
 
 
-def test_ids_are_immutable_and_names_are_not(client: httpx.Client, store: dict[str, Any], view: str) -> None:
-    lasting = f"/v1/stores/{store['id']}/{view}"
+def test_ids_are_immutable_and_names_are_not(client: httpx.Client, store: dict[str, Any], case: ViewCase) -> None:
+    view, lasting = case.path, f"/v1/stores/{store['id']}/{case.path}"
     by_id = client.get(lasting)
-    kept = "max-age=3600" if view in {"cpb", "archive.tar"} else "max-age=31536000, immutable"
+    kept = "max-age=31536000, immutable" if case.tag is Tag.STORE else "max-age=3600"
     assert by_id.headers["cache-control"] == f"public, {kept}, no-transform"
     assert "content-location" not in by_id.headers
     for ref, slash in (("views:1", "/"), ("views%3A1", "/"), (store["id"][:12], "/"), ("views:1", "%2F")):
@@ -76,25 +68,8 @@ def test_ids_are_immutable_and_names_are_not(client: httpx.Client, store: dict[s
         )
 
 
-MENDABLE = [
-    ("cpb", "*/*", True),
-    ("archive.tar", "*/*", True),
-    ("tensors", "*/*", False),
-    ("tensors/path:graph.initializer[1]", "*/*", True),
-    ("tensors/path:graph.initializer[1]?format=npy", "*/*", True),
-    ("safetensors", "*/*", False),
-    ("merge", "application/json", True),
-    ("merge", "text/plain", True),
-    ("metadata", "application/json", True),
-]
-"""Views that a later program may mend, and whether their entity tags are made before their bytes."""
-FIXED = ["files/dir/mödel.onnx", "metadata", "chunks/0", "merge", "merge?path=graph", "merge?omit_larger_than=1KiB"]
-
-
-def test_every_view_is_among_these() -> None:
-    paths = {*VIEWS, *FIXED, *(path for path, *_ in MENDABLE)}
-    shown = {re.split("[/?]", path)[0] for path in paths}
-    assert {view.name for view in views.VIEWS} - shown == {"records"}, "of a model; test_records.py has streams"
+def test_every_view_has_a_case() -> None:
+    assert {case.view.row for case in CASES} == {view.row for view in VIEWS}
 
 
 @pytest.mark.parametrize("shown", ["chunks", "tree?path=graph", "treemap", "summary", "tensors", "pieces"])
@@ -107,39 +82,44 @@ def test_json_of_a_store_says_its_lasting_url_however_its_slashes_are_spelt(
         assert answer.headers["content-location"] == f"/v1/stores/{store['id']}/{shown}"
 
 
-@pytest.mark.parametrize(("view", "accept", "named"), MENDABLE)
+def make_later_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give everything that reads stores another version."""
+    versions = {name for name in vars(identity) if name.isupper() and not name.startswith("_")}
+    for module in [each for name, each in sys.modules.items() if name.startswith("protoslice.stores.reading.")]:
+        for version in versions & vars(module).keys():
+            monkeypatch.setattr(module, version, 99)
+    monkeypatch.setattr("protoslice.server.http.answers.rendered._made_by", lambda: "a later program")
+
+
+@pytest.mark.parametrize("case", [TENSORS, *(case for case in CASES if case.tag is not Tag.STORE)])
 def test_what_a_later_program_may_mend_is_not_kept_for_ever(
-    client: httpx.Client, store: dict[str, Any], view: str, accept: str, named: bool, monkeypatch: pytest.MonkeyPatch
+    client: httpx.Client, store: dict[str, Any], case: ViewCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url, headers = f"/v1/stores/{store['id']}/{view}", {"accept": accept}
+    url, headers = f"/v1/stores/{store['id']}/{case.path}", {"accept": case.accept}
     before = client.get(url, headers=headers)
     assert "immutable" not in before.headers["cache-control"]
     assert before.headers["cache-control"].startswith("public, max-age=3600")
-    monkeypatch.setattr("protoslice.stores.reading.opened.READERS", 99)
-    monkeypatch.setattr("protoslice.stores.reading.opened.ARCHIVES", 99)
-    monkeypatch.setattr("protoslice.stores.reading.chunks.CPB", 99)
-    monkeypatch.setattr("protoslice.server.http.answers.rendered._made_by", lambda: "a later program")
+    make_later_program(monkeypatch)
     after = client.get(url.replace(store["id"], store["id"][:20]), headers=headers)
-    assert (after.headers["etag"] == before.headers["etag"]) == (not named)
+    assert (after.headers["etag"] == before.headers["etag"]) == (case.tag is Tag.BYTES)
 
 
-@pytest.mark.parametrize("view", FIXED)
+@pytest.mark.parametrize("case", [case for case in CASES if case.tag is Tag.STORE], ids=lambda case: case.path)
 def test_what_the_id_decides_about_has_the_same_tag_for_ever(
-    client: httpx.Client, store: dict[str, Any], view: str, monkeypatch: pytest.MonkeyPatch
+    client: httpx.Client, store: dict[str, Any], case: ViewCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = f"/v1/stores/{store['id']}/{view}"
+    url = f"/v1/stores/{store['id']}/{case.path}"
     before = client.get(url)
-    for version in ("opened.READERS", "opened.ARCHIVES", "chunks.CPB"):
-        monkeypatch.setattr(f"protoslice.stores.reading.{version}", 99)
+    make_later_program(monkeypatch)
     assert client.get(url).headers["etag"] == before.headers["etag"]
     assert "immutable" in before.headers["cache-control"]
 
 
-def test_head_is_get_without_the_body(client: httpx.Client, store: dict[str, Any], view: str) -> None:
+def test_head_is_get_without_the_body(client: httpx.Client, store: dict[str, Any], case: ViewCase) -> None:
     def headers(answer: httpx.Response) -> dict[str, str]:
         return {name: value for name, value in answer.headers.items() if name not in {"date", "x-request-id"}}
 
-    url = f"/v1/stores/{store['id']}/{view}"
+    url = f"/v1/stores/{store['id']}/{case.path}"
     head = client.head(url, headers={"range": "bytes=0-0"})
     assert headers(head) == headers(client.get(url))
     assert head.content == b""
@@ -169,7 +149,7 @@ def test_head_of_everything_else(client: httpx.Client, store: dict[str, Any], pa
 def test_any_range_of_any_view_is_a_slice_of_the_whole(
     client: httpx.Client, store: dict[str, Any], data: st.DataObject
 ) -> None:
-    url = f"/v1/stores/{store['id']}/{data.draw(st.sampled_from(VIEWS))}"
+    url = f"/v1/stores/{store['id']}/{data.draw(st.sampled_from(PLAIN)).path}"
     whole = client.get(url)
     size = len(whole.content)
     first = data.draw(st.integers(0, size - 1))

@@ -80,37 +80,31 @@ async def _opened() -> AsyncIterator[Any]:
 
 
 @pytest.mark.parametrize(("method", "path", "body"), ROUTES, ids=[path for _, path, _ in ROUTES])
-def test_work_stops_when_its_client_has_left(
+async def test_work_stops_when_its_client_has_left(
     method: str, path: str, body: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def run() -> None:
-        async with _opened() as app:
-            stores = app.services.stores
-            store = (await upload(stores, onnx(10, 1_000_000))).store.id
-            work = Work(body.replace(b"ID", store.encode()))
-            monkeypatch.setattr(stores._worker, "bulk", work)
-            await asyncio.wait_for(app(scope_of(method, path.format(id=store)), work.receive, work.send), 10)
-            assert work.ended
-            assert work.sent == []
-
-    asyncio.run(run())
+    async with _opened() as app:
+        stores = app.services.stores
+        store = (await upload(stores, onnx(10, 1_000_000))).store.id
+        work = Work(body.replace(b"ID", store.encode()))
+        monkeypatch.setattr(stores._worker, "bulk", work)
+        await asyncio.wait_for(app(scope_of(method, path.format(id=store)), work.receive, work.send), 10)
+        assert work.ended
+        assert work.sent == []
 
 
-def test_the_files_of_a_shard_are_not_made_for_a_client_that_left_within_its_body(
+async def test_the_files_of_a_shard_are_not_made_for_a_client_that_left_within_its_body(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def run() -> None:
-        async with _opened() as app:
-            transport = httpx.ASGITransport(app, client=("127.0.0.1", 2))
-            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:1") as client:
-                path, shard = await _session_and_shard(client)
-            work = Work(shard, more=True)
-            monkeypatch.setattr(Composer, "_read", work)
-            await asyncio.wait_for(app(scope_of("POST", path), work.receive, work.send), 10)
-            assert work.ended
-            assert work.sent == []
-
-    asyncio.run(run())
+    async with _opened() as app:
+        transport = httpx.ASGITransport(app, client=("127.0.0.1", 2))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:1") as client:
+            path, shard = await _session_and_shard(client)
+        work = Work(shard, more=True)
+        monkeypatch.setattr(Composer, "_read", work)
+        await asyncio.wait_for(app(scope_of("POST", path), work.receive, work.send), 10)
+        assert work.ended
+        assert work.sent == []
 
 
 async def _session_and_shard(client: httpx.AsyncClient) -> tuple[str, bytes]:
@@ -123,7 +117,7 @@ async def _session_and_shard(client: httpx.AsyncClient) -> tuple[str, bytes]:
     return f"{path}/v1/shards", shard_of((b"chunk", [(hash, 5, 0, 1)]))
 
 
-def test_what_fails_ahead_in_a_body_is_raised_where_its_pieces_are_read() -> None:
+async def test_what_fails_ahead_in_a_body_is_raised_where_its_pieces_are_read() -> None:
     given: list[Message | Exception] = [
         HttpProblem(TIMEOUT, "slow"),
         {"type": "http.request", "body": b"a", "more_body": True},
@@ -135,19 +129,16 @@ def test_what_fails_ahead_in_a_body_is_raised_where_its_pieces_are_read() -> Non
             raise message
         return message
 
-    async def work() -> None:
-        ahead = BodyAhead(receive)
-        async with CancelOnDisconnect(ahead.receive) as watch:
-            watch.watch()
-            pieces = pieces_from(ahead.next)
-            assert await anext(pieces) == b"a"
-            with pytest.raises(HttpProblem, match="slow"):
-                await anext(pieces)
-
-    asyncio.run(work())
+    ahead = BodyAhead(receive)
+    async with CancelOnDisconnect(ahead.receive) as watch:
+        watch.watch()
+        pieces = pieces_from(ahead.next)
+        assert await anext(pieces) == b"a"
+        with pytest.raises(HttpProblem, match="slow"):
+            await anext(pieces)
 
 
-def test_watched_work_leaves_no_task_to_the_garbage_collector() -> None:
+async def test_watched_work_leaves_no_task_to_the_garbage_collector() -> None:
     async def receive() -> Message:
         await asyncio.Event().wait()
         raise AssertionError
@@ -167,6 +158,6 @@ def test_watched_work_leaves_no_task_to_the_garbage_collector() -> None:
 
     gc.disable()
     try:
-        assert asyncio.run(work()) == [None, None]
+        assert await work() == [None, None]
     finally:
         gc.enable()

@@ -11,10 +11,11 @@ import pytest
 from tests.support.asgi import ask
 from tests.support.counted import counted_bucket
 from tests.support.problems import assert_problem
-from tests.support.stores import onnx, written
+from tests.support.stores import objects_in, onnx
 
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
+from protoslice.stores.keys import OBJECTS
 
 MODEL = onnx(6_000_000)
 CHANGED = MODEL[:-1] + bytes([MODEL[-1] ^ 1])
@@ -39,10 +40,10 @@ def test_a_version_over_another(query: str, shares: bool, tmp_path: Path) -> Non
             await app.services.open()
             try:
                 assert (await ask(app, "PUT", "/v1/stores?filename=m.onnx&tag=model:1", MODEL)).status == 201
-                before = await written(bucket.objects)
+                before = await objects_in(bucket.objects)
                 made = await ask(app, "PUT", f"/v1/stores?filename=m.onnx&{query}", CHANGED)
                 assert made.status == 201
-                new = [size for key, size in (await written(bucket.objects)).items() if key not in before]
+                new = [item.size async for item in bucket.objects.iterate(OBJECTS) if item.key.text not in before]
                 assert (sum(new) < 1 << 20) is shares
                 store = json.loads(made.body)["id"]
                 assert (await ask(app, "GET", f"/v1/stores/{store}/files/m.onnx")).body == CHANGED

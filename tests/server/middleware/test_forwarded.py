@@ -9,7 +9,6 @@ from tests.server.access.closed import bearer, closed_service, token_for
 from tests.support.asgi import ask
 
 from protoslice.server.access.decision import Scope
-from protoslice.server.app import Application
 from protoslice.server.http.headers import Headers
 from protoslice.server.middleware.forwarded import scheme_of
 
@@ -35,11 +34,11 @@ def test_the_nearest_proxy_tells_the_scheme(headers: Headers, scheme: str | None
 
 
 @pytest.mark.parametrize(("proxies", "scheme"), [(("192.0.2.1",), "https"), ((), "http"), (("192.0.2.2",), "http")])
-def test_signed_urls_have_the_scheme_that_a_trusted_proxy_was_asked_by(proxies: tuple[str, ...], scheme: str) -> None:
-    async def work(app: Application) -> None:
+async def test_signed_urls_have_the_scheme_that_a_trusted_proxy_was_asked_by(
+    proxies: tuple[str, ...], scheme: str
+) -> None:
+    async with closed_service(trusted_proxies=proxies) as app:
         headers = bearer(await token_for(app, Scope.READ)) | {"content-type": "application/json"}
         body = json.dumps({"path": "/v1/stores/m"}).encode()
         told = await ask(app, "POST", "/spaces/own/v1/sign", body, headers | {"x-forwarded-proto": "https"})
         assert json.loads(told.body)["url"].startswith(f"{scheme}://localhost/")
-
-    closed_service(work, trusted_proxies=proxies)

@@ -20,7 +20,6 @@ from tests.support.stores import onnx
 from protoslice.server.access.decision import EVERY_SPACE, Scope
 from protoslice.server.access.rules import RULES
 from protoslice.server.api.views import VIEWS
-from protoslice.server.app import Application
 from protoslice.server.middleware.context import RequestContext
 from protoslice.server.middleware.guarded_route import rows_of
 from protoslice.server.observability.audit import NAME, AuditLog
@@ -80,8 +79,8 @@ def path_of(row: str) -> str:
     return re.sub(r"{(\w+)(:path)?}", "x", named)
 
 
-def test_every_change_and_every_refusal_has_one_line_and_no_reading_has_any(lines: Lines) -> None:
-    async def work(app: Application) -> None:
+async def test_every_change_and_every_refusal_has_one_line_and_no_reading_has_any(lines: Lines) -> None:
+    async with closed_service() as app:
         admin = await token_for(app, Scope.ADMIN, space=EVERY_SPACE)
         hidden, weak = await token_for(app, Scope.ADMIN, space="other"), await token_for(app, Scope.READ)
         wrong = list[str]()
@@ -108,11 +107,9 @@ def test_every_change_and_every_refusal_has_one_line_and_no_reading_has_any(line
                 assert all(line["route"] == row.partition(" ")[2] and line["space"] == "own" for line in found), found
         assert wrong == []
 
-    closed_service(work)
 
-
-def test_a_line_tells_who_did_what_on_what(lines: Lines) -> None:
-    async def work(app: Application) -> None:
+async def test_a_line_tells_who_did_what_on_what(lines: Lines) -> None:
+    async with closed_service() as app:
         token = await token_for(app, Scope.WRITE, tags=("ci-*",))
         made = await ask(app, "PUT", "/spaces/own/v1/stores?tag=ci-1", onnx(10), bearer(token))
         [line] = lines.take()
@@ -126,11 +123,9 @@ def test_a_line_tells_who_did_what_on_what(lines: Lines) -> None:
         [line] = lines.take()
         assert (line["outcome"], line["tags"]) == ("refused", ["prod"])
 
-    closed_service(work)
 
-
-def test_a_quota_refuses_by_the_name_of_its_problem(lines: Lines) -> None:
-    async def work(app: Application) -> None:
+async def test_a_quota_refuses_by_the_name_of_its_problem(lines: Lines) -> None:
+    async with closed_service() as app:
         assert app.services.spaces is not None
         await app.services.spaces.set_quota("own", Quota(stored_bytes=10))
         token = await token_for(app, Scope.WRITE)
@@ -139,11 +134,9 @@ def test_a_quota_refuses_by_the_name_of_its_problem(lines: Lines) -> None:
         told = [(line["outcome"], line["problem"], line["status"]) for line in lines.take()]
         assert told == [("refused", "quota-exceeded", 507), ("failed", "invalid-input", 400)]
 
-    closed_service(work)
 
-
-def test_no_secret_is_in_any_line(lines: Lines) -> None:
-    async def work(app: Application) -> None:
+async def test_no_secret_is_in_any_line(lines: Lines) -> None:
+    async with closed_service() as app:
         token = await token_for(app, Scope.READ, Scope.WRITE)
         basic = b64encode(f"user:{token}".encode()).decode()
         begun = await ask(
@@ -164,13 +157,11 @@ def test_no_secret_is_in_any_line(lines: Lines) -> None:
             assert not any(secret in text for text in lines.texts), secret
         assert f"/v1/uploads/{upload[:10]}..." in lines.texts[1]
 
-    closed_service(work)
 
-
-def test_the_early_path_writes_none_for_what_it_lets_in_and_leaves_refusals_to_the_ordinary_way(
+async def test_the_early_path_writes_none_for_what_it_lets_in_and_leaves_refusals_to_the_ordinary_way(
     lines: Lines, tmp_path: Path
 ) -> None:
-    async def work(app: Application) -> None:
+    async with closed_service(storage=tmp_path.as_uri(), trust_seconds=60) as app:
         writer, reader = await token_for(app, Scope.WRITE), await token_for(app, Scope.READ)
         made = await ask(app, "PUT", "/spaces/own/v1/stores?filename=m", onnx(10), bearer(writer))
         path = f"/spaces/own/v1/stores/{json.loads(made.body)['id']}/files/m"
@@ -185,8 +176,6 @@ def test_the_early_path_writes_none_for_what_it_lets_in_and_leaves_refusals_to_t
         ]
         assert [answer is None for answer in given] == [False, True]
         assert lines.take() == []
-
-    closed_service(work, storage=tmp_path.as_uri(), trust_seconds=60)
 
 
 @pytest.mark.parametrize(("status", "outcome"), [(201, "done"), (404, "failed"), (499, "unknown"), (500, "unknown")])

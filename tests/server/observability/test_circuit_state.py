@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from tests.support.asgi import ask
+from tests.support.stores import onnx
 
 from protoslice.errors import StorageUnavailable
 from protoslice.server.app import create_app
@@ -31,7 +33,7 @@ class Failing(InterceptedStorage):
         return await call()
 
 
-def test_a_service_whose_storage_is_down_says_so_at_once_and_recovers() -> None:
+async def test_a_service_whose_storage_is_down_says_so_at_once_and_recovers() -> None:
     storage = Failing()
 
     def factory(uri: str, options: object) -> Storage:
@@ -41,10 +43,12 @@ def test_a_service_whose_storage_is_down_says_so_at_once_and_recovers() -> None:
         app = create_app(Settings(storage="failing://", auth="open"))
         await app.services.open()
         try:
+            store = json.loads((await ask(app, "PUT", "/v1/stores?filename=m.onnx", onnx(20_000))).body)["id"]
             storage.is_down = True
             slugs = set[str]()
-            for _ in range(20):
-                answer = await ask(app, "GET", f"/v1/stores/{'0' * 64}")
+            for _ in range(60):
+                await asyncio.sleep(0.001)
+                answer = await ask(app, "GET", f"/v1/stores/{store}/files/m.onnx")
                 assert (answer.status, answer.headers["retry-after"]) == (503, "5")
                 slugs.add(answer.text.partition("/problems/")[2].partition('"')[0])
             assert slugs == {"storage-unavailable", "storage-circuit-open"}
@@ -56,13 +60,14 @@ def test_a_service_whose_storage_is_down_says_so_at_once_and_recovers() -> None:
             async with asyncio.timeout(10):
                 while (await ask(app, "GET", "/readyz")).status != 200:
                     await asyncio.sleep(0.01)
-            assert (await ask(app, "GET", f"/v1/stores/{'0' * 64}")).status == 404
+            assert (await ask(app, "GET", f"/v1/stores/{store}")).status == 200, "facts are in the database"
+            assert (await ask(app, "GET", f"/v1/stores/{store}/files/m.onnx")).body == onnx(20_000)
             assert "protoslice_storage_circuit_open 0.0" in (await ask(app, "GET", "/metrics")).text
         finally:
             await app.services.close()
 
     register("failing", factory)
     try:
-        asyncio.run(work())
+        await work()
     finally:
         unregister("failing")

@@ -508,7 +508,6 @@ def test_long_annotations_of_a_manifest_with_a_subject_are_refused(client: httpx
     assert client.get(f"{base}/referrers/{subject}").json()["manifests"] == []
 
 
-@pytest.mark.anyio
 async def test_no_page_of_referrers_reads_more_than_a_mebibyte() -> None:
     async with opened(MemoryStorage()) as stores:
         records = ArtifactRecords(stores, RepositoryName("team/old"))

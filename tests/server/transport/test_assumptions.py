@@ -67,151 +67,111 @@ async def never(scope: Any, receive: Any, send: Any) -> None:
     await asyncio.Event().wait()
 
 
-def run(case: Callable[[], Awaitable[None]]) -> None:
-    async def whole() -> None:
-        await case()
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            task.cancel()
-
-    asyncio.run(whole())
-
-
 async def settle(protocol: HttpToolsProtocol) -> None:
     await asyncio.gather(*protocol.tasks)
 
 
-def test_the_state_of_a_new_connection() -> None:
-    async def case() -> None:
-        protocol, transport = await connect(never)
-        assert vars(protocol)["cycle"] is None
-        assert protocol.connections == {protocol}
-        assert isinstance(protocol.parser, HttpRequestParser)
-        assert protocol.transport is transport
-        assert protocol.timeout_keep_alive_task is None
-        assert (protocol.flow.read_paused, protocol.flow.write_paused) == (False, False)
-        assert protocol.server_state.total_requests == 0
-
-    run(case)
+async def test_the_state_of_a_new_connection() -> None:
+    protocol, transport = await connect(never)
+    assert vars(protocol)["cycle"] is None
+    assert protocol.connections == {protocol}
+    assert isinstance(protocol.parser, HttpRequestParser)
+    assert protocol.transport is transport
+    assert protocol.timeout_keep_alive_task is None
+    assert (protocol.flow.read_paused, protocol.flow.write_paused) == (False, False)
+    assert protocol.server_state.total_requests == 0
 
 
-def test_a_scope_may_be_made_after_the_head_was_parsed() -> None:
+async def test_a_scope_may_be_made_after_the_head_was_parsed() -> None:
     """`on_message_begin` makes scope and headers anew from the connection alone; they share the headers."""
-
-    async def case() -> None:
-        protocol, _ = await connect(never)
-        protocol.url, protocol.headers, protocol.expect_100_continue = b"/x", [(b"a", b"1")], True
-        HttpToolsProtocol.on_message_begin(protocol)
-        assert (protocol.url, protocol.headers, protocol.expect_100_continue) == (b"", [], False)
-        assert protocol.scope["headers"] is protocol.headers
-
-    run(case)
+    protocol, _ = await connect(never)
+    protocol.url, protocol.headers, protocol.expect_100_continue = b"/x", [(b"a", b"1")], True
+    HttpToolsProtocol.on_message_begin(protocol)
+    assert (protocol.url, protocol.headers, protocol.expect_100_continue) == (b"", [], False)
+    assert protocol.scope["headers"] is protocol.headers
 
 
-def test_a_head_starts_a_request() -> None:
-    async def case() -> None:
-        protocol, _ = await connect(never)
-        protocol.data_received(HEAD)
-        assert protocol.headers == [(b"host", b"x"), (b"content-length", b"3")]
-        scope = protocol.scope
-        assert (scope["path"], scope["raw_path"], scope["query_string"]) == ("/a b", b"/a%20b", b"c")
-        assert (protocol.cycle.response_complete, len(protocol.tasks)) == (False, 1)
-
-    run(case)
+async def test_a_head_starts_a_request() -> None:
+    protocol, _ = await connect(never)
+    protocol.data_received(HEAD)
+    assert protocol.headers == [(b"host", b"x"), (b"content-length", b"3")]
+    scope = protocol.scope
+    assert (scope["path"], scope["raw_path"], scope["query_string"]) == ("/a b", b"/a%20b", b"c")
+    assert (protocol.cycle.response_complete, len(protocol.tasks)) == (False, 1)
 
 
-def test_an_answer_is_the_status_standing_headers_and_own_headers() -> None:
-    async def case() -> None:
-        protocol, transport = await connect(answer_empty)
-        protocol.data_received(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
-        await settle(protocol)
-        assert transport.written == STATUS_LINE[200] + b"standing: 1\r\nb: 2\r\ncontent-length: 2\r\n\r\nok"
-        assert STATUS_LINE[206] == b"HTTP/1.1 206 Partial Content\r\n"
-        assert STATUS_LINE[304].startswith(b"HTTP/1.1 304 ")
-
-    run(case)
+async def test_an_answer_is_the_status_standing_headers_and_own_headers() -> None:
+    protocol, transport = await connect(answer_empty)
+    protocol.data_received(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+    await settle(protocol)
+    assert transport.written == STATUS_LINE[200] + b"standing: 1\r\nb: 2\r\ncontent-length: 2\r\n\r\nok"
+    assert STATUS_LINE[206] == b"HTTP/1.1 206 Partial Content\r\n"
+    assert STATUS_LINE[304].startswith(b"HTTP/1.1 304 ")
 
 
-def test_the_end_of_an_answer_is_counted_and_arms_the_timer() -> None:
-    async def case() -> None:
-        protocol, transport = await connect(answer_empty)
-        protocol.flow.pause_reading()
-        protocol.data_received(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
-        await settle(protocol)
-        assert protocol.cycle.response_complete
-        assert protocol.server_state.total_requests == 1
-        assert not protocol.flow.read_paused
-        assert protocol.timeout_keep_alive_task is not None
-        protocol.timeout_keep_alive_handler()
-        assert transport.closed
-        protocol._unset_keepalive_if_required()
-        assert protocol.timeout_keep_alive_task is None
-
-    run(case)
+async def test_the_end_of_an_answer_is_counted_and_arms_the_timer() -> None:
+    protocol, transport = await connect(answer_empty)
+    protocol.flow.pause_reading()
+    protocol.data_received(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+    await settle(protocol)
+    assert protocol.cycle.response_complete
+    assert protocol.server_state.total_requests == 1
+    assert not protocol.flow.read_paused
+    assert protocol.timeout_keep_alive_task is not None
+    protocol.timeout_keep_alive_handler()
+    assert transport.closed
+    protocol._unset_keepalive_if_required()
+    assert protocol.timeout_keep_alive_task is None
 
 
-def test_a_body_that_has_no_taker_pauses_the_flow_and_receive_resumes_it() -> None:
-    async def case() -> None:
-        protocol, _ = await connect(never)
-        protocol.data_received(HEAD.replace(b"3", b"999999"))
-        protocol.data_received(bytes(HIGH_WATER_LIMIT + 1))
-        assert protocol.flow.read_paused
-        message = await protocol.cycle.receive()
-        assert message["type"] == "http.request"
-        assert len(message["body"]) == HIGH_WATER_LIMIT + 1
-        assert not protocol.flow.read_paused
-
-    run(case)
+async def test_a_body_that_has_no_taker_pauses_the_flow_and_receive_resumes_it() -> None:
+    protocol, _ = await connect(never)
+    protocol.data_received(HEAD.replace(b"3", b"999999"))
+    protocol.data_received(bytes(HIGH_WATER_LIMIT + 1))
+    assert protocol.flow.read_paused
+    message = await protocol.cycle.receive()
+    assert message["type"] == "http.request"
+    assert len(message["body"]) == HIGH_WATER_LIMIT + 1
+    assert not protocol.flow.read_paused
 
 
-def test_a_body_that_follows_its_answer_is_dropped() -> None:
-    async def case() -> None:
-        protocol, _ = await connect(answer_empty)
-        protocol.data_received(HEAD)
-        await settle(protocol)
-        protocol.data_received(b"abc")
-        assert not protocol.cycle.body
-
-    run(case)
+async def test_a_body_that_follows_its_answer_is_dropped() -> None:
+    protocol, _ = await connect(answer_empty)
+    protocol.data_received(HEAD)
+    await settle(protocol)
+    protocol.data_received(b"abc")
+    assert not protocol.cycle.body
 
 
 @pytest.mark.parametrize(
     ("head", "keeps"),
     [(b"HTTP/1.1\r\n\r\n", True), (b"HTTP/1.1\r\nconnection: close\r\n\r\n", False), (b"HTTP/1.0\r\n\r\n", False)],
 )
-def test_a_connection_is_kept_or_closed_with_a_word(head: bytes, keeps: bool) -> None:
-    async def case() -> None:
-        protocol, transport = await connect(answer_empty)
-        protocol.data_received(b"GET / " + head)
-        assert protocol.cycle.keep_alive == keeps
-        await settle(protocol)
-        assert transport.closed == (not keeps)
-        assert (b"connection: close\r\n" in transport.written) == (not keeps)
-
-    run(case)
+async def test_a_connection_is_kept_or_closed_with_a_word(head: bytes, keeps: bool) -> None:
+    protocol, transport = await connect(answer_empty)
+    protocol.data_received(b"GET / " + head)
+    assert protocol.cycle.keep_alive == keeps
+    await settle(protocol)
+    assert transport.closed == (not keeps)
+    assert (b"connection: close\r\n" in transport.written) == (not keeps)
 
 
-def test_shutdown_closes_what_is_idle_and_lets_answers_end() -> None:
-    async def case() -> None:
-        idle, transport = await connect(never)
-        idle.shutdown()
-        assert transport.closed
-        busy, transport = await connect(never)
-        busy.data_received(HEAD)
-        busy.shutdown()
-        assert (transport.closed, busy.cycle.keep_alive) == (False, False)
-
-    run(case)
+async def test_shutdown_closes_what_is_idle_and_lets_answers_end() -> None:
+    idle, transport = await connect(never)
+    idle.shutdown()
+    assert transport.closed
+    busy, transport = await connect(never)
+    busy.data_received(HEAD)
+    busy.shutdown()
+    assert (transport.closed, busy.cycle.keep_alive) == (False, False)
 
 
-def test_a_lost_connection_tells_the_request() -> None:
-    async def case() -> None:
-        protocol, _ = await connect(never)
-        protocol.data_received(HEAD)
-        protocol.connection_lost(None)
-        assert protocol.connections == set()
-        assert (await protocol.cycle.receive())["type"] == "http.disconnect"
-
-    run(case)
+async def test_a_lost_connection_tells_the_request() -> None:
+    protocol, _ = await connect(never)
+    protocol.data_received(HEAD)
+    protocol.connection_lost(None)
+    assert protocol.connections == set()
+    assert (await protocol.cycle.receive())["type"] == "http.disconnect"
 
 
 def test_methods_that_are_overridden_take_what_ours_take() -> None:
@@ -226,24 +186,21 @@ def test_methods_that_are_overridden_take_what_ours_take() -> None:
             assert len(inspect.signature(getattr(kind, name)).parameters) == count, name
 
 
-def test_a_server_starts_on_given_sockets_and_ends_by_its_flags() -> None:
-    async def case() -> None:
-        server = Server(uvicorn.Config(never, log_config=None, ws="none", lifespan="off"))
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            serving = asyncio.create_task(server._serve([listener]))
-            while not server.started:
-                await asyncio.sleep(0)
-            assert server.servers
-            assert (server.should_exit, server.force_exit) == (False, False)
-            assert not server.server_state.connections | server.server_state.tasks
-            server.handle_exit(signal.SIGTERM, None)
-            assert server.should_exit
-            await serving
-        server.handle_exit(signal.SIGINT, None)
-        assert server.force_exit
-        assert set(HANDLED_SIGNALS) >= {signal.SIGINT, signal.SIGTERM}
-
-    run(case)
+async def test_a_server_starts_on_given_sockets_and_ends_by_its_flags() -> None:
+    server = Server(uvicorn.Config(never, log_config=None, ws="none", lifespan="off"))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = asyncio.create_task(server._serve([listener]))
+        while not server.started:
+            await asyncio.sleep(0)
+        assert server.servers
+        assert (server.should_exit, server.force_exit) == (False, False)
+        assert not server.server_state.connections | server.server_state.tasks
+        server.handle_exit(signal.SIGTERM, None)
+        assert server.should_exit
+        await serving
+    server.handle_exit(signal.SIGINT, None)
+    assert server.force_exit
+    assert set(HANDLED_SIGNALS) >= {signal.SIGINT, signal.SIGTERM}
 
 
 class Told:

@@ -43,7 +43,7 @@ def served(context: ssl.SSLContext) -> bytes:
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_files_are_taken_anew_unless_they_are_no_pair(
+async def test_files_are_taken_anew_unless_they_are_no_pair(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: bool
 ) -> None:
     files, other = pair(tmp_path / "a", "localhost"), pair(tmp_path / "b", "localhost")
@@ -63,7 +63,7 @@ def test_files_are_taken_anew_unless_they_are_no_pair(
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(made.watch())
+        await made.watch()
     assert (served(made.context) == before) is broken
 
 

@@ -9,24 +9,25 @@ from contextlib import ExitStack
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import httpx
 import pytest
 from tests.support.live import LiveServer, live_server
 from tests.support.logs import logs_to
+from tests.support.views import FILE, PLAIN, STREAM
 
-from protoslice.server.api import views
 from protoslice.server.app import Application, create_app
 from protoslice.server.http.answers import plan
 from protoslice.server.settings import Settings
 from protoslice.server.transport.uvicorn_config import fast_path, uvicorn_config
 
 HOST = "host: localhost:8000"
-VIEWS = ["files/dir/model.onnx", "files/empty", "files/nothing", "files/", "files", "files/dir%2Fmodel.onnx",
-    "files//x", "chunks/0", "chunks/1", "chunks/2", "chunks/99", "chunks/x", "chunks/", "chunks", "chunks/1/",
-    "chunks/1?x=1", "chunks/1?", "chunks/%31", "chunks/\u0661", "metadata", "merge", "merge?path=graph",
-    "merge?path=nowhere", "archive.tar", "cpb", "tensors/big", "tensors/big?slice=0:9", "tensors/none", "safetensors",
-    "records", "records/0", "records?file=small&framing=delimited", "records/0?file=small&framing=delimited",
+VIEWS = [*(quote(case.path, safe="/?=&:[]") for case in PLAIN),
+    "files/empty", "files/nothing", "files/", "files", f"files/{quote(FILE, safe='')}", "files//x", "chunks/2",
+    "chunks/99", "chunks/x", "chunks/", "chunks", "chunks/1/", "chunks/1?x=1", "chunks/1?", "chunks/%31",
+    "chunks/\u0661", "merge?path=nowhere", "tensors/big", "tensors/big?slice=0:9", "tensors/none", "records",
+    "records/0", "records?file=small&framing=delimited", "records/0?file=small&framing=delimited",
     "nothing", ""]  # fmt: skip
 CORE = [[], ["range: bytes=1-99"], ["range: bytes=0-4095", "accept: */*"], ["if-none-match: *"], ["dnt: 1"]]
 RANGES = ["bytes=0-0", "bytes=10-300", "bytes=-70", "bytes=7-", "BYTES=7-8", "bytes=65530-65541", "bytes=0-65535",
@@ -146,7 +147,8 @@ def _serve(stack: ExitStack, folder: Path, *, fast: bool) -> Service:
 @pytest.fixture(scope="module")
 def names(services: tuple[Service, Service], model: bytes) -> dict[str, str]:
     """The store, one with a damaged block, and the entity tag of a file: opened by both services."""
-    files = [("file", ("dir/model.onnx", model)), ("file", ("small", bytes(range(256)) * 40)), ("file", ("empty", b""))]
+    contents = {FILE: model, **STREAM, "small": bytes(range(256)) * 40, "empty": b""}
+    files = [("file", item) for item in contents.items()]
     url = services[0].live.url
     made = httpx.post(f"{url}/v1/stores?tag=one:tag", files=files)
     assert made.status_code == 201, made.text
@@ -160,10 +162,6 @@ def names(services: tuple[Service, Service], model: bytes) -> dict[str, str]:
         opened = httpx.get(f"{service.live.url}/v1/stores/{known['id']}/files/small", headers={"range": "bytes=0-0"})
         httpx.get(f"{service.live.url}/v1/stores/{known['damaged']}/files/model.pb")
     return known | {"etag": opened.headers["etag"]}
-
-
-def test_every_view_is_in_the_corpus() -> None:
-    assert {view.name for view in views.VIEWS} - {re.split("[/?]", path)[0] for path in VIEWS} == set()
 
 
 def test_a_corpus_of_requests_is_answered_alike(

@@ -141,19 +141,15 @@ def test_only_so_many_answers_come_of_one_callback(tmp_path: Path) -> None:
     assert max(counts) <= PIECES // HEAD_PIECES
 
 
-def test_connections_that_send_much_take_turns() -> None:
+async def test_connections_that_send_much_take_turns() -> None:
     """A round of the loop gives some connections their turn, and each connection has one."""
     given: list[list[int]] = [[]]
-
-    async def work() -> None:
-        scheduler, loop = RoundRobin(), asyncio.get_running_loop()
-        for number in range(1000):
-            scheduler.schedule(loop, lambda number=number: given[-1].append(number))  # type: ignore[misc]
-        while sum(map(len, given)) < 1000:
-            given.append([])
-            await asyncio.sleep(0)
-
-    asyncio.run(work())
+    scheduler, loop = RoundRobin(), asyncio.get_running_loop()
+    for number in range(1000):
+        scheduler.schedule(loop, lambda number=number: given[-1].append(number))  # type: ignore[misc]
+    while sum(map(len, given)) < 1000:
+        given.append([])
+        await asyncio.sleep(0)
     assert [number for some in given for number in some] == list(range(1000))
     assert max(map(len, given)) <= CONNECTIONS_PER_ROUND
 
@@ -237,25 +233,21 @@ class Slow(asyncio.Transport):
     abort = close
 
 
-def test_an_answer_on_its_way_keeps_the_connection_open() -> None:
+async def test_an_answer_on_its_way_keeps_the_connection_open() -> None:
     """The last mebibyte of an answer takes longer than an idle connection is kept, where the line is slow."""
-
-    async def steps() -> Iterator[bool]:
-        settings = Settings(storage="memory://")
-        config = uvicorn_config(create_app(settings), settings)
-        config.load()
-        make: Any = config.http_protocol_class
-        protocol = make(config=config, server_state=ServerState(), app_state={})
-        transport = Slow()
-        protocol.connection_made(transport)
-        seen = []
-        for transport.unsent in (1 << 20, 1 << 19, 0):
-            protocol.timeout_keep_alive_handler()
-            seen.append(transport.over)
-        protocol.connection_lost(None)
-        return iter(seen)
-
-    assert list(asyncio.run(steps())) == [False, False, True]
+    settings = Settings(storage="memory://")
+    config = uvicorn_config(create_app(settings), settings)
+    config.load()
+    make: Any = config.http_protocol_class
+    protocol = make(config=config, server_state=ServerState(), app_state={})
+    transport = Slow()
+    protocol.connection_made(transport)
+    seen = []
+    for transport.unsent in (1 << 20, 1 << 19, 0):
+        protocol.timeout_keep_alive_handler()
+        seen.append(transport.over)
+    protocol.connection_lost(None)
+    assert seen == [False, False, True]
 
 
 def test_half_a_head_behind_a_long_answer_is_not_waited_for_without_end(serving: Any) -> None:

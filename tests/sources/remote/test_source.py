@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -89,9 +88,9 @@ def test_threads_share_a_source(source: ObjectSource) -> None:
     assert found == [DATA[at : at + length] for at, length in places]
 
 
-def test_a_replaced_object_is_noticed(source: ObjectSource, bucket: CountedBucket) -> None:
+async def test_a_replaced_object_is_noticed(source: ObjectSource, bucket: CountedBucket) -> None:
     source.read(0, 10)
-    asyncio.run(bucket.objects.put(ObjectKey("folder/a"), DATA[::-1]))
+    await bucket.objects.put(ObjectKey("folder/a"), DATA[::-1])
     with pytest.raises(Conflict):
         source.read(10 << 20, 10)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,8 +63,8 @@ def test_a_web_source_without_the_extra_is_answered_with_its_name(monkeypatch: p
         as_source("https://host/path")
 
 
-def test_memory_is_shared_by_name() -> None:
-    asyncio.run(open_storage("memory://some-name/folder").put(ObjectKey("a"), b"content"))
+async def test_memory_is_shared_by_name() -> None:
+    await open_storage("memory://some-name/folder").put(ObjectKey("a"), b"content")
     assert as_source("memory://some-name/folder/a").read(0, 7) == b"content"
     with pytest.raises(NotFound):
         as_source("memory://another/folder/a")
@@ -111,10 +110,10 @@ def test_a_web_server_of_the_caller_s_own_network() -> None:
             list(files)
 
 
-def test_a_bucket() -> None:
+async def test_a_bucket() -> None:
     with emulator() as options:
         raw = RawBucket.make(options)
-        asyncio.run(raw.set(ObjectKey("m/root"), b"content"))
+        await raw.set(ObjectKey("m/root"), b"content")
         with open_object(f"{raw.uri}/m/root", options) as source:
             assert source.read(3, 4) == b"tent"
         files, named = open_folder(f"{raw.uri}/m", options)

@@ -2,8 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
@@ -11,11 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from obstore.exceptions import GenericError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store
-from tests.support.s3 import RawBucket, emulator
 from tests.support.serving import in_a_thread
 
 from protoslice.errors import (
-    Conflict,
     InvalidInput,
     LimitExceeded,
     NotFound,
@@ -28,7 +25,6 @@ from protoslice.storage import Buffer, ObjectKey, open_storage
 from protoslice.storage.cloud.backend import CloudStorage
 from protoslice.storage.cloud.errors import explained
 from protoslice.storage.cloud.writer import CloudWriter
-from protoslice.testing import StorageConformance
 
 KEY = ObjectKey("a/b.pb")
 SECRET = "Error performing GET https://host/bucket?X-Signature=abcdef - Server returned non-2xx status code: "
@@ -80,74 +76,18 @@ def test_nobody_listening_is_unavailable() -> None:
         asyncio.run(work())
 
 
-@contextmanager
-def bucket(puts: list[int], head: int) -> Iterator[dict[str, str]]:
-    """A server that answers each PUT with the next status, and every HEAD with `head`; as options."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_PUT(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
-            self._answer(puts.pop(0))
-
-        def do_HEAD(self) -> None:
-            self._answer(head)
-
-        def _answer(self, status: int) -> None:
-            self.send_response(status)
-            for name, value in (
-                ("etag", '"made"'),
-                ("last-modified", self.date_time_string()),
-                ("content-length", "0"),
-            ):
-                self.send_header(name, value)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
-        yield _access(address)
-
-
-@pytest.mark.parametrize(
-    ("puts", "head", "made"),
-    [
-        ([409, 409, 200], 404, '"made"'),
-        ([412], 200, None),
-        ([409], 200, None),
-        ([409, 409, 409, 409], 404, None),
-    ],
-)
-def test_a_key_that_is_being_removed_is_tried_again(puts: list[int], head: int, made: str | None) -> None:
-    async def work(options: dict[str, str]) -> None:
-        async with CloudStorage.from_uri("s3://bucket", options) as storage:
-            if made is None:
-                with pytest.raises(Conflict, match="exists"):
-                    await storage.put_if_absent(KEY, b"new")
-            else:
-                assert await storage.put_if_absent(KEY, b"new") == made
-
-    with bucket(puts, head) as options:
-        asyncio.run(work(options))
-    assert puts == []
-
-
 class Target:
     """A bucket in memory whose uploads fail at a part, if told so."""
 
     part_bytes = 10
 
-    def __init__(self, *, fail_at: int = 0, there: bool = False) -> None:
+    def __init__(self, *, fail_at: int = 0) -> None:
         self.fail_at = fail_at
-        self.there = there
         self.made: dict[str, list[bytes]] = {}
 
-    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
+    async def put(self, key: ObjectKey, data: Buffer) -> str:
         self.made[key.text] = [bytes(data)]
         return "one"
-
-    async def exists(self, key: ObjectKey) -> bool:
-        return self.there
 
     async def put_parts(self, key: ObjectKey, parts: AsyncGenerator[Buffer, None]) -> str:
         taken: list[bytes] = []
@@ -198,18 +138,6 @@ async def _finish(writer: CloudWriter) -> None:
     await writer.commit()
 
 
-def test_an_object_that_came_meanwhile_is_not_replaced() -> None:
-    async def work() -> None:
-        target = Target(there=True)
-        async with asyncio.timeout(20), CloudWriter(target, KEY) as writer:
-            await writer.write(bytes(25))
-            with pytest.raises(Conflict):
-                await writer.commit()
-        assert target.made == {}
-
-    asyncio.run(work())
-
-
 def test_an_abort_in_the_middle_makes_nothing() -> None:
     async def work() -> None:
         for size in (0, 5, 15, 95):
@@ -233,20 +161,6 @@ def test_more_parts_than_a_bucket_takes_are_refused_at_once() -> None:
         assert target.made == {}
 
     asyncio.run(work())
-
-
-def test_conditional_writes_by_version() -> None:
-    """Google's storage writes on conditions of versions; the emulator is of S3: this proves our half only."""
-
-    async def work(raw: RawBucket, options: dict[str, str]) -> None:
-        bodies = StorageConformance.bodies()
-        storage = CloudStorage.from_uri(raw.uri, options, by_version=True)
-        for name in ("test_compare_and_set", "test_a_counter_counts_every_step"):
-            await bodies[name](None, storage, raw)
-            await raw.remove(ObjectKey("folder/object.pb"))
-
-    with emulator() as options:
-        asyncio.run(work(RawBucket.make(options), options))
 
 
 @pytest.mark.parametrize(
@@ -283,8 +197,6 @@ def test_a_storage_that_takes_a_request_and_never_answers_is_given_up() -> None:
                 lambda: storage.get_range(KEY, 0, 0),
                 lambda: storage.list(),
                 lambda: storage.get(KEY),
-                lambda: storage.get(KEY, limit=10),
-                lambda: storage.get_if_changed(KEY, "tag"),
                 lambda: anext(storage.stream(KEY, 0, 10)),
             ):
                 with pytest.raises(StorageUnavailable, match="it did not respond in time"):

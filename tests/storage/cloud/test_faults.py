@@ -19,11 +19,9 @@ KEY = ObjectKey("a/b.pb")
 CALLS: dict[str, Callable[[CloudStorage], Awaitable[object]]] = {
     "get_range": lambda storage: storage.get_range(KEY, 0, 1000),
     "get": lambda storage: storage.get(KEY),
-    "get with a limit": lambda storage: storage.get(KEY, limit=1000),
     "stream": lambda storage: anext(storage.stream(KEY, 0, 1000)),
     "list": lambda storage: storage.list(),
     "put": lambda storage: storage.put(KEY, b"x"),
-    "put_if_absent": lambda storage: storage.put_if_absent(KEY, b"x"),
     "delete": lambda storage: storage.delete(KEY),
 }
 
@@ -90,7 +88,7 @@ def test_a_refusal_has_its_own_problem_and_the_code_of_the_bucket(
     assert problem_of_error(error).problem.slug == slug
 
 
-@pytest.mark.parametrize("call", ["get_range", "get", "get with a limit", "stream"])
+@pytest.mark.parametrize("call", ["get_range", "get", "stream"])
 def test_an_answer_that_is_cut_is_never_a_shorter_object(call: str) -> None:
     with bucket(206, bytes(500), 1000) as options:
         assert type(failure(call, options)) is StorageUnavailable

@@ -119,7 +119,6 @@ def test_writing_and_listing_are_told_to_be_impossible() -> None:
     async def work(storage: WebStorage) -> None:
         for call in (
             storage.put(KEY, b""),
-            storage.put_if_absent(KEY, b""),
             storage.writer(KEY),
             storage.delete(KEY),
             storage.list(),

@@ -199,7 +199,11 @@ def in_virtual_time(work: Callable[[Slow, CircuitBreaker], Awaitable[None]]) -> 
             slow.seconds = SLOW
             await work(slow, storage)
 
-    SimulatedLoop().run_until_complete(run())  # type: ignore[abstract]  # no signals, no processes, no sockets
+    loop = SimulatedLoop()
+    try:
+        loop.run_until_complete(run())
+    finally:
+        loop.close()
 
 
 async def _look(storage: Storage) -> tuple[bool, float]:

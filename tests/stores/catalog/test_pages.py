@@ -4,14 +4,17 @@ import asyncio
 from contextlib import suppress
 
 import pytest
-from tests.support.stores import in_files, in_memory, onnx, opened, some, upload
+from tests.support import seeded
+from tests.support.catalogues import catalogue_of
+from tests.support.interrupted import InterruptedDatabase, Interruption, at_every_call
+from tests.support.stores import collect_garbage, in_files, in_memory, onnx, opened, some, upload
 
 from protoslice.errors import (
     InvalidInput,
     NotFound,
 )
 from protoslice.server.api.encoding import encode_items
-from protoslice.storage import MemoryStorage, ObjectKey, ObjectStat, Page, Storage
+from protoslice.storage import MemoryStorage, Storage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.paging import PageBudget
 
@@ -92,7 +95,9 @@ def test_a_beginning_of_several_ids_is_not_enough() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         store_id = (await upload(stores, onnx(5))).store.id
         twin = store_id[:20] + ("0" if store_id[20] != "0" else "1") * 44
-        await storage.put(ObjectKey(f"stores/{twin}"), b"")
+        await seeded.seed(catalogue_of(storage), 1)
+        sql = "UPDATE stores SET digest = :twin WHERE type = 'seeded.Model'"
+        await catalogue_of(storage).write(lambda tx: tx.run(sql, twin=twin))
         with pytest.raises(InvalidInput, match="Several ids start with"):
             await stores.get(store_id[:20])
         assert (await stores.get(store_id[:21])).id == store_id
@@ -150,42 +155,32 @@ def test_tags_that_come_and_go_disturb_no_reader() -> None:
     in_memory(work)
 
 
-class Restless(MemoryStorage):
-    """Sets a tag anew, or removes one, whenever tags have been listed or looked at."""
+@pytest.mark.parametrize("purged", [False, True])
+def test_stores_and_tags_that_go_between_a_list_and_its_reading(purged: bool) -> None:
+    async def at(number: int) -> bool:
+        storage = MemoryStorage()
+        async with opened(storage) as theirs:
+            kept, gone, last = await some(theirs, 3)
+            for store in (kept, gone, last):
+                await theirs.put_tag(f"t-{store[:12]}x", store)
 
-    store = ""
+            async def remove() -> None:
+                await theirs.delete(gone)
+                if purged:
+                    await asyncio.sleep(0.001)
+                    await collect_garbage(storage, grace_seconds=0)
 
-    async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = 1000) -> Page:
-        page = await super().list(prefix, after=after, limit=limit)
-        if self.store and prefix == ObjectKey("tags"):
-            await self.put(ObjectKey("tags/moved"), self._objects[ObjectKey("tags/moved")].data)
-            await self.delete(ObjectKey("tags/gone"))
-        return page
+            interruption = Interruption(remove)
+            async with opened(storage, database=InterruptedDatabase(catalogue_of(storage), interruption)) as ours:
+                interruption.arm(number)
+                listed = [info.id for info in (await ours.list()).items]
+                assert listed in ([last, gone, kept], [last, kept])
+                by_tag = {info.id for info in (await ours.list(tag="t-")).items}
+                assert {kept, last} <= by_tag <= {kept, last, gone}
+                assert {tag.store for tag in (await ours.tags()).items} >= {kept, last}
+        return interruption.reached
 
-    async def stat(self, key: ObjectKey) -> ObjectStat:
-        stat = await super().stat(key)
-        if self.store and key == ObjectKey("tags/moved"):
-            await self.put(key, self._objects[key].data)
-            self.store = ""
-        return stat
-
-
-def test_tags_that_change_between_a_list_and_its_reading() -> None:
-    async def run() -> None:
-        storage = Restless()
-        async with opened(storage) as stores:
-            (store_id,) = await some(stores, 1)
-            for name in ("gone", "here", "moved"):
-                await stores.put_tag(name, store_id)
-        async with opened(storage) as stores:
-            storage.store = store_id
-            assert [tag.name for tag in (await stores.tags()).items] == ["here", "moved"]
-        async with opened(storage) as stores:
-            storage.store = store_id
-            assert (await stores.tag("moved")).store == store_id
-            assert (await stores.get(store_id)).tags == ("here", "moved")
-
-    asyncio.run(run())
+    asyncio.run(at_every_call(at, 3))
 
 
 def test_a_page_of_stores_is_bounded_by_bytes() -> None:

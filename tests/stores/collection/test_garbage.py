@@ -2,42 +2,61 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import TypeVar
 
 import pytest
-from tests.support.interrupted import InterruptedStorage, at_every_call
-from tests.support.seeded import Counting, seed
+from tests.support import seeded
+from tests.support.catalogues import catalogue_of
+from tests.support.interrupted import InterruptedDatabase, InterruptedStorage, Interruption, at_every_call
 from tests.support.stores import (
+    assert_tidy,
     assert_whole,
+    collect_everything,
     collect_garbage,
     in_files,
     in_memory,
     keys_in,
+    keys_of,
+    objects_in,
     onnx,
     opened,
-    some,
+    settled,
     upload,
     visible,
 )
 
+from protoslice.catalog.collector import DOUBT_SECONDS, TWICE_SECONDS, CollectorTable
+from protoslice.catalog.objects import LEASE_SECONDS, Collected, WriterTable
 from protoslice.catalog.repositories import HUB, CommitRow, HistoryTable, RepositoryTable
-from protoslice.errors import NotFound
-from protoslice.storage import FileStorage, MemoryStorage, ObjectKey
-from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.catalog.claims import Claims
-from protoslice.stores.layout import keys
-from protoslice.stores.uploads import Body, NewUpload, Upload
-
-T = TypeVar("T")
+from protoslice.defaults import DELETION_DELAY_SECONDS
+from protoslice.errors import Conflict, NotFound
+from protoslice.facts import Store
+from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
+from protoslice.stores import IngestRequest, StoreOptions, Stores, collection
+from protoslice.stores.catalog import derived_facts
+from protoslice.stores.uploads import Body, NewUpload, Upload, UploadOptions
 
 HOUR = 3600.0
+DATA = onnx(90_000)
 
 
-async def settled() -> None:
-    """Let an object's time, which is up to a millisecond ahead, pass."""
-    await asyncio.sleep(0.002)
+def later(seconds: float) -> Callable[[], float]:
+    """A clock that is so much ahead."""
+    return lambda: time.time() + seconds
+
+
+async def collect(storage: Storage, seconds: float, **options: float) -> collection.GarbageReport:
+    """Collect as the service does, with its delay, at a time so much later."""
+    await settled()
+    database = catalogue_of(storage)
+    with database.at(later(seconds)):
+        return await collection.collect_garbage(storage, database, **options)  # type: ignore[arg-type]
+
+
+async def passed() -> None:
+    """Let the microsecond pass in which something was removed."""
+    await asyncio.sleep(0.001)
 
 
 def test_a_removed_store_is_kept_for_its_readers_and_goes_then() -> None:
@@ -51,11 +70,11 @@ def test_a_removed_store_is_kept_for_its_readers_and_goes_then() -> None:
             assert (report.objects, report.stores) == (0, 0)
             parts.extend([bytes(piece) async for piece in pieces])
         assert b"".join(parts) == onnx(3_000_000)
-        later = lambda: time.time() + HOUR + 1  # noqa: E731
-        report = await collect_garbage(storage, grace_seconds=HOUR, clock=later)
+        report = await collect_garbage(storage, grace_seconds=HOUR, clock=later(HOUR + 1))
         assert (report.objects, report.stores, report.leftovers) == (1, 1, 0)
-        assert report.bytes > 3_000_000
+        assert report.bytes >= 3_000_000
         assert await keys_in(storage) == ["protoslice.json"]
+        await assert_tidy(storage)
 
     in_memory(work)
 
@@ -63,11 +82,86 @@ def test_a_removed_store_is_kept_for_its_readers_and_goes_then() -> None:
 def test_a_store_removed_twice_is_kept_for_the_readers_of_both() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         for _ in range(2):
-            info = (await upload(stores, onnx(90_000))).store
+            info = (await upload(stores, DATA)).store
             await stores.delete(info.id)
-        later = lambda: time.time() + HOUR / 2  # noqa: E731
-        assert (await collect_garbage(storage, grace_seconds=HOUR, clock=later)).objects == 0
-        assert len({key.split("/")[1] for key in await keys_in(storage, "objects")}) == 2
+        assert (await collect_garbage(storage, grace_seconds=HOUR, clock=later(HOUR / 2))).objects == 0
+        assert len(await objects_in(storage)) == 2
+
+    in_memory(work)
+
+
+def test_bytes_stay_for_the_delay_even_without_a_grace() -> None:
+    """For readers, and for a service that was restored from an older catalogue."""
+
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        info = (await upload(stores, onnx(3_000_000))).store
+        view = (await stores.view(info.id)).file("model.onnx")
+        async with aclosing(view.pieces(0, view.size)) as pieces:
+            parts = [bytes(await anext(pieces))]
+            await stores.delete(info.id)
+            await passed()
+            report = await collect(storage, 0, grace_seconds=0)
+            assert (report.stores, report.objects, report.deleted) == (1, 1, 0)
+            with pytest.raises(NotFound):
+                await stores.restore(info.id)
+            report = await collect(storage, DELETION_DELAY_SECONDS - 1, grace_seconds=0)
+            assert (report.objects, report.deleted) == (0, 0)
+            parts.extend([bytes(piece) async for piece in pieces])
+        assert b"".join(parts) == onnx(3_000_000)
+        assert (await collect(storage, DELETION_DELAY_SECONDS + 1, grace_seconds=0)).deleted == 1
+        assert await objects_in(storage) == []
+
+    assert DELETION_DELAY_SECONDS >= 600
+    in_memory(work)
+
+
+def test_bytes_that_were_never_published_are_deleted_twice() -> None:
+    """A write that stalls may land after they were deleted."""
+
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        async with await stores.ingest(IngestRequest()) as ingest:
+            sink = await ingest.file("model.onnx")
+            await sink.write(bytes(2 << 20))
+            await sink.close()
+        await settled()
+        rows = await stores.database.read(lambda tx: tx.all("SELECT key FROM objects WHERE due IS NOT NULL"))
+        (key,) = [ObjectKey(key) for (key,) in rows]
+        assert [key.text] == await objects_in(storage)
+        assert (await collect(storage, 0)).objects == 1
+        first = DELETION_DELAY_SECONDS + 1
+        assert (await collect(storage, first)).deleted == 1
+        assert await objects_in(storage) == []
+        await storage.put(key, b"late")
+        assert (await collect(storage, first + TWICE_SECONDS - 2)).deleted == 0
+        assert (await collect(storage, first + TWICE_SECONDS + 2)).deleted == 1
+        assert await objects_in(storage) == []
+        trash = await stores.database.read(lambda tx: tx.all("SELECT key FROM trash"))
+        assert key.text not in {key for (key,) in trash}, "not a third time"
+
+    assert TWICE_SECONDS >= 86_400
+    in_memory(work)
+
+
+def test_bytes_that_were_published_are_deleted_once() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        await stores.delete((await upload(stores, DATA)).store.id)
+        await passed()
+        await collect(storage, 0, grace_seconds=0)
+        assert (await collect(storage, DELETION_DELAY_SECONDS + 1, grace_seconds=0)).deleted == 1
+        assert await stores.database.read(lambda tx: tx.all("SELECT key FROM trash")) == []
+
+    in_memory(work)
+
+
+def test_checksums_that_are_objects_go_with_what_they_belong_to() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        info = (await upload(stores, {"weights": bytes(17 << 20)})).store
+        keys = await keys_of(stores, info.id)
+        assert keys.keys() == {"file-0", "file-0.sums"}
+        await stores.delete(info.id)
+        await passed()
+        await collect_garbage(storage, grace_seconds=0)
+        assert await objects_in(storage) == []
 
     in_memory(work)
 
@@ -75,33 +169,129 @@ def test_a_store_removed_twice_is_kept_for_the_readers_of_both() -> None:
 def test_an_upload_under_way_is_left_alone() -> None:
     async def work(stores: Stores, storage: FileStorage) -> None:
         async with await stores.ingest(IngestRequest()) as ingest:
-            for path, data in {"model.onnx": onnx(90_000), "notes": b"text"}.items():
+            for path, data in {"model.onnx": DATA, "notes": b"text"}.items():
                 sink = await ingest.file(path)
                 await sink.write(data)
-                await settled()
-                assert (await stores.collect_garbage(grace_seconds=HOUR)).objects == 0
+                assert (await collect_garbage(storage, grace_seconds=0)).objects == 0
                 await sink.close()
-                assert (await stores.collect_garbage(grace_seconds=HOUR)).objects == 0
+                assert (await collect_garbage(storage, grace_seconds=0)).objects == 0
             info = (await ingest.commit()).store
-        await settled()
-        await stores.collect_garbage(grace_seconds=0)
+        await collect_garbage(storage, grace_seconds=0)
         await assert_whole(stores, info)
 
     in_files(work)
 
 
-def test_a_long_upload_that_gets_on_is_left_alone() -> None:
-    """The upload and its first file are two graces old; its last file is young."""
+async def send_while(
+    storage: MemoryStorage, meanwhile: Callable[[WriterTable, str], Awaitable[None]]
+) -> Store | Conflict:
+    """The store of an upload after something was done while it was under way, or why there is none."""
+    async with opened(storage) as stores, await stores.ingest(IngestRequest()) as ingest:
+        sink = await ingest.file("model.onnx")
+        await sink.write(onnx(2 << 20))
+        await sink.close()
+        ((writer,),) = await stores.database.read(lambda tx: tx.all("SELECT id FROM writers"))
+        await meanwhile(WriterTable(stores.database), writer)
+        try:
+            return (await ingest.commit()).store
+        except Conflict as error:
+            return error
 
-    async def work(_: Stores, storage: MemoryStorage) -> None:
-        attempt = f"{int(time.time()) - 7200:010x}-abc"
-        await storage.put(ObjectKey(f"objects/{attempt}/file-0"), b"x")
-        await asyncio.sleep(0.6)
-        await storage.put(ObjectKey(f"objects/{attempt}/file-1"), b"x")
-        assert (await collect_garbage(storage, grace_seconds=0.5)).objects == 0
-        assert (await collect_garbage(storage, grace_seconds=0.5, clock=lambda: time.time() + 1)).objects == 2
 
-    in_memory(work)
+def test_a_long_upload_whose_writer_renews_its_lease_is_left_alone() -> None:
+    async def run() -> None:
+        storage = MemoryStorage()
+
+        async def hours(table: WriterTable, writer: str) -> None:
+            for step in range(20):
+                seconds = step * 0.9 * LEASE_SECONDS
+                assert (await collect_garbage(storage, clock=later(seconds), grace_seconds=0)).objects == 0
+                with catalogue_of(storage).at(later(seconds)):
+                    assert await table.renew(writer)
+
+        info = await send_while(storage, hours)
+        assert isinstance(info, Store)
+        async with opened(storage) as fresh:
+            await assert_whole(fresh, info)
+
+    asyncio.run(run())
+
+
+def test_a_lease_that_has_ended_is_doubted_before_it_counts() -> None:
+    """The clock of the database may have been set forward, or all processes may have been stopped for a while."""
+
+    async def run() -> None:
+        storage = MemoryStorage()
+
+        async def pause(table: WriterTable, writer: str) -> None:
+            ended = LEASE_SECONDS + 1
+            for seconds in (ended, ended + DOUBT_SECONDS - 1):
+                assert (await collect_garbage(storage, clock=later(seconds), grace_seconds=0)).objects == 0
+            with catalogue_of(storage).at(later(ended + DOUBT_SECONDS - 1)):
+                assert await table.renew(writer)
+            after = later(ended + 2 * DOUBT_SECONDS)
+            assert (await collect_garbage(storage, clock=after, grace_seconds=0)).objects == 0
+
+        info = await send_while(storage, pause)
+        assert isinstance(info, Store)
+        async with opened(storage) as fresh:
+            await assert_whole(fresh, info)
+
+    asyncio.run(run())
+
+
+def test_what_a_writer_has_left_is_collected_when_its_lease_has_ended() -> None:
+    async def run() -> None:
+        storage = MemoryStorage()
+
+        async def stall(table: WriterTable, writer: str) -> None:
+            assert len(await objects_in(storage)) == 1
+            for seconds in (LEASE_SECONDS + 1, LEASE_SECONDS + DOUBT_SECONDS + 2):
+                report = await collect_garbage(storage, clock=later(seconds))
+            assert report.objects > 0
+            assert await objects_in(storage) == []
+            assert not await table.renew(writer), "it is told that its lease has ended"
+
+        refused = await send_while(storage, stall)
+        assert isinstance(refused, Collected)
+        async with opened(storage) as fresh:
+            assert await visible(fresh) == {}
+            info = (await upload(fresh, onnx(2 << 20))).store
+            await assert_whole(fresh, info)
+        await collect_everything(storage)
+        await assert_tidy(storage)
+
+    asyncio.run(run())
+
+
+def test_a_writer_whose_lease_has_ended_publishes_nothing_though_its_objects_are_still_there() -> None:
+    async def run() -> None:
+        storage = MemoryStorage()
+
+        async def stall(table: WriterTable, writer: str) -> None:
+            for seconds in (LEASE_SECONDS + 1, LEASE_SECONDS + DOUBT_SECONDS + 2):
+                with catalogue_of(storage).at(later(seconds)):
+                    await CollectorTable(catalogue_of(storage)).end_writers()
+
+        assert isinstance(await send_while(storage, stall), Collected)
+        async with opened(storage) as fresh:
+            assert await visible(fresh) == {}
+        await collect_everything(storage)
+        await assert_tidy(storage)
+
+    asyncio.run(run())
+
+
+def test_a_process_that_ends_leaves_no_rows_behind() -> None:
+    async def run() -> None:
+        storage = MemoryStorage()
+        async with opened(storage) as stores:
+            await upload(stores, DATA)
+        database = catalogue_of(storage)
+        assert await database.read(lambda tx: tx.all("SELECT id FROM writers")) == []
+        assert len(await database.read(lambda tx: tx.all("SELECT id FROM objects"))) == 1
+
+    asyncio.run(run())
 
 
 def test_collections_while_others_upload_and_delete() -> None:
@@ -109,9 +299,8 @@ def test_collections_while_others_upload_and_delete() -> None:
         done = False
 
         async def collect() -> None:
-            async with opened(storage) as others:
-                while not done:
-                    await others.collect_garbage(grace_seconds=HOUR)
+            while not done:
+                await collect_garbage(storage, grace_seconds=0)
 
         async def come_and_go(seed: int) -> str:
             for _ in range(3):
@@ -119,172 +308,294 @@ def test_collections_while_others_upload_and_delete() -> None:
                 await stores.delete(store_id)
             return (await upload(stores, onnx(90_000, seed=seed))).store.id
 
-        collecting = asyncio.create_task(collect())
+        collecting = [asyncio.create_task(collect()) for _ in range(2)]
         ids = await asyncio.gather(*(come_and_go(seed) for seed in range(6)))
         done = True
-        await collecting
-        await settled()
-        await stores.collect_garbage(grace_seconds=0)
+        await asyncio.gather(*collecting)
+        await passed()
+        await collect_garbage(storage, grace_seconds=0)
         found = await visible(stores)
         assert set(found) == set(ids)
         for info in found.values():
             await assert_whole(stores, info)
-        assert len({key.split("/")[1] for key in await keys_in(storage, "objects")}) == 6
+        assert len(await objects_in(storage)) == 6
+        await stores.close()
+        await assert_tidy(storage)
 
     in_files(work)
 
 
-@pytest.mark.parametrize("named", ["before", "since"])
-def test_a_store_that_was_named_since_its_removal_can_be_restored(named: str) -> None:
+def test_two_collectors_at_once_count_everything_once() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
-        info = (await upload(stores, onnx(90_000))).store
+        for seed in range(20):
+            await stores.delete((await upload(stores, onnx(90_000, seed=seed))).store.id)
+        await passed()
+        reports = await asyncio.gather(*(collect_garbage(storage, grace_seconds=0) for _ in range(4)))
+        assert sum(report.stores for report in reports) == 20
+        assert sum(report.objects for report in reports) == 20
+        assert sum(report.deleted for report in reports) == 20
+        await stores.close()
+        await assert_tidy(storage)
+
+    in_memory(work)
+
+
+def test_a_dry_run_tells_what_a_collection_would_do_and_does_nothing() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        large = onnx(2 << 20)
+        one = (await upload(stores, {"a": large, "b": onnx(90_000, seed=1)})).store
+        async with await stores.ingest(IngestRequest()) as ingest:
+            await ingest.take({"a": (await stores.files(one.id))["a"]})
+            await ingest.commit()
+        await stores.delete(one.id)
+        await passed()
+        assert (await collect_garbage(storage, dry_run=True)).stores == 0, "within the grace"
+        before = await keys_in(storage)
+        told = await collect_garbage(storage, grace_seconds=0, dry_run=True)
+        assert await keys_in(storage) == before
+        assert (told.stores, told.objects, told.deleted) == (1, 1, 0), "the other object is shared"
+        done = await collect_garbage(storage, grace_seconds=0)
+        assert (told.stores, told.objects, told.bytes) == (done.stores, done.objects, done.bytes)
+
+    in_memory(work)
+
+
+def test_a_removed_store_cannot_be_named_before_it_is_restored() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        info = (await upload(stores, DATA)).store
         table = HistoryTable(
             stores.database, stores.space, await RepositoryTable(stores.database, "default", HUB).create("m")
         )
         commit = CommitRow(id="c", digits=info.id[:40], store=info.id, parent=None, number=1)
-        if named == "since":
-            await stores.delete(info.id)
-            await settled()
+        await stores.delete(info.id)
+        with pytest.raises(Conflict, match="was removed in the meantime"):
+            await table.move("heads", "main", commit, None, new=True)
+        with pytest.raises(NotFound):
+            await stores.put_tag("a", info.id)
+        await stores.restore(info.id)
         await table.move("heads", "main", commit, None, new=True)
-        if named == "before":
-            await settled()
-            await stores.delete(info.id)
-        await collect_garbage(storage, grace_seconds=HOUR, clock=lambda: time.time() + 2 * HOUR)
-        if named == "since":
-            await stores.restore(info.id)
-            await assert_whole(stores, info)
-            await stores.delete(info.id)
-            await upload(stores, onnx(90_000))
-            await table.move("tags", "v1", commit, None, new=False)
-            await collect_garbage(storage, grace_seconds=HOUR, clock=lambda: time.time() + 2 * HOUR)
-            assert await keys_in(storage, "removed") == [], "the store is there"
-        else:
-            with pytest.raises(NotFound):
-                await stores.restore(info.id)
-
-    in_memory(work)
-
-
-@pytest.mark.parametrize("folder", ["stores", "removed"])
-def test_a_manifest_that_cannot_be_read_keeps_everything(folder: str) -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        infos = [(await upload(stores, onnx(90_000, seed=seed))).store for seed in range(3)]
-        await stores.delete(infos[0].id)
-        await stores.delete(infos[1].id)
-        (key, *_) = await keys_in(storage, folder)
-        await storage.put(ObjectKey(key), b"{}")
-        before = await keys_in(storage)
-        report = await collect_garbage(storage, grace_seconds=HOUR)
-        assert (report.objects, report.stores) == (0, 0)
-        assert await keys_in(storage) == before
-
-    in_memory(work)
-
-
-def test_only_an_upload_that_is_over_is_swept() -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        info = (await upload(stores, onnx(90_000))).store
-        for key in ("objects/0000000001-a/file-0", "objects/odd/file-0", "derived/abc/digests"):
-            await storage.put(ObjectKey(key), b"x")
-        await settled()
-        report = await stores.collect_garbage(grace_seconds=0)
-        assert (report.objects, report.bytes, report.leftovers) == (3, 3, 0)
+        await collect_garbage(storage, grace_seconds=0, clock=later(2 * HOUR))
         await assert_whole(stores, info)
 
     in_memory(work)
 
 
-def test_a_collection_with_nothing_to_collect_only_lists() -> None:
-    """Each folder is listed once, a page at a time, whatever the number of stores."""
-
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_manifest_that_cannot_be_read_keeps_its_objects_as_long_as_its_store_is_kept(removed: bool) -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
-        await seed(storage, 1100)
-        await upload(stores, onnx(100))
-        await settled()
-        counting = Counting(storage)
-        report = await collect_garbage(counting, grace_seconds=HOUR, clock=lambda: time.time() + 2 * HOUR)
-        assert (report.objects, report.stores, report.leftovers) == (0, 0, 0)
-        others = {name for name, folder in counting.calls if folder != "usage"}  # the ledger takes the count
-        assert others == {"list", "collect_garbage"}
-        listed = {folder: count for (name, folder), count in counting.calls.items() if name == "list"}
-        assert listed == {
-            "removed": 1, "stores": 2, "objects": 4, "derived": 1, "probe": 1, "tags": 2,
-            "indexes": 2 + 2 + 1 + 1 + 1 + 1,
-        }  # fmt: skip
+        info = (await upload(stores, DATA)).store
+        await stores.database.write(lambda tx: tx.run("UPDATE stores SET manifest = :data", data=b"{}"))
+        if removed:
+            await stores.delete(info.id)
+        before = await keys_in(storage)
+        report = await collect_garbage(storage, grace_seconds=HOUR)
+        assert (report.objects, report.stores) == (0, 0)
+        assert await keys_in(storage) == before
+        report = await collect_garbage(storage, grace_seconds=HOUR, clock=later(2 * HOUR))
+        assert (report.objects, report.stores) == (removed, removed)
 
     in_memory(work)
 
 
-def test_a_collection_reads_the_manifests_of_suspects_alone() -> None:
+def test_large_facts_about_a_store_go_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(derived_facts, "LARGEST_ROW", 0)
+
     async def work(stores: Stores, storage: MemoryStorage) -> None:
-        await seed(storage, 50)
-        one, two = await some(stores, 2)
-        await stores.delete(one)
-        await storage.put(keys.object_key((await stores.view(two)).manifest.attempt, "left"), b"x")
-        for number in range(3):
-            await storage.put(ObjectKey(f"objects/000000000{number}-a/file-0"), b"x")
-        counting = Counting(storage)
-        report = await collect_garbage(counting, grace_seconds=HOUR, clock=lambda: time.time() + 2 * HOUR)
-        assert (report.objects, report.stores) == (1 + 3, 1), "the file of the removed store lay in its manifest"
-        assert counting.calls["get", "stores"] < 13, "of the stores beside whose objects something was left"
-        assert counting.calls["list", "objects"] < 20
-        assert len(await visible(stores)) == 51
+        info = (await upload(stores, {"model.onnx": DATA, "more": bytes(3 << 20)})).store
+        await stores.pieces(info.id, limit=1, cursor=None)
+        assert len(await objects_in(storage)) == 3, "two files, and the table of pieces"
+        await collect_garbage(storage, grace_seconds=0)
+        assert len(await objects_in(storage)) == 3
+        await stores.delete(info.id)
+        await passed()
+        await collect_garbage(storage, grace_seconds=0)
+        assert await objects_in(storage) == []
 
     in_memory(work)
+
+
+async def piece(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+def test_bytes_of_an_unfinished_upload_stay_until_it_expires() -> None:
+    options = StoreOptions(uploads=UploadOptions(lifetime_seconds=HOUR))
+
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        data = onnx(200_000)
+        begun = await stores.uploads.create(NewUpload(length=len(data), path="model.onnx"))
+        await stores.uploads.append(begun.id, Body(pieces=piece(data[:100_000]), offset=0))
+        held = await objects_in(storage)
+        assert held
+        for seconds in (0, HOUR / 2, HOUR - 1):
+            await collect_garbage(storage, grace_seconds=0, clock=later(seconds))
+            assert set(held) <= {*await objects_in(storage)}
+        await collect_garbage(storage, grace_seconds=0, clock=later(HOUR + 1))
+        assert await objects_in(storage) == []
+        with pytest.raises(NotFound):
+            await stores.uploads.get(begun.id)
+
+    in_memory(work, options)
+
+
+def test_a_collection_with_nothing_to_collect_asks_the_storage_for_nothing() -> None:
+    """Whatever the number of stores."""
+
+    async def transactions(count: int) -> int:
+        storage = MemoryStorage()
+        async with opened(storage) as stores:
+            await upload(stores, DATA)
+            await seeded.seed(stores.database, count)
+            counting = seeded.Counting(storage)
+            catalogue_of(storage).transactions.clear()
+            report = await collect_garbage(counting, grace_seconds=HOUR, clock=later(2 * HOUR))
+            assert (report.objects, report.stores, report.deleted, report.leftovers) == (0, 0, 0, 0)
+            assert {name for name, _ in counting.calls} == {"collect_garbage"}
+            return catalogue_of(storage).transactions.total()
+
+    assert asyncio.run(transactions(1100)) == asyncio.run(transactions(10)) < 10
 
 
 def test_an_upload_that_begins_while_a_collector_is_at_work_goes_on() -> None:
     """The collector's clock is so far ahead that whatever begins seems old to it."""
-    data = onnx(3000)
-
-    async def body(piece: bytes) -> AsyncIterator[bytes]:
-        yield piece
+    data = onnx(300_000)
 
     async def at(number: int) -> bool:
         inner = MemoryStorage()
         async with opened(inner) as stores:
+            await stores.delete((await upload(stores, DATA)).store.id)
             begun: list[Upload] = []
 
             async def begin() -> None:
-                upload = await stores.uploads.create(NewUpload(length=len(data), path="model.onnx"))
-                begun.append(await stores.uploads.append(upload.id, Body(pieces=body(data[:2000]), offset=0)))
+                made = await stores.uploads.create(NewUpload(length=len(data), path="model.onnx"))
+                begun.append(await stores.uploads.append(made.id, Body(pieces=piece(data[:200_000]), offset=0)))
 
-            storage = InterruptedStorage(inner, begin)
-            storage.arm(number)
-            await collect_garbage(storage, grace_seconds=0, clock=lambda: time.time() + 100)
-            for upload in begun:
-                done = await stores.uploads.append(upload.id, Body(pieces=body(data[2000:]), offset=2000))
+            interruption = Interruption(begin)
+            interruption.arm(number)
+            with catalogue_of(inner).at(later(100)):
+                await collection.collect_garbage(
+                    InterruptedStorage(inner, interruption),
+                    InterruptedDatabase(catalogue_of(inner), interruption),
+                    grace_seconds=0,
+                    delay_seconds=0,
+                )
+            for each in begun:
+                done = await stores.uploads.append(each.id, Body(pieces=piece(data[200_000:]), offset=200_000))
                 assert done.state == "stored"
-                assert set(await visible(stores)) == {done.store}
-            return storage.reached
+                (info,) = (await visible(stores)).values()
+                assert info.id == done.store
+                await assert_whole(stores, info)
+            return interruption.reached
 
     asyncio.run(at_every_call(at, 8))
 
 
-@pytest.mark.parametrize("state", ["doomed", "missing", "alive"])
-def test_a_store_without_objects_is_withdrawn_if_nobody_can_have_been_told_of_it(state: str) -> None:
-    """Writers that were too late may die before they withdraw; with a claim alive, a stranger did it."""
+def test_who_shares_an_object_while_it_is_collected_gets_it_or_is_told() -> None:
+    """And whoever was told can send its bytes, which no collector takes."""
+    large = onnx(2 << 20)
+    outcomes = set[str]()
 
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        info = (await upload(stores, {"model.onnx": onnx(3000), "b": bytes(3 << 20)})).store
-        kept = (await upload(stores, onnx(5000))).store
-        attempt = (await stores.view(info.id)).manifest.attempt
-        claims = Claims(storage)
-        if state == "doomed":
-            condemned = await claims.condemn(attempt)
-            assert condemned is not None
-            assert await claims.doom(condemned)
-        elif state == "missing":
-            await claims.drop(attempt)
-        await storage.delete(ObjectKey(f"objects/{attempt}/file-0"))
-        await settled()
-        await stores.collect_garbage(grace_seconds=HOUR, dry_run=True)
-        assert {*await visible(stores)} == {info.id, kept.id}
-        await stores.collect_garbage(grace_seconds=0)
-        assert {*await visible(stores)} == {kept.id, *([info.id] if state == "alive" else [])}
-        await assert_whole(stores, kept)
-        again = await upload(stores, {"model.onnx": onnx(3000), "b": bytes(3 << 20)})
-        assert again.store.id == info.id
-        await assert_whole(stores, again.store)
+    async def at(number: int) -> bool:
+        storage = MemoryStorage()
+        async with opened(storage) as stores:
+            first = (await upload(stores, {"old": large})).store
+            refs = await stores.files(first.id)
+            await stores.delete(first.id)
+            await passed()
 
-    in_memory(work)
+            async def take() -> None:
+                ingest = await stores.ingest(IngestRequest())
+                try:
+                    async with ingest:
+                        await ingest.take({"new": refs["old"]})
+                        await ingest.commit()
+                    outcomes.add("shared")
+                except Conflict:
+                    outcomes.add("told")
+                    assert (await upload(stores, {"new": large})).created
+
+            interruption = Interruption(take)
+            interruption.arm(number)
+            await collection.collect_garbage(
+                InterruptedStorage(storage, interruption),
+                InterruptedDatabase(catalogue_of(storage), interruption),
+                grace_seconds=0,
+                delay_seconds=0,
+            )
+            if interruption.reached:
+                await collect_garbage(storage, grace_seconds=0)
+                (info,) = (await visible(stores)).values()
+                await assert_whole(stores, info)
+        await assert_tidy(storage)
+        return interruption.reached
+
+    asyncio.run(at_every_call(at, 8))
+    assert outcomes == {"shared", "told"}
+
+
+def test_a_store_that_is_sent_again_while_its_removal_is_collected_stays() -> None:
+    """A collector that pauses anywhere deletes nothing that was acknowledged meanwhile."""
+
+    async def at(number: int) -> bool:
+        storage = MemoryStorage()
+        async with opened(storage) as stores:
+            first = (await upload(stores, DATA, IngestRequest(tags=("a",)))).store
+            await stores.delete(first.id)
+            await passed()
+
+            async def send() -> None:
+                assert (await upload(stores, DATA, IngestRequest(tags=("a", "b")))).created
+
+            interruption = Interruption(send)
+            interruption.arm(number)
+            await collection.collect_garbage(
+                InterruptedStorage(storage, interruption),
+                InterruptedDatabase(catalogue_of(storage), interruption),
+                grace_seconds=0,
+                delay_seconds=0,
+            )
+            if interruption.reached:
+                await collect_garbage(storage, grace_seconds=0)
+                (info,) = (await visible(stores)).values()
+                assert (info.id, info.tags) == (first.id, ("a", "b"))
+                await assert_whole(stores, info)
+        await assert_tidy(storage)
+        return interruption.reached
+
+    asyncio.run(at_every_call(at, 8))
+
+
+def test_a_store_that_is_restored_while_its_removal_is_collected_is_whole_or_gone() -> None:
+    outcomes = set[str]()
+
+    async def at(number: int) -> bool:
+        storage = MemoryStorage()
+        async with opened(storage) as stores:
+            first = (await upload(stores, DATA, IngestRequest(tags=("a",)))).store
+            await stores.delete(first.id)
+            await passed()
+
+            async def restore() -> None:
+                try:
+                    await stores.restore(first.id)
+                    outcomes.add("whole")
+                except NotFound:
+                    outcomes.add("gone")
+
+            interruption = Interruption(restore)
+            interruption.arm(number)
+            await collection.collect_garbage(
+                InterruptedStorage(storage, interruption),
+                InterruptedDatabase(catalogue_of(storage), interruption),
+                grace_seconds=0,
+                delay_seconds=0,
+            )
+            for info in (await visible(stores)).values():
+                assert info.tags == ("a",)
+                await assert_whole(stores, info)
+            await collect_garbage(storage, grace_seconds=0)
+        await assert_tidy(storage)
+        return interruption.reached
+
+    asyncio.run(at_every_call(at, 8))
+    assert outcomes == {"whole", "gone"}

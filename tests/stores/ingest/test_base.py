@@ -206,7 +206,7 @@ def test_the_last_version_of_a_name_is_the_base() -> None:
 
 def test_parts_that_go_on_with_each_other_count_as_one() -> None:
     one = ObjectLocation(1 << 40, key="objects/a/file-0")
-    sharing, layout, worth = Sharing(), Layout(), frozenset({"a"})
+    sharing, layout, worth = Sharing(), Layout(), frozenset({"objects/a/file-0"})
 
     def takes(at: int) -> bool:
         extent = ObjectExtent(one, at * LEAST_SHARED, (at + 1) * LEAST_SHARED)

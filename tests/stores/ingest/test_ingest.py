@@ -7,7 +7,18 @@ from contextlib import suppress
 
 import pytest
 from tests.support.golden import CHUNKED, MODELS
-from tests.support.stores import assert_whole, in_files, in_memory, keys_in, onnx, read, upload, visible
+from tests.support.stores import (
+    assert_whole,
+    collect_garbage,
+    in_files,
+    in_memory,
+    keys_in,
+    objects_in,
+    onnx,
+    read,
+    upload,
+    visible,
+)
 
 import protoslice
 from protoslice import schema
@@ -232,12 +243,13 @@ def test_the_id_comes_of_content_and_policy() -> None:
 def test_what_is_there_already_is_found_and_leaves_nothing() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         first = await upload(stores, MODEL, IngestRequest(tags=("one",)))
-        before = await keys_in(storage, "objects")
+        before = await objects_in(storage)
         again = await upload(stores, MODEL, IngestRequest(tags=("two",)))
         assert (again.created, again.store.id) == (False, first.store.id)
         assert again.store.tags == ("one", "two")
         assert again.store.created == first.store.created
-        assert await keys_in(storage, "objects") == before
+        await collect_garbage(storage)
+        assert await objects_in(storage) == before
 
     in_memory(work)
 
@@ -246,9 +258,10 @@ def test_a_copy_of_very_many_files_leaves_nothing_either() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         files = {"model.onnx": onnx(10)} | {f"assets/{n}": b"%d" % n for n in range(600)}
         await upload(stores, files)
-        before = await keys_in(storage, "objects")
+        before = await objects_in(storage)
         assert not (await upload(stores, files)).created
-        assert await keys_in(storage, "objects") == before
+        await collect_garbage(storage)
+        assert await objects_in(storage) == before
 
     in_memory(work)
 
@@ -269,8 +282,7 @@ def test_what_is_broken_or_refused_is_not_visible(files: dict[str, bytes], error
         with pytest.raises(error):
             await upload(stores, files)
         assert await visible(stores) == {}
-        await asyncio.sleep(0.002)
-        await stores.collect_garbage(grace_seconds=0)
+        await collect_garbage(storage, grace_seconds=0)
         assert await keys_in(storage) == ["protoslice.json"]
 
     in_memory(work)

@@ -6,16 +6,26 @@ import asyncio
 import hashlib
 
 import pytest
+from tests.support.catalogues import catalogue_of
 from tests.support.golden import CHUNKED
+from tests.support.interrupted import InterruptedDatabase, InterruptedStorage, Interruption, at_every_call
 from tests.support.seeded import Counting
-from tests.support.stores import assert_whole, collect_a_day_later, in_memory, keys_in, onnx, opened, upload
+from tests.support.stores import (
+    assert_whole,
+    collect_a_day_later,
+    collect_garbage,
+    in_memory,
+    keys_in,
+    objects_in,
+    onnx,
+    opened,
+    upload,
+)
 
+from protoslice.catalog.objects import Collected
 from protoslice.errors import ChecksumMismatch
 from protoslice.storage import MemoryStorage, ObjectKey, Storage
 from protoslice.stores import Created, IngestRequest, Stores
-from protoslice.stores.catalog.claims import Claims
-from protoslice.stores.ingest.abandoned import drop_outrun
-from protoslice.stores.layout import keys
 
 MODEL = onnx(3000)
 LARGE = onnx(2 << 20, seed=1)
@@ -78,11 +88,11 @@ def test_a_large_file_that_is_there_is_read_and_not_written() -> None:
 def test_another_store_of_a_large_file_shares_its_object() -> None:
     async def work(stores: Stores, storage: Storage) -> None:
         first = await told(stores, LARGE)
-        objects = [key for key in await keys_in(storage) if "/file-" in key]
+        objects = await objects_in(storage)
         other = await told(stores, {"other.onnx": LARGE}, IngestRequest(max_chunk=1 << 20))
         assert other.created
         assert other.store.id != first.store.id
-        assert [key for key in await keys_in(storage) if "/file-" in key] == objects
+        assert await objects_in(storage) == objects
         await stores.delete(first.store.id)
         await collect_a_day_later(storage)
         await assert_whole(stores, other.store)
@@ -103,26 +113,55 @@ def test_the_digest_of_another_large_file_gives_nobody_its_bytes() -> None:
     in_memory(work)
 
 
-def test_a_large_file_whose_objects_may_go_is_written() -> None:
+def test_a_large_file_of_a_removed_store_is_written() -> None:
     async def work(stores: Stores, storage: Storage) -> None:
         first = (await told(stores, LARGE)).store
-        attempt = (await stores.view(first.id)).manifest.attempt
-        claims = Claims(storage)
-        condemned = await claims.condemn(attempt)
-        assert condemned is not None
-        assert await claims.doom(condemned)
-        made = await told(stores, LARGE)
+        lost = (await stores.view(first.id)).manifest.object_ids
+        await stores.delete(first.id)
+        made = await told(stores, {"other.onnx": LARGE})
         async with opened(storage) as fresh:
-            assert attempt not in (await fresh.view(made.store.id)).manifest.attempts
+            assert not lost & (await fresh.view(made.store.id)).manifest.object_ids
 
     in_memory(work)
+
+
+def test_a_large_file_whose_store_goes_while_it_is_sent_again_is_written_or_refused() -> None:
+    """A client that is refused sends it again, as for any `Conflict`."""
+    outcomes = set[str]()
+
+    async def at(number: int) -> bool:
+        storage = MemoryStorage()
+        async with opened(storage) as theirs:
+            first = (await told(theirs, LARGE)).store
+
+            async def remove() -> None:
+                await theirs.delete(first.id)
+                await asyncio.sleep(0.001)
+                await collect_garbage(storage, grace_seconds=0)
+
+            interruption = Interruption(remove)
+            database = InterruptedDatabase(catalogue_of(storage), interruption)
+            async with opened(InterruptedStorage(storage, interruption), database=database) as ours:
+                interruption.arm(number)
+                try:
+                    made = (await told(ours, {"other.onnx": LARGE})).store
+                    outcomes.add("stored")
+                except Collected:
+                    outcomes.add("refused")
+                    made = (await told(ours, {"other.onnx": LARGE})).store
+            async with opened(storage) as fresh:
+                await assert_whole(fresh, made)
+        return interruption.reached
+
+    asyncio.run(at_every_call(at, 5))
+    assert outcomes == {"stored", "refused"}
 
 
 @pytest.mark.parametrize("left", [None, b"half of it"])
 def test_a_large_file_whose_object_is_lost_is_written(left: bytes | None) -> None:
     async def work(stores: Stores, storage: Storage) -> None:
         await told(stores, LARGE)
-        (lost,) = [key for key in await keys_in(storage) if key.endswith("/file-0")]
+        (lost,) = await objects_in(storage)
         if left is None:
             await storage.delete(ObjectKey(lost))
         else:
@@ -130,19 +169,6 @@ def test_a_large_file_whose_object_is_lost_is_written(left: bytes | None) -> Non
         made = await told(stores, LARGE)
         async with opened(storage) as fresh:
             await assert_whole(fresh, made.store)
-
-    in_memory(work)
-
-
-def test_an_upload_that_was_outrun_leaves_what_the_faster_one_shares_of_it() -> None:
-    async def work(stores: Stores, storage: Storage) -> None:
-        slow = (await stores.view((await told(stores, LARGE)).store.id)).manifest
-        await storage.delete(keys.store(slow.id))  # as if its writer had got no further than to the entries
-        faster = await told(stores, LARGE)
-        assert faster.created
-        await drop_outrun(storage, Claims(storage), slow)
-        async with opened(storage) as fresh:
-            await assert_whole(fresh, faster.store)
 
     in_memory(work)
 
@@ -164,25 +190,6 @@ def test_a_store_that_is_removed_is_made_anew() -> None:
         again = await told(stores, MODEL)
         assert again.created
         await assert_whole(stores, again.store)
-
-    in_memory(work)
-
-
-def test_a_store_whose_objects_may_go_is_mended() -> None:
-    """A store whose writer died before it saw that a collector was faster is not told to be there."""
-
-    async def work(stores: Stores, storage: Storage) -> None:
-        first = (await upload(stores, MODEL)).store
-        attempt = (await stores.view(first.id)).manifest.attempt
-        claims = Claims(storage)
-        condemned = await claims.condemn(attempt)
-        assert condemned is not None
-        assert await claims.doom(condemned)
-        await told(stores, MODEL)
-        async with opened(storage) as fresh:
-            manifest = (await fresh.view(first.id)).manifest
-            assert manifest.attempt != attempt
-            assert not await claims.is_over(manifest.attempt, manifest.names_in(manifest.attempt))
 
     in_memory(work)
 

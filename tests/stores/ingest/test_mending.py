@@ -7,16 +7,19 @@ import asyncio
 import pytest
 from tests.support.stores import (
     assert_whole,
+    collect_garbage,
     in_files,
     in_memory,
-    keys_in,
+    keys_of,
+    objects_in,
     onnx,
     opened,
     records_apart,
     upload,
-    visible,
+    usage_of,
 )
 
+from protoslice.catalog.database import Transaction
 from protoslice.errors import IntegrityError
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.stores import IngestRequest, Stores
@@ -25,15 +28,27 @@ MODEL = onnx(3000, 90_000, seed=4)
 FILES = {"model.onnx": MODEL, "large.bin": bytes(range(256)) * 8000, "note": b"text"}
 
 
-async def spoil(storage: Storage, key: str, how: str) -> None:
+async def spoil(storage: Storage, key: ObjectKey, how: str) -> None:
     """Damage an object as a failing disk, or a stranger, would."""
-    name = ObjectKey(key)
-    data = await storage.get_range(name, 0, (await storage.stat(name)).size)
-    await storage.delete(name)
+    data = await storage.get_range(key, 0, (await storage.stat(key)).size)
+    await storage.delete(key)
     if how == "flipped":
-        await storage.put(name, data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 4]) + data[len(data) // 2 + 1 :])
+        await storage.put(key, data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 4]) + data[len(data) // 2 + 1 :])
     elif how == "cut":
-        await storage.put(name, data[:-1])
+        await storage.put(key, data[:-1])
+
+
+async def spoil_manifest(stores: Stores, how: str) -> None:
+    """Damage the manifest of the only store that is there."""
+
+    def work(tx: Transaction) -> None:
+        (row,) = tx.all("SELECT id, manifest FROM stores WHERE deleted IS NULL")
+        data = bytearray(row[1])
+        data[len(data) // 2] ^= 4
+        values = {"missing": b"", "flipped": bytes(data), "cut": bytes(row[1][:-1])}
+        tx.run("UPDATE stores SET manifest = :data WHERE id = :id", data=values[how], id=row[0])
+
+    await stores.database.write(work)
 
 
 @pytest.mark.parametrize("how", ["missing", "flipped", "cut"])
@@ -41,13 +56,17 @@ async def spoil(storage: Storage, key: str, how: str) -> None:
 def test_each_object_of_a_store_in_turn(how: str) -> None:
     async def work(stores: Stores, storage: Storage) -> None:
         info = (await upload(stores, FILES, IngestRequest(tags=("a",)))).store
-        spoilt = 0
-        for key in await keys_in(storage, "objects") + await keys_in(storage, "stores"):
-            if "/of-" in key or key.endswith("/claim"):
-                continue
-            # The keys change as copies replace each other: the one of this name now.
-            (now,) = [found for found in await keys_in(storage) if _is_current(key, found)]
-            await spoil(storage, now, how)
+        objects = len(await objects_in(storage))
+        names = [*await keys_of(stores, info.id), "manifest"]
+        assert len(names) > objects >= 7
+        for name in names:
+            if name == "manifest":
+                await spoil_manifest(stores, how)
+            else:
+                await spoil(storage, (await keys_of(stores, info.id))[name], how)
+            async with opened(storage) as damaged:
+                with pytest.raises(IntegrityError):
+                    await assert_whole(damaged, info)
             again = await upload(stores, FILES)
             assert again.store.id == info.id
             async with opened(storage) as fresh:
@@ -55,49 +74,54 @@ def test_each_object_of_a_store_in_turn(how: str) -> None:
                 assert views["file large.bin"] == FILES["large.bin"]
                 assert (await fresh.get("a")).id == info.id
             await asyncio.sleep(0.002)
-            await stores.collect_garbage(grace_seconds=0)
-            spoilt += 1
-        assert spoilt >= 7
+            await collect_garbage(storage, grace_seconds=0)
+            assert len(await objects_in(storage)) == objects, "those of the damaged copy are gone"
 
     in_memory(work)
-
-
-def _is_current(key: str, found: str) -> bool:
-    """True if `found`, after a collection, is the object of the same name, in any attempt."""
-    return found == key or (key.startswith("objects/") and found.split("/")[2:] == key.split("/")[2:])
 
 
 def test_a_damaged_store_is_said_to_be_new_when_it_is_sent_again() -> None:
     async def work(stores: Stores, storage: FileStorage) -> None:
         info = (await upload(stores, FILES)).store
         assert not (await upload(stores, FILES)).created
-        (key,) = [key for key in await keys_in(storage, "objects") if key.endswith("/file-1")]
-        await spoil(storage, key, "flipped")
+        await spoil(storage, (await keys_of(stores, info.id))["file-1"], "flipped")
         async with opened(storage) as fresh:
             with pytest.raises(IntegrityError):
                 await assert_whole(fresh, info)
         assert (await upload(stores, FILES)).created
         assert not (await upload(stores, FILES)).created
-        for replica in (stores, Stores):
-            async with opened(storage) as fresh:
-                await assert_whole(fresh if replica is Stores else stores, info)
+        await assert_whole(stores, info)
+        async with opened(storage) as fresh:
+            await assert_whole(fresh, info)
+        assert (await usage_of(storage)).stores == 1, "it was mended, and did not become two"
 
     in_files(work)
 
 
 def test_readers_of_the_old_copy_get_to_the_end() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
-        await upload(stores, FILES)
+        info = (await upload(stores, FILES)).store
+        keys = await keys_of(stores, info.id)
         async with opened(storage) as others:
-            view = (await others.view((await visible(stores)).popitem()[0])).file("large.bin")
+            view = (await others.view(info.id)).file("large.bin")
             pieces = view.pieces(0, view.size)
             data = bytes(await anext(pieces))
-            (key,) = [key for key in await keys_in(storage, "objects") if key.endswith("/file-0")]
-            await spoil(storage, key, "missing")
+            await spoil(storage, keys["file-0"], "missing")
             assert (await upload(stores, FILES)).created
-            await stores.collect_garbage(grace_seconds=3600)
+            await collect_garbage(storage, grace_seconds=3600)
             async for piece in pieces:
                 data += bytes(piece)
             assert data == FILES["large.bin"]
+
+    in_memory(work)
+
+
+def test_nobody_is_told_of_a_store_that_is_mended() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        info = (await upload(stores, FILES)).store
+        await spoil(storage, (await keys_of(stores, info.id))["file-0"], "missing")
+        assert (await upload(stores, FILES)).created
+        told = await stores.database.read(lambda tx: tx.all("SELECT what FROM audit"))
+        assert told == [("store.created",)]
 
     in_memory(work)

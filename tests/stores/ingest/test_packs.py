@@ -11,15 +11,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.catalogues import catalogue_of
-from tests.support.stores import assert_whole, in_files, in_memory, keys_in, objects_in, onnx, opened, read, upload
+from tests.support.stores import (
+    assert_whole,
+    in_files,
+    in_memory,
+    keys_in,
+    keys_of,
+    objects_in,
+    onnx,
+    opened,
+    read,
+    upload,
+)
 
 from protoslice.catalog.derived import DerivedRecords
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import IntegrityError
-from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
+from protoslice.storage import FileStorage, MemoryStorage, Storage
 from protoslice.storage.wrappers.metered import Call, MeteredStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
-from protoslice.stores.catalog.derived_facts import DerivedFacts
+from protoslice.stores.catalog.derived_facts import DerivedSources
 from protoslice.stores.ingest import packs
 from protoslice.stores.ingest.writers import BATCH
 from protoslice.stores.names import DEFAULT_SPACE
@@ -95,12 +106,14 @@ def test_a_store_of_many_files_holds_few_open() -> None:
     in_files(work)
 
 
-def test_a_pack_bears_the_number_of_its_first_file_and_large_files_lie_alone() -> None:
+def test_small_files_lie_in_one_object_and_each_large_one_alone() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         files = {"a": bytes(BATCH), "b": b"b" * 10, "c": bytes(BATCH + 1), "d": b"d" * 20, "model.onnx": onnx(10)}
         info = (await upload(stores, files)).store
-        names = {key.rpartition("/")[2] for key in await objects_in(storage) if not key.endswith(".sums")}
-        assert names == {"file-0", "file-1", "file-2"}
+        assert len(await objects_in(storage)) == 3
+        keys = {path: ref.location for path, ref in (await stores.files(info.id)).items()}
+        assert len({key for path in ("b", "d", "model.onnx") for key in keys[path].keys}) == 1
+        assert len({key for path in ("a", "b", "c") for key in keys[path].keys}) == 3
         await assert_whole(stores, info)
 
     in_memory(work)
@@ -110,8 +123,7 @@ def test_a_pack_that_is_full_is_followed_by_another() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         with patch.object(packs, "FULL_PACK", 1000):
             info = (await upload(stores, folder([400] * 10))).store
-        names = {key.rpartition("/")[2] for key in await keys_in(storage, "objects") if not key.endswith(".sums")}
-        assert len({name for name in names if name.startswith("file-")}) == 4
+        assert len(await objects_in(storage)) == 4
         await assert_whole(stores, info)
 
     in_memory(work)
@@ -122,7 +134,7 @@ def test_damage_to_one_file_is_found_by_whoever_reads_it() -> None:
 
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         info = (await upload(stores, files)).store
-        (key,) = [ObjectKey(key) for key in await keys_in(storage, "objects") if key.endswith("/file-0")]
+        key = (await keys_of(stores, info.id))["file-0"]
         content = bytearray(await storage.get_range(key, 0, (await storage.stat(key)).size))
         content[-1] ^= 1
         await storage.put(key, bytes(content))
@@ -130,7 +142,7 @@ def test_damage_to_one_file_is_found_by_whoever_reads_it() -> None:
             store = await others.view(info.id)
             assert await read(store.file("f0")) == files["f0"]
             assert await read(store.file("f1"), 0, SUM_BLOCK) == files["f1"][:SUM_BLOCK]
-            with pytest.raises(IntegrityError, match="file-0"):
+            with pytest.raises(IntegrityError, match=key.text):
                 await read(store.file("f1"))
 
     in_memory(work)
@@ -155,7 +167,8 @@ def test_a_store_is_not_opened_with_a_file_too_few() -> None:
         store = await stores.view(info.id)
         worker = Worker(1)
         opened_files = [store.file(file.path).sources[0] for file in store.manifest.files]
-        derived = DerivedFacts(DerivedRecords(catalogue_of(storage), DEFAULT_SPACE), storage, info.id, worker)
+        records = DerivedRecords(catalogue_of(storage), DEFAULT_SPACE)
+        derived = DerivedSources(records, storage, stores.new_objects, worker).of(store.manifest.row)
         with pytest.raises(ValueError, match="shorter"):
             OpenStore(store.manifest, opened_files[:-1], None, worker, derived, CommonWork(), stores._own_type)  # type: ignore[arg-type]
         await worker.close()

@@ -1,127 +1,257 @@
-"""Clients: scripts of actions, each a request or a few, that hold the service to what it says."""
+"""Clients: each asks replicas for one thing after the other, and notes in the ledger what it was answered."""
 
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from random import Random
-from typing import Any, TypeVar
+from typing import Final, TypeVar
 
-from tests.stores.simulation.cluster import Cluster, Unreachable
-from tests.stores.simulation.faults import REQUEST
-from tests.stores.simulation.ledger import Ledger, Violation
+from tests.stores.simulation.cluster import Cluster
+from tests.stores.simulation.ledger import Deed, Ledger
+from tests.stores.simulation.replica import DELAY_SECONDS, Unreachable, Violation
+from tests.support.stores import onnx, read
 
-from protoslice.errors import ProtosliceError, StorageUnavailable
-from protoslice.stores import Stores
+from protoslice.errors import Conflict, IntegrityError, NotFound, StorageUnavailable
+from protoslice.stores import IngestRequest, Stores
 
 T = TypeVar("T")
-
-TAGS = ("v1", "v2")
-TROUBLE = (StorageUnavailable, Unreachable)
-"""The client cannot know whether what it wanted has been done."""
+Actions = Sequence[Callable[[], Awaitable[None]]]
 
 
+@dataclass(frozen=True)
+class Content:
+    """Files of a store; its id is known once it has been sent."""
+
+    name: str
+    files: Mapping[str, bytes]
+
+    @property
+    def only(self) -> bytes:
+        """The file of a store of one file."""
+        (data,) = self.files.values()
+        return data
+
+
+def _bytes(size: int, seed: int) -> bytes:
+    return Random(seed).randbytes(size)
+
+
+CONTENTS: Final = (
+    Content("held", {"a.bin": _bytes(30, 1)}),
+    Content("small", {"a.bin": _bytes(90, 2)}),
+    Content("long", {"a.bin": _bytes(400, 3)}),
+    Content("model", {"model.onnx": onnx(150, 60, seed=4)}),
+    Content("pair", {"a.bin": _bytes(400, 3), "b.bin": _bytes(33, 5)}),
+    Content("kin", {"b.bin": _bytes(210, 6), "c.bin": _bytes(400, 3), "d.bin": _bytes(70, 7)}),
+    Content("other", {"a.bin": _bytes(300, 8)}),
+)
+SPACES: Final = ("default", "team")
+TAGS: Final = ("t1", "t2")
+
+
+@dataclass
 class Client:
-    """Does what its script says. What it is told is held against what it was told before."""
+    """A client; `ids` are those of the stores by the names of their contents."""
 
-    def __init__(self, name: str, cluster: Cluster, ledger: Ledger, ids: Mapping[str, str]) -> None:
-        self.name = name
-        self.cluster = cluster
-        self.ledger = ledger
-        self.ids = ids
-        """The ids of stores, by the names of their contents."""
-        self.etags: dict[str, str] = {}
-        """The entity tags of tags, as they were seen last."""
-        self.random = Random()
-        self._action: Action
-        self._label = ""
-        self._requests = 0
+    cluster: Cluster
+    ledger: Ledger
+    ids: dict[str, str]
+    random: Random
 
-    async def act(self, number: int, action: Action) -> None:
-        """Do action `number` of the script."""
-        self._label, self._requests = f"{self.name}.{number}", 0
-        self.random = Random(f"{self.cluster.seed} {self._label}")
-        self._action = action
-        await asyncio.sleep(action.wait)
-        await action.run(self)
+    @property
+    def actions(self) -> Actions:
+        """What the client does, each as often as it is drawn."""
+        often = (*[self.send] * 5, *[self.remove] * 3, *[self.restore] * 2, *[self.look] * 2, *[self.tag] * 2)
+        return (*often, self.untag, self.cut, self.pause, self.race)
 
-    def another(self, what: str) -> Client:
-        """Another client, who acts beside this one."""
-        other = Client(f"{self.name}+", self.cluster, self.ledger, self.ids)
-        other._action, other._label = self._action, f"{self._label}+{what[-4:]}"
-        other.random = Random(f"{self.cluster.seed} {other._label}")
-        return other
+    async def run(self, count: int) -> None:
+        """Do some things, each drawn at random."""
+        for _ in range(count):
+            with suppress(Unreachable, StorageUnavailable):
+                await self.random.choice(self.actions)()
 
-    def replica(self) -> int:
-        """The replica to be asked next."""
-        return self.random.choice(sorted(self.cluster.machines))
+    def place(self, *, single: bool = False) -> tuple[str, Content]:
+        """Return a space and a content; those in front are drawn more often."""
+        contents = [each for each in CONTENTS if len(each.files) == 1] if single else list(CONTENTS)
+        return self.random.choice(("default", "default", *SPACES)), self.random.choice(contents)
 
-    async def ask(self, kind: str, work: Callable[[Stores], Awaitable[T]], replica: int | None = None) -> T:
-        """The answer of a replica; `Unreachable` when none comes in time."""
-        machine = self.cluster.machines[self.replica() if replica is None else replica]
-        request = self.cluster.request(f"{self._label}.{self._requests}", kind)
-        leaves = self.random.random() < 0.5
-        self._requests += 1
-        stores = machine.stores
-        if machine.dead or stores is None:
-            await asyncio.sleep(1)
-            raise Unreachable(f"{machine.name} is down")
-        task = self.cluster.begin(machine, request, _awaited(work, stores))
-        waiting: set[asyncio.Future[Any]] = {task, machine.death}
-        await asyncio.wait(waiting, timeout=self._action.patience, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            if leaves:
-                task.cancel()
-            self.say(f"{kind} at {machine.name}: no answer{' (and leaves)' if leaves else ''}")
-            raise Unreachable(f"{machine.name} does not answer")
-        return self._told(kind, machine.name, task)
+    async def ask(self, space: str, work: Callable[[Stores], Awaitable[T]]) -> T:
+        """Return what `work` returns at some replica."""
+        return await self.cluster.ask(lambda stores: work(stores if space == "default" else stores.of_space(space)))
 
-    def _told(self, kind: str, machine: str, task: asyncio.Task[T]) -> T:
-        error = task.exception()
-        self.say(f"{kind} at {machine}: {_brief(error if error is not None else task.result())}")
-        if error is not None and not isinstance(error, ProtosliceError | Violation):
-            raise Violation("errors are those of the vocabulary", f"{kind} ended with {error!r}") from error
-        return task.result()
+    async def noted(self, deeds: list[Deed], asking: Awaitable[T], *refusals: type[Exception]) -> T | None:
+        """Return the answer, after the deeds were ended by it; None if it is a refusal."""
+        try:
+            answer = await asking
+        except StorageUnavailable:
+            self.ledger.end(deeds, "unsure")
+            raise
+        except Unreachable:
+            self.ledger.end(deeds, "lost")
+            raise
+        except refusals:
+            self.ledger.end(deeds, "refused")
+            return None
+        self.ledger.end(deeds, "done")
+        return answer
 
-    def say(self, text: str) -> None:
-        """Note something in the journal."""
-        self.cluster.journal.told(self.cluster.loop.now, self.name, lambda: text)
+    async def race(self) -> None:
+        """Read or share a file of a store while that is removed and collected."""
+        space, (_, _, long, _, pair, *_) = self.place()[0], CONTENTS
+        await self._send(space, long, None)
+        if self.random.random() < 0.5:
+            racing = asyncio.create_task(self._read(space, long, slow=True))
+        else:
+            sending = self._send(space, pair, long, pause=self.cluster.grace + DELAY_SECONDS)
+            racing = asyncio.create_task(sending)
+        await asyncio.sleep(0.1)
+        await asyncio.gather(self._remove(space, long), racing, return_exceptions=True)
+        racing.result()
+
+    async def send(self) -> None:
+        """Send a store, perhaps with files that others have."""
+        await self._send(*self.place(), self.random.choice(CONTENTS) if self.random.random() < 0.4 else None)
+
+    async def _send(self, space: str, content: Content, share: Content | None, *, pause: float = 0.0) -> None:
+        store, random = self.ids[content.name], self.random
+        tags = tuple(tag for tag in TAGS if space == "default" and random.random() < 0.2)
+        told, other = random.random() < 0.3, None if share is None else self.ids[share.name]
+        deeds = [self.ledger.add(space, store), *(self.ledger.tag(space, tag, store) for tag in tags)]
+        jumping = asyncio.create_task(self.cluster.jump())
+
+        async def work(stores: Stores) -> str:
+            return await sent(stores, content, IngestRequest(tags=tags), told=told, other=other, pause=pause)
+
+        made = await self.noted(deeds, self.ask(space, work), Conflict)
+        await jumping
+        if made is None and share is None and not told and self.cluster.weather.jump:
+            raise Violation("the bytes of a sender that was not late were collected")
+        if made not in {None, store}:
+            raise Violation(f"{content.name} became store {made}")
+        if made is not None and random.random() < 0.3:
+            await self._read(space, content)
+
+    async def remove(self) -> None:
+        """Remove a store, and restore it within the grace or never."""
+        space, content = self.place()
+        before = self.cluster.database_time()
+        if await self._remove(space, content) and self.random.random() < 0.5:
+            await asyncio.sleep(self.random.choice((0, 0.5, 0.99)) * self.cluster.grace)
+            found = await self._restore(space, content)
+            if not found and self.cluster.database_time() < before + self.cluster.grace:
+                raise Violation(f"{content.name} cannot be restored within the grace")
+
+    async def _remove(self, space: str, content: Content) -> bool:
+        store = self.ids[content.name]
+        deeds = [self.ledger.remove(space, store)]
+        deeds += [self.ledger.tag(space, tag, None, of=store) for tag in TAGS if space == "default"]
+        return await self.noted(deeds, self.ask(space, lambda stores: stores.delete(store)), NotFound) is not None
+
+    async def restore(self) -> None:
+        """Restore a store, which may be there."""
+        await self._restore(*self.place())
+
+    async def _restore(self, space: str, content: Content) -> bool:
+        store = self.ids[content.name]
+        deeds = [self.ledger.add(space, store)]
+        deeds += [self.ledger.tag(space, tag, store, of=store) for tag in TAGS if space == "default"]
+        answer = await self.noted(deeds, self.ask(space, lambda stores: stores.restore(store)), NotFound)
+        if answer is not None:
+            await self._read(space, content)
+        return answer is not None
+
+    async def look(self) -> None:
+        """Read a store."""
+        await self._read(*self.place())
+
+    async def _read(self, space: str, content: Content, *, slow: bool = False) -> None:
+        begin, slow = self.ledger.tick(), slow or self.random.random() < 0.3
+        store, clock, found = self.ids[content.name], self.cluster.database_time, dict[str, bytes]()
+        began = clock()
+
+        async def work(stores: Stores) -> None:
+            view = await stores.view(store)
+            if slow:  # a reader has time until the bytes of a store are deleted
+                await asyncio.sleep(DELAY_SECONDS * 0.9)
+            for path in content.files:
+                found[path] = await read(view.file(path))
+
+        wrong = ""
+        try:
+            await self.ask(space, work)
+        except NotFound:
+            wrong = "is lost" if self.ledger.must_exist(space, store, begin) else ""
+        except IntegrityError as error:
+            wrong = f"is damaged: {error}" if clock() < began + DELAY_SECONDS else ""
+        else:
+            if found != content.files:
+                wrong = "has other bytes"
+            elif self.ledger.must_be_gone(space, store, begin):
+                wrong = "is there after it was removed"
+        if wrong:
+            raise Violation(f"{content.name} in {space} {wrong}")
+
+    async def tag(self) -> None:
+        """Set a tag, sometimes on condition of the entity tag that it has, and then perhaps twice at once."""
+        name, seen = self.random.choice(TAGS), None
+        if self.random.random() < 0.6:
+            with suppress(NotFound):
+                seen = (await self.ask("default", lambda stores: stores.tag(name))).etag
+        moves = (self._move(name, seen) for _ in range(1 if seen is None else self.random.choice((1, 2))))
+        for found in await asyncio.gather(*moves, return_exceptions=True):
+            if isinstance(found, Exception):
+                raise found
+
+    async def _move(self, name: str, seen: str | None) -> None:
+        store, begin = self.ids[self.random.choice(CONTENTS).name], self.ledger.tick()
+        deeds = [self.ledger.tag("default", name, store)]
+        answer = await self.noted(
+            deeds, self.ask("default", lambda stores: stores.put_tag(name, store, if_match=seen)), NotFound, Conflict
+        )
+        if answer is not None:
+            self.ledger.see(name, answer[0].etag, seen)
+            if self.ledger.must_be_gone("default", store, begin):
+                raise Violation("a tag was pointed at a store that was removed")
+
+    async def untag(self) -> None:
+        """Remove a tag."""
+        name = self.random.choice(TAGS)
+        deeds = [self.ledger.tag("default", name, None)]
+        await self.noted(deeds, self.ask("default", lambda stores: stores.delete_tag(name)), NotFound)
+
+    async def cut(self) -> None:
+        """Ask for the pieces of a store, which are facts derived from it."""
+        space, content = self.place()
+        with suppress(NotFound, IntegrityError):
+            await self.ask(space, lambda stores: stores.pieces(self.ids[content.name], limit=10, cursor=None))
+
+    async def pause(self) -> None:
+        """Do nothing for a time."""
+        await asyncio.sleep(self.random.choice((1, 100, 1000)))
 
 
-async def _awaited(work: Callable[[Stores], Awaitable[T]], stores: Stores) -> T:
-    return await work(stores)
-
-
-def _brief(told: object) -> str:
-    return f"{type(told).__name__}: {told}" if isinstance(told, Exception) else str(told)[:150]
-
-
-async def pieces(data: bytes, size: int = 40) -> AsyncIterator[bytes]:
-    """The body of a request, which comes slowly."""
-    for at in range(0, len(data), size):
-        await asyncio.sleep(0.001 + REQUEST.get().random.random() / 50)
-        yield data[at : at + size]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Action(ABC):
-    """Next deed of a client, after `wait` seconds; it leaves a replica that takes longer than `patience`."""
-
-    wait: float = 0.0
-    patience: float = 60.0
-
-    @abstractmethod
-    async def run(self, client: Client) -> None:
-        """Do it. Expected failures are borne; anything else raises `Violation`."""
-
-    def simpler(self) -> Iterator[Action]:
-        """The same with less to it, for a history to be made shorter."""
-        yield from self.plainer(wait=0.0)
-
-    def plainer(self, **plain: object) -> Iterator[Action]:
-        """The same for each of its fields that differs from `plain`, with that field plain."""
-        for name, value in plain.items():
-            if getattr(self, name) != value:
-                yield replace(self, **{name: value})  # type: ignore[arg-type]
+async def sent(
+    stores: Stores, content: Content, request: IngestRequest, *,
+    told: bool = False, other: str | None = None, pause: float = 0.0,
+) -> str:  # fmt: skip
+    """Send a store, with files of an `other` one where they are the same, and return its id."""
+    async with await stores.ingest(request) as ingest:
+        refs = {}
+        if other is not None:
+            with suppress(NotFound):
+                refs = {each.sha256: each for each in (await stores.files(other)).values()}
+        digests = {path: hashlib.sha256(data) for path, data in content.files.items()}
+        await ingest.take({path: refs[sha.hexdigest()] for path, sha in digests.items() if sha.hexdigest() in refs})
+        for path, data in content.files.items():
+            if digests[path].hexdigest() not in refs:
+                sink = await ingest.file(path, told=digests[path].digest() if told else None)
+                for at in range(0, len(data), 30):
+                    await sink.write(data[at : at + 30])
+                await sink.close()
+        await asyncio.sleep(pause)
+        whole = digests["a.bin"].digest() if told and [*digests] == ["a.bin"] else None
+        return (await ingest.commit(expected_sha256=whole)).store.id

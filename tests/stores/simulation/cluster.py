@@ -1,152 +1,148 @@
-"""Replicas over one storage: machines that serve stores, die, stand still, and are started again."""
+"""Replicas over one catalogue and one storage, and the time and troubles that they share."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from contextvars import Context
+from dataclasses import fields
+from random import Random
 from typing import Any, TypeVar
 
-from tests.stores.simulation.faults import REQUEST, Fates, Request
-from tests.stores.simulation.journal import Journal
-from tests.stores.simulation.loop import MACHINE, SimulatedLoop, Stuck
-from tests.stores.simulation.network import MachineDatabase, MachineStorage
+from tests.stores.simulation.nature import EPOCH
+from tests.stores.simulation.replica import (
+    DELAY_SECONDS,
+    PATIENCE_SECONDS,
+    SLOW_SECONDS,
+    Replica,
+    Unreachable,
+    Weather,
+    awaited,
+)
 from tests.support.catalogues import InlineDatabase
 
 from protoslice.errors import ProtosliceError
 from protoslice.storage import MemoryStorage
-from protoslice.storage.interface import PAGE
-from protoslice.stores import StoreOptions, Stores
+from protoslice.stores import Stores
 
 T = TypeVar("T")
 
-EPOCH = 1_800_000_000.0
-"""When every history begins."""
-RESTART_SECONDS = 5.0
-SETTLED_SECONDS = 50_000.0
-"""Longer than anything takes."""
-
-
-class Unreachable(Exception):
-    """No answer: the machine is down, has died meanwhile, or the client has lost its patience."""
-
-
-class Machine:
-    """A process that serves stores; when it dies, another one comes in its place."""
-
-    def __init__(self, cluster: Cluster, name: str) -> None:
-        self.name = name
-        self.skew = cluster.skew * (2 * cluster.request(f"{name}'s clock", "").random.random() - 1)
-        """By how many seconds its clock is wrong."""
-        self.dead = False
-        self.still_until = 0.0
-        self.stores: Stores | None = None
-        self.death: asyncio.Future[None] = cluster.loop.create_future()
-        self.storage = MachineStorage(cluster, self)
-        self.database = MachineDatabase(cluster, self)
-
 
 class Cluster:
-    """The machines, the storage that they share, and the time."""
+    """The replicas, what they share, and the troubles that they meet."""
 
-    def __init__(
-        self,
-        loop: SimulatedLoop,
-        seed: int,
-        fates: Fates,
-        journal: Journal,
-        options: StoreOptions,
-        *,
-        page: int = PAGE,
-        conditional_delete: bool = True,
-        skew: float = 0.0,
-    ) -> None:
-        self.loop = loop
-        self.seed = seed
-        self.fates = fates
-        self.journal = journal
-        self.truth = MemoryStorage()
-        self.catalogue = InlineDatabase(lambda: EPOCH + loop.now)
-        self.page = page
-        """As many objects as a page of a listing shows at most."""
-        self.conditional_delete = conditional_delete
-        """See `Abilities.conditional_delete`: many a bucket has none."""
-        self.skew = skew
-        """By how many seconds the clocks of machines may be wrong."""
-        self.at_peace = False
-        """True once the history is over: calls then take no time and meet no trouble."""
-        self.touched: set[str] = set()
-        """The keys of objects that were read in peace."""
-        self.machines: dict[int, Machine] = {}
-        self._outside = Context()
-        self._starts: Counter[int] = Counter()
+    def __init__(self, random: Random, catalogue: InlineDatabase, replicas: int) -> None:
+        self.random = random
+        self.weather = Weather.drawn(random)
+        self.grace = random.choice((0.0, 300.0, 1500.0, 5000.0))
+        self.storage = MemoryStorage()
+        self.catalogue = catalogue
+        self.jumped = 0.0
+        """Seconds by which the clock of the database was set forward."""
+        self._jumped_at = -DELAY_SECONDS
+        self.peace = False
+        """True once calls meet no trouble and take no time."""
+        self.calls: Counter[str] = Counter()
+        self.met: Counter[str] = Counter()
+        """Troubles by kind."""
+        self.violations: list[str] = []
+        catalogue._clock = self.database_time
+        self.replicas = [Replica(self) for _ in range(replicas)]
 
-        self._begun: list[tuple[Machine, asyncio.Task[Any]]] = []
-        self._options = options
+    def database_time(self) -> float:
+        """Return the time by the clock of the database."""
+        return EPOCH + asyncio.get_running_loop().time() + self.jumped
 
-    def time(self) -> float:
-        """See `Nature.time`."""
-        machine = MACHINE.get()
-        return EPOCH + self.loop.now + (machine.skew if isinstance(machine, Machine) else 0.0)
+    def replica(self) -> Replica:
+        """Return a replica that lives; another one comes in the place of a dead one."""
+        number = self.random.randrange(len(self.replicas))
+        if self.replicas[number].dead:
+            self.replicas[number] = Replica(self)
+        return self.replicas[number]
 
-    def token_hex(self, nbytes: int | None = None) -> str:
-        """See `Nature.token_hex`."""
-        return REQUEST.get().random.randbytes(nbytes or 32).hex()
+    async def ask(self, work: Callable[[Stores], Awaitable[T]]) -> T:
+        """Return what `work` returns at a replica; raise `Unreachable` if no answer comes."""
+        replica = self.replica()
+        task = asyncio.ensure_future(awaited(lambda: work(replica.stores)))
+        waiting: set[asyncio.Future[Any]] = {task, replica.death}
+        patience = PATIENCE_SECONDS * (20 if self.weather.jump else self.random.choice((0.01, 1, 20)))
+        await asyncio.wait(waiting, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        if replica.dead:
+            raise Unreachable
+        if task.done():
+            return task.result()
+        task.cancel()
+        self.met["cancelled"] += 1
+        raise Unreachable
 
-    def request(self, label: str, kind: str) -> Request:
-        """A request with a label of its own."""
-        return Request(self.seed, label, kind)
+    def fate(self, *, write: bool) -> str:
+        """Return what befalls the next call: the name of a member of `Weather`, or nothing."""
+        chance = self.random.random()
+        for each in fields(Weather)[1:-1]:
+            share: float = getattr(self.weather, each.name) if write or each.name != "late" else 0.0
+            if chance < share:
+                self.met[each.name] += 1
+                return each.name
+            chance -= share
+        return ""
 
-    def begin(self, machine: Machine, request: Request, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Let a machine do something."""
-        context = self._outside.copy()
-        context.run(MACHINE.set, machine)
-        context.run(REQUEST.set, request)
-        task = self.loop.create_task(work, context=context)
-        self._begun.append((machine, task))
-        return task
+    def later(self, seconds: float, effect: Callable[[], object]) -> None:
+        """Let something happen after a while."""
 
-    async def start(self, number: int) -> Machine:
-        """Start machine `number`, however often it takes."""
-        while True:
-            name = f"r{number}" + "'" * self._starts[number]
-            self._starts[number] += 1
-            machine = self.machines[number] = Machine(self, name)
-            opening = Stores.open(machine.storage, machine.database, self._options)
-            task = self.begin(machine, self.request(f"{name} starts", "start"), opening)
-            waiting: set[asyncio.Future[Any]] = {task, machine.death}
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            with suppress(ProtosliceError, asyncio.InvalidStateError):
-                stores = task.result()
-                stores.uploads  # noqa: B018  # refused where the storage seemed to break its promises
-                machine.stores = stores
-                return machine
-            machine.dead = True
-            await asyncio.sleep(RESTART_SECONDS)
+        async def work() -> None:
+            await asyncio.sleep(seconds)
+            with suppress(ProtosliceError):
+                effect()
+
+        asyncio.ensure_future(work())  # noqa: RUF006 - the loop holds its tasks
+
+    def check_garbage(self, key: str) -> None:
+        """Note a violation if the row of an object exists, whose bytes are about to be deleted."""
+        sql = "SELECT 1 FROM objects WHERE key = :key"
+        if self.catalogue.run(lambda tx: tx.all(sql, key=key.removesuffix(".sums")), "ROLLBACK"):
+            self.violations.append(f"bytes of {key} are deleted, and its row exists")
 
     async def settle(self) -> None:
-        """Let all come to its end: no more trouble comes, and who stands still goes on."""
-        self.fates.calm = True
-        await asyncio.sleep(SETTLED_SECONDS)
-        waiting = [task.get_name() for machine, task in self._begun if not (machine.dead or task.done())]
-        if waiting:
-            raise Stuck(f"{len(waiting)} requests have not ended")
-        self.at_peace = True
+        """Wait until all replicas have ended, and collect garbage until nothing is left to do."""
+        self.weather = Weather()
+        for replica in self.replicas:
+            replica.collecting.cancel()
+        still = max(replica.still_until for replica in self.replicas) - asyncio.get_running_loop().time()
+        await asyncio.sleep(max(0.0, still) + 3 * SLOW_SECONDS)
+        self.peace = True
+        for replica in self.replicas:
+            if not replica.dead:
+                if replica.stores.room._pending:
+                    self.violations.append(f"{replica.stores.room._pending} bytes are counted that nobody writes")
+                if not await self._has_lease(replica):
+                    self.violations.append("a replica does not notice that its lease has ended")
+                await replica.stores.close()
+        last = self.replica_at_peace()
+        for _ in range(12):
+            await asyncio.sleep(20_000)
+            await last.collect()
 
-    def kill(self, machine: Machine) -> None:
-        """End a machine at once; another one comes in its place after a while."""
-        if machine.dead:
-            return
-        machine.dead = True
-        machine.death.set_result(None)
-        number = next((number for number, each in self.machines.items() if each is machine), None)
-        if number is not None and machine.stores is not None:
-            self.loop.call_later(
-                RESTART_SECONDS, lambda: self.loop.create_task(self.start(number)), context=self._outside
-            )
+    async def _has_lease(self, replica: Replica) -> bool:
+        reserved = await replica.stores._reservations.take("default")
+        sql = "SELECT 1 FROM writers WHERE id = :id"
+        return bool(self.catalogue.run(lambda tx: tx.all(sql, id=reserved.writer), "ROLLBACK"))
 
-    def outside(self, delay: float, call: Callable[..., object], *args: object) -> None:
-        """Call something after a while that belongs to no machine."""
-        self.loop.call_later(delay, call, *args, context=self._outside)
+    def replica_at_peace(self) -> Replica:
+        """Return a new replica that collects no garbage."""
+        replica = Replica(self)
+        replica.collecting.cancel()
+        return replica
+
+    async def jump(self) -> None:
+        """Set the clock of the database forward, unless that has just been done, and collect garbage at once."""
+        if self.weather.jump and self._jumped_at + DELAY_SECONDS < asyncio.get_running_loop().time():
+            self._jumped_at = asyncio.get_running_loop().time()
+            self.jumped += 4000
+            await self.replica().collect()
+
+
+async def pieces(data: bytes) -> AsyncIterator[bytes]:
+    """Yield bytes in short pieces."""
+    for at in range(0, len(data), 30):
+        yield data[at : at + 30]

@@ -1,126 +1,110 @@
-"""One history: clients play the plan through its troubles; then all is checked in peace."""
+"""One history: clients do what the seed says; then all is settled and checked."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import count
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final, TypeVar
 
-from tests.stores.simulation.clients import Client
+from tests.stores.simulation.clients import CONTENTS, SPACES, Client, sent
 from tests.stores.simulation.cluster import Cluster
-from tests.stores.simulation.contents import CONTENTS
-from tests.stores.simulation.faults import Fate, Fates, Place, Weather
 from tests.stores.simulation.invariants import check
-from tests.stores.simulation.journal import Journal
-from tests.stores.simulation.ledger import Ledger, Violation
+from tests.stores.simulation.ledger import Ledger
 from tests.stores.simulation.loop import SimulatedLoop, Stuck
-from tests.stores.simulation.nature import Nature
-from tests.stores.simulation.plans import Plan, Script
-from tests.stores.simulation.sending import Send
-from tests.support.stores import records_apart
+from tests.stores.simulation.nature import nature
+from tests.stores.simulation.replica import Violation, Weather
+from tests.stores.simulation.uploading import UploadClient
+from tests.support.catalogues import empty_catalogue
 
+from protoslice.catalog.spaces import SpaceTable
 from protoslice.errors import ProtosliceError
-from protoslice.storage import memory
-from protoslice.stores import StoreOptions
-from protoslice.stores.manifest import LARGEST_INLINE_SUMS
-from protoslice.stores.uploads import UploadOptions
+from protoslice.stores import IngestRequest
 
-Setting = Callable[[Nature], None]
-_INLINE = 200
-"""Bytes of a record in a manifest: plans lie there and indexes are objects, so histories have both."""
-_HELD = 40
-"""Bytes of all files of a store that lie in its manifest: files of one content do."""
+T = TypeVar("T")
+
+_CANCELLED: Final = 20
+"""Times that tasks are cancelled which wait for something again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """Outcome of a history."""
+@dataclass(slots=True)
+class Report:
+    """Counts of histories."""
 
-    violation: Violation | None
-    journal: Journal
-    met: dict[Place, Fate]
-    """Fates of calls, by place."""
+    histories: int = 0
+    calls: Counter[str] = field(default_factory=Counter)
+    met: Counter[str] = field(default_factory=Counter)
+    failed: dict[int, str] = field(default_factory=dict)
+    """What does not hold, by seed."""
+
+    def __str__(self) -> str:
+        met = ", ".join(f"{kind} {count}" for kind, count in sorted(self.met.items()))
+        return f"{self.histories} histories, {self.calls.total()} calls ({met}), {len(self.failed)} failed"
 
 
-def play(plan: Plan, settle: Setting, *, lines: bool = False) -> Outcome:
-    """Play a history in a nature that is given to `settle`."""
-    journal = Journal(lines=lines)
-    fates = Fates(plan.weather, plan.fates)
-    ids = _ids(settle)
-    violation = None
+def play(seed: int, report: Report) -> None:
+    """Play the history of a seed, and add it to a report."""
+    report.histories += 1
     try:
-        with records_apart(_INLINE, sums=LARGEST_INLINE_SUMS if plan.seed % 2 else -1, files=_HELD):
-            _play(plan, settle, fates, journal, ids)
-    except Violation as found:
-        violation = found
-    return Outcome(violation, journal, fates.met)
+        _run(seed, lambda: _history(seed, report))
+    except Violation as violation:
+        report.failed[seed] = str(violation)
+    except (Stuck, ProtosliceError) as error:
+        report.failed[seed] = f"nobody expected {error!r}"
 
 
-def _play(plan: Plan, settle: Setting, fates: Fates, journal: Journal, ids: dict[str, str]) -> None:
-    loop = SimulatedLoop()  # type: ignore[abstract]  # no signals, no processes, no sockets
-    uploads = UploadOptions(lifetime_seconds=plan.lifetime, begin_seconds=plan.lifetime, part_bytes=plan.part_bytes)
-    options = StoreOptions(uploads=uploads)
-    cluster = Cluster(
-        loop,
-        plan.seed,
-        fates,
-        journal,
-        options,
-        page=plan.page,
-        conditional_delete=plan.conditional_delete,
-        skew=plan.skew,
-    )
-    ledger = Ledger({ids[content.name]: content for content in CONTENTS})
-    ledger.late = plan.weather.late > 0
-    memory._tags = count(1)
-    settle(cluster)
-
-    async def run() -> None:
-        await asyncio.gather(*(cluster.start(number) for number in range(plan.replicas)))
-        clients = [_follow(Client(script.name, cluster, ledger, ids), script) for script in plan.scripts]
-        await asyncio.gather(*clients)
-        await cluster.settle()
-        await check(cluster, ledger, grace=plan.grace, lifetime=plan.lifetime)
-
+async def _history(seed: int, report: Report) -> None:
+    random = Random(seed)
+    catalogue = empty_catalogue()
+    for space in SPACES[1:]:
+        await SpaceTable(catalogue).create(space)
+    cluster, ledger = Cluster(random, catalogue, random.choice((2, 2, 3))), Ledger()
+    kinds = [random.choice((Client, Client, UploadClient)) for _ in range(random.choice((2, 3, 4)))]
+    clients = [kind(cluster, ledger, _ids, random) for kind in kinds]
     try:
-        loop.run_until_complete(run())
-    except Stuck as stuck:
-        raise Violation("nobody waits for ever", str(stuck)) from stuck
-    if loop.errors:
-        raise Violation("no error is lost", str(loop.errors[0]))
+        async with asyncio.TaskGroup() as group:
+            for client in clients:
+                group.create_task(client.run(random.choice((4, 8, 12))))
+    except* ProtosliceError as group:
+        raise Violation(f"a client was told {group.exceptions[0]!r}") from group
+    except* Violation as group:
+        raise group.exceptions[0] from None
+    finally:
+        report.calls += cluster.calls
+        report.met += cluster.met
+    await cluster.settle()
+    await check(cluster, ledger, _ids)
 
 
-async def _follow(client: Client, script: Script) -> None:
-    for number, action in script.actions:
-        try:
-            await client.act(number, action)
-        except ProtosliceError as error:
-            raise Violation("a client is told what it can expect", f"{action}: {error!r}") from error
+async def _learn() -> None:
+    cluster = Cluster(Random(0), empty_catalogue(), 1)
+    cluster.weather = Weather()
+    for content in CONTENTS:
+        _ids[content.name] = await cluster.ask(lambda stores, it=content: sent(stores, it, IngestRequest()))  # type: ignore[misc]
 
 
-_known: dict[str, str] = {}
+_ids: Final = dict[str, str]()
+"""Ids of the stores by their contents."""
 
 
-def _ids(settle: Setting) -> dict[str, str]:
-    """The ids that contents have as stores, by their names: they depend on nothing else."""
-    if not _known:
-        loop = SimulatedLoop()  # type: ignore[abstract]
-        cluster = Cluster(loop, 0, Fates(Weather(), {}), Journal(), StoreOptions())
-        settle(cluster)
-
-        async def learn() -> dict[str, str]:
-            stores = (await cluster.start(0)).stores
-            assert stores is not None
-            machine = cluster.machines[0]
-            return {
-                content.name: (
-                    await cluster.begin(
-                        machine, cluster.request(content.name, "learn"), Send(content=content).send(stores)
-                    )
-                )[0]
-                for content in CONTENTS
-            }
-
-        _known.update(loop.run_until_complete(learn()))
-    return _known
+def _run(seed: int, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Return the result of a coroutine on a simulated loop; end all that it has begun."""
+    if work is not _learn and not _ids:
+        _run(0, _learn)
+    loop = SimulatedLoop()
+    try:
+        with nature(seed):
+            try:
+                return loop.run_until_complete(work())
+            finally:
+                for _ in range(_CANCELLED):
+                    tasks = [task for task in loop.tasks if not task.done()]
+                    if not tasks:
+                        break
+                    for task in tasks:
+                        task.cancel()
+                    loop.run_until_complete(asyncio.wait(tasks, timeout=1))
+    finally:
+        loop.close()

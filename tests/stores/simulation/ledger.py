@@ -1,132 +1,104 @@
-"""Ledger of the answers that clients got, and of all that must hold because of them."""
+"""Notes of what clients asked for and were answered, and what must hold after that.
+
+A deed has an interval of ticks in which it takes effect; it is open while nobody knows. A deed that was refused is
+struck out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from itertools import count
+from math import inf
+from typing import Final, Literal
 
-from tests.stores.simulation.contents import Content
-from tests.stores.simulation.registers import FOR_EVER, Deed
+from tests.stores.simulation.replica import Violation
+
+Place = tuple[str, str]
+"""A space, and the id of a store or the name of a tag there."""
+_ANY: Final = ""
 
 
-class Violation(Exception):
-    """Something that must always hold did not."""
+@dataclass(slots=True, eq=False)
+class Deed:
+    """Something that a client asked for."""
 
-    def __init__(self, invariant: str, text: str) -> None:
-        super().__init__(f"{invariant}: {text}")
-        self.invariant = invariant
+    place: Place
+    store: str | None
+    """The store that is there then; None if nothing is."""
+    begin: float
+    end: float = inf
+    acknowledged: bool = False
+    of: str = _ANY
+    """The store that a tag must point at, or the deed has no effect."""
 
 
 @dataclass(slots=True)
-class Entry:
-    """A store sent or removed between two moments; `sure` when a client was told that it had been done."""
-
-    store: str
-    began: int
-    ended: int = FOR_EVER
-    sure: bool = False
-    made: int = -1
-    """When its bytes came: when it was begun, unless it is an old store that is restored."""
-    created: bool = False
-    """True if that client was told that it created the store."""
-
-
 class Ledger:
-    """All that clients did, in the order of its moments."""
+    """Deeds of all clients."""
 
-    def __init__(self, contents: Mapping[str, Content]) -> None:
-        self.contents = contents
-        """Contents of stores, by id."""
-        self.sent: list[Entry] = []
-        self.removed: list[Entry] = []
-        self.damaged: list[Entry] = []
-        """Stores of which a stranger destroyed something."""
-        self.late = False
-        """True if failed calls may take effect later."""
-        self.tags: dict[str, list[Deed]] = {}
-        self.commits: list[str] = []
-        """Places of commits that clients were told of."""
-        self.artifacts: dict[str, list[Entry]] = {}
-        """Manifests that were pushed, by repository; digests stand for stores."""
-        self.artifacts_deleted: dict[str, list[Entry]] = {}
-        """Manifests whose deletion began, by repository; none of them ends."""
-        self.artifact_tags: dict[tuple[str, str], list[Deed]] = {}
-        self.left: dict[str, bool] = {}
-        """Folders of which replicas make stores by themselves; True where all writes were acknowledged."""
-        self._moments = count(1)
+    stores: list[Deed] = field(default_factory=list)
+    tags: list[Deed] = field(default_factory=list)
+    _ticks: count[int] = field(default_factory=lambda: count(1))
+    _versions: set[str] = field(default_factory=set)
+    _moved: set[tuple[str, str]] = field(default_factory=set)
 
-    def moment(self) -> int:
-        """Now: later than all moments before."""
-        return next(self._moments)
+    def tick(self) -> int:
+        """Return a moment behind all others."""
+        return next(self._ticks)
 
-    def sending(self, store: str, *, again: bool = False) -> Entry:
-        """A client begins to send a store, or to take its removal back: then it comes `again` as it was."""
-        began = self.moment()
-        self.sent.append(Entry(store, began, made=0 if again else began))
-        return self.sent[-1]
+    def add(self, space: str, store: str) -> Deed:
+        """Note that a store is being sent or restored."""
+        return self._begin(self.stores, Deed((space, store), store, self.tick()))
 
-    def damaging(self, store: str) -> None:
-        """A stranger has destroyed something of a store."""
-        moment = self.moment()
-        self.damaged.append(Entry(store, moment, moment))
+    def remove(self, space: str, store: str) -> Deed:
+        """Note that a store is being removed."""
+        return self._begin(self.stores, Deed((space, store), None, self.tick()))
 
-    def removing(self, store: str) -> Entry:
-        """A client begins to remove a store; the tags that point at it may go too."""
-        self.removed.append(Entry(store, self.moment()))
-        return self.removed[-1]
+    def tag(self, space: str, name: str, store: str | None, of: str = _ANY) -> Deed:
+        """Note that a tag is being set, or removed for None."""
+        return self._begin(self.tags, Deed((space, name), store, self.tick(), of=of))
 
-    def dangling(self, name: str, store: str) -> None:
-        """A tag may point at a store that is gone: from now on a collector may remove it whenever that is so."""
-        deeds = self.tags.get(name, [])
-        if not any(deed.repeats and deed.of == store for deed in deeds):
-            self.deed(name, Deed("drop", self.moment(), of=store, repeats=True))
-
-    def deed(self, name: str, deed: Deed) -> Deed:
-        """A client begins to do something to a tag."""
-        self.tags.setdefault(name, []).append(deed)
+    @staticmethod
+    def _begin(deeds: list[Deed], deed: Deed) -> Deed:
+        deeds.append(deed)
         return deed
 
-    def end(self, entry: Entry | Deed, *, sure: bool) -> None:
-        """End a deed, unless a late call may still carry it out."""
-        if self.late and not (sure and (isinstance(entry, Entry) or entry.told != "unsure")):
-            return
-        entry.ended = self.moment()
-        if isinstance(entry, Entry):
-            entry.sure = sure
+    def end(self, deeds: Iterable[Deed], outcome: Literal["done", "unsure", "lost", "refused"]) -> None:
+        """Note how deeds ended; after an `unsure` answer they took effect before or never, `lost` ones may do later."""
+        for deed in deeds:
+            if outcome == "refused":
+                (self.stores if deed in self.stores else self.tags).remove(deed)
+            elif outcome != "lost":
+                deed.end, deed.acknowledged = self.tick(), outcome == "done"
 
-    def must_be(self, store: str, began: int, ended: int) -> bool:
-        """True if a look between two moments must find a store: sent before, and not removed since."""
-        return any(
-            entry.sure
-            and entry.store == store
-            and entry.ended <= began
-            and not self._removed(entry, ended)
-            and not self._damaged(entry)
-            for entry in self.sent
-        )
+    def must_exist(self, space: str, store: str, at: float = inf) -> bool:
+        """Return True if a store is certainly there from the moment `at` on."""
+        deeds = [deed for deed in self.stores if deed.place == (space, store)]
+        gone = max((deed.end for deed in deeds if deed.store is None), default=0)
+        return any(deed.acknowledged and deed.store and deed.end < at and gone < deed.begin for deed in deeds)
 
-    def may_be_damaged(self, store: str) -> bool:
-        """True if a stranger destroyed something of a store that nobody sent again since."""
-        return any(entry.store == store for entry in self.damaged) and not any(
-            entry.sure and entry.store == store and not self._damaged(entry) for entry in self.sent
-        )
+    def must_be_gone(self, space: str, store: str, at: float = inf) -> bool:
+        """Return True if a store is certainly not there from the moment `at` on."""
+        deeds = [deed for deed in self.stores if deed.place == (space, store)]
+        added = max((deed.end for deed in deeds if deed.store is not None), default=0)
+        if added == 0:
+            return True
+        return any(deed.acknowledged and deed.store is None and deed.end < at and added < deed.begin for deed in deeds)
 
-    def _damaged(self, sent: Entry) -> bool:
-        return any(entry.store == sent.store and entry.began > sent.made for entry in self.damaged)
+    def stores_of(self, space: str, name: str) -> set[str | None]:
+        """Return the stores at which a tag may point now; None stands for no tag."""
+        deeds = [deed for deed in self.tags if deed.place == (space, name)]
+        last = max((deed.begin for deed in deeds if deed.acknowledged and not deed.of), default=0)
+        found = {deed.store for deed in deeds if deed.end >= last}
+        return found if last else found | {None}
 
-    def _removed(self, sent: Entry, before: int) -> bool:
-        return any(
-            entry.store == sent.store and entry.began < before and entry.ended > sent.began for entry in self.removed
-        )
-
-    def may_be(self, store: str, began: int) -> bool:
-        """True if a look that begins then may find a store: not after a removal without another sending."""
-        return any(
-            entry.store == store
-            and not any(
-                gone.sure and gone.store == store and gone.began > entry.ended and gone.ended < began
-                for gone in self.removed
-            )
-            for entry in self.sent
-        )
+    def see(self, name: str, version: str, condition: str | None) -> None:
+        """Note an entity tag that a successful change of a name gave; a condition holds for one change alone."""
+        if version in self._versions:
+            raise Violation(f"the entity tag of {name} was given before")
+        self._versions.add(version)
+        if condition is not None:
+            if (name, condition) in self._moved:
+                raise Violation(f"{name} was moved twice on the same condition")
+            self._moved.add((name, condition))

@@ -1,201 +1,162 @@
-"""Clients that send a file in several requests, and go on wherever they were interrupted."""
+"""Clients of resumable uploads, and of repositories."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from collections.abc import Iterator, Sequence
+import secrets
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from tests.stores.simulation.clients import Action, Client, pieces
-from tests.stores.simulation.cluster import Unreachable
-from tests.stores.simulation.contents import Content
-from tests.stores.simulation.ledger import Violation
-from tests.stores.simulation.progress import Sending
+from tests.stores.simulation.clients import Actions, Client, Content
+from tests.stores.simulation.cluster import pieces
+from tests.stores.simulation.ledger import Deed
+from tests.stores.simulation.replica import Unreachable, Violation
 
-from protoslice.errors import (
-    ChecksumMismatch,
-    Conflict,
-    Gone,
-    IntegrityError,
-    NotFound,
-    ProtosliceError,
-    StorageUnavailable,
-)
+from protoslice.catalog.database import UniqueViolation
+from protoslice.catalog.repositories import HUB, CommitRow, HistoryTable, Moved, RepositoryTable
+from protoslice.errors import Conflict, Gone, NotFound, StorageUnavailable
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.uploads import AlreadyComplete, Body, Checksum, NewUpload, WrongOffset
+from protoslice.stores.uploads import AlreadyComplete, Body, NewUpload, WrongOffset
+from protoslice.stores.uploads.model import Upload
 
-TRIES = 40
-"""Attempts of a client to go on with an upload before it leaves it."""
+TRIES = 25
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resumable(Action):
-    """Send one file in many requests to any replicas, alone or as several uploads that are joined."""
+@dataclass(slots=True)
+class Sending:
+    """An upload under way: the most bytes that were acknowledged, and what became of it."""
 
-    content: Content
-    step: int
-    """Bytes of a request."""
-    streams: int = 1
-    """As so many uploads at once, of which a store is made when all are there."""
-    told_length: bool = True
-    """True to tell the length at the beginning, False with the last request."""
-    checksums: bool = False
-    watched: float = 0.0
-    """If not 0, somebody else looks at the upload so often, in seconds, for as long as it goes on."""
-    look: float = 0.2
-    """Chance that the client asks for the offset, though it would not have to."""
-    lifetime: float
-    ended: bool = False
-    """True if the client ends the upload half-way."""
+    id: str
+    data: bytes
+    least: int = 0
+    upload: Upload | None = None
 
-    def simpler(self) -> Iterator[Action]:
-        """See `Action.simpler`."""
-        yield from Action.simpler(self)
-        yield from self.plainer(watched=0.0, streams=1, checksums=False, told_length=True, look=0.0, ended=False)
-        if self.step < len(self.content.data):
-            yield replace(self, step=2 * self.step)
+    def see(self, upload: Upload, least: int) -> None:
+        """Note an answer to a request that was made when `least` bytes were acknowledged."""
+        if upload.offset < least:
+            raise Violation(f"an upload went back from {least} to {upload.offset}")
+        if upload.state == "failed":
+            raise Violation(f"an upload failed: {upload.failure}")
+        self.least = max(self.least, upload.offset)
+        if upload.state != "open":
+            self.upload = upload
 
-    async def run(self, client: Client) -> None:
-        """See `Action.run`."""
-        data = self.content.data
-        size = -(-len(data) // self.streams)
-        parts = [data[at : at + size] for at in range(0, len(data), size)]
-        sendings = await asyncio.gather(*(self._begin(client, part) for part in parts))
-        found = [sending for sending in sendings if sending is not None]
-        for sending in found:
-            await asyncio.gather(self._send(client, sending), self._watch(client.another(sending.id), sending))
-        if (
-            self.streams > 1
-            and len(found) == len(parts)
-            and all(sending.done and not sending.ended for sending in found)
-        ):
-            await self._join(client, found)
 
-    async def _begin(self, client: Client, data: bytes) -> Sending | None:
-        whole = self.streams == 1
-        new = NewUpload(
-            length=len(data) if self.told_length else None,
-            path=self.content.root if whole else None,
-            request=IngestRequest(root=self.content.root) if whole else IngestRequest(),
-            partial=not whole,
-        )
-        for _ in range(3):
-            entry = client.ledger.sending(client.ids[self.content.name]) if whole else None
-            began = client.cluster.loop.now
-            with suppress(StorageUnavailable, Unreachable, Conflict):
-                upload = await client.ask("begin", lambda stores: stores.uploads.create(new))
-                return Sending(client, upload, data, entry, began)
-        return None
+class UploadClient(Client):
+    """A client that sends files in several requests, and commits to repositories."""
 
-    async def _send(self, client: Client, sending: Sending) -> None:
+    @property
+    def actions(self) -> Actions:
+        """What the client does; see `Client`."""
+        return (*[self.upload] * 4, self.join, self.commit, self.remove, self.look, self.pause)
+
+    async def upload(self) -> None:
+        """Send a file in an upload; sometimes two clients send it at once."""
+        space, content = self.place(single=True)
+        deeds = [self.ledger.add(space, self.ids[content.name])]
+        (path,) = content.files
+        new = NewUpload(length=len(content.only), path=path)
         try:
-            await self._go_on(client, sending)
-        finally:
-            sending.left = True
+            sending = Sending((await self.ask(space, lambda stores: stores.uploads.create(new))).id, content.only)
+        except (StorageUnavailable, Unreachable):
+            self.ledger.end(deeds, "refused")
+            raise
+        await self._fill(space, sending)
+        self._made(content, deeds, None if sending.upload is None else sending.upload.store)
 
-    async def _go_on(self, client: Client, sending: Sending) -> None:
-        sure = True
-        for _ in range(TRIES + 2 * len(sending.data) // self.step):
-            if self.ended and not sending.done and sending.offset > len(sending.data) // 2:
-                await self._end(client, sending)
-            if sending.done or sending.ended:
+    async def join(self) -> None:
+        """Send a file in several uploads, and join them."""
+        space, content = self.place(single=True)
+        data, cut = content.only, self.random.randrange(1, len(content.only))
+        ids = []
+        for part in (data[:cut], data[cut:]):
+            new = NewUpload(length=len(part), partial=True)
+            sending = Sending((await self.ask(space, lambda stores, new=new: stores.uploads.create(new))).id, part)  # type: ignore[misc]
+            await self._fill(space, sending)
+            if sending.upload is None:
                 return
+            ids.append(sending.id)
+        deeds = [self.ledger.add(space, self.ids[content.name])]
+        (path,) = content.files
+
+        async def work(stores: Stores) -> str | None:
+            if self.random.random() < 0.5:
+                return (await stores.uploads.join(ids, NewUpload(path=path))).store
+            return (await stores.uploads.assemble({path: ids}, IngestRequest())).store.id
+
+        self._made(content, (), await self.noted(deeds, self.ask(space, work), Conflict, NotFound))
+
+    def _made(self, content: Content, deeds: list[Deed] | tuple[()], store: str | None) -> None:
+        self.ledger.end(deeds, "lost" if store is None else "done")
+        if store not in {None, self.ids[content.name]}:
+            raise Violation(f"{content.name} became store {store}")
+
+    async def _fill(self, space: str, sending: Sending) -> None:
+        step = self.random.choice((40, 100, 1000))
+        senders = [self._append(space, sending, step) for _ in range(self.random.choice((1, 1, 2)))]
+        await asyncio.gather(*senders)
+
+    async def _append(self, space: str, sending: Sending, step: int) -> None:
+        offset: int | None = 0
+        gives_up = self.random.random() < 0.1
+        for _ in range(TRIES):
+            if sending.upload is not None:
+                return
+            if gives_up and sending.least:
+                with suppress(Conflict, NotFound):
+                    await self.ask(space, lambda stores: stores.uploads.remove(sending.id))
+                return
+            least = sending.least
             try:
-                await self._next(client, sending, sure=sure)
-                sure = True
+                if offset is None:
+                    found = await self.ask(space, lambda stores: stores.uploads.get(sending.id))
+                else:
+                    found = await self._patch(space, sending, offset, step)
+                sending.see(found, least)
+                offset = found.offset
             except WrongOffset as error:
-                sending.at(error.expected)
-            except (Conflict, AlreadyComplete, StorageUnavailable, Unreachable) as error:
-                sure = False
-                if isinstance(error, Unreachable) and sending.entry is not None:
-                    client.ledger.sending(sending.entry.store)  # an unanswered request may still take effect much later
-                await asyncio.sleep(0.5)
-            except (Gone, NotFound, IntegrityError) as error:
-                self._gone(client, [sending], error)
+                offset = error.expected
+            except (Conflict, AlreadyComplete, StorageUnavailable, Unreachable):
+                offset = None
+                await asyncio.sleep(self.random.uniform(0, 2))
+            except (Gone, NotFound):
+                return
 
-    async def _next(self, client: Client, sending: Sending, *, sure: bool) -> None:
-        """Ask where the upload is, unless that is sure, and send what comes next."""
-        if not sure or client.random.random() < self.look:
-            sending.take(await client.ask("head", lambda stores: stores.uploads.get(sending.id)))
-        if not sending.done:
-            await self._append(client, sending)
+    async def _patch(self, space: str, sending: Sending, offset: int, step: int) -> Upload:
+        data = sending.data[offset : offset + step]
+        found = await self.ask(
+            space, lambda stores: stores.uploads.append(sending.id, Body(pieces=pieces(data), offset=offset))
+        )
+        if found.offset < offset + len(data):
+            raise Violation(f"of {len(data)} bytes {found.offset - offset} were taken, and all acknowledged")
+        return found
 
-    async def _watch(self, watcher: Client, sending: Sending) -> None:
-        seen = 0
-        while self.watched and not (sending.done or sending.ended or sending.left):
-            await asyncio.sleep(self.watched * watcher.random.random())
-            with suppress(StorageUnavailable, Unreachable, Conflict, NotFound, IntegrityError):
-                offset = (await watcher.ask("watch", lambda stores: stores.uploads.get(sending.id))).offset
-                if offset < seen:
-                    raise Violation("an upload never goes back", f"seen at {seen}, then at {offset}")
-                seen = offset
+    async def commit(self) -> None:
+        """Commit a store to the only branch of a repository."""
+        space, content = self.place()
+        store, begin = self.ids[content.name], self.ledger.tick()
+        commit = CommitRow(id=secrets.token_hex(12), digits=store[:40], store=store, parent=None, number=1)
+        seen: list[bytes | None] = []
 
-    async def _append(self, client: Client, sending: Sending) -> None:
-        begin = sending.offset
-        data = sending.data[begin : begin + self.step]
-        last = begin + len(data) == len(sending.data)
-        wrong = bool(data) and self.checksums and client.random.random() < 0.1
-        digest = hashlib.sha256(data + b"?" * wrong).digest()
-        began = client.cluster.loop.now
+        async def work(stores: Stores) -> str:
+            repositories = RepositoryTable(stores.database, space, HUB)
+            row = await repositories.get("m")
+            if row is None:
+                row = await repositories.create("m")
+            table = HistoryTable(stores.database, space, row)
+            name = await table.name("heads", "main")
+            seen.append(None if name is None else name.version)
+            return (await table.move("heads", "main", commit, seen[0], new=True)).version.hex()
 
-        def append(stores: Stores) -> object:
-            checksum = Checksum(hashlib.sha256(), digest) if self.checksums else None
-            body = Body(pieces=pieces(data, 16), offset=begin, last=last and not self.told_length, checksum=checksum)
-            return stores.uploads.append(sending.id, body)
-
-        if not wrong:
-            sending.sent = max(sending.sent, begin + len(data))
         try:
-            sending.take(await client.ask("append", append))  # type: ignore[arg-type]
-        except ChecksumMismatch:
-            if not wrong:
-                raise Violation("a right checksum is accepted", f"at {begin}") from None
+            version = await self.ask(space, work)
+        except (Moved, UniqueViolation):
             return
-        if wrong:
-            raise Violation("a wrong checksum is refused", f"at {begin}")
-        if sending.offset != begin + len(data):
-            raise Violation("a body is taken whole", f"at {begin} came {len(data)} bytes: now at {sending.offset}")
-        sending.moved = began
-
-    async def _end(self, client: Client, sending: Sending) -> None:
-        sending.ended = True
-        with suppress(StorageUnavailable, Unreachable, Conflict, NotFound):
-            await client.ask("end", lambda stores: stores.uploads.remove(sending.id))
-
-    def _gone(self, client: Client, sendings: Sequence[Sending], error: ProtosliceError) -> None:
-        for sending in sendings:
-            sending.ended = True
-        if isinstance(error, IntegrityError):
-            if not client.ledger.damaged:
-                raise error
+        except Conflict:
+            if self.ledger.must_exist(space, store, begin):
+                raise Violation("a commit of a store that exists was refused") from None
             return
-        now = client.cluster.loop.now
-        lifetime = self.lifetime - 2 * client.cluster.skew
-        if not any(sending.moved + lifetime < now for sending in sendings):
-            raise Violation("an upload is there until it expires", f"{error}")
-
-    async def _join(self, client: Client, sendings: Sequence[Sending]) -> None:
-        ids = [sending.id for sending in sendings]
-        request = IngestRequest(root=self.content.root)
-        store = client.ids[self.content.name]
-        new = NewUpload(path=self.content.root, request=request)
-        entry = client.ledger.sending(store)
-        try:
-            if client.random.random() < 0.5:
-                made = (await client.ask("join", lambda stores: stores.uploads.join(ids, new))).store
-            else:
-                files = {self.content.root: ids}
-                made = (await client.ask("assemble", lambda stores: stores.uploads.assemble(files, request))).store.id
-        except Unreachable:
-            return
-        except (StorageUnavailable, Conflict):
-            client.ledger.end(entry, sure=False)
-            return
-        except (Gone, NotFound, IntegrityError) as error:
-            self._gone(client, sendings, error)
-            return
-        if made != store:
-            raise Violation("a store is what was sent", f"the uploads became {made}")
-        client.ledger.end(entry, sure=True)
+        condition = None if seen[0] is None else seen[0].hex()
+        self.ledger.see(f"{space} main", version, condition)
+        if self.ledger.must_be_gone(space, store, begin):
+            raise Violation("a store was committed after it was removed")

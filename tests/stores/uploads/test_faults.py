@@ -1,4 +1,4 @@
-"""Storage that fails at call 1, 2, 3 … of an upload: acknowledged bytes stay, others can be resent."""
+"""Storage or catalogue that fail at call 1, 2, 3 … of an upload: acknowledged bytes stay, others can be resent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator
 from itertools import pairwise
 
 import pytest
-from tests.support.stores import assert_whole, keys_in, onnx, opened, visible
+from tests.support.catalogues import catalogue_of
+from tests.support.interrupted import FaultyDatabase
+from tests.support.stores import assert_tidy, assert_whole, collect_everything, onnx, opened, visible
 
 from protoslice.errors import ProtosliceError
 from protoslice.storage import MemoryStorage
@@ -50,11 +52,11 @@ async def go_on(stores: Stores, upload_id: str, acknowledged: int) -> Upload:
 
 
 async def with_a_fault(fail_at: int, how: dict[str, bool]) -> bool:
-    """True once the fault has happened; afterwards all must be well."""
+    """True once the fault has happened, in a call of the storage or a transaction; afterwards all must be well."""
     inner = MemoryStorage()
     faulty = FaultyStorage(inner, 1 << 40)
     said: list[tuple[str, int]] = []
-    async with opened(faulty, OPTIONS) as stores:
+    async with opened(faulty, OPTIONS, FaultyDatabase(catalogue_of(inner), faulty)) as stores:
         faulty.calls.clear()
         faulty._fail_at = fail_at
         faulty._after, faulty._stays_down = how.get("after", False), how.get("stays_down", False)
@@ -70,15 +72,15 @@ async def with_a_fault(fail_at: int, how: dict[str, bool]) -> bool:
             whole = await assert_whole(fresh, found[upload.store or ""])
             assert whole["file model.onnx"] == DATA
             await fresh.uploads.remove(upload.id)
-        for _ in range(3):
-            await asyncio.sleep(0.002)
-            await fresh.collect_garbage(grace_seconds=0)
-        for info in (await visible(fresh)).values():
+        before = await visible(fresh)
+    await collect_everything(inner)
+    await assert_tidy(inner)
+    async with opened(inner, OPTIONS) as fresh:
+        assert await visible(fresh) == before
+        for info in before.values():
             await assert_whole(fresh, info)
-        left = await keys_in(inner)
-        if said:
-            assert not [key for key in left if key.startswith("uploads/")]
-            assert len({key.split("/")[1] for key in left if key.startswith("objects/")}) == 2  # parts, and index
+    rows = await catalogue_of(inner).read(lambda tx: tx.all("SELECT id FROM uploads WHERE state <> 'gone'"))
+    assert rows == []
     return faulty.failed
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from random import Random
@@ -15,7 +16,20 @@ from hypothesis import strategies as st
 from tests.support import golden
 from tests.support.catalogues import catalogue_of
 from tests.support.golden import CHUNKED
-from tests.support.stores import assert_whole, field, in_memory, keys_in, objects_in, onnx, opened, read, upload
+from tests.support.stores import (
+    Usage,
+    assert_whole,
+    collect_garbage,
+    field,
+    in_memory,
+    keys_in,
+    objects_in,
+    onnx,
+    opened,
+    read,
+    upload,
+    usage_of,
+)
 
 from protoslice import _core
 from protoslice.concurrency.executor import Worker
@@ -25,6 +39,7 @@ from protoslice.schema.detection.detect import HEAD
 from protoslice.storage import Call, MemoryStorage, MeteredStorage, ObjectKey, Span, Storage
 from protoslice.stores import IngestRequest, Representation, StoreOptions, Stores
 from protoslice.stores.ingest.inspection import Inspection, Types
+from protoslice.stores.keys import sums_of
 from protoslice.stores.manifest import Manifest, ObjectLocation
 from protoslice.stores.objects.joined import open_file_object
 from protoslice.stores.uploads import Body, NewUpload, Upload, UploadOptions
@@ -53,7 +68,11 @@ def test_little_at_a_time_makes_few_parts() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         found = await send(stores, data, [300])
         assert len(found.parts) <= 50
-        assert len(await objects_in(storage, found.id)) == len(found.parts), "their sums lie in the record"
+        await collect_garbage(storage)
+        assert {key for part in found.parts for key in part.keys} <= {*await objects_in(storage)}
+        assert len(await objects_in(storage)) <= len(found.parts) + 1, (
+            "their sums lie in the record, and perhaps a state"
+        )
         await assert_whole(stores, (await stores.view(found.store or "")).info)
 
     in_memory(work)
@@ -97,11 +116,11 @@ def test_every_view_over_parts_is_what_it_is_over_one_object() -> None:
 
 async def stored(storage: Storage, number: int, content: bytes) -> ObjectLocation:
     """Part `number`, stored with its sums."""
-    key = ObjectKey(f"objects/x/part-{number}")
+    key = ObjectKey(f"objects/xx/{number:x}-00")
     sums = _core.BlockSums()
     sums.update(content)
-    etag = await storage.put_if_absent(key, content)
-    await storage.put_if_absent(ObjectKey(f"{key}.sums"), sums.finish())
+    etag = await storage.put(key, content)
+    await storage.put(sums_of(key), sums.finish())
     return ObjectLocation(len(content), key=str(key), etag=etag)
 
 
@@ -289,8 +308,7 @@ class Counting(MemoryStorage):
 
     async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
         found = await super().get_ranges(key, spans, if_etag=if_etag)
-        if "part-" in key.text and not key.text.endswith(".sums"):
-            self.read += sum(map(len, found))
+        self.read += sum(map(len, found))
         return found
 
 
@@ -328,29 +346,41 @@ def test_a_state_that_is_lost_costs_only_time() -> None:
 
 def test_what_expired_is_collected_and_stores_of_uploads_are_not() -> None:
     data = onnx(200_000, seed=6)
-    options = StoreOptions(uploads=UploadOptions(lifetime_seconds=0.05, part_bytes=70_000))
+    options = StoreOptions(uploads=UploadOptions(lifetime_seconds=3600, part_bytes=70_000))
+    an_hour_later = lambda: time.time() + 3601  # noqa: E731
 
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         stored = await send(stores, data, [90_000])
         open_one = await stores.uploads.create(NewUpload(length=len(data)))
-        await stores.uploads.append(open_one.id, Body(pieces=pieces(data[:100_000]), offset=0))
-        await asyncio.sleep(0.1)
-        for _ in range(3):
-            await stores.collect_garbage(grace_seconds=0)
-            await asyncio.sleep(0.002)
-        assert await keys_in(storage, "uploads") == []
-        assert await keys_in(storage, f"objects/{open_one.id}") == []
+        open_one = await stores.uploads.append(open_one.id, Body(pieces=pieces(data[:100_000]), offset=0))
+        expiring = {key for part in open_one.parts for key in part.keys}
+        assert expiring <= {*await objects_in(storage)}
+        await collect_garbage(storage, grace_seconds=0, clock=an_hour_later)
+        assert not expiring & {*await objects_in(storage)}
         info = (await stores.view(stored.store or "")).info
         await assert_whole(stores, info)
         with pytest.raises(NotFound):
             await stores.uploads.get(open_one.id)
         await stores.delete(info.id)
         await asyncio.sleep(0.002)
-        for _ in range(2):
-            await stores.collect_garbage(grace_seconds=0)
-        assert await keys_in(storage, "objects") == []
+        await collect_garbage(storage, grace_seconds=0)
+        assert await objects_in(storage) == []
+        assert await usage_of(storage) == Usage(0, 0, 0, 0)
 
     in_memory(work, options)
+
+
+def test_a_store_keeps_its_objects_when_its_upload_is_removed_and_an_upload_those_of_its_store() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        first, second = [await send(stores, onnx(200_000, seed=seed), [90_000]) for seed in (6, 7)]
+        await stores.uploads.remove(first.id)
+        await stores.delete(second.store or "")
+        await asyncio.sleep(0.002)
+        await collect_garbage(storage, grace_seconds=0)
+        await assert_whole(stores, (await stores.view(first.store or "")).info)
+        assert {key for part in second.parts for key in part.keys} <= {*await objects_in(storage)}
+
+    in_memory(work, StoreOptions(uploads=UploadOptions(part_bytes=70_000)))
 
 
 def test_an_upload_in_use_is_not_collected_within_the_grace() -> None:
@@ -361,7 +391,7 @@ def test_an_upload_in_use_is_not_collected_within_the_grace() -> None:
         await stores.uploads.append(found.id, Body(pieces=pieces(data[:100_000]), offset=0))
         before = await keys_in(storage)
         await asyncio.sleep(0.002)
-        await stores.collect_garbage(grace_seconds=0)
+        await collect_garbage(storage, grace_seconds=0)
         assert await keys_in(storage) == before
         done = await stores.uploads.append(found.id, Body(pieces=pieces(data[100_000:]), offset=100_000))
         assert done.state == "stored"
@@ -378,18 +408,20 @@ def test_a_damaged_record_is_an_error_and_harms_no_other() -> None:
         with pytest.raises(IntegrityError):
             await stores.uploads.get(broken.id)
         assert (await send(stores, data, [90_000])).state == "stored"
-        await stores.collect_garbage(grace_seconds=3600)
+        await collect_garbage(storage, grace_seconds=3600)
 
     in_memory(work)
 
 
-def test_manifests_name_every_attempt_they_need() -> None:
+def test_manifests_name_every_object_they_need() -> None:
     data = onnx(200_000, seed=8)
 
     async def work(stores: Stores, _: MemoryStorage) -> None:
         found = await send(stores, data, [90_000])
         manifest = (await stores.view(found.store or "")).manifest
-        assert manifest.attempts == {manifest.attempt, found.id}
+        assert manifest.object_ids == {each for part in found.parts for each in part.object_ids}
+        rows = await stores.database.read(lambda tx: tx.all("SELECT object FROM store_objects"))
+        assert {object for (object,) in rows} == manifest.object_ids
         assert Manifest.decode(manifest.encode()) == manifest
 
     in_memory(work)

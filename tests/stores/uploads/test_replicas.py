@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from tests.support.catalogues import catalogue_of
-from tests.support.interrupted import InterruptedStorage, at_every_call
+from tests.support.interrupted import InterruptedDatabase, InterruptedStorage, Interruption, at_every_call
 from tests.support.s3 import RawBucket, emulator
-from tests.support.stores import assert_whole, onnx, opened, upload
+from tests.support.stores import assert_whole, collect_garbage, onnx, opened, upload
 
 from protoslice.errors import Conflict, StorageUnavailable
 from protoslice.storage import FileStorage, MemoryStorage, Storage, open_storage
@@ -135,7 +135,7 @@ def test_whole_at_two_at_once_is_one_store(places: list[Storage]) -> None:
             for stores in (one, other):
                 await check(stores, await stores.uploads.get(found.id))
             await asyncio.sleep(0.002)
-            await one.collect_garbage(grace_seconds=3600)
+            await collect_garbage(places[0], grace_seconds=0)
             await check(one, await one.uploads.get(found.id))
 
     asyncio.run(run())
@@ -160,18 +160,20 @@ def test_another_replica_between_any_two_calls_of_a_request(last: bool) -> None:
             except (Conflict, StorageUnavailable) as error:
                 told.append(error)
 
-        storage = InterruptedStorage(inner, meanwhile)
-        async with opened(storage, OPTIONS) as ours, opened(inner, OPTIONS) as theirs:
+        interruption = Interruption(meanwhile)
+        database = InterruptedDatabase(catalogue_of(inner), interruption)
+        storage = InterruptedStorage(inner, interruption)
+        async with opened(storage, OPTIONS, database) as ours, opened(inner, OPTIONS) as theirs:
             upload_id = (await ours.uploads.create(NewUpload(length=len(data), path="model.onnx"))).id
             ends = [*range(step, (32 if last else 16) * step, step)]
             for begin, end in zip([0, *ends], ends, strict=False):
                 await append(ours, upload_id, begin, data[begin:end])
             at = ends[-1]
-            storage.arm(number)
+            interruption.arm(number)
             with suppress(Conflict):
                 await append(ours, upload_id, at, data[at:] if last else data[at : at + step])
-            reached = storage.reached
-            storage.arm(0)
+            reached = interruption.reached
+            interruption.arm(0)
             found = await ours.uploads.get(upload_id)
             if found.state == "open":
                 found = await append(ours, upload_id, found.offset, data[found.offset :])

@@ -151,18 +151,17 @@ def ls_spaces(url: Service = None, as_json: Json = False) -> None:
     with client_of(service_url(url)) as client:
         found = list(client.space_usage())
     if as_json:
-        print_json([asdict(each) | {"counted": each.counted and utc(each.counted)} for each in found])
+        print_json([asdict(each) for each in found])
         return
     rows = [
         [
             each.name,
             _of(format_size(each.stored_bytes), each.quota_bytes and format_size(each.quota_bytes)),
             _of(str(each.stores), each.quota_stores),
-            "never" if each.counted is None else each.counted.strftime("%Y-%m-%d %H:%M"),
         ]
         for each in found
     ]
-    print_table(["space", "stored", "stores", "counted"], rows)
+    print_table(["space", "stored", "stores"], rows)
 
 
 def set_space(

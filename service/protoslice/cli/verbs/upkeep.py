@@ -1,4 +1,4 @@
-"""The verbs that look after storage: `gc`, `storage check`, `storage upgrade`, `storage usage`.
+"""The verbs that look after storage: `gc`, `storage check`, `storage usage`.
 
 Each imports the service when it runs.
 """
@@ -6,7 +6,9 @@ Each imports the service when it runs.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,26 +16,25 @@ import typer
 from protoslice.cli.options import Json, StorageUri
 from protoslice.cli.service import service_settings
 from protoslice.cli.terminal.show import print_json, print_pairs, print_table, say
-from protoslice.errors import IntegrityError
 from protoslice.sizes import format_size
 
 if TYPE_CHECKING:
+    from protoslice.catalog import Database
     from protoslice.server.settings import Settings
-    from protoslice.storage import Abilities
+    from protoslice.storage import Abilities, Storage
     from protoslice.stores import GarbageReport
-    from protoslice.stores.catalog.upgrade import UpgradeReport
-    from protoslice.stores.usage import Usage
     from protoslice.testing.check import Report
 
 NOT_KEPT = 3
+_PAGE = 100
+"""Spaces that one statement reads."""
 
 Grace = Annotated[
     float,
     typer.Option(
         min=0,
         metavar="SECONDS",
-        help="Keep objects younger than this; must exceed the time that the longest upload of a file, or the "
-        "longest read, takes.",
+        help="Keep stores that were removed in this time, so that they can be restored.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, without removing it.")]
@@ -45,10 +46,10 @@ def gc(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Delete interrupted uploads and removed stores.
+    """Delete interrupted uploads and removed stores now.
 
-    Stores are deleted a day after their removal. Safe to run while services use the storage. Reads
-    PROTOSLICE_STORAGE and PROTOSLICE_STORAGE_OPTIONS like `serve`.
+    Services do this every minute; removed stores are kept for a day. Safe to run while services use the storage.
+    Reads PROTOSLICE_STORAGE, PROTOSLICE_STORAGE_OPTIONS and PROTOSLICE_DATABASE like `serve`.
 
     Example: protoslice gc --storage file:///var/lib/protoslice --dry-run
     """
@@ -56,35 +57,42 @@ def gc(
     report = asyncio.run(_collect(settings, grace_seconds, dry_run))
     if as_json:
         print_json(asdict(report) | {"dry_run": dry_run})
-    else:
-        say(_told(report, "would be removed" if dry_run else "removed"))
-        if report.unreadable is not None:
-            raise IntegrityError(f"{report.unreadable} is damaged: objects that it may need were kept")
-    if report.unreadable is not None:
-        raise typer.Exit(NOT_KEPT)
+        return
+    objects = f"{_counted(report.objects, 'object')} ({format_size(report.bytes)})"
+    stores = _counted(report.stores, "deleted store")
+    if dry_run:
+        say(f"would be removed: {objects}, {stores}")
+        return
+    say(f"removed: {objects}, {stores}, {_counted(report.leftovers, 'leftover')} of interrupted uploads")
+    minutes = round(settings.deletion_delay_seconds / 60)
+    say(f"bytes of {_counted(report.deleted, 'object')} deleted; those of others follow after {minutes} minutes")
 
 
 async def _collect(settings: Settings, grace_seconds: float, dry_run: bool) -> GarbageReport:
+    from protoslice.stores.collection import collect_garbage
+
+    async with _opened(settings) as (storage, database):
+        return await collect_garbage(
+            storage,
+            database,
+            grace_seconds=grace_seconds,
+            delay_seconds=settings.deletion_delay_seconds,
+            dry_run=dry_run,
+        )
+
+
+@asynccontextmanager
+async def _opened(settings: Settings) -> AsyncIterator[tuple[Storage, Database]]:
+    """The storage and the catalogue of the settings, which belong together."""
     from protoslice.catalog import open_database
     from protoslice.storage import open_storage
-    from protoslice.stores import Stores
-    from protoslice.stores.layout.version import check_layout
-    from protoslice.stores.spaces import Spaces
+    from protoslice.stores.marker import check_storage
 
     async with open_storage(settings.storage, settings.plain_storage_options()) as storage:
-        await check_layout(storage, mark=False)  # before a catalogue is made in what is no storage
+        await check_storage(storage, None, mark=False)  # before a catalogue is made in what is no storage
         async with open_database(settings.database, settings.storage, shared=storage.abilities.shared) as database:
-            stores = await Stores.open(storage, database, create=False)
-            try:
-                return await Spaces(storage, stores).collect_garbage(grace_seconds=grace_seconds, dry_run=dry_run)
-            finally:
-                await stores.close()
-
-
-def _told(report: GarbageReport, done: str) -> str:
-    objects = f"{_counted(report.objects, 'object')} ({format_size(report.bytes)})"
-    stores, leftovers = _counted(report.stores, "deleted store"), _counted(report.leftovers, "leftover")
-    return f"{done}: {objects}, {stores}, {leftovers} of interrupted uploads"
+            await check_storage(storage, database, mark=False)
+            yield storage, database
 
 
 def _counted(count: int, what: str) -> str:
@@ -135,48 +143,13 @@ def _able(abilities: Abilities | None) -> str:
     return ", ".join(name.replace("_", " ") for name, can in asdict(abilities).items() if can) or "read-only"
 
 
-def upgrade(
-    uri: Annotated[str, typer.Argument(metavar="URI", help="The storage, such as file:///var/lib/protoslice.")],
-    as_json: Json = False,
-) -> None:
-    """Upgrade a storage to the layout of this version, and rebuild its indexes.
-
-    Stop all services that use the storage first. Objects are not moved or copied. To resume an interrupted upgrade,
-    run it again. Also run this after restoring a backup.
-
-    Example: protoslice storage upgrade file:///var/lib/protoslice
-    """
-    settings = service_settings(storage=uri)
-    report = asyncio.run(_upgrade(settings.storage, settings.plain_storage_options()))
-    if as_json:
-        print_json(asdict(report))
-    else:
-        say(f"upgraded: {_counted(report.stores, 'store')}, {_counted(report.tags, 'tag')}")
-    if report.unreadable:
-        raise IntegrityError(
-            f"{', '.join(report.unreadable)} is damaged and was left unchanged: upload that store again"
-        )
-
-
-async def _upgrade(uri: str, options: dict[str, str]) -> UpgradeReport:
-    from protoslice.storage import PrefixStorage, open_storage
-    from protoslice.stores.catalog.upgrade import upgrade as upgrade_storage
-    from protoslice.stores.spaces import space_folders
-
-    async with open_storage(uri, options) as storage:
-        report = await upgrade_storage(storage)
-        async for folder in space_folders(storage):
-            report.add(await upgrade_storage(PrefixStorage(storage, folder)), folder)
-        return report
-
-
 def usage(
     uri: Annotated[str, typer.Argument(metavar="URI", help="The storage, as in s3://bucket.")], as_json: Json = False
 ) -> None:
     """Report the size of all files, the bytes stored, and the bytes `gc` would free.
 
-    Stores share data, so the bytes stored can be far less than the files. To compute this, it reads the list of all
-    objects and all manifests. The size of all files is also in the /metrics of services.
+    Stores share data, so the bytes stored can be far less than the files. The size of all files is also in the /metrics
+    of services.
 
     Example: protoslice storage usage file:///var/lib/protoslice
     """
@@ -190,30 +163,32 @@ def usage(
         for space, each in found.items()
     ]
     print_table(["stores", "logical", "stored", "reclaimable", "space"], rows, right=(0, 1, 2, 3))
-    damaged = sum(each.unreadable for each in found.values())
-    if damaged:
-        raise IntegrityError(f"{_counted(damaged, 'manifest')} could not be read; their files are not counted")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a space holds."""
+
+    stores: int
+    logical_bytes: int
+    stored_bytes: int
+    reclaimable_bytes: int
 
 
 async def _usage(settings: Settings) -> dict[str, Usage]:
-    from protoslice.catalog import open_database
-    from protoslice.storage import PrefixStorage, open_storage
-    from protoslice.stores.collection.tally import keep_logical_bytes
-    from protoslice.stores.layout.version import check_layout
-    from protoslice.stores.names import DEFAULT_SPACE
-    from protoslice.stores.spaces import space_folders
-    from protoslice.stores.usage import usage_of
+    from protoslice.catalog.collector import CollectorTable
+    from protoslice.catalog.spaces import SpaceTable
+    from protoslice.stores.collection import GRACE_SECONDS
 
-    async with open_storage(settings.storage, settings.plain_storage_options()) as storage:
-        await check_layout(storage, mark=False)  # before a catalogue is made in what is no storage
-        async with open_database(settings.database, settings.storage, shared=storage.abilities.shared) as database:
-            found = {DEFAULT_SPACE: await usage_of(storage, database, DEFAULT_SPACE)}
-            async for folder in space_folders(storage):
-                space = folder.segments[-1]
-                found[space] = await usage_of(PrefixStorage(storage, folder), database, space)
-        if storage.abilities.write:
-            await keep_logical_bytes(storage, sum(each.logical_bytes for each in found.values()))
-        return found
+    found: dict[str, Usage] = {}
+    async with _opened(settings) as (_, database):
+        spaces, collector = SpaceTable(database), CollectorTable(database)
+        while rows := await spaces.page(_PAGE, max(found, default="")):
+            for row in rows:
+                _, free = await collector.would_drop(GRACE_SECONDS, row.name)
+                held = row.held
+                found[row.name] = Usage(held.stores, held.logical_bytes, held.stored_bytes, free.stored_bytes)
+    return found
 
 
 def _as_json(report: Report) -> dict[str, object]:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from itertools import pairwise
 from operator import eq
-from typing import Any, Final, get_type_hints
+from typing import Any, Final, get_args, get_type_hints
 
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
@@ -49,6 +49,12 @@ def encode_fact(fact: Any, kind: type | None = None) -> bytes:
 def encode_items(facts: Iterable[Any], kind: type | None = None) -> bytes:
     """Encode facts as the items of a list, with commas between them; see `encode_fact`."""
     return b",".join(encode_fact(fact, kind) for fact in facts)
+
+
+def prepare_encoding(kind: Any) -> None:
+    """Make the encoder of a kind of fact, or of the items of a page, now and not in the first request, for 1 ms."""
+    (item,) = get_args(kind) or (kind,)
+    _serializer(item)
 
 
 def store_weight(store: Store) -> int:

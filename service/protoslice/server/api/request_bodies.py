@@ -18,7 +18,8 @@ from pydantic import (
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import LimitExceeded
 from protoslice.server.access.decision import Scope
-from protoslice.stores import TAGS_AT_ONCE
+from protoslice.server.http.parameters import plain_size
+from protoslice.stores import TAGS_AT_ONCE, IngestRequest
 
 T = TypeVar("T")
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -153,6 +154,21 @@ class NewStore(RequestBody):
     )
     report: bool = Field(default=False, description="Include a report on the model in the response.")
     strict: bool = Field(default=False, description="Reject a model with missing files or wrong checksums.")
+
+    def wanted(self) -> IngestRequest:
+        """Return these terms as stores take them."""
+        plain = IngestRequest()
+        return IngestRequest(
+            type=self.type,
+            root=self.root,
+            tags=tuple(self.tags),
+            min_chunk=plain.min_chunk if self.min_chunk is None else plain_size(self.min_chunk),
+            max_chunk=plain.max_chunk if self.max_chunk is None else plain_size(self.max_chunk),
+            report=self.report,
+            strict=self.strict,
+            plan=self.plan,
+            rules=None if self.rules is None else tuple(self.rules),
+        )
 
 
 class Register(NewStore):

@@ -5,15 +5,13 @@ Views are served beside the framework's routing: dependency injection alone cost
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, NamedTuple
 
 from starlette.types import Receive, Scope, Send
 
-from protoslice.errors import Conflict, Unsupported
+from protoslice.errors import Unsupported
 from protoslice.server.access.places import plain_ref
 from protoslice.server.api.views import StoreView
 from protoslice.server.http.answers.locations import lasting_url
@@ -86,21 +84,8 @@ async def serve_view(
     context.route = found.view.path
     query: object = found.view.query.read(scope["query_string"], context.key)
     async with CancelOnDisconnect(receive) as disconnect:
-        store, looking = await services.stores.view_early(found.ref)
-        answer = _ViewAnswer(found, query, services, scope, send, fields, disconnect)
-        if looking is None:
-            await answer.of(store)
-            return
-        try:
-            await answer.of(store, partial(_same, store, looking))
-        except Exception:
-            now = await looking
-            if now is store:
-                raise
-            await answer.of(now)  # the head has not been sent, for which `_same` is waited for
-        finally:
-            looking.cancel()
-            await asyncio.gather(looking, return_exceptions=True)
+        store = await services.stores.view(found.ref)
+        await _ViewAnswer(found, query, services, scope, send, fields, disconnect).of(store)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +100,8 @@ class _ViewAnswer:
     fields: Fields
     disconnect: CancelOnDisconnect
 
-    async def of(self, store: OpenStore, confirm: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Answer with the view of `store`; `confirm` is done before the head is sent."""
+    async def of(self, store: OpenStore) -> None:
+        """Answer with the view of `store`."""
         found, services, scope, context = self.found, self.services, self.scope, context_of(self.scope)
         context.store = store.info.id
         rope = await found.view.select(store, found.rest, self.query)
@@ -132,19 +117,10 @@ class _ViewAnswer:
                 terms=terms,
                 disconnect=self.disconnect,
                 window=lambda length: services.windows.open(length, context.key),
-                confirm=confirm,
             )
             return
-        if confirm is not None:
-            await confirm()
         rendering = _Rendering(services, store, rope, form)
         await send_rendered(scope, self.send, rope, rendering, media_type=form, fields=self.fields, terms=terms)
-
-
-async def _same(store: OpenStore, looking: asyncio.Task[OpenStore]) -> None:
-    """Wait for what there is now; `Conflict` unless it is `store`."""
-    if await asyncio.shield(looking) is not store:
-        raise Conflict("The store was replaced while it was read: send the request again")
 
 
 class _Rendering:

@@ -111,7 +111,8 @@ def note_failure(scope: Scope, failure: HttpProblem, error: Exception) -> None:
     if problem.refuses:
         context.refused = True
     elif problem.status >= 500:
-        context.cause = error
+        # Protocols of registries make the problem themselves, of the error that says what is wrong.
+        context.cause = error if error.__cause__ is None or not isinstance(error, HttpProblem) else error.__cause__
 
 
 async def send_failure(scope: Scope, receive: Receive, send: Send, error: Exception) -> None:

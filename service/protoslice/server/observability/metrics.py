@@ -1,18 +1,16 @@
-"""Metrics for Prometheus.
-
-Children of labelled metrics are kept, since to look one up costs more than to count.
-"""
+"""Metrics for Prometheus."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final, NamedTuple
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
 from protoslice.server.middleware.context import RequestContext
 from protoslice.server.observability.cache_reads import CacheReads
 from protoslice.server.observability.circuit_state import CircuitState
+from protoslice.server.observability.request_counts import RequestCounts
 from protoslice.server.observability.space_gauges import SpaceGauges
 from protoslice.server.observability.storage_calls import BOUNDS, StorageCalls
 from protoslice.server.observability.stored_counts import StoredCounts
@@ -23,34 +21,13 @@ LAG_EVERY_SECONDS: Final = 0.5
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
-class _Row(NamedTuple):
-    """Metrics of one route, method and status."""
-
-    requests: Counter
-    seconds: Histogram
-    received: Counter
-    sent: Counter
-
-
 class Metrics:
     """Metrics of one application, labelled by route template, method and status: few, whatever is asked."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        labels = ("route", "method", "status")
-        self._requests = _Row(
-            Counter("protoslice_requests", "Requests answered.", labels, registry=registry),
-            Histogram(
-                "protoslice_request_seconds",
-                "Time from the request's headers to the end of the response.",
-                labels,
-                buckets=BOUNDS,
-                registry=registry,
-            ),
-            Counter("protoslice_received_bytes", "Request body bytes received.", labels, registry=registry),
-            Counter("protoslice_sent_bytes", "Response body bytes sent.", labels, registry=registry),
-        )
-        self._rows: dict[tuple[str, str, int], _Row] = {}
+        self._requests = RequestCounts()
+        registry.register(self._requests)
         self.storage = StorageCalls(registry)
         self.circuit = CircuitState()
         registry.register(self.circuit)
@@ -84,17 +61,7 @@ class Metrics:
 
     def record(self, context: RequestContext, seconds: float) -> None:
         """One request, which took that long."""
-        key = (context.route, context.method, context.status)
-        row = self._rows.get(key)
-        if row is None:
-            requests, times, received, sent = self._requests
-            row = _Row(requests.labels(*key), times.labels(*key), received.labels(*key), sent.labels(*key))
-            self._rows[key] = row
-        row.requests.inc()
-        row.seconds.observe(seconds)
-        if context.bytes_in:  # each call takes a lock
-            row.received.inc(context.bytes_in)
-        row.sent.inc(context.bytes_out)
+        self._requests.add(context, seconds)
 
     def stage(self, name: str, seconds: float) -> None:
         """One stage of an ingest."""

@@ -1,4 +1,4 @@
-"""Counts of what the storage holds, for Prometheus; those kept last, since a scrape counts nothing."""
+"""Counts of what the catalogue holds, for Prometheus."""
 
 from __future__ import annotations
 
@@ -10,51 +10,45 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from protoslice.catalog import Database
+from protoslice.catalog.spaces import SpaceTable
 from protoslice.errors import ProtosliceError
-from protoslice.storage import Storage
-from protoslice.stores.collection.tally import KeptTally, last_tally
 
 READ_EVERY_SECONDS: Final = 300.0
-"""Seconds between two reads of the kept tally, which collections make."""
+"""Seconds between two counts."""
+_WHAT: Final = {
+    "stores": "Stores of all spaces.",
+    "tags": "Tags of all spaces.",
+    "stored_bytes": "Stored bytes of all spaces, each once.",
+    "logical_bytes": "Size of all files of all stores.",
+}
 
 
 class StoredCounts(Collector):
-    """Counts of the tally that was read last; no sample of what nobody has counted."""
+    """Counts that were made last; no sample before the first."""
 
     def __init__(self) -> None:
-        self._tally = KeptTally()
+        self._counts: dict[str, int] = {}
 
-    async def follow(self, storage: Storage) -> None:
-        """Read the kept tally for ever; one that the storage does not give leaves that before."""
+    async def follow(self, database: Database) -> None:
+        """Count for ever; without an answer of the database the last counts stay."""
+        table = SpaceTable(database)
         while True:
             with suppress(ProtosliceError):
-                self._tally = await last_tally(storage)
+                held, tags = await table.totals()
+                self._counts = {
+                    "stores": held.stores,
+                    "tags": tags,
+                    "stored_bytes": held.stored_bytes,
+                    "logical_bytes": held.logical_bytes,
+                }
             await asyncio.sleep(READ_EVERY_SECONDS)
 
     def collect(self) -> Iterator[Metric]:
         """The metrics; any thread may call this."""
-        tally = self._tally
-        for name, value, what in (
-            ("stores", tally.stores, "Stores of all spaces at the last garbage collection."),
-            ("tags", tally.tags, "Tags of all spaces at the last garbage collection."),
-            ("stored_bytes", tally.stored_bytes, "Stored bytes of uploads at the last garbage collection."),
-            (
-                "tally_timestamp_seconds",
-                tally.at,
-                "Time of the last garbage collection that counted stores, tags and stored bytes.",
-            ),
-            (
-                "logical_bytes",
-                tally.logical_bytes,
-                "Size of all files of stores at the last run of `protoslice storage usage`.",
-            ),
-            (
-                "logical_bytes_timestamp_seconds",
-                tally.logical_at,
-                "Time of the last run of `protoslice storage usage`.",
-            ),
-        ):
+        counts = self._counts
+        for name, what in _WHAT.items():
             family = GaugeMetricFamily(f"protoslice_{name}", what)
-            if value is not None:
-                family.add_metric([], value)
+            if name in counts:
+                family.add_metric([], counts[name])
             yield family

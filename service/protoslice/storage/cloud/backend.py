@@ -8,24 +8,20 @@ import os
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import obstore
-from obstore.store import GCSStore, S3Store, from_url
+from obstore.store import S3Store, from_url
 
 from protoslice.concurrency.pipeline import one_ahead
 from protoslice.errors import (
-    Conflict,
     InvalidInput,
     NotFound,
     ProtosliceError,
     StorageDenied,
     StorageUnavailable,
-    Unsupported,
 )
-from protoslice.storage.cloud.deletes import ConditionalDeletes
 from protoslice.storage.cloud.errors import explained
 from protoslice.storage.cloud.multiparts import Multiparts
 from protoslice.storage.cloud.options import sort_options, spared
@@ -37,10 +33,10 @@ from protoslice.storage.retries import RetryBudget
 from protoslice.storage.spans import check_inside, check_limit, check_span
 
 if TYPE_CHECKING:
-    from obstore import GetOptions, ObjectMeta, PutMode
+    from obstore import GetOptions, ObjectMeta
     from obstore.store import ClientConfig, ObjectStore, RetryConfig
 
-ABILITIES: Final = Abilities(exclusive_commit=False)
+ABILITIES: Final = Abilities()
 PART_BYTES: Final = 16 << 20
 UPLOADS: Final = 3
 TRIES: Final = 2
@@ -51,8 +47,6 @@ STREAMED: Final = 2 << 20
 """Least bytes of a piece of a stream, but the last; half of it costs a tenth more processor time."""
 LISTED: Final = 1000
 """Objects that a bucket lists in one answer."""
-CREATIONS: Final = 4
-"""Attempts at a creation that fails although the key is free."""
 
 # One request moves 16 MiB at most, so a minute is generous; a stalled request is given up and retried.
 _CLIENT: ClientConfig = {
@@ -84,25 +78,19 @@ class CloudStorage(RemoteStorage):
         *,
         bare: ObjectStore | None = None,
         part_bytes: int = PART_BYTES,
-        by_version: bool | None = None,
         read_seconds: float = READ_SECONDS,
         multiparts: Multiparts | None = None,
-        deletes: ConditionalDeletes | None = None,
     ) -> None:
         """Storage over `store`; `bare` is the same one without retries, for calls that the budget grants none.
 
-        `by_version`: conditional writes name a version, not an entity tag, as Google's storage requires. `multiparts`
-        ends uploads that dead writers left, `deletes` are those on condition, once the bucket is known to keep it.
+        `multiparts` ends uploads that dead writers left.
         """
-        self._deletes = deletes
-        self._abilities = ABILITIES
         self._multiparts = multiparts
         self._uploading: Counter[str] = Counter()
         self._store = store
         self._bare = bare or store
         self.retry_budget = RetryBudget()
         self._read_seconds = read_seconds
-        self._by_version = isinstance(store, GCSStore) if by_version is None else by_version
         self.part_bytes = part_bytes
 
     @classmethod
@@ -111,7 +99,6 @@ class CloudStorage(RemoteStorage):
         uri: str,
         options: Mapping[str, str],
         *,
-        by_version: bool | None = None,
         read_seconds: float = READ_SECONDS,
     ) -> CloudStorage:
         """Open the storage at `uri`, with `options` and obstore's environment variables for the scheme.
@@ -137,13 +124,12 @@ class CloudStorage(RemoteStorage):
         left = None
         if isinstance(store, S3Store):
             left = Multiparts.of(store.config["bucket"], store.prefix or "", config, connection)
-        deletes = ConditionalDeletes.of(bare, connection)
-        return cls(store, bare=bare, by_version=by_version, read_seconds=read_seconds, multiparts=left, deletes=deletes)
+        return cls(store, bare=bare, read_seconds=read_seconds, multiparts=left)
 
     @property
     def abilities(self) -> Abilities:
-        """All but exclusive commit, `open_file`, `free_bytes`, and conditional delete until it was tried."""
-        return self._abilities
+        """All but `open_file` and `free_bytes`."""
+        return ABILITIES
 
     @contextmanager
     def _asking(self, doing: str, key: object, *, missing: type[ProtosliceError] = NotFound) -> Iterator[ObjectStore]:
@@ -164,42 +150,12 @@ class CloudStorage(RemoteStorage):
             async with asyncio.timeout(self._read_seconds):
                 return _describe(key, await obstore.head_async(bucket, key.text))
 
-    async def exists(self, key: ObjectKey) -> bool:
-        """True when the object exists."""
-        try:
-            await self.stat(key)
-        except NotFound:
-            return False
-        return True
-
-    async def get(self, key: ObjectKey, *, limit: int | None = None) -> ObjectContent:
-        return await self._get(key, {}, limit)
-
-    async def get_if_changed(self, key: ObjectKey, etag: str, *, limit: int | None = None) -> ObjectContent | None:
-        with suppress(Conflict):  # not modified
-            found = await self._get(key, {"if_none_match": etag}, limit)
-            return None if found.stat.etag == etag else found  # some servers ignore `If-None-Match`
-        return None
-
-    async def _get(self, key: ObjectKey, options: GetOptions, limit: int | None) -> ObjectContent:
+    async def get(self, key: ObjectKey) -> ObjectContent:
         with explained("read", key):
             async with asyncio.timeout(self._read_seconds):
-                return await self._content(key, options, limit)
-
-    async def _content(self, key: ObjectKey, options: GetOptions, limit: int | None) -> ObjectContent:
-        """The object, or its beginning, by one request; two for an empty one when there is a `limit`."""
-        if limit is not None:
-            options["range"] = (0, limit)
-        try:
-            with self._asking("read", key) as bucket:
-                answer = await obstore.get_async(bucket, key.text, options=options)
-                return ObjectContent(_describe(key, answer.meta), bytes(await answer.bytes_async()))
-        except StorageUnavailable:
-            # An empty object has no ranges, which obstore reports as any other failure.
-            found = None if limit is None else await self._found(key, None)
-            if found is None or found.size:
-                raise
-            return ObjectContent(found, b"")
+                with self._asking("read", key) as bucket:
+                    answer = await obstore.get_async(bucket, key.text)
+                    return ObjectContent(_describe(key, answer.meta), bytes(await answer.bytes_async()))
 
     async def _found(self, key: ObjectKey, etag: str | None) -> ObjectStat | None:
         """`pin` of an object that could not be read; None when that fails as well.
@@ -282,22 +238,10 @@ class CloudStorage(RemoteStorage):
                                 check_inside(key, end, seen.size)
                     raise
 
-    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
-        for _ in range(CREATIONS - 1):
-            with suppress(Conflict):
-                return await self._put(key, data, "create")
-            if await self.exists(key):
-                raise Conflict(f"object {str(key)!r} already exists")
-            # S3 also answers with a conflict while the key is being deleted, and expects a retry.
-        return await self._put(key, data, "create")
-
-    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
-        if if_etag is None:
-            return await self._put(key, data, "overwrite")
-        version = await self._version(key, if_etag) if self._by_version else None
-        return await self._put(
-            key, data, {"e_tag": if_etag} if version is None else {"e_tag": if_etag, "version": version}
-        )
+    async def put(self, key: ObjectKey, data: Buffer) -> str:
+        with self._asking("write", key, missing=StorageUnavailable) as bucket:
+            result = await obstore.put_async(bucket, key.text, bytes(data), use_multipart=False)
+        return _tag(result["e_tag"])
 
     async def put_parts(self, key: ObjectKey, parts: AsyncIterator[Buffer]) -> str:
         """See `writer.Target.put_parts`."""
@@ -332,30 +276,9 @@ class CloudStorage(RemoteStorage):
                         return Page(tuple(items[:limit]), items[limit - 1].key)
         return Page(tuple(items), None)
 
-    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
-        if if_etag is not None:
-            if self._deletes is None or not self._abilities.conditional_delete:
-                raise Unsupported("this bucket does not support conditional deletes")
-            await self._deletes.delete(key, if_etag)
-            return
+    async def delete(self, key: ObjectKey) -> None:
         with suppress(NotFound), self._asking("delete", key) as bucket:
             await obstore.delete_async(bucket, key.text)
-
-    async def try_conditional_delete(self, key: ObjectKey, etag: str, other: str) -> None:
-        """See `Storage.try_conditional_delete`: one request, or two where the condition is kept."""
-        if self._deletes is None:
-            return
-        with suppress(ProtosliceError):
-            try:
-                await self._deletes.delete(key, other)
-            except Conflict:
-                await self._deletes.delete(key, etag)
-                self._abilities = replace(ABILITIES, conditional_delete=True)
-
-    async def close(self) -> None:
-        """Release connections; harmless when repeated."""
-        if self._deletes is not None:
-            await self._deletes.close()
 
     async def collect_garbage(self, older_than_seconds: float = 86400) -> int:
         """End multipart uploads without a new part for that long, in buckets of S3 to which keys were given."""
@@ -367,21 +290,6 @@ class CloudStorage(RemoteStorage):
         except ProtosliceError as error:  # keys may list objects and no uploads
             _log.warning("could not remove unfinished multipart uploads of stopped writers from the bucket: %s", error)
             return 0
-
-    async def _version(self, key: ObjectKey, etag: str) -> str | None:
-        """Version that a conditional write names; `Conflict` unless the object exists and has this entity tag."""
-        try:
-            with self._asking("find", key) as bucket:
-                found = await obstore.head_async(bucket, key.text)
-        except NotFound:
-            raise Conflict(f"object {str(key)!r} has changed") from None
-        _describe(key, found).check_etag(etag)
-        return found["version"]
-
-    async def _put(self, key: ObjectKey, data: Buffer, mode: PutMode) -> str:
-        with self._asking("write", key, missing=StorageUnavailable) as bucket:
-            result = await obstore.put_async(bucket, key.text, bytes(data), mode=mode, use_multipart=False)
-        return _tag(result["e_tag"])
 
 
 def _ours(page: Iterable[ObjectMeta]) -> Iterator[ObjectStat]:

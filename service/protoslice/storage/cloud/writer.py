@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, Protocol
 
-from protoslice.errors import Conflict, InvalidInput, LimitExceeded
+from protoslice.errors import InvalidInput, LimitExceeded
 from protoslice.storage.interface import Buffer, Writer
 from protoslice.storage.keys import ObjectKey
 
@@ -23,11 +23,8 @@ class Target(Protocol):
 
     part_bytes: int
 
-    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
-        """See `Storage.put_if_absent`."""
-
-    async def exists(self, key: ObjectKey) -> bool:
-        """True when the object exists."""
+    async def put(self, key: ObjectKey, data: Buffer) -> str:
+        """See `Storage.put`."""
 
     async def put_parts(self, key: ObjectKey, parts: AsyncGenerator[Buffer, None]) -> str:
         """Upload parts as one object and return its entity tag; an error of `parts` aborts and passes on."""
@@ -74,7 +71,7 @@ class CloudWriter(Writer):
     async def commit(self) -> str:
         with self._step():
             if self._upload is None:
-                etag = await self._target.put_if_absent(self._key, bytes(self._rest))
+                etag = await self._target.put(self._key, bytes(self._rest))
             else:
                 etag = await self._finish()
         self._ended = True
@@ -101,9 +98,6 @@ class CloudWriter(Writer):
         self._ended = False
 
     async def _finish(self) -> str:
-        # obstore has no conditional multipart upload: another commit may still win after this check.
-        if await self._target.exists(self._key):
-            raise Conflict(f"object {str(self._key)!r} already exists")
         upload = await self._send(self._take())
         await self._send(b"")
         return await asyncio.shield(upload)

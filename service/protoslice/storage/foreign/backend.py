@@ -28,7 +28,7 @@ from protoslice.uris import parse_root
 
 T = TypeVar("T")
 
-ABILITIES: Final = Abilities(write=False, create_if_absent=False, compare_and_set=False, exclusive_commit=False)
+ABILITIES: Final = Abilities(write=False)
 PREFIX: Final = "fsspec+"
 _VERSIONS: Final = (
     "etag",

@@ -1,12 +1,11 @@
 """`file://`: a directory as a namespace of objects, safe against crashes, links and other processes.
 
     root/
-    ├── .protoslice/lock      held while an object is replaced or removed
     ├── .protoslice/tmp/*     temporary files; each is locked by its writer
     └── <key>                 objects, as files
 
-An object is written to a temporary file, synced, then linked to its name (which fails when the name is taken) or
-renamed over it, and every folder on the way is synced. Linux only: descriptors of folders, flock, pread.
+An object is written to a temporary file, synced, then renamed to its name, and every folder on the way is synced. Linux
+only: descriptors of folders, flock, pread.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from contextlib import closing, suppress
 from typing import Final
 
 from protoslice.concurrency.executor import Executor
-from protoslice.errors import Conflict, InvalidInput, NotFound
+from protoslice.errors import InvalidInput, NotFound
 from protoslice.storage.interface import (
     PAGE,
     PIECE,
@@ -34,7 +33,7 @@ from protoslice.storage.interface import (
 )
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.local.handle import FileHandle, describe
-from protoslice.storage.local.staging import StagingFile, check_current
+from protoslice.storage.local.staging import StagingFile
 from protoslice.storage.local.tree import Tree, explained
 from protoslice.storage.spans import check_limit, check_span
 
@@ -45,7 +44,7 @@ _NO_FOLDER: Final = {
     "ENOTDIR": (InvalidInput, "not a folder"),
     "ENOENT": (NotFound, "no such folder"),
 }
-ABILITIES: Final = Abilities(conditional_delete=True, open_file=True, free_space=True)
+ABILITIES: Final = Abilities(open_file=True, free_space=True)
 
 
 class FileStorage(Storage):
@@ -66,11 +65,10 @@ class FileStorage(Storage):
     async def stat(self, key: ObjectKey) -> ObjectStat:
         return await self._threads.run(lambda: self._stat(key))
 
-    async def get(self, key: ObjectKey, *, limit: int | None = None) -> ObjectContent:
+    async def get(self, key: ObjectKey) -> ObjectContent:
         def read() -> ObjectContent:
             with closing(self._open(key, None)) as file, explained("read", key):
-                size = file.stat.size
-                return ObjectContent(file.stat, file.pread(0, size if limit is None else min(size, limit)))
+                return ObjectContent(file.stat, file.pread(0, file.stat.size))
 
         return await self._threads.run(read)
 
@@ -106,11 +104,8 @@ class FileStorage(Storage):
                 at += len(piece)
                 yield piece
 
-    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
-        return await self._threads.run(lambda: self._put(key, data, replace=False, if_etag=None))
-
-    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
-        return await self._threads.run(lambda: self._put(key, data, replace=True, if_etag=if_etag))
+    async def put(self, key: ObjectKey, data: Buffer) -> str:
+        return await self._threads.run(lambda: self._put(key, data))
 
     async def writer(self, key: ObjectKey) -> Writer:
         return FileWriter(self._threads, await self._threads.run(lambda: StagingFile(self._tree, key)))
@@ -119,8 +114,8 @@ class FileStorage(Storage):
         check_limit(limit)
         return await self._threads.run(lambda: self._list(prefix, after, limit))
 
-    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
-        await self._threads.run(lambda: self._delete(key, if_etag))
+    async def delete(self, key: ObjectKey) -> None:
+        await self._threads.run(lambda: self._delete(key))
 
     async def open_file(self, key: ObjectKey) -> OpenFile:
         return await self._threads.run(lambda: self._open(key, None))
@@ -155,22 +150,13 @@ class FileStorage(Storage):
             raise
         return file
 
-    def _put(self, key: ObjectKey, data: Buffer, *, replace: bool, if_etag: str | None) -> str:
-        if not replace:
-            self._must_not_exist(key)
+    def _put(self, key: ObjectKey, data: Buffer) -> str:
         staging = StagingFile(self._tree, key)
         try:
             staging.write(data)
-            return staging.publish(replace=replace, if_etag=if_etag)
+            return staging.publish()
         finally:
             staging.drop()
-
-    def _must_not_exist(self, key: ObjectKey) -> None:
-        """Raise `Conflict` when the object exists."""
-        # Saves a write that would be in vain; the link in `publish` decides.
-        with explained("find", key), suppress(FileNotFoundError, NotADirectoryError):
-            self._tree.facts(key.segments)
-            raise Conflict(f"object {str(key)!r} exists")
 
     def _list(self, prefix: ObjectKey | None, after: ObjectKey | None, limit: int) -> Page:
         items: list[ObjectStat] = []
@@ -186,11 +172,9 @@ class FileStorage(Storage):
                     return Page(tuple(items[:limit]), items[limit - 1].key)
         return Page(tuple(items), None)
 
-    def _delete(self, key: ObjectKey, if_etag: str | None) -> None:
+    def _delete(self, key: ObjectKey) -> None:
         missing = suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError)
-        with explained("delete", key), self._tree.locked(), missing:
-            if if_etag is not None:
-                check_current(self._tree, key, if_etag)
+        with explained("delete", key), missing:
             self._tree.remove(key.segments)
 
 

@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from secrets import randbits, token_hex
 
-from protoslice.errors import Conflict, InvalidInput, NotFound
+from protoslice.errors import Conflict, InvalidInput
 from protoslice.storage.interface import Buffer
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.local.handle import describe
@@ -56,15 +56,12 @@ class StagingFile:
             if self._size - self._begun >= _AHEAD:
                 self._begin()
 
-    def publish(self, *, replace: bool = False, if_etag: str | None = None) -> str:
-        """Publish the file durably under its key and return its entity tag; on failure the file is dropped.
-
-        `Conflict` when the key exists and `replace` is False, or when the object lacks the entity tag `if_etag`.
-        """
+    def publish(self) -> str:
+        """Publish the file durably under its key and return its entity tag; on failure the file is dropped."""
         with self._mutex:
             try:
                 with explained("publish", self._key, ENOTDIR=(Conflict, "a file exists where a folder is needed")):
-                    etag = self._publish(replace=replace, if_etag=if_etag)
+                    etag = self._publish()
                     self._named = True
                     return etag
             finally:
@@ -82,18 +79,14 @@ class StagingFile:
             os.posix_fadvise(self._open(), self._begun, self._size - self._begun, os.POSIX_FADV_DONTNEED)
         self._begun = self._size
 
-    def _publish(self, *, replace: bool, if_etag: str | None) -> str:
+    def _publish(self) -> str:
         # The entity tag contains this time: finer than the kernel's clock, with random low bits against repetition.
         moment = (time.time_ns() & ~0xFFFFF) | randbits(20)
         os.utime(self._open(), ns=(moment, moment))
         os.fsync(self._open())
         etag = describe(self._key, os.fstat(self._open())).etag
-        self._tree.publish(self._name, self._key.segments, check=(lambda: self._check(if_etag)) if replace else None)
+        self._tree.publish(self._name, self._key.segments)
         return etag
-
-    def _check(self, etag: str | None) -> None:
-        if etag is not None:
-            check_current(self._tree, self._key, etag)
 
     def _open(self) -> int:
         if self._descriptor < 0:
@@ -108,13 +101,3 @@ class StagingFile:
                 return  # publishing removed the temporary name
             with explained("clean up after", self._key):
                 self._tree.drop_staging(self._name)
-
-
-def check_current(tree: Tree, key: ObjectKey, etag: str) -> None:
-    """Raise `Conflict` unless the object at `key` has this entity tag; the caller holds the tree's lock."""
-    try:
-        found = describe(key, tree.facts(key.segments)).etag
-    except (FileNotFoundError, NotADirectoryError, NotFound):
-        found = None
-    if found != etag:
-        raise Conflict(f"object {str(key)!r} has changed")

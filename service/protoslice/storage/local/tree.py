@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
@@ -18,7 +18,6 @@ Found = Generator[tuple[str, os.stat_result], None, None]
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_LOCK: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_MODE: Final = 0o600
 """Mode of all files: some are secrets, and models are private too."""
 _FOLDER_MODE: Final = 0o700
@@ -114,27 +113,17 @@ class Tree:
         except FileNotFoundError:
             return
 
-    def publish(self, staging: str, segments: Sequence[str], *, check: Callable[[], None] | None) -> None:
-        """Give a temporary file its final name, durably.
-
-        `FileExistsError` when the name is taken and `check` is None; else what has the name is replaced when `check`,
-        called with the tree's lock held, returns.
-        """
+    def publish(self, staging: str, segments: Sequence[str]) -> None:
+        """Give a temporary file its final name, durably, in place of what has the name."""
         for _ in range(_TRIES):
             try:
                 with self.folders(_STAGING) as staging_folder, self.folders(segments[:-1], create=True) as chain:
-                    if check is None:
-                        _link(staging, staging_folder[-1], segments[-1], chain[-1])
-                    else:
-                        with self.locked():
-                            try:
-                                check()
-                            except BaseException:
-                                _drop_empty(segments, chain)
-                                raise
-                            os.rename(staging, segments[-1], src_dir_fd=staging_folder[-1], dst_dir_fd=chain[-1])
-                    # Without the lock, so that the writers of a folder share the work of the disk. Another process may
-                    # have made a folder and not synced it yet: all that are not known are synced.
+                    try:
+                        os.rename(staging, segments[-1], src_dir_fd=staging_folder[-1], dst_dir_fd=chain[-1])
+                    except OSError:
+                        _drop_empty(segments, chain)
+                        raise
+                    # Another process may have made a folder and not synced it yet: all that are not known are synced.
                     self._known.sync(chain)
                     return
             except FileNotFoundError:
@@ -155,17 +144,6 @@ class Tree:
                 chain[-1], "".join(f"{segment}/" for segment in segments), after, MAX_SEGMENTS - len(segments)
             )
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the lock that processes take to replace or remove objects of this tree."""
-        with self.folders(_STAGING[:1], create=True) as chain:
-            lock = os.open("lock", _LOCK, _FILE_MODE, dir_fd=chain[-1])
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(lock)
-
     def drop_old_staging(self, before: float) -> int:
         """Remove temporary files last written before the Unix time `before`, and return their number.
 
@@ -185,11 +163,6 @@ def _drop_empty(segments: Sequence[str], chain: Sequence[int]) -> None:
             os.rmdir(segments[depth], dir_fd=chain[depth])
         except OSError:
             return  # not empty
-
-
-def _link(staging: str, staging_folder: int, name: str, folder: int) -> None:
-    os.link(staging, name, src_dir_fd=staging_folder, dst_dir_fd=folder, follow_symlinks=False)
-    os.unlink(staging, dir_fd=staging_folder)
 
 
 def _make_folder(name: str, parent: int) -> int:

@@ -27,9 +27,7 @@ from protoslice.storage.web.connections import guarded_pool
 from protoslice.storage.web.redirects import MOST_HOPS, WebUrl, is_listed
 from protoslice.uris import parse_root
 
-ABILITIES: Final = Abilities(
-    write=False, listing=False, create_if_absent=False, compare_and_set=False, exclusive_commit=False
-)
+ABILITIES: Final = Abilities(write=False, listing=False)
 _TRIES: Final = 3
 _PAUSE: Final = 0.1
 _SECONDS: Final = 60.0

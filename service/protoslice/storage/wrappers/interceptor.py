@@ -48,11 +48,8 @@ class InterceptedStorage(Storage):
     async def stat(self, key: ObjectKey) -> ObjectStat:
         return await self.intercept("stat", key, lambda: self._inner.stat(key))
 
-    async def get(self, key: ObjectKey, *, limit: int | None = None) -> ObjectContent:
-        return await self.intercept("get", key, lambda: self._inner.get(key, limit=limit))
-
-    async def get_if_changed(self, key: ObjectKey, etag: str, *, limit: int | None = None) -> ObjectContent | None:
-        return await self.intercept("get_if_changed", key, lambda: self._inner.get_if_changed(key, etag, limit=limit))
+    async def get(self, key: ObjectKey) -> ObjectContent:
+        return await self.intercept("get", key, lambda: self._inner.get(key))
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
         return await self.intercept("get_range", key, lambda: self._inner.get_range(key, start, end, if_etag=if_etag))
@@ -67,11 +64,8 @@ class InterceptedStorage(Storage):
             while piece := await self.intercept("stream", key, lambda: anext(pieces, b"")):
                 yield piece
 
-    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
-        return await self.intercept("put_if_absent", key, lambda: self._inner.put_if_absent(key, data))
-
-    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
-        return await self.intercept("put", key, lambda: self._inner.put(key, data, if_etag=if_etag))
+    async def put(self, key: ObjectKey, data: Buffer) -> str:
+        return await self.intercept("put", key, lambda: self._inner.put(key, data))
 
     async def writer(self, key: ObjectKey) -> Writer:
         return _InterceptedWriter(self, key, await self.intercept("writer", key, lambda: self._inner.writer(key)))
@@ -79,11 +73,8 @@ class InterceptedStorage(Storage):
     async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
         return await self.intercept("list", prefix, lambda: self._inner.list(prefix, after=after, limit=limit))
 
-    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
-        await self.intercept("delete", key, lambda: self._inner.delete(key, if_etag=if_etag))
-
-    async def try_conditional_delete(self, key: ObjectKey, etag: str, other: str) -> None:
-        await self.intercept("delete", key, lambda: self._inner.try_conditional_delete(key, etag, other))
+    async def delete(self, key: ObjectKey) -> None:
+        await self.intercept("delete", key, lambda: self._inner.delete(key))
 
     async def open_file(self, key: ObjectKey) -> OpenFile:
         return await self.intercept("open_file", key, lambda: self._inner.open_file(key))

@@ -36,13 +36,9 @@ class PrefixStorage(Storage):
     async def stat(self, key: ObjectKey) -> ObjectStat:
         return self._outside(await self._inner.stat(self._inside(key)))
 
-    async def get(self, key: ObjectKey, *, limit: int | None = None) -> ObjectContent:
-        found = await self._inner.get(self._inside(key), limit=limit)
+    async def get(self, key: ObjectKey) -> ObjectContent:
+        found = await self._inner.get(self._inside(key))
         return ObjectContent(self._outside(found.stat), found.data)
-
-    async def get_if_changed(self, key: ObjectKey, etag: str, *, limit: int | None = None) -> ObjectContent | None:
-        found = await self._inner.get_if_changed(self._inside(key), etag, limit=limit)
-        return None if found is None else ObjectContent(self._outside(found.stat), found.data)
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
         return await self._inner.get_range(self._inside(key), start, end, if_etag=if_etag)
@@ -57,11 +53,8 @@ class PrefixStorage(Storage):
             async for piece in pieces:
                 yield piece
 
-    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
-        return await self._inner.put_if_absent(self._inside(key), data)
-
-    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
-        return await self._inner.put(self._inside(key), data, if_etag=if_etag)
+    async def put(self, key: ObjectKey, data: Buffer) -> str:
+        return await self._inner.put(self._inside(key), data)
 
     async def writer(self, key: ObjectKey) -> Writer:
         return await self._inner.writer(self._inside(key))
@@ -72,11 +65,8 @@ class PrefixStorage(Storage):
         items = tuple(self._outside(item) for item in page.items)
         return Page(items, None if page.after is None else self._strip(page.after))
 
-    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
-        await self._inner.delete(self._inside(key), if_etag=if_etag)
-
-    async def try_conditional_delete(self, key: ObjectKey, etag: str, other: str) -> None:
-        await self._inner.try_conditional_delete(self._inside(key), etag, other)
+    async def delete(self, key: ObjectKey) -> None:
+        await self._inner.delete(self._inside(key))
 
     async def open_file(self, key: ObjectKey) -> OpenFile:
         """See `Storage.open_file`; `stat` of the open file holds the key in the inner storage."""

@@ -1,79 +1,73 @@
-"""Facts derived from a store; garbage collection removes those of removed stores."""
+"""Facts derived from a store, which go with it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Final
 
 from protoslice.catalog.derived import DerivedRecords
+from protoslice.catalog.objects import object_id
 from protoslice.concurrency.executor import Worker
-from protoslice.errors import Conflict, IntegrityError, NotFound, ProtosliceError
-from protoslice.storage import Storage
+from protoslice.errors import IntegrityError, NotFound, ProtosliceError
+from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.envelope import seal, unseal
-from protoslice.stores.layout import keys
+from protoslice.stores.writing.new_objects import NewObjects
 
 LARGEST_ROW: Final = 64 << 10
 """Bytes of a fact in the database; a larger one is an object."""
 
 
-class DerivedObjects:
-    """Derived facts of one store in the storage, by name."""
+class DerivedSources:
+    """Where derived facts of the stores of one space are kept."""
 
-    def __init__(self, storage: Storage, store_id: str, worker: Worker) -> None:
-        self._storage = storage
-        self._store_id = store_id
-        self._worker = worker
+    def __init__(
+        self, records: DerivedRecords, storage: Storage, new_objects: Callable[[], NewObjects], worker: Worker
+    ) -> None:
+        self.records = records
+        self.storage = storage
+        self.new_objects = new_objects
+        self.worker = worker
 
-    async def has(self, name: str) -> bool:
-        """Return True if a fact called `name` exists, even a damaged one."""
-        try:
-            await self._storage.stat(keys.derived(self._store_id, name))
-        except NotFound:
-            return False
-        return True
-
-    async def load(self, name: str) -> bytes | None:
-        """Return the fact called `name`; None if it is missing or damaged."""
-        key = keys.derived(self._store_id, name)
-        with suppress(NotFound, IntegrityError, Conflict):
-            sealed = (await self._storage.get(key)).data
-            return await self._worker.sized(len(sealed), lambda: unseal(sealed, name))
-        return None
-
-    async def save(self, name: str, data: bytes) -> None:
-        """Write a fact; raise errors of the storage."""
-        # Another replica can only have written the same bytes.
-        sealed = await self._worker.sized(len(data), lambda: seal(data))
-        await self._storage.put(keys.derived(self._store_id, name), sealed)
+    def of(self, row: int) -> DerivedFacts:
+        """Return the facts of a store, which a row of the catalogue stands for."""
+        return DerivedFacts(self, row)
 
 
 class DerivedFacts:
     """Derived facts of one store, by name: rows of the database, and objects where they are large."""
 
-    def __init__(self, records: DerivedRecords, storage: Storage, store_id: str, worker: Worker) -> None:
-        self._records = records
-        self._objects = DerivedObjects(storage, store_id, worker)
-        self._store_id = store_id
-        self._worker = worker
+    def __init__(self, sources: DerivedSources, row: int) -> None:
+        self._sources = sources
+        self._row = row
+
+    async def has(self, name: str) -> bool:
+        """Return True if a fact called `name` exists, even a damaged one."""
+        return await self._sources.records.get(self._row, name) is not None
 
     async def load(self, name: str) -> bytes | None:
         """Return the fact called `name`; None if it is missing or damaged."""
-        row = await self._records.get(self._store_id, name)
-        if row is None:
-            return None
-        sealed = row.data
-        if sealed is None:
-            return await self._objects.load(name)
-        with suppress(IntegrityError):
-            return await self._worker.sized(len(sealed), lambda: unseal(sealed, name))
+        found = await self._sources.records.get(self._row, name)
+        with suppress(NotFound, IntegrityError):
+            if found is not None:
+                sealed = found.data
+                if sealed is None:
+                    sealed = (await self._sources.storage.get(ObjectKey(found.key or ""))).data
+                return await self._sources.worker.sized(len(sealed), lambda: unseal(sealed, name))
         return None
 
-    async def save(self, name: str, data: bytes) -> None:
-        """Write a fact; errors are ignored, since losing one costs only time."""
-        with suppress(ProtosliceError):
-            sealed = None
-            if len(data) <= LARGEST_ROW:
-                sealed = await self._worker.sized(len(data), lambda: seal(data))
-            else:
-                await self._objects.save(name, data)
-            await self._records.put(self._store_id, name, sealed)
+    async def save(self, name: str, data: bytes, *, pieces: Collection[bytes] = ()) -> None:
+        """Write a fact, and the `pieces` by which its store is found; errors are ignored, as losing one costs time."""
+        sources, objects = self._sources, self._sources.new_objects()
+        try:
+            with suppress(ProtosliceError):
+                sealed = await sources.worker.sized(len(data), lambda: seal(data))
+                if len(data) <= LARGEST_ROW:
+                    await sources.records.put(self._row, name, sealed, pieces=pieces)
+                    return
+                key = await objects.put(sealed)
+                (own,) = objects.own([object_id(key.text)], counted=False)
+                await sources.records.put(self._row, name, None, own=own, pieces=pieces)
+                objects.kept([own])
+        finally:
+            objects.end()

@@ -1,32 +1,21 @@
-"""Files by digest: entries that find a file in the storage, for a store that takes it unwritten.
-
-An entry names the objects that hold the file, and is believed as long as their claims allow them. So it outlives its
-store for as long as another store shares the objects.
-"""
+"""Files by digest, for stores that take them unwritten."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from protoslice.concurrency.gather import map_concurrently
+from protoslice.catalog.stores import StoreTable
 from protoslice.errors import IntegrityError, InvalidInput, NotFound
-from protoslice.facts import File
-from protoslice.storage import ObjectKey, ObjectStat, Storage
-from protoslice.stores.catalog.claims import Claims
-from protoslice.stores.envelope import seal, unseal
-from protoslice.stores.layout import keys
-from protoslice.stores.layout.indexes import place_in_time
-from protoslice.stores.manifest import Manifest, ObjectLocation, stored_as_dict, stored_from_dict
+from protoslice.facts import PiecePlace
+from protoslice.stores.catalog.manifests import Manifests
+from protoslice.stores.manifest import Manifest, ObjectLocation
 
 LEAST_FOUND: Final = 1 << 20
-"""Bytes of the smallest file that has an entry: a smaller one is sent again in no time."""
-_LOOKED_AT: Final = 8
-"""Entries of one digest that are looked at, newest store first."""
+"""Bytes of the smallest file that is found by its digest: a smaller one is sent again in no time."""
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -52,50 +41,39 @@ def refs_of(manifest: Manifest) -> dict[str, FileRef]:
     }
 
 
-def entries_of_files(manifest: Manifest, new: Iterable[tuple[File, ObjectLocation]]) -> Mapping[ObjectKey, bytes]:
-    """Entries of those files of a store whose bytes came with it, to be written before its manifest."""
-    # The attempt parts two uploads of the same bytes that were made at the same microsecond.
-    place = f"{place_in_time(manifest)}-{manifest.attempt}"
-    return {
-        keys.by_digest(file.sha256) / place: seal(json.dumps(stored_as_dict(stored), separators=(",", ":")).encode())
-        for file, stored in new
-        if file.sha256 is not None and file.size >= LEAST_FOUND
-    }
+def found_by_digest(manifest: Manifest) -> list[tuple[int, bytes]]:
+    """Numbers and SHA-256 of the files of a store that can be found by digest."""
+    return [
+        (number, bytes.fromhex(file.sha256))
+        for number, (file, stored) in enumerate(zip(manifest.files, manifest.objects, strict=True))
+        if file.sha256 is not None and file.size >= LEAST_FOUND and stored.uri is None
+    ]
 
 
 class FilesByDigest:
-    """Files of one storage, by digest."""
+    """Files of the stores of one space, by digest."""
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._claims = Claims(storage)
+    def __init__(self, table: StoreTable, manifests: Manifests) -> None:
+        self._table = table
+        self._manifests = manifests
 
     async def find(self, sha256: str) -> FileRef | None:
-        """A file of 1 MiB or more with this SHA-256, in hex; None when no store is known to have one."""
+        """Return a file of 1 MiB or more with this SHA-256, in hex; None if no store has one."""
+        async for manifest, number in self._found(sha256):
+            return FileRef(manifest.files[number].size, sha256, manifest.objects[number])
+        return None
+
+    async def place(self, sha256: str, size: int) -> PiecePlace | None:
+        """Return a place of a file in a store, or None if no store has it."""
+        async for manifest, number in self._found(sha256):
+            file = manifest.files[number]
+            if file.size == size:
+                return PiecePlace(sha256, size, manifest.id, file.path, 0)
+        return None
+
+    async def _found(self, sha256: str) -> AsyncIterator[tuple[Manifest, int]]:
         if not _DIGEST.fullmatch(sha256):
             raise InvalidInput("Invalid digest: use the 64 hex digits of a SHA-256, in lower case")
-        for item in (await self._storage.list(keys.by_digest(sha256), limit=_LOOKED_AT)).items:
-            location = await self._location(item)
-            if location is not None and not await self._is_gone(location):
-                return FileRef(location.size, sha256, location)
-        return None
-
-    async def stores_of(self, sha256: str) -> Sequence[str]:
-        """Ids of the newest stores that a file with this SHA-256 came with; some may be gone."""
-        page = await self._storage.list(keys.by_digest(sha256), limit=_LOOKED_AT)
-        return [item.key.segments[-1].split("-")[1] for item in page.items]
-
-    async def is_over(self, item: ObjectStat) -> bool:
-        """True when an entry is damaged, or a claim does not allow the objects that it names."""
-        location = await self._location(item)
-        return location is None or await self._is_gone(location)
-
-    async def _is_gone(self, location: ObjectLocation) -> bool:
-        over = await map_concurrently(lambda need: self._claims.is_over(*need), location.names.items())
-        return any(over)
-
-    async def _location(self, item: ObjectStat) -> ObjectLocation | None:
-        with suppress(NotFound, IntegrityError, ValueError, TypeError, KeyError):
-            data = await self._storage.get_range(item.key, 0, item.size)
-            return stored_from_dict(json.loads(unseal(data, "the entry of a file")))
-        return None
+        for row, number in await self._table.with_file(bytes.fromhex(sha256)):
+            with suppress(IntegrityError, NotFound):  # a damaged store is of no use here
+                yield await self._manifests.of(row), number

@@ -8,7 +8,10 @@ from contextlib import contextmanager
 from typing import Final
 
 from protoslice.concurrency.lru import LruCache
+from protoslice.errors import DatabaseUnavailable
 
+STALE_SECONDS: Final = 60.0
+"""Seconds for which what was read is believed while the database does not answer."""
 _MOST: Final = 1 << 16
 _ROOM: Final = 2 << 20
 _WEIGHT: Final = 450
@@ -33,7 +36,12 @@ class TrustedTags:
         if known is not None and time() - known[1] < self._seconds:
             return known[0]
         begun, changes = time(), self._changes
-        store_id = await read(name)
+        try:
+            store_id = await read(name)
+        except DatabaseUnavailable:
+            if known is None or begun - known[1] >= STALE_SECONDS:
+                raise
+            return known[0]
         if changes == self._changes:  # a read that a change overtook may have found the tag as it was before
             self._read.put(name, (store_id, begun), _WEIGHT + len(name))
         return store_id

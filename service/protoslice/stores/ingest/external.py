@@ -30,20 +30,19 @@ from protoslice.storage.prefixes import allowed
 from protoslice.storage.sources import check_prefixes, open_source
 from protoslice.storage.wrappers.circuit import CircuitBreaker
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
-from protoslice.stores.catalog.claims import Claims
 from protoslice.stores.ingest.inspection import Scan, Types
 from protoslice.stores.ingest.packs import FilePlace
-from protoslice.stores.ingest.persist import StoreDraft, drafted
+from protoslice.stores.ingest.persist import drafted
 from protoslice.stores.ingest.receive import Received
 from protoslice.stores.ingest.root.choice import Root, choose_root
 from protoslice.stores.ingest.root.prepare import NotARoot, Prepared, prepare_root
 from protoslice.stores.ingest.root.rules import RulesByType
-from protoslice.stores.layout import keys
-from protoslice.stores.manifest import ObjectLocation
+from protoslice.stores.manifest import Manifest, ObjectLocation
 from protoslice.stores.names import FilePaths
 from protoslice.stores.objects.read_memo import MemoizedReads
 from protoslice.stores.objects.stored import CHANGED, StoredObject
 from protoslice.stores.requests import IngestRequest
+from protoslice.stores.writing.new_objects import NewObjects
 from protoslice.uris import parse_root
 
 T = TypeVar("T")
@@ -95,9 +94,9 @@ class ExternalObjects:
         request: IngestRequest,
         types: Types,
         worker: Worker,
-        claims: Claims,
-    ) -> StoreDraft:
-        """Draft of a store over `files` (path to URI), ready to be published.
+        objects: NewObjects,
+    ) -> Manifest:
+        """Manifest of a store over `files` (path to URI), ready to be published.
 
         Raises `StorageUnavailable` when reading takes more than `SECONDS`.
         """
@@ -109,9 +108,7 @@ class ExternalObjects:
                 f"Reading the objects took more than {SECONDS} seconds: nothing was stored"
             ) from error
         request = replace(request, source="register")
-        attempt = keys.new_attempt()
-        await claims.stake(attempt)
-        return await drafted(attempt, request, received, root, worker=worker)
+        return await drafted(request, received, root, objects=objects, worker=worker)
 
     async def _received(
         self, files: Mapping[str, str], request: IngestRequest, types: Types, worker: Worker

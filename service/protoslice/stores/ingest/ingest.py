@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterable, Mapping
+from collections.abc import AsyncIterable, Mapping
 from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import Self, TypeVar
@@ -14,7 +14,6 @@ from protoslice.facts import File
 from protoslice.identity import store_id
 from protoslice.schema.detection.detect import HEAD
 from protoslice.storage import ObjectKey, Storage
-from protoslice.stores.catalog.claims import Claims, Lease
 from protoslice.stores.catalog.files import FileRef, FilesByDigest
 from protoslice.stores.ingest.inspection import Inspection, Types
 from protoslice.stores.ingest.packs import FilePlace, Packs
@@ -26,12 +25,12 @@ from protoslice.stores.ingest.root.prepare import NotARoot, Prepared, prepare_ro
 from protoslice.stores.ingest.root.rules import RulesByType
 from protoslice.stores.ingest.root.side import StoredSide
 from protoslice.stores.ingest.sharing import Sharing, worth_sharing
-from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectExtent, ObjectLocation
 from protoslice.stores.names import FilePaths, check_request
 from protoslice.stores.objects.joined import open_file_objects
 from protoslice.stores.objects.stored import StoredFile, StoredObject, open_object
 from protoslice.stores.requests import Created, IngestRequest
+from protoslice.stores.writing.new_objects import NewObjects
 
 T = TypeVar("T")
 
@@ -41,24 +40,24 @@ _DAMAGED = "Another store's copy of this file is damaged: send the file without 
 class IntakeOptions:
     """Collaborators and limits of an ingest."""
 
-    __slots__ = ("claims", "kept_rules", "limit", "renew_seconds", "storage", "types", "verify", "worker")
+    __slots__ = ("files", "kept_rules", "limit", "objects", "storage", "types", "verify", "worker")
 
     def __init__(
         self,
         storage: Storage,
+        objects: NewObjects,
+        files: FilesByDigest,
         worker: Worker,
-        claims: Claims,
         types: Types,
         *,
         limit: int,
         verify: bool,
-        renew_seconds: float,
         kept_rules: RulesByType,
     ) -> None:
         self.storage = storage
+        self.objects = objects
+        self.files = files
         self.worker = worker
-        self.claims = claims
-        self.renew_seconds = renew_seconds
         self.types = types
         self.limit = limit
         self.verify = verify
@@ -72,9 +71,8 @@ class Ingest:
         self._options = options
         self._request = request
         self._publisher = publisher
-        self._attempt = keys.new_attempt()
-        self._lease = Lease(options.claims, self._attempt, every=options.renew_seconds)
-        self._packs = Packs(options.storage, options.worker, self._attempt, self._lease)
+        self._objects = options.objects
+        self._packs = Packs(options.objects, options.worker)
         self._files: list[Received] = []
         self._paths = FilePaths()
         self._sink: FileSink | None = None
@@ -91,7 +89,7 @@ class Ingest:
         try:
             await self.abort()
         finally:
-            await self._lease.end()
+            self._objects.end()
 
     async def file(self, path: str, *, told: bytes | None = None) -> Sink:
         """Begin the next file; `InvalidInput` while another is open or for a bad path.
@@ -101,7 +99,6 @@ class Ingest:
         self._check_room(path)
         options = self._options
         self._sink = FileSink(
-            len(self._files),
             path,
             self._packs,
             worker=options.worker,
@@ -136,14 +133,12 @@ class Ingest:
             for path in (path for path in files if path not in shared):
                 await self._copy(path, files[path])
         except IntegrityError as error:
-            await self._check_kept(ref.location for ref in files.values())
             raise Conflict(_DAMAGED) from error
 
     async def share(self, extent: ObjectExtent, worth: frozenset[str], pieces: AsyncIterable[bytes]) -> None:
         """Append an extent of another store's object to the open file.
 
-        The bytes, which come in `pieces`, are written if the attempt of the object is not in `worth` or the extent is
-        too small.
+        The bytes, which come in `pieces`, are written if the object is not in `worth` or the extent is too small.
         """
         sink = self._opened_sink
         if self._sharing.takes(extent, worth, goes_on=sink.ends_before(extent)):
@@ -179,7 +174,6 @@ class Ingest:
         try:
             return await self._commit(expected_sha256)
         except IntegrityError as error:
-            await self._check_kept(file.stored for file in self._files)
             if any(file.is_shared for file in self._files):
                 raise Conflict(_DAMAGED) from error
             raise
@@ -188,19 +182,19 @@ class Ingest:
         if expected_sha256 is not None and [file.info.sha256 for file in self._files] != [expected_sha256.hex()]:
             raise ChecksumMismatch("The digest does not match the received bytes: nothing was stored")
         root = None
-        if expected_sha256 is not None and not self._lease.is_begun:
+        if expected_sha256 is not None and not self._objects.has_written:
             root = await self._root()
             # A root that had to be decoded is written by now.
-            found = None if self._lease.is_begun else await self._publisher.known(self._id(root), self._request)
+            written = self._objects.has_written
+            found = None if written else await self._publisher.known(self._id(root), self._request)
             if found is not None:
                 return found
-        await self._lease.staked()
         if all(file.place.stored is None for file in self._files):  # not beside objects, which are read otherwise
             self._packs.hold()
         await self._packs.commit()
         root = root or await self._root()
-        draft = await drafted(self._attempt, self._request, self._files, root, worker=self._options.worker)
-        return await self._publisher.publish(draft, self._request)
+        draft = await drafted(self._request, self._files, root, objects=self._objects, worker=self._options.worker)
+        return await self._publisher.publish(draft, self._request, self._objects)
 
     async def _root(self) -> Root:
         return await choose_root(
@@ -250,7 +244,7 @@ class Ingest:
 
     async def _shareable(self, sha256: str) -> FileRef | None:
         """A file with this SHA-256 that is worth sharing and wholly there; None when none is known."""
-        found = await FilesByDigest(self._options.storage).find(sha256)
+        found = await self._options.files.find(sha256)
         there = found is not None and _shared({"": found}) and await self._has_all(found.location)
         return found if there else None
 
@@ -274,14 +268,6 @@ class Ingest:
             source.close()
         await self.close_file()
 
-    async def _check_kept(self, locations: Iterable[ObjectLocation]) -> None:
-        """Raise `Collected` when objects of files that arrived are missing since a collector has removed them."""
-        names: dict[str, set[str]] = {self._attempt: set()}
-        for location in locations:
-            for attempt, some in location.names.items():
-                names.setdefault(attempt, set()).update(some)
-        await self._options.claims.hold(names, names.__getitem__)
-
     async def _taken(self, path: str, ref: FileRef, source: StoredFile) -> Received:
         """A file of another store, inspected by its head."""
         inspection = Inspection(path, self.wanted_type(path), self._options.types)
@@ -298,9 +284,8 @@ class Ingest:
         room = max(0, options.limit - sum(file.info.size for file in self._files))
         side = StoredSide(
             options.storage,
-            keys.object_key(self._attempt, "side"),
+            self._objects,
             options.worker,
-            ready=self._lease.staked,
             room=room,
             verify=options.verify,
         )
@@ -333,7 +318,9 @@ class Ingest:
 def _shared(files: Mapping[str, FileRef]) -> dict[str, FileRef]:
     """The files all of whose attempts are worth sharing, without those that a manifest holds."""
     worth = worth_sharing(ref.location for ref in files.values())
-    return {path: ref for path, ref in files.items() if ref.location.names.keys() <= worth and not ref.location.is_held}
+    return {
+        path: ref for path, ref in files.items() if worth.issuperset(ref.location.keys) and not ref.location.is_held
+    }
 
 
 class Sink:

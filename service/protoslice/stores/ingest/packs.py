@@ -6,14 +6,12 @@ import asyncio
 from collections.abc import Sequence
 
 from protoslice.concurrency.executor import Worker
-from protoslice.storage import Storage
-from protoslice.stores.catalog.claims import Lease
 from protoslice.stores.ingest.writers import Batches, SummedObject, WrittenSums
-from protoslice.stores.layout import keys
 from protoslice.stores.manifest import LARGEST_HELD, ObjectLocation
+from protoslice.stores.writing.new_objects import NewObjects
 
 FULL_PACK = 256 << 20
-"""Size at which a pack is committed, so that new objects keep showing that the upload is alive."""
+"""Size at which a pack is committed and another one begins."""
 
 
 class FilePlace:
@@ -26,14 +24,11 @@ class FilePlace:
 
 
 class Packs:
-    """Objects of one attempt. A pack is named by the number of its first file."""
+    """Objects of the files of one ingest."""
 
-    def __init__(self, storage: Storage, worker: Worker, attempt: str, lease: Lease) -> None:
-        self._storage = storage
-        self._lease = lease
+    def __init__(self, objects: NewObjects, worker: Worker) -> None:
+        self._objects = objects
         self._worker = worker
-        self._attempt = attempt
-        self._first: int | None = None
         self._pack: SummedObject | None = None
         self._batches = Batches(self._work)
         self._places: list[tuple[FilePlace, int, int]] = []
@@ -41,16 +36,12 @@ class Packs:
         self.sums = WrittenSums()
         """Sums of the objects written so far."""
 
-    async def object(self, number: int) -> SummedObject:
-        """A new object for file `number`."""
-        self._lease.begin()
-        key = keys.object_key(self._attempt, f"file-{number}")
-        return await SummedObject.open(self._storage, key, ready=self._lease.staked, written=self.sums)
+    async def object(self) -> SummedObject:
+        """A new object for a file."""
+        return await SummedObject.open(self._objects, written=self.sums)
 
-    async def add(self, number: int, content: bytes) -> FilePlace:
+    async def add(self, content: bytes) -> FilePlace:
         """Add a small file to the open pack; durable after `commit`."""
-        if self._first is None:
-            self._first = number
         place = FilePlace()
         self._places.append((place, self._size, len(content)))
         self._size += len(content)
@@ -68,21 +59,21 @@ class Packs:
 
     async def commit(self) -> None:
         """Make all small files durable and set their locations."""
-        if self._first is None:
+        if not self._places:
             return
         await self._batches.flush()
         pack = await (await self._opened()).commit()
-        places, self._first, self._pack, self._places, self._size = self._places, None, None, [], 0
+        places, self._pack, self._places, self._size = self._places, None, [], 0
         await self._worker.run(lambda: _place(places, pack))
 
     def hold(self) -> None:
         """Leave the bytes of small files to the manifest, where they are few; `commit` writes what is left."""
         content = self._batches.take_all() if self._size <= LARGEST_HELD else None
-        if self._first is None or content is None:
+        if not self._places or content is None:
             return
         for place, at, size in self._places:
             place.stored = ObjectLocation(size, held=content[at : at + size])
-        self._first, self._places, self._size = None, [], 0
+        self._places, self._size = [], 0
 
     async def abort(self) -> None:
         """Discard the open pack."""
@@ -94,8 +85,7 @@ class Packs:
     async def _opened(self) -> SummedObject:
         """The open pack, which begins with the first bytes that are written of it."""
         if self._pack is None:
-            assert self._first is not None, "a pack has files"
-            self._pack = await self.object(self._first)
+            self._pack = await self.object()
         return self._pack
 
     async def _work(self, batch: bytes) -> None:

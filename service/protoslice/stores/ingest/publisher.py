@@ -1,96 +1,92 @@
-"""From a draft to a store that is there, with its tags."""
+"""From a manifest to a store that exists, with its tags."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
+from typing import Final
 
-from protoslice.errors import Conflict, IntegrityError, NotFound, UnsoundModel
-from protoslice.facts import ModelReport, Store
-from protoslice.storage import Storage
-from protoslice.stores.catalog.claims import Claims
+from protoslice.catalog.stores import StoreDraft, StoreRow, StoreTable
+from protoslice.concurrency.executor import Worker
+from protoslice.errors import IntegrityError, NotFound, StorageUnavailable, UnsoundModel
+from protoslice.facts import ModelReport
+from protoslice.stores.catalog.files import found_by_digest
 from protoslice.stores.catalog.manifests import Manifests
-from protoslice.stores.catalog.pages import TAGS_SHOWN, StorePages
-from protoslice.stores.catalog.tags import StoredTag, Tags
-from protoslice.stores.ingest.abandoned import drop_outrun
-from protoslice.stores.ingest.persist import StoreDraft
-from protoslice.stores.layout.fresh import put_all_new
-from protoslice.stores.layout.indexes import borne
+from protoslice.stores.catalog.pages import StorePages
+from protoslice.stores.catalog.tags import Tags
+from protoslice.stores.clock import microseconds
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.reading.opened import OpenStore
 from protoslice.stores.requests import Created, IngestRequest
+from protoslice.stores.writing.new_objects import NewObjects
+
+_TRIES: Final = 8
 
 
 class Publisher:
-    """Publishes stores of one storage."""
+    """Publishes stores of one space."""
 
     def __init__(
         self,
-        storage: Storage,
-        claims: Claims,
+        table: StoreTable,
         manifests: Manifests,
         tags: Tags,
         pages: StorePages,
+        worker: Worker,
         assemble: Callable[[Manifest], Awaitable[OpenStore]],
-        *,
-        bears_tags: bool = True,
+        is_sound: Callable[[Manifest], Awaitable[bool]],
     ) -> None:
-        """`assemble` opens the store of a manifest, which may be unpublished; see `Stores` for `bears_tags`."""
-        self._bears_tags = bears_tags
-        self._storage = storage
-        self._claims = claims
+        """`assemble` opens the store of a manifest, which may be unpublished."""
+        self._table = table
         self._manifests = manifests
         self._tags = tags
         self._pages = pages
+        self._worker = worker
         self._assemble = assemble
+        self._is_sound = is_sound
 
-    async def publish(self, draft: StoreDraft, request: IngestRequest) -> Created:
-        """Publish a store unless it exists, then set its tags."""
-        manifest, beside = draft.manifest, draft.beside
-        if self._bears_tags:
-            manifest = replace(manifest, tags=borne(request.tags))
+    async def publish(self, manifest: Manifest, request: IngestRequest, objects: NewObjects) -> Created:
+        """Publish a store and its tags, unless it exists; one that is damaged is replaced."""
         report = None
         if request.report or request.strict:
-            await put_all_new(self._storage, beside)  # the report reads the index
-            beside, report = {}, await self._report(manifest, strict=request.strict)
-        there = await self._manifests.publish(manifest, beside)
-        created = there.attempt == manifest.attempt
+            report = await self._report(manifest, strict=request.strict)
         report = report if request.report else None
-        if not created:
-            await drop_outrun(self._storage, self._claims, manifest)
-            return Created(await self._tagged(there, request), False, report)
-        set_now = {tag: await self._tag_new(tag, manifest) for tag in request.tags}
-        return Created(manifest.as_store(sorted(set_now)), True, report)
+        new = await self._worker.sized(manifest.weight, lambda: _new_store(manifest, objects))
+        replaces: int | None = None
+        for _ in range(_TRIES):
+            done = await self._table.publish(new, request.tags, replaces=replaces)
+            self._tags.forget(request.tags)
+            if done.created:
+                objects.kept(new.own)
+                return Created(manifest.as_store(sorted(set(request.tags))), True, report)
+            there = await self._sound(done.row)
+            replaces = None if there is not None else done.row.id
+            if there is not None:
+                with suppress(NotFound):  # it was removed at the same time
+                    return await self._tagged(there, request, report)
+        raise StorageUnavailable(f"The store {manifest.id} is being changed by other requests: try again")
 
     async def known(self, store_id: str, request: IngestRequest) -> Created | None:
-        """The store of content that a sender told; None where it may not stay, and for a report."""
+        """Return the store of content that a sender described; None if there is none, and for a report."""
         if request.report or request.strict:
             return None
         try:
-            there = await self._manifests.get(store_id)
-            found = {tag.name: tag for tag in await self._pages.lasting(there)}  # before tags are set to it
+            return await self._tagged(await self._manifests.get(store_id), request, None)
         except (NotFound, IntegrityError):
             return None
-        if request.tags:
-            await self._tags.check_room(there, request.tags)
-        for name in request.tags:
-            found[name] = await self._tag_new(name, there, found.get(name))
-        return Created(there.as_store(sorted(found)[:TAGS_SHOWN]), False, None)
 
-    async def _tagged(self, there: Manifest, request: IngestRequest) -> Store:
-        """A store that was there, with the tags of a request, even if somebody removes it right now."""
+    async def _tagged(self, there: Manifest, request: IngestRequest, report: ModelReport | None) -> Created:
         if request.tags:
-            await self._tags.check_room(there, request.tags)
-        set_now = {tag: await self._tag_new(tag, there) for tag in request.tags}
-        return await self._pages.described(there, set_now)
+            await self._tags.put(request.tags, there.id)
+        return Created(await self._pages.described(there), False, report)
 
-    async def _tag_new(self, name: str, store: Manifest, there: StoredTag | None = None) -> StoredTag:
-        """Set a tag of a request; one that is `there`, as it was read just now, by fewer calls."""
-        if there is not None:
-            with suppress(Conflict):
-                return (await self._tags.put(name, store, if_match=there.etag, if_none_match=False))[0]
-        return (await self._tags.put(name, store, if_match=None, if_none_match=False))[0]
+    async def _sound(self, row: StoreRow) -> Manifest | None:
+        """Return the manifest of a store that is there; None for a damaged store."""
+        try:
+            manifest = await self._manifests.of(row)
+        except IntegrityError:
+            return None
+        return manifest if await self._is_sound(manifest) else None
 
     async def _report(self, manifest: Manifest, *, strict: bool) -> ModelReport:
         """Report on a model before its store is visible.
@@ -105,3 +101,21 @@ class Publisher:
         if strict and report.problem is not None:
             raise UnsoundModel(report.problem)
         return report
+
+
+def _new_store(manifest: Manifest, objects: NewObjects) -> StoreDraft:
+    ids = manifest.object_ids
+    own = objects.own(sorted(ids))
+    return StoreDraft(
+        id=manifest.row,
+        digest=manifest.id,
+        type=manifest.shown_type,
+        size=sum(file.size for file in manifest.files),
+        held=sum(len(each.held or b"") for stored in manifest.stored for each in stored.objects),
+        created=microseconds(manifest.created),
+        manifest=manifest.encode(),
+        weight=manifest.weight,
+        own=own,
+        shared=ids - {each.id for each in own},
+        digests=found_by_digest(manifest),
+    )

@@ -40,14 +40,13 @@ class Received:
 
 
 class FileSink:
-    """Sink of file `number`: gathers a batch while the one before is written, scanned and digested.
+    """Sink of a file: gathers a batch while the one before is written, scanned and digested.
 
     A file smaller than a batch goes into a pack, any other becomes an object of its own.
     """
 
     def __init__(
         self,
-        number: int,
         path: str,
         packs: Packs,
         *,
@@ -57,7 +56,6 @@ class FileSink:
         find: FindFile | None = None,
     ) -> None:
         """`find` gives a file of the storage that this one is told to be, once a batch of it has come."""
-        self._number = number
         self._path = path
         self._packs = packs
         self._worker = worker
@@ -110,7 +108,7 @@ class FileSink:
         """
         small = None if self._layout.is_shared else self._batches.take_all()
         if small is not None:
-            place = await self._packs.add(self._number, small)
+            place = await self._packs.add(small)
             inspected = await self._worker.run(lambda: self._inspect(small))
         else:
             await self._batches.flush()
@@ -142,7 +140,7 @@ class FileSink:
         if await self.is_there():
             await self._look_at(batch)
             return
-        arriving = self._arriving = self._arriving or await self._packs.object(self._number)
+        arriving = self._arriving = self._arriving or await self._packs.object()
         digesting = asyncio.ensure_future(self._worker.run(lambda: self._digest(arriving, batch)))
         try:
             await arriving.write(batch)

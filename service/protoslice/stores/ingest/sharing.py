@@ -13,9 +13,9 @@ LEAST_SHARED: Final = 256 << 10
 MOST_EXTENTS: Final = 4096
 """Shared parts of files in one store."""
 HEAVY: Final = 4 << 20
-"""Bytes for which an attempt is always worth its reference and its claim, a write and a read."""
+"""Bytes of an object that are always worth a reference to it."""
 MOST_LIGHT: Final = 32
-"""Lighter attempts of which a store shares bytes."""
+"""Objects of which a store shares fewer bytes than that."""
 
 
 class Sharing:
@@ -25,11 +25,11 @@ class Sharing:
         self._extents = 0
 
     def takes(self, extent: ObjectExtent, worth: frozenset[str], *, goes_on: bool) -> bool:
-        """True when an extent is to be shared, of the attempts `worth` it; False when it is written anew.
+        """True when an extent is to be shared, of the objects `worth` it; False when it is written anew.
 
         One that `goes_on` with what the file ends in is shared whatever its size: it makes no extent more.
         """
-        if extent.attempt not in worth:
+        if extent.object.key not in worth:
             return False
         if not goes_on and (extent.size < LEAST_SHARED or self._extents >= MOST_EXTENTS):
             return False
@@ -38,11 +38,11 @@ class Sharing:
 
 
 def worth_sharing(locations: Iterable[ObjectLocation]) -> frozenset[str]:
-    """Attempts of which bytes are shared: all, or without the lightest when too many are light."""
+    """Keys of the objects of which bytes are shared: all, or without the lightest when too many are light."""
     weights: Counter[str] = Counter()
     for extent in (extent for location in locations for extent in location.extents()):
-        if extent.attempt is not None:
-            weights[extent.attempt] += extent.size
+        if extent.object.key is not None:
+            weights[extent.object.key] += extent.size
     light = sorted((each for each, size in weights.items() if size < HEAVY), key=lambda each: (-weights[each], each))
     # Half of them at once: so the next versions have room, and a byte is written again once in many versions.
     dropped = light[MOST_LIGHT // 2 :] if len(light) > MOST_LIGHT else []

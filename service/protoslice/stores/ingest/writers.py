@@ -8,9 +8,9 @@ from contextlib import suppress
 
 from protoslice import _core
 from protoslice.errors import ProtosliceError
-from protoslice.storage import ObjectKey, Storage, Writer
-from protoslice.stores.layout.fresh import commit_summed
+from protoslice.storage import ObjectKey, Writer
 from protoslice.stores.manifest import ObjectLocation
+from protoslice.stores.writing.new_objects import NewObjects
 
 BATCH = 1 << 20
 """Batch size: a thread hop per piece would cost more than the work."""
@@ -97,33 +97,22 @@ class SummedObject:
 
     def __init__(
         self,
-        storage: Storage,
+        objects: NewObjects,
         key: ObjectKey,
         writer: Writer,
-        ready: Callable[[], Awaitable[None]] | None,
         written: WrittenSums | None,
     ) -> None:
-        self.key = key
+        self._key = key
         self._written = written
-        self._ready = ready
-        self._storage = storage
+        self._objects = objects
         self._writer = writer
         self._sums = _core.BlockSums()
 
     @classmethod
-    async def open(
-        cls,
-        storage: Storage,
-        key: ObjectKey,
-        *,
-        ready: Callable[[], Awaitable[None]] | None = None,
-        written: WrittenSums | None = None,
-    ) -> SummedObject:
-        """Begin an object at `key`; `commit` awaits `ready` before publishing.
-
-        The sums are noted in `written`.
-        """
-        return cls(storage, key, await storage.writer(key), ready, written)
+    async def open(cls, objects: NewObjects, *, written: WrittenSums | None = None) -> SummedObject:
+        """Begin a new object, whose sums are noted in `written`."""
+        key = await objects.key()
+        return cls(objects, key, await objects.writer(key), written)
 
     @property
     def size(self) -> int:
@@ -139,13 +128,11 @@ class SummedObject:
         self._sums.update(batch)
 
     async def commit(self) -> ObjectLocation:
-        """Publish the object and its sums; both are durable on return."""
-        if self._ready is not None:
-            await self._ready()
+        """Finish the object and its sums; both are durable on return."""
         sums = self._sums.finish()
-        stored = await commit_summed(self._storage, self.key, self._writer, sums)
+        stored = await self._objects.commit(self._key, self._writer, sums)
         if self._written is not None and stored.sums is None:
-            self._written.add(str(self.key), sums)
+            self._written.add(self._key.text, sums)
         return stored
 
     async def abort(self) -> None:

@@ -14,7 +14,7 @@ from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, 
 from protoslice.storage import ObjectKey, OpenFile, Span, Storage
 from protoslice.storage.interface import PIECE
 from protoslice.stores.cache import BlockCache, CachedObject
-from protoslice.stores.layout import keys
+from protoslice.stores.keys import sums_of
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.objects.computed import Readable
 
@@ -433,7 +433,7 @@ async def open_object(
     try:
         sums = stored.sums if sums is None else sums
         if verify and sums is None:
-            sums_key, length = keys.sums_of(key), 4 * -(-stored.size // SUM_BLOCK)
+            sums_key, length = sums_of(key), 4 * -(-stored.size // SUM_BLOCK)
             sums = await recorded(cache, sums_key, lambda: storage.get_range(sums_key, 0, length))
         handle = await storage.open_file(key) if storage.abilities.open_file else None
     except NotFound as error:

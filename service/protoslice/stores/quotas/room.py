@@ -1,115 +1,87 @@
-"""Room of a space: how much of its quota is left, as far as this replica knows.
-
-A replica counts what it takes in itself at once, and tells the others through the ledger at most every
-`SHARED_SECONDS`. A quota may therefore be exceeded by what the other replicas have taken in since they last told, and
-is put right by each collection, which counts anew.
-"""
+"""Room of a space: what is left of its quota, with what requests of this process are writing."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from protoslice.errors import IntegrityError, QuotaExceeded, SpaceLimit
-from protoslice.sizes import format_size
-from protoslice.storage import Storage
-from protoslice.stores.quotas.ledger import Ledgers, SpaceLedger
+from protoslice.catalog.spaces import Account, Held, SpaceRow, SpaceTable, check_room
+from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.errors import NotFound, SpaceLimit
 from protoslice.stores.quotas.model import Quota
 
-SHARED_SECONDS: Final = 10.0
-"""Time between two looks at the ledger while something is written."""
+FRESH_SECONDS: Final = 1.0
+"""Seconds for which usage and quota are believed. Commits look again, in their own transaction."""
 
 
 class SpaceRoom:
-    """Counts of one space in this process, and its quota over the defaults of the service."""
+    """Quota of one space over the defaults of the service, and its usage as it was read last."""
 
-    def __init__(self, storage: Storage, defaults: Quota) -> None:
-        self._ledgers = Ledgers(storage)
+    def __init__(self, spaces: SpaceTable, space: str, defaults: Quota) -> None:
+        self._table = spaces
+        self._space = space
         self.defaults = defaults
-        self._known = SpaceLedger()
-        self._quota = Quota().over(defaults)
-        self._bytes = 0
-        self._stores = 0
+        self.quota = defaults
+        """Limits of the space; 0 is no limit."""
+        self._held = Held()
+        self._pending = 0
+        self._read_at = float("-inf")
+        self._reading: SingleFlight[None, None] = SingleFlight()
         self.requests = 0
         """Requests under way at this replica."""
-        self._shared_at = float("-inf")
-        self._sharing = asyncio.Lock()
-        self._fault: IntegrityError | None = None
-        """Set while the ledger does not parse: the space takes nothing in then, as its quota is unknown."""
-        self.is_touched = False
-        """True when something was asked of the space since the ledger was last looked at."""
 
     @property
-    def quota(self) -> Quota:
-        """Limits of the space, those of the service included; 0 is no limit."""
-        return self._quota
+    def account(self) -> Account:
+        """The account by which transactions count what the space holds."""
+        return Account(self._space, self.defaults.stored_bytes or 0, self.defaults.stores or 0)
 
     @property
-    def used(self) -> SpaceLedger:
-        """The ledger with what this replica has not told yet, never below zero."""
-        return self._known.plus(self._bytes, self._stores)
+    def used(self) -> Held:
+        """What the space held when that was read last."""
+        return self._held
 
-    async def share(self, *, after_seconds: float = 0.0) -> None:
-        """Tell other replicas what was taken in, and learn what they did, unless that was done just now.
+    def learn(self, row: SpaceRow) -> None:
+        """Take over quota and usage as they were read just now."""
+        stored_bytes, stores, uploads, requests = row.limits
+        own = Quota(stored_bytes=stored_bytes, stores=stores, open_uploads=uploads, requests=requests)
+        self.quota, self._held = own.over(self.defaults), row.held
+        self._read_at = asyncio.get_running_loop().time()
 
-        A ledger that does not parse is no error before something is to be taken in.
-        """
-        if self._is_fresh(after_seconds):
-            return
-        async with self._sharing:
-            if not self._is_fresh(after_seconds):
-                await self._share()
+    async def refresh(self, *, after_seconds: float = 0.0) -> None:
+        """Read quota and usage, unless that was done less than `after_seconds` ago."""
+        if asyncio.get_running_loop().time() >= self._read_at + after_seconds:
+            await self._reading.get(None, self._read)
 
     async def set_quota(self, quota: Quota) -> None:
-        """Set the limits of the space; `InvalidInput` for impossible ones. Other replicas know within seconds."""
+        """Set the limits of the space; raise `InvalidInput` for impossible ones. Other replicas know in a second."""
         quota.check()
-        async with self._sharing:
-            await self._tell(
-                lambda ledger: SpaceLedger(quota, ledger.stored_bytes, ledger.stores, ledger.counted),
-                mended=self._known,
-            )
+        limits = (quota.stored_bytes, quota.stores, quota.open_uploads, quota.requests)
+        if not await self._table.set_limits(self._space, limits):
+            raise NotFound(f"No space {self._space!r}")
+        await self.refresh()
 
     async def check(self, *, stored_bytes: int = 0, stores: int = 0) -> None:
-        """Raise `QuotaExceeded` when the space has no room for so much more.
+        """Raise `QuotaExceeded` if the space has no room for so much more."""
+        await self.refresh(after_seconds=FRESH_SECONDS)
+        if self.quota.stored_bytes or self.quota.stores:
+            used = Held(self._held.stored_bytes + self._pending, self._held.stores)
+            check_room(used, self.quota.stored_bytes or 0, self.quota.stores or 0, stored_bytes, stores)
 
-        `IntegrityError` while its ledger does not parse.
-        """
-        if self._fault is not None or self._quota.stored_bytes or self._quota.stores:
-            await self.share(after_seconds=SHARED_SECONDS)
-            if self._fault is not None:
-                raise IntegrityError(self._fault.message)
-            self._check(stored_bytes, stores)
+    async def take(self, size: int) -> None:
+        """Count bytes that are about to be written; raise `QuotaExceeded` if there is no room for them."""
+        await self.check(stored_bytes=size)
+        self._pending += size
 
-    async def take(self, *, stored_bytes: int = 0, stores: int = 0) -> None:
-        """Count so much more; `QuotaExceeded`, with nothing counted, when there is no room for it."""
-        await self.check(stored_bytes=stored_bytes, stores=stores)
-        self._bytes += stored_bytes
-        self._stores += stores
-        self.is_touched = True
-
-    def give(self, *, stored_bytes: int = 0, stores: int = 0) -> None:
-        """Count so much less."""
-        self._bytes -= stored_bytes
-        self._stores -= stores
-        self.is_touched = True
-
-    async def exchange(self, size: int, write: Callable[[], Awaitable[int]]) -> None:
-        """Count `size` bytes, which `write` puts in place of as many as it returns; count nothing if it fails."""
-        await self.take(stored_bytes=size)
-        try:
-            before = await write()
-        except BaseException:
-            self.give(stored_bytes=size)
-            raise
-        self.give(stored_bytes=before)
+    def give(self, size: int) -> None:
+        """Count bytes no longer that were `take`n: they were published, or are garbage."""
+        self._pending -= size
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """Count a request under way while the context lasts; `SpaceLimit` when there are too many."""
-        self.is_touched = True
-        most = self._quota.requests
+        """Count a request under way while the context lasts; raise `SpaceLimit` if there are too many."""
+        most = self.quota.requests
         if most and self.requests >= most:
             raise SpaceLimit(f"Quota exceeded: {self.requests} concurrent requests in this space, the limit is {most}")
         self.requests += 1
@@ -119,52 +91,14 @@ class SpaceRoom:
             self.requests -= 1
 
     def check_open_uploads(self, count: int) -> None:
-        """Raise `SpaceLimit` when `count` open uploads are as many as the space may have."""
-        most = self._quota.open_uploads
+        """Raise `SpaceLimit` if `count` open uploads are as many as the space may have."""
+        most = self.quota.open_uploads
         if most and count >= most:
             raise SpaceLimit(
                 f"Quota exceeded: {count} open uploads in this space, the limit is {most}; finish or remove some"
             )
 
-    def _check(self, stored_bytes: int, stores: int) -> None:
-        quota, used = self._quota, self.used
-        if stored_bytes and quota.stored_bytes and used.stored_bytes + stored_bytes > quota.stored_bytes:
-            raise QuotaExceeded(
-                f"Quota exceeded: the space stores {_size(used.stored_bytes)} of {_size(quota.stored_bytes)} and "
-                f"has no room for {_size(stored_bytes)} more. Removed stores count until garbage collection "
-                "deletes their data"
-            )
-        if stores and quota.stores and used.stores + stores > quota.stores:
-            raise QuotaExceeded(f"Quota exceeded: the space has {used.stores} of {quota.stores} stores; remove some")
-
-    def _is_fresh(self, seconds: float) -> bool:
-        return asyncio.get_running_loop().time() < self._shared_at + seconds
-
-    async def _share(self) -> None:
-        try:
-            if self._bytes or self._stores:
-                await self._tell(lambda ledger: ledger)
-            else:
-                self._learn(await self._ledgers.read())
-        except IntegrityError as error:
-            self._fault = error
-            self._shared_at = asyncio.get_running_loop().time()
-
-    async def _tell(self, changed: Callable[[SpaceLedger], SpaceLedger], *, mended: SpaceLedger | None = None) -> None:
-        """Add what is untold to the ledger as `changed` makes it; `mended` is `Ledgers.change`'s."""
-        told_bytes, told_stores = self._bytes, self._stores
-        ledger = await self._ledgers.change(lambda there: changed(there.plus(told_bytes, told_stores)), mended=mended)
-        # Bytes counted while the storage answered are still to be told.
-        self._bytes -= told_bytes
-        self._stores -= told_stores
-        self._learn(ledger)
-
-    def _learn(self, ledger: SpaceLedger) -> None:
-        self._known, self._fault = ledger, None
-        self._quota = ledger.quota.over(self.defaults)
-        self._shared_at = asyncio.get_running_loop().time()
-        self.is_touched = bool(self._bytes or self._stores)
-
-
-def _size(size: int) -> str:
-    return format_size(size) if size < 1024 else f"{format_size(size)} ({size} B)"
+    async def _read(self) -> None:
+        row = await self._table.get(self._space)
+        if row is not None:
+            self.learn(row)

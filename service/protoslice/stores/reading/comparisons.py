@@ -117,7 +117,7 @@ class Comparisons:
                 counts, listed, weight = found
                 ids = before.info.id, after.info.id
                 return StoreComparison(*ids, counts, listed, read, evidence.assumed), weight
-            read += sum([each.info.size for each in (before, after) if not await self._pieces.known(each.info.id)])
+            read += sum([each.info.size for each in (before, after) if not await self._pieces.known(each)])
             pieces = await self._digested(before, after)
 
     async def _found(
@@ -135,7 +135,7 @@ class Comparisons:
     async def _kept(self, *stores: OpenStore) -> PieceLists:
         """Pieces of large stores, when those of all have been digested; else empty."""
         large = min(store.info.size for store in stores) >= LARGE
-        known = large and all([await self._pieces.known(store.info.id) for store in stores])
+        known = large and all([await self._pieces.known(store) for store in stores])
         return await self._digested(*stores) if known else {}
 
     async def _digested(self, *stores: OpenStore) -> PieceLists:

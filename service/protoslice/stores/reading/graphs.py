@@ -20,16 +20,16 @@ _ROOM: Final = 320 << 20
 
 
 class CachedGraphs:
-    """Graphs of recent stores, by their attempts; those of one store are found at a time."""
+    """Graphs of recent stores, by their rows; those of one store are found at a time."""
 
     def __init__(self) -> None:
-        self._flight: CachedFlight[str, Graphs] = CachedFlight(most=_MOST, room=_ROOM)
+        self._flight: CachedFlight[int, Graphs] = CachedFlight(most=_MOST, room=_ROOM)
         # To find a million nodes takes half a gigabyte: several at once, asked for by anybody, would be the end.
         self._turn = asyncio.Lock()
 
-    async def get(self, attempt: str, make: Callable[[], Coroutine[Any, Any, tuple[Graphs, int]]]) -> Graphs:
-        """Cached graphs of an attempt, or else those that `make` gives with their size in bytes."""
-        return await self._flight.get(attempt, lambda: self._made(make))
+    async def get(self, row: int, make: Callable[[], Coroutine[Any, Any, tuple[Graphs, int]]]) -> Graphs:
+        """Cached graphs of a row, or else those that `make` gives with their size in bytes."""
+        return await self._flight.get(row, lambda: self._made(make))
 
     async def _made(self, make: Callable[[], Coroutine[Any, Any, tuple[Graphs, int]]]) -> tuple[Graphs, int]:
         async with self._turn:
@@ -39,9 +39,9 @@ class CachedGraphs:
 class StoreGraphs:
     """Graphs of one store."""
 
-    def __init__(self, model: Model, attempt: str, tensors: StoreTensors, cached: CachedGraphs, worker: Worker) -> None:
+    def __init__(self, model: Model, row: int, tensors: StoreTensors, cached: CachedGraphs, worker: Worker) -> None:
         self._model = model
-        self._attempt = attempt
+        self._row = row
         self._tensors = tensors
         self._cached = cached
         self._worker = worker
@@ -52,7 +52,7 @@ class StoreGraphs:
         `Unsupported` for a model without graphs, `NotFound` for a graph or a node that it does not have.
         """
         question.check()
-        graphs = await self._cached.get(self._attempt, self._found)
+        graphs = await self._cached.get(self._row, self._found)
         tensors = await self._named()
         is_tensor = (lambda name: bool(tensors.numbers(name))) if tensors is not None else (lambda name: False)
         return await self._worker.bulk(lambda: neighbourhood(graphs, question, is_tensor))

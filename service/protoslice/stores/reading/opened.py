@@ -93,7 +93,9 @@ class OpenStore:
         self.manifest = manifest
         self.info = manifest.as_store()
         self.seen_at = float("-inf")
-        """Time by the event loop's clock at which the manifest was last read."""
+        """Time by the event loop's clock from which the store is trusted."""
+        self.read_at = float("-inf")
+        """Time at which its row was last seen."""
         self._objects = (*files, *(proto.decoded if proto is not None else ()))
         self._proto = proto
         self._worker = worker
@@ -118,7 +120,7 @@ class OpenStore:
             lambda *view: self._etag(READERS, *view),
         )
         """Tensors of the store."""
-        self.graphs = StoreGraphs(model, manifest.attempt, self.tensors, common.graphs, worker)
+        self.graphs = StoreGraphs(model, manifest.row, self.tensors, common.graphs, worker)
         """Graphs of the model."""
         self._tagged: LruCache[tuple[str, ...], StoreTensors] = LruCache(most=_CACHED_TAGS, room=_CACHED_TAGS)
         self.records = StoreRecords(by_path, worker, derived, find_type, self._etag, common.passes)
@@ -165,7 +167,7 @@ class OpenStore:
     async def archive(self) -> Representation:
         """All files as one tar archive, in the order of their paths."""
         found = [self._files[path] for path in sorted(self._files)]  # uploads of one store may differ in their order
-        _, _, rope = await self._plans.get((self.manifest.attempt, "archive"), lambda: self._planned_archive(found))
+        _, _, rope = await self._plans.get((self.manifest.row, "archive"), lambda: self._planned_archive(found))
         return Representation(
             rope,
             [stored for _, stored in found],
@@ -285,7 +287,7 @@ class OpenStore:
         fields = tuple(fields or ())
         view = (path, fields, omit_larger_than)
         kind, type_name, rope = await self._plans.get(
-            (self.manifest.attempt, *view, *found.facts), lambda: self._planned_merge(found.document, *view)
+            (self.manifest.row, *view, *found.facts), lambda: self._planned_merge(found.document, *view)
         )
         whole = not path and not fields and omit_larger_than is None
         if whole and not found.facts and not self._known().imaged:

@@ -5,22 +5,18 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from itertools import islice
 from typing import Final, TypeVar
 
 from protoslice import _core
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
-from protoslice.errors import ProtosliceError
 from protoslice.facts import PiecePlace
 from protoslice.pieces import PieceCutter, regions
-from protoslice.storage import Storage
 from protoslice.storage.interface import Buffer
-from protoslice.stores.catalog.derived_facts import DerivedObjects
-from protoslice.stores.catalog.piece_index import PieceIndex
+from protoslice.stores.catalog.derived_facts import DerivedSources
 from protoslice.stores.catalog.piece_table import ROW, TABLE, PieceTable
-from protoslice.stores.layout.indexes import place_in_time
 from protoslice.stores.reading.opened import OpenStore
 
 T = TypeVar("T")
@@ -36,13 +32,15 @@ _ROOM: Final = 64 << 20
 class Pieces:
     """Piece tables of all stores."""
 
-    def __init__(self, storage: Storage, worker: Worker) -> None:
-        self._storage = storage
+    def __init__(self, derived: DerivedSources, worker: Worker) -> None:
+        self._derived = derived
         self._worker = worker
-        self._index = PieceIndex(storage)
-        self._tables: CachedFlight[str, bytes] = CachedFlight(most=_TABLES, room=_ROOM, stops=True)
-        """Rows by store, digested when they were loaded: a page costs no second look at the others."""
-        self._begun: dict[str, bytearray] = {}
+        self._tables: CachedFlight[int, bytes] = CachedFlight(most=_TABLES, room=_ROOM, stops=True)
+        """Rows by store, digested when they were loaded: a page costs no second look at the others.
+
+        A store that was removed and sent again has another row in the catalogue, for which the table is saved again.
+        """
+        self._begun: dict[int, bytearray] = {}
         """First rows of tables whose calculation was cancelled, by store."""
 
     async def of(self, store: OpenStore) -> PieceTable:
@@ -50,12 +48,12 @@ class Pieces:
 
         The work stops when no caller waits any more.
         """
-        rows = await self._tables.get(store.info.id, lambda: self._load(store))
+        rows = await self._tables.get(store.manifest.row, lambda: self._load(store))
         return PieceTable(rows, [file.path for file in store.info.files])
 
-    async def known(self, store_id: str) -> bool:
+    async def known(self, store: OpenStore) -> bool:
         """True when the table of a store has been computed and saved."""
-        return await self._derived(store_id).has(TABLE)
+        return await self._derived.of(store.manifest.row).has(TABLE)
 
     async def locate(self, wanted: Mapping[str, int], stores: Sequence[OpenStore]) -> list[PiecePlace]:
         """One place for each piece of `wanted` (digest to size) that lies in `stores`."""
@@ -68,21 +66,18 @@ class Pieces:
             found += await self._worker.bulk(lambda table=table, store=store: list(_found(table, store.info.id, left)))  # type: ignore[misc]
         return found
 
-    def _derived(self, store_id: str) -> DerivedObjects:
-        return DerivedObjects(self._storage, store_id, self._worker)
-
     async def _load(self, store: OpenStore) -> tuple[bytes, int]:
-        rows = await self._derived(store.info.id).load(TABLE)
+        rows = await self._derived.of(store.manifest.row).load(TABLE)
         if rows is None:
             rows = await self._make(store)
         return rows, len(rows)
 
     async def _make(self, store: OpenStore) -> bytes:
-        rows = self._begun.pop(store.info.id, bytearray())
+        rows = self._begun.pop(store.manifest.row, bytearray())
         try:
             await self._fill(rows, store)
         except asyncio.CancelledError:
-            self._begun[store.info.id] = rows  # the next caller resumes here
+            self._begun[store.manifest.row] = rows  # the next caller resumes here
             while len(self._begun) > _MOST_BEGUN:
                 self._begun.pop(next(iter(self._begun)))
             raise
@@ -90,11 +85,9 @@ class Pieces:
         return bytes(rows)
 
     async def _save(self, store: OpenStore, rows: bytes) -> None:
-        """Save a table behind its entries in the index; storage errors are ignored, and then it is not there."""
-        with suppress(ProtosliceError):
-            digests = await self._worker.sized(len(rows), PieceTable(rows, ()).sampled)
-            await self._index.add(place_in_time(store.manifest), digests)
-            await self._derived(store.info.id).save(TABLE, rows)
+        """Save a table, and let the store be found by a sample of it; errors are ignored."""
+        digests = await self._worker.sized(len(rows), PieceTable(rows, ()).sampled)
+        await self._derived.of(store.manifest.row).save(TABLE, rows, pieces=digests)
 
     async def _fill(self, rows: bytearray, store: OpenStore) -> None:
         """Append the missing rows, one by one; the last region that has some goes on where they end."""

@@ -14,7 +14,6 @@ from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.cache import BlockCache
 from protoslice.stores.catalog.schemas import Schemas
 from protoslice.stores.envelope import unseal
-from protoslice.stores.layout import keys
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.objects.stored import StoredFile, recorded
 
@@ -51,7 +50,7 @@ async def records_of(
     async def whole(name: str) -> bytes:
         if name in manifest.inline:
             return manifest.inline[name]
-        key = keys.object_key(manifest.attempt, name)
+        key = ObjectKey(manifest.beside[name])
         return await recorded(cache, key, lambda: read(name, key))
 
     async def read(name: str, key: ObjectKey) -> bytes:

@@ -8,7 +8,6 @@ from protoslice.concurrency.executor import Worker
 from protoslice.errors import IntegrityError, NotFound
 from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.envelope import unseal
-from protoslice.stores.layout import keys
 from protoslice.stores.manifest import Manifest, ObjectLocation
 from protoslice.stores.objects.stored import open_object
 
@@ -21,9 +20,8 @@ async def is_sound(storage: Storage, manifest: Manifest, worker: Worker, *, veri
     `verify` also compares every block of its objects with its checksum.
     """
     try:
-        for name in manifest.beside:
-            key = keys.object_key(manifest.attempt, name)
-            unseal((await storage.get(key)).data, name)
+        for name, key in manifest.beside.items():
+            unseal((await storage.get(ObjectKey(key))).data, name)
         for stored in _objects(manifest):
             await _check(storage, stored, worker, verify=verify)
     except (NotFound, IntegrityError):

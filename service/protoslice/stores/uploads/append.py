@@ -10,14 +10,12 @@ from time import monotonic
 
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import ProtosliceError
-from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.clock import now
 from protoslice.stores.ingest.inspection import Inspection
 from protoslice.stores.ingest.writers import Batches, SummedObject
-from protoslice.stores.layout import keys
-from protoslice.stores.layout.fresh import put_new
 from protoslice.stores.uploads.model import SavedInspection, Upload
 from protoslice.stores.uploads.records import VersionedUpload
+from protoslice.stores.writing.new_objects import NewObjects
 
 LARGEST_PART = 1 << 30
 PARTS_PER_DOUBLING = 64
@@ -34,10 +32,10 @@ Bounds what a resume reads again.
 class AppendContext:
     """Collaborators of an `Appender`."""
 
-    storage: Storage
+    new_objects: Callable[[], NewObjects]
     worker: Worker
     part_bytes: int
-    change: Callable[[VersionedUpload, Upload], Awaitable[VersionedUpload]]
+    change: Callable[[VersionedUpload, Upload, NewObjects], Awaitable[VersionedUpload]]
     compact: Callable[[VersionedUpload], Awaitable[VersionedUpload]]
     """Merges small parts, such as those of many checkpoints."""
 
@@ -58,6 +56,7 @@ class Appender:
         apart: bool = False,
     ) -> None:
         self._context = context
+        self._objects = context.new_objects()
         self._held = held
         self._upload = held.upload
         self._inspection = inspection
@@ -69,11 +68,6 @@ class Appender:
         self._checkpoints: asyncio.Task[None] | None = None
         self._part: SummedObject | None = None
         self._landing: asyncio.Future[None] | None = None
-        self._unrecorded: list[ObjectKey] = []
-        """Keys of parts that no record can name, safe to delete.
-
-        A write of the record with a lost answer may have succeeded, so its parts are never among them.
-        """
         self._failed = False
         self._stays_until = 0.0
         self._settle_in()
@@ -98,7 +92,7 @@ class Appender:
             return
         async with self._turn:
             await self._settled()
-            self._held = await self._context.change(self._held, self._held.upload)
+            self._held = await self._context.change(self._held, self._held.upload, self._objects)
             self._upload = replace(self._upload, expires=self._held.upload.expires)
             self._settle_in()
 
@@ -120,7 +114,7 @@ class Appender:
         return self._held
 
     async def abort(self) -> None:
-        """Delete what was not recorded, ignoring storage errors."""
+        """Give up what was not recorded."""
         with suppress(ProtosliceError):
             await self._end_checkpoints()
         await self._batches.stop()
@@ -129,10 +123,7 @@ class Appender:
         part, self._part = self._part, None
         if part is not None:
             await part.abort()
-        for key in self._unrecorded:
-            with suppress(ProtosliceError):
-                await self._context.storage.delete(key)
-                await self._context.storage.delete(keys.sums_of(key))
+        self._objects.end()
 
     async def _checkpoint_often(self) -> None:
         """Record what has come, every few seconds; the next call raises a failure."""
@@ -180,8 +171,7 @@ class Appender:
 
     async def _take(self, batch: bytes) -> None:
         if self._part is None:
-            key = keys.new_object(self._upload.id, "part")
-            self._part = await SummedObject.open(self._context.storage, key)
+            self._part = await SummedObject.open(self._objects)
         part = self._part
         digesting = asyncio.ensure_future(self._context.worker.run(lambda: self._digest(part, batch)))
         try:
@@ -217,7 +207,6 @@ class Appender:
         except BaseException:
             await part.abort()
             raise
-        self._unrecorded.append(part.key)
         upload = replace(self._upload, parts=(*self._upload.parts, stored))
         if state is not None:
             upload = await self._with_state(upload, *state)
@@ -226,14 +215,8 @@ class Appender:
             await self._record(upload)
 
     async def _record(self, upload: Upload) -> None:
-        before = self._held.upload.saved
-        # From here on a record may name the parts, whatever the answer; a collector deletes those it does not name.
-        self._unrecorded.clear()
-        self._held = await self._context.change(self._held, upload)
+        self._held = await self._context.change(self._held, upload, self._objects)
         self._upload = self._held.upload
-        if before is not None and before != self._upload.saved:
-            with suppress(ProtosliceError):
-                await self._context.storage.delete(ObjectKey(before.key))
 
     async def _state(self) -> tuple[int, bytes] | None:
         """Bytes inspected and the inspection's state, if it is time to save it; else None."""
@@ -244,6 +227,5 @@ class Appender:
         return None if state is None else (inspection.size, state)
 
     async def _with_state(self, upload: Upload, after: int, state: bytes) -> Upload:
-        key = keys.new_object(upload.id, "state")
-        await put_new(self._context.storage, key, state)
-        return replace(upload, saved=SavedInspection(str(key), after, len(state)))
+        key = await self._objects.put(state)
+        return replace(upload, saved=SavedInspection(key.text, after, len(state)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,11 +10,9 @@ from protoslice import _core
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.lru import LruCache
 from protoslice.concurrency.singleflight import SingleFlight
-from protoslice.errors import NotFound, ProtosliceError, Unsupported
+from protoslice.errors import Unsupported
 from protoslice.sources.source import RangeSource
 from protoslice.storage import Storage
-from protoslice.stores.envelope import seal, unseal
-from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.objects.joined import opened_parts
 from protoslice.stores.uploads.model import Upload
@@ -28,11 +25,6 @@ _STEP: Final = 64 << 20
 """Bytes indexed at a time, about; between two steps other long work has its turn."""
 _TOLD: Final = 64 << 10
 """Bytes from which on a framing that is not named can be told."""
-_UNSAVED: Final = 1 << 20
-_SHARE: Final = 4
-"""Bytes to come before the next save: these, and so many times the size of the index.
-
-Bounds what a restart reads again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +33,6 @@ class ArrivingIndex:
 
     saved: bytes
     records: _core.Records
-    kept: int = 0
-    """Bytes of the stream that the index in the storage covers."""
 
 
 class Shifted:
@@ -94,14 +84,9 @@ class ArrivingIndexes:
         raise Unsupported(f"Too few bytes to detect the framing (less than {_TOLD}): pass framing=")
 
     async def _extended(self, upload: Upload, framing: Framing) -> ArrivingIndex:
-        known = self._recent.get((upload.id, framing)) or await self._loaded(upload, framing)
-        index = known
+        index = self._recent.get((upload.id, framing))
         while index is None or index.records.size < upload.offset:
             index = await self._step(upload, framing, index)
-        due = index.kept + _UNSAVED + _SHARE * len(index.saved) <= index.records.size
-        if due and upload.state == "open":
-            await self._save(upload, framing, index.saved)
-            index = ArrivingIndex(index.saved, index.records, index.records.size)
         self._recent.put((upload.id, framing), index, 2 * len(index.saved))
         return index
 
@@ -114,27 +99,10 @@ class ArrivingIndexes:
             behind = None if index is None else index.saved
             sources = _core.Sources([Shifted(source, begin)])
             saved = _core.index_records(sources, framing, limits=_LIMITS, behind=behind)
-            return ArrivingIndex(saved, _core.Records(saved, limits=_LIMITS), 0 if index is None else index.kept)
+            return ArrivingIndex(saved, _core.Records(saved, limits=_LIMITS))
 
         async with opened_parts(self._storage, parts, self._worker) as source:
             return await self._worker.bulk(lambda: indexed(source))
-
-    async def _loaded(self, upload: Upload, framing: Framing) -> ArrivingIndex | None:
-        """The index that a replica saved; None without one that is sound."""
-        key = keys.object_key(upload.id, f"records-{framing}")
-        with suppress(NotFound):
-            data = (await self._storage.get(key)).data
-            with suppress(ProtosliceError):
-                saved = unseal(data, "the index of a stream")
-                records = _core.Records(saved, limits=_LIMITS)
-                if records.framing == framing and records.size <= upload.offset:
-                    return ArrivingIndex(saved, records, records.size)
-        return None
-
-    async def _save(self, upload: Upload, framing: Framing, saved: bytes) -> None:
-        # Losing it costs a pass over the bytes, and another replica can only have written an index of the same records.
-        with suppress(ProtosliceError):
-            await self._storage.put(keys.object_key(upload.id, f"records-{framing}"), seal(saved))
 
 
 def covering(parts: Sequence[ObjectLocation], first: int, last: int) -> tuple[int, list[ObjectLocation]]:

@@ -14,11 +14,10 @@ from protoslice.storage import Span, Storage
 from protoslice.stores.ingest.inspection import Inspection
 from protoslice.stores.ingest.sharing import Layout, Sharing
 from protoslice.stores.ingest.writers import Batches, SummedObject
-from protoslice.stores.layout import keys
-from protoslice.stores.layout.fresh import put_new
 from protoslice.stores.manifest import ObjectExtent
 from protoslice.stores.objects.joined import opened_parts
 from protoslice.stores.uploads.model import SavedInspection, Upload
+from protoslice.stores.writing.new_objects import NewObjects
 
 READ_AT_ONCE: Final = 8 << 20
 """Bytes of a file that are read at once: extents of one object among them share reads."""
@@ -28,10 +27,17 @@ class Composer:
     """Composer of one upload; extents that are small, or too many, are written anew, one behind the other."""
 
     def __init__(
-        self, storage: Storage, worker: Worker, upload: Upload, inspection: Inspection, extents: Sequence[ObjectExtent]
+        self,
+        storage: Storage,
+        objects: NewObjects,
+        worker: Worker,
+        upload: Upload,
+        inspection: Inspection,
+        extents: Sequence[ObjectExtent],
     ) -> None:
         """`inspection` is of the whole file, of which nothing has been inspected."""
         self._storage = storage
+        self._objects = objects
         self._worker = worker
         self._upload = upload
         self._inspection = inspection
@@ -60,7 +66,7 @@ class Composer:
 
     def _plan(self) -> None:
         sharing, at = Sharing(), 0
-        worth = frozenset(extent.attempt for extent in self._extents if extent.attempt is not None)
+        worth = frozenset(each.object.key for each in self._extents if each.object.key is not None)
         for extent in self._extents:
             if sharing.takes(extent, worth, goes_on=self._layout.ends_before(extent)):
                 self._layout.share(extent)
@@ -73,7 +79,7 @@ class Composer:
     async def _read(self) -> None:
         """Inspect all bytes, and write those that are copied; a window is read beside work on the last one."""
         if self._copied:
-            self._own = await SummedObject.open(self._storage, keys.new_object(self._upload.id, "part"))
+            self._own = await SummedObject.open(self._objects)
         batches, at = Batches(self._look_at), 0
         try:
             async with aclosing(self._windows()) as windows:
@@ -110,6 +116,5 @@ class Composer:
         state = await self._worker.run(self._inspection.save)
         if state is None:
             return None
-        key = keys.new_object(self._upload.id, "state")
-        await put_new(self._storage, key, state)
-        return SavedInspection(str(key), self._inspection.size, len(state))
+        key = await self._objects.put(state)
+        return SavedInspection(key.text, self._inspection.size, len(state))

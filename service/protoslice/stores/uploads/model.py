@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, fields
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal, Self, cast
 
 from protoslice import errors
+from protoslice.catalog.database import time_of
+from protoslice.catalog.objects import object_id
 from protoslice.catalog.uploads import UploadRow
 from protoslice.defaults import (
     MAX_OPEN_UPLOADS,
@@ -17,12 +19,11 @@ from protoslice.defaults import (
     UPLOAD_PART_BYTES,
 )
 from protoslice.errors import IntegrityError, LimitExceeded, ProtosliceError
+from protoslice.stores.clock import microseconds
 from protoslice.stores.manifest import ObjectLocation, stored_from_dict
 from protoslice.stores.requests import IngestRequest
 
 _COLUMNS = ("id", "client", "state", "used", "expires", "parts")
-_EPOCH = datetime.fromtimestamp(0, UTC)
-_MICROSECOND = timedelta(microseconds=1)
 NAMELESS = "model.pb"
 
 State = Literal["open", "complete", "stored", "failed", "gone"]
@@ -137,6 +138,12 @@ class Upload:
         return sum(part.size for part in self.parts) if not self.joined else self.length or 0
 
     @property
+    def object_ids(self) -> set[int]:
+        """Ids of the objects that the upload needs."""
+        saved = set() if self.saved is None else {object_id(self.saved.key)}
+        return saved.union(*(part.object_ids for part in self.parts))
+
+    @property
     def is_whole(self) -> bool:
         """True when all bytes are durable."""
         return self.offset == self.length
@@ -154,12 +161,7 @@ class Upload:
     @property
     def expires_microseconds(self) -> int:
         """Time at which the upload expires, in microseconds since the epoch."""
-        return (self.expires - _EPOCH) // _MICROSECOND
-
-    @staticmethod
-    def time(microseconds: int) -> datetime:
-        """Convert microseconds since the epoch to a time."""
-        return _EPOCH + microseconds * _MICROSECOND
+        return microseconds(self.expires)
 
     def encode(self) -> str:
         """Serialize the members without a column to JSON."""
@@ -188,7 +190,7 @@ class Upload:
                 client=row.client,
                 state=cast(State, row.state),
                 used=row.used,
-                expires=cls.time(row.expires),
+                expires=time_of(row.expires),
                 parts=tuple(stored_from_dict(json.loads(part)) for part in row.parts),
             )
         except (ValueError, TypeError, KeyError, AttributeError) as error:

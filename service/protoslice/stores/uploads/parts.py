@@ -1,4 +1,4 @@
-"""Parts of uploads: reading, compacting and deleting them."""
+"""Parts of uploads: reading and compacting them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from protoslice.sources.source import RangeSource
 from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.ingest.inspection import Inspection, Types
 from protoslice.stores.ingest.writers import BATCH, SummedObject
-from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.objects.joined import open_file_object, opened_parts
 from protoslice.stores.uploads.model import Upload
+from protoslice.stores.writing.new_objects import NewObjects
 
 RUN = 16
 """Number of small parts that are compacted into one, so that tiny requests do not leave many parts.
@@ -75,7 +75,9 @@ async def bytes_of(
             yield await worker.run(lambda at=at: source.read(at, min(BATCH, stop - at)))  # type: ignore[misc]
 
 
-async def compacted(storage: Storage, worker: Worker, upload: Upload, *, part_bytes: int) -> Upload:
+async def compacted(
+    storage: Storage, objects: NewObjects, worker: Worker, upload: Upload, *, part_bytes: int
+) -> Upload:
     """The upload with the small parts at its end merged into one, if there are `RUN` or more.
 
     Else `upload` itself.
@@ -83,7 +85,7 @@ async def compacted(storage: Storage, worker: Worker, upload: Upload, *, part_by
     run = _small_run(upload.parts, part_bytes)
     if run < RUN:
         return upload
-    target = await SummedObject.open(storage, keys.new_object(upload.id, "part"))
+    target = await SummedObject.open(objects)
     try:
         async with aclosing(bytes_of(storage, worker, upload.parts[-run:])) as pieces:
             async for piece in pieces:
@@ -110,23 +112,3 @@ def _small_run(parts: Sequence[ObjectLocation], part_bytes: int) -> int:
 def _power(size: int) -> int:
     """Size class of a part: exponent of the largest power of `RUN` that is at most `size`."""
     return max(0, size.bit_length() - 1) // 4
-
-
-async def sweep(storage: Storage, upload: Upload) -> None:
-    """Delete unnamed objects of an upload that takes no more bytes: leftovers of interrupted requests."""
-    named = {key for part in upload.parts for key in part.needs}
-    named.add(str(keys.claim(upload.id)))
-    if upload.saved is not None:
-        named.add(upload.saved.key)
-    with suppress(ProtosliceError):
-        async for item in storage.iterate(keys.OBJECTS / upload.id):
-            if str(item.key) not in named and not keys.is_reference(item.key):
-                await storage.delete(item.key)
-
-
-async def drop_parts(storage: Storage, before: Upload, after: Upload) -> None:
-    """Delete the parts of `before` that `after` no longer names."""
-    needed = {key for part in after.parts for key in part.needs}
-    with suppress(ProtosliceError):
-        for key in (ObjectKey(key) for part in before.parts for key in part.needs if key not in needed):
-            await storage.delete(key)

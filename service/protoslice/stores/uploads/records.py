@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from protoslice.catalog import Database
-from protoslice.catalog.uploads import Overtaken, UploadRow, UploadTable
+from protoslice.catalog.database import time_of
+from protoslice.catalog.spaces import Account
+from protoslice.catalog.uploads import ObjectChanges, Overtaken, UploadRow, UploadTable
 from protoslice.errors import Conflict, Gone, IntegrityError, NotFound
 from protoslice.stores.manifest import stored_as_dict
 from protoslice.stores.uploads.model import Upload
+from protoslice.stores.writing.new_objects import NewObjects
 
 _ID = re.compile(r"[0-9a-f]{10}-[0-9a-f]{20}")
 _MOVED = "Another request has sent data to this upload in the meantime: ask for the upload's offset and continue there"
-_PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +31,16 @@ class VersionedUpload:
     epoch: int
 
 
+def new_upload_id() -> str:
+    """Return an id that nobody can guess."""
+    return f"{int(time.time()):010x}-{secrets.token_hex(10)}"
+
+
 class UploadRecords:
     """Uploads of one space by id: those of one client, or of all for None."""
 
-    def __init__(self, database: Database, space: str, client: str | None = None) -> None:
-        self._table = UploadTable(database, space)
+    def __init__(self, database: Database, account: Account, client: str | None = None) -> None:
+        self._table = UploadTable(database, account)
         self._client = client
 
     async def create(self, upload: Upload, *, keep_seconds: float) -> VersionedUpload:
@@ -61,23 +70,35 @@ class UploadRecords:
         return await self.read(held.upload.id)
 
     async def change(
-        self, held: VersionedUpload, upload: Upload, *, keep_seconds: float | None = None
+        self,
+        held: VersionedUpload,
+        upload: Upload,
+        *,
+        keep_seconds: float | None = None,
+        objects: NewObjects | None = None,
     ) -> VersionedUpload:
         """Replace an upload; raise `Conflict` if another writer took it or was first.
 
-        It expires after `keep_seconds`; without them, when `upload` says.
+        It expires after `keep_seconds`; without them, when `upload` says. `objects` are those that the caller wrote.
         """
         before, after = held.upload.parts, upload.parts
         kept = next((n for n, (old, new) in enumerate(zip(before, after, strict=False)) if old != new), None)
+        old, new = held.upload.object_ids, upload.object_ids
+        own = [] if objects is None else objects.own(sorted(new - old))
+        shared = new - old - {each.id for each in own}
+        changes = ObjectChanges(own=own, shared=frozenset(shared), gone=frozenset(old - new))
         try:
             row = await self._table.change(
                 replace(_row(upload), epoch=held.epoch),
                 kept_parts=min(len(before), len(after)) if kept is None else kept,
                 keep_seconds=keep_seconds,
+                objects=changes,
             )
         except Overtaken:
             raise Conflict(_MOVED) from None
-        return VersionedUpload(replace(upload, expires=Upload.time(row.expires)), row.epoch)
+        if objects is not None:
+            objects.kept(own)
+        return VersionedUpload(replace(upload, expires=time_of(row.expires)), row.epoch)
 
     @asynccontextmanager
     async def unless_changed(self, held: VersionedUpload) -> AsyncIterator[None]:
@@ -92,27 +113,9 @@ class UploadRecords:
                 raise Conflict(_MOVED) from None
             raise
 
-    async def exists(self, upload_id: str) -> bool:
-        """Return True if there is an upload, ended or not."""
-        return await self._table.exists(upload_id)
-
     async def open_by_client(self) -> dict[str, int]:
         """Return the number of open uploads by client."""
         return await self._table.open_by_client()
-
-    async def end(self, *, moment: float, before: float, dry_run: bool = False) -> set[str]:
-        """End uploads expired at `moment`, delete those ended before `before`; return the ids of all others.
-
-        An upload ended here cannot become a store any more. Its objects are needed until it is deleted, as a store may
-        be in the making that has read the upload just before. A dry run changes nothing.
-        """
-        alive, after = set[str](), ""
-        while ids := await self._table.page(after, _PAGE, before=before):
-            alive.update(ids)
-            after = ids[-1]
-        if not dry_run:
-            await self._table.end(moment=moment, before=before)
-        return alive
 
     async def _read(self, upload_id: str) -> tuple[VersionedUpload, bool]:
         found = await self._table.get(upload_id) if _ID.fullmatch(upload_id) else None

@@ -14,13 +14,10 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import Conflict, InvalidInput, LimitExceeded, ProtosliceError
 from protoslice.storage import Storage
-from protoslice.stores.catalog.claims import Claims
 from protoslice.stores.catalog.files import FileRef
 from protoslice.stores.clock import now
-from protoslice.stores.ingest.abandoned import drop_attempt
 from protoslice.stores.ingest.ingest import Ingest
 from protoslice.stores.ingest.inspection import Inspection
-from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectExtent
 from protoslice.stores.names import check_file_path, check_request
 from protoslice.stores.quotas.room import SpaceRoom
@@ -32,10 +29,11 @@ from protoslice.stores.uploads.composing import Composer
 from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, JoinedUpload, WrongOffset
 from protoslice.stores.uploads.limits import check_open_uploads
 from protoslice.stores.uploads.model import NewUpload, Upload, UploadOptions
-from protoslice.stores.uploads.parts import bytes_of, compacted, drop_parts, feed_parts, resumed_inspection, sweep
-from protoslice.stores.uploads.records import UploadRecords, VersionedUpload
+from protoslice.stores.uploads.parts import bytes_of, compacted, feed_parts, resumed_inspection
+from protoslice.stores.uploads.records import UploadRecords, VersionedUpload, new_upload_id
 from protoslice.stores.uploads.store_maker import Ingesting, StoreMaker, Typing, digests_of
 from protoslice.stores.uploads.upload_lock import LockHolder, UploadLocks
+from protoslice.stores.writing.new_objects import NewObjects
 
 
 class Uploads:
@@ -46,17 +44,17 @@ class Uploads:
         storage: Storage,
         records: Callable[[str | None], UploadRecords],
         worker: Worker,
-        claims: Claims,
+        new_objects: Callable[[], NewObjects],
         ingest: Ingesting,
         types: Typing,
         options: UploadOptions,
         room: SpaceRoom,
     ) -> None:
-        """`records` gives the uploads of a client, or of all for None."""
+        """`records` gives the uploads of a client, or of all for None, and `new_objects` those of one request."""
         self.options = options
         self._storage = storage
         self._worker = worker
-        self._claims = claims
+        self._new_objects = new_objects
         self._types = types
         self._making = StoreMaker(storage, worker, ingest, types, options)
         self._records_of = records
@@ -64,7 +62,7 @@ class Uploads:
         self.arriving = Arriving(storage, worker, self._records)
         """Records of uploads, also of those under way."""
         self._locks = UploadLocks()
-        self._context = AppendContext(storage, worker, options.part_bytes, self._change, self._compacted)
+        self._context = AppendContext(new_objects, worker, options.part_bytes, self._change, self._compacted)
         self._space = room
 
     def begun_by(self, client: str | None) -> Uploads:
@@ -80,8 +78,6 @@ class Uploads:
         await self._check(wanted)
         await self._check_open(wanted.client)
         held = await self._records.create(self._new(wanted), keep_seconds=self.options.unbegun_seconds)
-        # Record before claim: a collector spares the claims of uploads that have a record.
-        await self._claims.stake(held.upload.id)
         return (await self._completed(held)).upload
 
     async def get(self, upload_id: str) -> Upload:
@@ -109,7 +105,7 @@ class Uploads:
             return (await self._completed(await self._append(held, holder, body))).upload
 
     async def compose(self, upload_id: str, extents: Sequence[ObjectExtent], expires: datetime) -> Upload:
-        """Complete an upload of a known SHA-256 by extents of objects, which nobody removes before it expires.
+        """Complete an upload of a known SHA-256 by extents of objects; it expires as given.
 
         Their bytes are read once, and those of small extents are written. `ChecksumMismatch` for other bytes.
         """
@@ -119,8 +115,13 @@ class Uploads:
                 return held.upload
             inspection = await self._inspection(held.upload)
             assert inspection is not None, "an upload that is composed has a path"
-            made = await Composer(self._storage, self._worker, held.upload, inspection, extents).compose()
-            return (await self._records.change(held, replace(made, state="complete", expires=expires))).upload
+            objects = self._new_objects()
+            try:
+                composer = Composer(self._storage, objects, self._worker, held.upload, inspection, extents)
+                done = replace(await composer.compose(), state="complete", expires=expires)
+                return (await self._records.change(held, done, objects=objects)).upload
+            finally:
+                objects.end()
 
     async def renew(self, upload_id: str) -> Upload:
         """A complete upload, which is kept for half a lifetime at least, with what lies beside its parts."""
@@ -135,8 +136,6 @@ class Uploads:
             held = await self._records.take(upload_id)
             upload = held.upload
             await self._records.change(held, replace(upload, state="gone", parts=(), saved=None))
-            if upload.state == "open" and not upload.is_whole:
-                await drop_attempt(self._storage, upload.id)  # a whole upload may be about to become a store
 
     async def join(self, upload_ids: Sequence[str], wanted: NewUpload) -> Upload:
         """Join consecutive complete uploads into one, which becomes a store."""
@@ -205,7 +204,7 @@ class Uploads:
 
     def _new(self, wanted: NewUpload) -> Upload:
         return Upload(
-            id=keys.new_attempt(),
+            id=new_upload_id(),
             path=wanted.path,
             request=wanted.request,
             created=now(),
@@ -302,13 +301,17 @@ class Uploads:
 
     async def _compacted(self, held: VersionedUpload) -> VersionedUpload:
         while True:
-            before = held.upload
-            async with self._records.unless_changed(held):
-                changed = await compacted(self._storage, self._worker, before, part_bytes=self.options.part_bytes)
-            if changed is before:
-                return held
-            held = await self._change(held, changed)
-            await drop_parts(self._storage, before, held.upload)
+            before, objects = held.upload, self._new_objects()
+            try:
+                async with self._records.unless_changed(held):
+                    changed = await compacted(
+                        self._storage, objects, self._worker, before, part_bytes=self.options.part_bytes
+                    )
+                if changed is before:
+                    return held
+                held = await self._change(held, changed, objects)
+            finally:
+                objects.end()
 
     async def _completed(self, held: VersionedUpload) -> VersionedUpload:
         """Complete an upload whose bytes are all there.
@@ -326,8 +329,6 @@ class Uploads:
             if found.upload.state != "open":
                 return found  # another replica completed the upload
             held = await self._change(found, done)  # a request only looked at it: it was whole already
-        if done.state != "failed":
-            await sweep(self._storage, held.upload)
         return held
 
     async def _current(self, upload_id: str) -> VersionedUpload:
@@ -373,8 +374,11 @@ class Uploads:
             note, [held for held in uploads if held.upload.state == "complete" and not held.upload.used]
         )
 
-    async def _change(self, held: VersionedUpload, upload: Upload) -> VersionedUpload:
-        return await self._records.change(held, upload, keep_seconds=self.options.kept_seconds(upload))
+    async def _change(
+        self, held: VersionedUpload, upload: Upload, objects: NewObjects | None = None
+    ) -> VersionedUpload:
+        keep_seconds = self.options.kept_seconds(upload)
+        return await self._records.change(held, upload, keep_seconds=keep_seconds, objects=objects)
 
     async def _check_open(self, client: str) -> None:
         await check_open_uploads(self._records, self.options, self._space, client)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +21,20 @@ from protoslice.server.access.oidc.keys import IssuerKeys, public_keys
 from protoslice.server.access.oidc.trust import read_trust
 
 
-def with_keys(folder: Path, work: Callable[[IssuerKeys, FakeIssuer], Awaitable[None]], more: str = "") -> None:
-    """Do `work` with the keys of an issuer, before anything was fetched."""
-
-    async def run(issuer: FakeIssuer) -> None:
+@asynccontextmanager
+async def issuer_keys(folder: Path, more: str = "") -> AsyncIterator[tuple[IssuerKeys, FakeIssuer]]:
+    """Open the keys of an issuer, before anything was fetched; give both."""
+    with running_issuer() as issuer:
         keys = IssuerKeys(read_trust(trust_file(folder, issuer, more=more))[0])
         try:
-            await work(keys, issuer)
+            yield keys, issuer
         finally:
             issuer.hangs.set()
             await keys.close()
 
-    with running_issuer() as issuer:
-        asyncio.run(run(issuer))
 
-
-def test_a_thousand_unknown_ids_cost_one_fetch(tmp_path: Path) -> None:
-    async def work(keys: IssuerKeys, issuer: FakeIssuer) -> None:
+async def test_a_thousand_unknown_ids_cost_one_fetch(tmp_path: Path) -> None:
+    async with issuer_keys(tmp_path) as (keys, issuer):
         found = await asyncio.gather(*(keys.find(f"unknown-{n}") for n in range(1000)))
         assert set(found) == {None}
         for n in range(20):  # one after the other, as well
@@ -44,20 +42,15 @@ def test_a_thousand_unknown_ids_cost_one_fetch(tmp_path: Path) -> None:
         assert (await keys.find("first")) is not None
         assert issuer.fetches == ["/.well-known/openid-configuration", "/keys"]
 
-    with_keys(tmp_path, work)
 
-
-def test_a_new_key_is_found_and_a_withdrawn_one_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_new_key_is_found_and_a_withdrawn_one_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "AGAIN_SECONDS", 0)
-
-    async def work(keys: IssuerKeys, issuer: FakeIssuer) -> None:
+    async with issuer_keys(tmp_path) as (keys, issuer):
         assert await keys.find("first") is not None
         issuer.keys = [rsa("second")]
         assert await keys.find("first") is not None  # known, and not asked about
         assert await keys.find("second") is not None
         assert await keys.find("first") is None
-
-    with_keys(tmp_path, work)
 
 
 BAD: dict[str, Callable[[FakeIssuer], None]] = {
@@ -77,10 +70,11 @@ BAD: dict[str, Callable[[FakeIssuer], None]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_keys_are_kept_when_the_issuer_gives_none(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keys_are_kept_when_the_issuer_gives_none(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "AGAIN_SECONDS", 0)
-
-    async def work(keys: IssuerKeys, issuer: FakeIssuer) -> None:
+    async with issuer_keys(tmp_path) as (keys, issuer):
         kept = await keys.find("first")
         issuer.keys = [rsa("second")]
         BAD[name](issuer)
@@ -89,63 +83,50 @@ def test_keys_are_kept_when_the_issuer_gives_none(tmp_path: Path, name: str, mon
         assert await keys.find("first") is kept
         assert "/elsewhere" not in issuer.fetches
 
-    with_keys(tmp_path, work)
 
-
-def test_an_issuer_that_hangs_keeps_a_request_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_issuer_that_hangs_keeps_a_request_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_PATIENCE", 0.05)
-
-    async def work(keys: IssuerKeys, issuer: FakeIssuer) -> None:
+    async with issuer_keys(tmp_path) as (keys, issuer):
         issuer.hangs.clear()
         assert await keys.find("first") is None
         issuer.hangs.set()
 
-    with_keys(tmp_path, work)
 
-
-def test_private_addresses_are_not_visited_unless_listed(tmp_path: Path) -> None:
+async def test_private_addresses_are_not_visited_unless_listed(tmp_path: Path) -> None:
     with running_issuer() as issuer:
         path = trust_file(tmp_path, issuer)
         path.write_text(path.read_text().replace("networks = ['127.0.0.1']", ""))
-
-        async def run() -> None:
-            keys = IssuerKeys(read_trust(path)[0])
-            assert await keys.find("first") is None
-            with pytest.raises(StorageDenied, match="private address"):
-                await keys._document()
-            await keys.close()
-
-        asyncio.run(run())
+        keys = IssuerKeys(read_trust(path)[0])
+        assert await keys.find("first") is None
+        with pytest.raises(StorageDenied, match="private address"):
+            await keys._document()
+        await keys.close()
         assert issuer.fetches == []
 
 
-def test_keys_come_from_a_file_where_it_is_named(tmp_path: Path) -> None:
+async def test_keys_come_from_a_file_where_it_is_named(tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     file.write_text(json.dumps({"keys": [curve("k").as_dict(private=False)]}))
-
-    async def work(keys: IssuerKeys, issuer: FakeIssuer) -> None:
+    async with issuer_keys(tmp_path, f"keys_file = '{file}'") as (keys, issuer):
         assert await keys.find("k") is not None
         assert await keys.find(None) is not None
         assert issuer.fetches == []
 
-    with_keys(tmp_path, work, f"keys_file = '{file}'")
-
 
 @pytest.mark.parametrize("content", [None, "no certificate at all"])
-def test_a_ca_file_without_certificates_is_named(tmp_path: Path, content: str | None) -> None:
+async def test_a_ca_file_without_certificates_is_named(tmp_path: Path, content: str | None) -> None:
     file = tmp_path / "ca.pem"
     if content is not None:
         file.write_text(content)
-
-    async def work(keys: IssuerKeys, issuer: FakeIssuer) -> None:
-        raise AssertionError("keys were made")
-
     with pytest.raises(InvalidInput, match=r"no certificates in ca_file .*ca\.pem"):
-        with_keys(tmp_path, work, f"ca_file = '{file}'")
+        async with issuer_keys(tmp_path, f"ca_file = '{file}'"):
+            pass
 
 
 @pytest.mark.parametrize(("trusted", "found"), [("its", True), ("another", False), (None, False)])
-def test_an_issuer_with_a_private_certificate_needs_its_ca_file(
+async def test_an_issuer_with_a_private_certificate_needs_its_ca_file(
     tmp_path: Path, trusted: str | None, found: bool
 ) -> None:
     files: dict[str, Path] = {}
@@ -160,7 +141,7 @@ def test_an_issuer_with_a_private_certificate_needs_its_ca_file(
         await keys.close()
 
     with running_issuer(tls) as issuer:
-        asyncio.run(run(issuer))
+        await run(issuer)
     # Nothing is asked of an issuer before its certificate is good.
     assert issuer.fetches == (["/.well-known/openid-configuration", "/keys"] if found else [])
 

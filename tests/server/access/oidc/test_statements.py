@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,8 +26,6 @@ from protoslice.server.access.oidc.trust import read_trust
 from protoslice.server.access.oidc.verification import Verifier
 from protoslice.server.app import Application
 
-Work = Callable[[Application, FakeIssuer], Awaitable[None]]
-
 
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,17 +35,15 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(issuer_keys, "AGAIN_SECONDS", 0.0)
 
 
-def with_store(folder: Path, work: Work, **more: Any) -> None:
-    """Do `work` with a store in the space `own`, and an issuer whose JWTs may read there."""
+@asynccontextmanager
+async def readable_store(folder: Path) -> AsyncIterator[tuple[Application, FakeIssuer]]:
+    """Open a service with a store in the space `own`; give it, and an issuer whose JWTs may read there."""
     with running_issuer() as issuer:
-
-        async def run(app: Application) -> None:
+        async with closed_service(issuers=trust_file(folder, issuer)) as app:
             token = await token_for(app, Scope.WRITE)
             put = f"{STORES}?filename=m.onnx&tag=m"
             assert (await ask(app, "PUT", put, DATA, bearer(token))).status == 201
-            await work(app, issuer)
-
-        closed_service(run, issuers=trust_file(folder, issuer), **more)
+            yield app, issuer
 
 
 async def trusting_anew(app: Application, folder: Path, *issuers: FakeIssuer, **terms: Any) -> None:
@@ -61,8 +58,8 @@ async def got(app: Application, target: str) -> Asked:
     return await ask(app, "GET", target)
 
 
-def test_a_jwt_signs_urls_that_end_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(app: Application, issuer: FakeIssuer) -> None:
+async def test_a_jwt_signs_urls_that_end_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with readable_store(tmp_path) as (app, issuer):
         end = int(time.time()) + 50
         token = issuer.token(exp=end)
         headers = bearer(token) | {"content-type": "application/json"}
@@ -78,16 +75,12 @@ def test_a_jwt_signs_urls_that_end_with_it(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setattr(time, "time", lambda: end + 0.5)
         assert (await got(app, target)).status == 401
 
-    with_store(tmp_path, work)
 
-
-def test_every_replica_knows_the_url_of_every_other(tmp_path: Path) -> None:
-    async def work(app: Application, issuer: FakeIssuer) -> None:
+async def test_every_replica_knows_the_url_of_every_other(tmp_path: Path) -> None:
+    async with readable_store(tmp_path) as (app, issuer):
         target = await signed_target(app, issuer.token())
         await trusting_anew(app, tmp_path, issuer)
         assert (await got(app, target)).status == 200
-
-    with_store(tmp_path, work)
 
 
 ENDS: dict[str, Callable[[Application, FakeIssuer, Path], Awaitable[None]]] = {
@@ -120,14 +113,12 @@ async def _withdrawn(app: Application, issuer: FakeIssuer) -> None:
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_a_url_ends_with_what_its_jwt_was_believed_by(tmp_path: Path, name: str) -> None:
-    async def work(app: Application, issuer: FakeIssuer) -> None:
+async def test_a_url_ends_with_what_its_jwt_was_believed_by(tmp_path: Path, name: str) -> None:
+    async with readable_store(tmp_path) as (app, issuer):
         target = await signed_target(app, issuer.token())
         assert (await got(app, target)).status == 200
         await ENDS[name](app, issuer, tmp_path)
         assert (await got(app, target)).status in {401, 403, 404}
-
-    with_store(tmp_path, work)
 
 
 def bent_statement(target: str, change: Callable[[str], str]) -> str:
@@ -138,14 +129,13 @@ def bent_statement(target: str, change: Callable[[str], str]) -> str:
 
 
 @pytest.mark.parametrize("name", [*BENT, "a bit of the statement", "a statement made by another key", "spelled twice"])
-def test_a_bent_url_of_a_jwt_opens_nothing(tmp_path: Path, name: str) -> None:
+async def test_a_bent_url_of_a_jwt_opens_nothing(tmp_path: Path, name: str) -> None:
     changes: dict[str, Callable[[str], str]] = {
         "a bit of the statement": lambda text: ("A" if text[0] != "A" else "B") + text[1:],
         "a statement made by another key": lambda text: seal(bytes(32), "caller", b"[]" * 40),
         "spelled twice": lambda text: text + "A",
     }
-
-    async def work(app: Application, issuer: FakeIssuer) -> None:
+    async with readable_store(tmp_path) as (app, issuer):
         target = await signed_target(app, issuer.token())
         change = changes.get(name)
         bent = BENT[name](target) if change is None else bent_statement(target, change)
@@ -154,27 +144,21 @@ def test_a_bent_url_of_a_jwt_opens_nothing(tmp_path: Path, name: str) -> None:
         assert answer.status in {401, 404}
         assert DATA not in answer.body
 
-    with_store(tmp_path, work)
 
-
-def test_a_statement_of_another_jwt_does_not_fit_a_proof(tmp_path: Path) -> None:
-    async def work(app: Application, issuer: FakeIssuer) -> None:
+async def test_a_statement_of_another_jwt_does_not_fit_a_proof(tmp_path: Path) -> None:
+    async with readable_store(tmp_path) as (app, issuer):
         one = await signed_target(app, issuer.token())
         other = (await signed_target(app, issuer.token())).partition("psl-token=")[2].partition("&")[0]
         assert (await got(app, bent_statement(one, lambda _: other))).status == 401
 
-    with_store(tmp_path, work)
 
-
-def test_a_jwt_that_matches_too_many_rules_is_told_so(tmp_path: Path) -> None:
-    async def work(app: Application, issuer: FakeIssuer) -> None:
+async def test_a_jwt_that_matches_too_many_rules_is_told_so(tmp_path: Path) -> None:
+    async with readable_store(tmp_path) as (app, issuer):
         many = [RULES[0].replace("ci-*", f"ci-{number}") for number in range(100)]
         await trusting_anew(app, tmp_path, issuer, rules=many)
         headers = bearer(issuer.token()) | {"content-type": "application/json"}
         output = await ask(app, "POST", "/spaces/own/v1/sign", json.dumps({"path": FILE}).encode(), headers)
         assert "Cannot sign URLs with this JWT" in output.text
-
-    with_store(tmp_path, work)
 
 
 def test_a_text_sealed_for_one_purpose_or_by_one_key_is_none_for_another() -> None:

@@ -7,7 +7,8 @@ import base64
 import hmac
 import json
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -100,14 +101,15 @@ HOSTILE: dict[str, Callable[[FakeIssuer], str]] = {
 }
 
 
-def trusted(folder: Path, work: Callable[[Application, FakeIssuer], Any], **terms: Any) -> None:
-    """Do `work` with a service that trusts an issuer."""
+@asynccontextmanager
+async def trusted(
+    folder: Path, keys: Sequence[Any] = (), **terms: Any
+) -> AsyncIterator[tuple[Application, FakeIssuer]]:
+    """Open a service that trusts an issuer of `keys`, and yield both."""
     with running_issuer() as issuer:
-
-        async def run(app: Application) -> None:
-            await work(app, issuer)
-
-        closed_service(run, issuers=trust_file(folder, issuer, **terms))
+        issuer.keys = [*keys] or issuer.keys  # the service fetches them at its start
+        async with closed_service(issuers=trust_file(folder, issuer, **terms)) as app:
+            yield app, issuer
 
 
 async def listed(app: Application, token: str, path: str = STORES) -> Asked:
@@ -115,8 +117,8 @@ async def listed(app: Application, token: str, path: str = STORES) -> Asked:
     return await ask(app, "GET", path, headers=bearer(token))
 
 
-def test_a_jwt_brings_the_grants_of_its_rules(tmp_path: Path) -> None:
-    async def work(app: Application, issuer: FakeIssuer) -> None:
+async def test_a_jwt_brings_the_grants_of_its_rules(tmp_path: Path) -> None:
+    async with trusted(tmp_path) as (app, issuer):
         token = issuer.token()
         assert (await listed(app, token)).status == 200
         assert (await listed(app, token, "/spaces/other/v1/stores")).status == 404
@@ -126,83 +128,64 @@ def test_a_jwt_brings_the_grants_of_its_rules(tmp_path: Path) -> None:
         assert (await ask(app, "GET", STORES, headers={"authorization": f"Basic {basic}"})).status == 200
         assert (await listed(app, issuer.token(sub="somebody"))).status == 404  # named, and in no space
 
-    trusted(tmp_path, work)
 
-
-def test_an_elliptic_key_and_a_beginning_a_little_ahead_are_taken(tmp_path: Path) -> None:
-    async def work(app: Application, issuer: FakeIssuer) -> None:
-        issuer.keys = [curve("bent"), rsa("first")]
+async def test_an_elliptic_key_and_a_beginning_a_little_ahead_are_taken(tmp_path: Path) -> None:
+    keys = [curve("bent"), rsa("first")]
+    async with trusted(tmp_path, keys) as (app, issuer):
         assert (await listed(app, issuer.token(nbf=int(time.time()) + 20))).status == 200
         assert (await listed(app, issuer.token(rsa("first"), aud=["a", "https://models.example"]))).status == 200
 
-    trusted(tmp_path, work)
-
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_no_other_jwt_enters(tmp_path: Path, name: str) -> None:
-    async def work(app: Application, issuer: FakeIssuer) -> None:
+async def test_no_other_jwt_enters(tmp_path: Path, name: str) -> None:
+    async with trusted(tmp_path) as (app, issuer):
         assert (await listed(app, issuer.token())).status == 200
         got = await listed(app, HOSTILE[name](issuer))
         assert got.status == 401, got
         assert 'error="invalid_token"' in got.headers["www-authenticate"]
 
-    trusted(tmp_path, work)
 
-
-def test_one_issuer_does_not_sign_for_another(tmp_path: Path) -> None:
+async def test_one_issuer_does_not_sign_for_another(tmp_path: Path) -> None:
     with running_issuer() as one, running_issuer() as other:
         other.keys = [rsa("second")]
-
-        async def work(app: Application) -> None:
+        async with closed_service(issuers=trust_file(tmp_path, one, other)) as app:
             assert (await listed(app, other.token())).status == 200
             assert (await listed(app, one.token())).status == 200
             assert (await listed(app, other.token(iss=one.url))).status == 401
 
-        closed_service(work, issuers=trust_file(tmp_path, one, other))
 
-
-def test_a_key_for_another_algorithm_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_key_for_another_algorithm_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(issuer_keys, "AGAIN_SECONDS", 0.0)
-
-    async def work(app: Application, issuer: FakeIssuer) -> None:
+    async with trusted(tmp_path) as (app, issuer):
         # Keys that the service does not know yet: those it knows are not fetched again.
         for name, algorithm, status in (("second", "RS256", 200), ("third", "PS256", 401)):
             issuer.keys = [RSAKey.import_key(rsa(name).as_dict(private=True) | {"alg": algorithm})]
             assert (await listed(app, issuer.token(rsa(name)))).status == status
 
-    trusted(tmp_path, work)
 
-
-def test_a_verified_jwt_is_not_verified_again_and_ends_with_its_time(
+async def test_a_verified_jwt_is_not_verified_again_and_ends_with_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work(app: Application, issuer: FakeIssuer) -> None:
+    async with trusted(tmp_path) as (app, issuer):
         token, now = issuer.token(), time.monotonic()
         assert (await listed(app, token)).status == 200
         assert app.services.gate.reader(f"Bearer {token}", None, "own") is not None
         monkeypatch.setattr(time, "monotonic", lambda: now + 61)
         assert app.services.gate.reader(f"Bearer {token}", None, "own") is None
 
-    trusted(tmp_path, work)
 
-
-def test_a_hidden_claim_cannot_make_the_log_lie(tmp_path: Path) -> None:
-    async def work(app: Application, issuer: FakeIssuer) -> None:
+async def test_a_hidden_claim_cannot_make_the_log_lie(tmp_path: Path) -> None:
+    async with trusted(tmp_path, more="name = 'repository'") as (app, issuer):
         token = issuer.token(sub="robot", repository="a\nb" + "c" * 500)
         assert (await listed(app, token)).status == 200
         principal = app.services.gate.reader(f"Bearer {token}", None, "own")
         assert principal is not None
         assert principal.name == "ab" + "c" * 125
 
-    trusted(tmp_path, work, more="name = 'repository'")
 
-
-def test_without_issuers_a_jwt_is_nothing() -> None:
+async def test_without_issuers_a_jwt_is_nothing() -> None:
     with running_issuer() as issuer:
-
-        async def work(app: Application) -> None:
+        async with closed_service() as app:
             assert (await listed(app, issuer.token())).status == 401
             await asyncio.sleep(0)
             assert issuer.fetches == []
-
-        closed_service(work)

@@ -14,6 +14,7 @@ from protoslice.artifacts.names import Digest
 from protoslice.artifacts.records import ArtifactRecords
 from protoslice.catalog.drafts import DraftTable
 from protoslice.catalog.kept_files import KeptFile
+from protoslice.catalog.spaces import Account
 from protoslice.catalog.webhooks import WebhookRecords
 from protoslice.errors import NotFound
 from protoslice.repositories.staging import StagedFiles
@@ -95,7 +96,7 @@ def _blobs_anywhere(patch: pytest.MonkeyPatch) -> None:
 def _drafts_of_all(patch: pytest.MonkeyPatch) -> None:
     """MLflow's files are all in the default space."""
     plain = DraftTable.__init__
-    patch.setattr(DraftTable, "__init__", lambda self, database, space: plain(self, database, DEFAULT_SPACE))
+    patch.setattr(DraftTable, "__init__", lambda self, database, account: plain(self, database, Account(DEFAULT_SPACE)))
 
 
 def _opened_by_id(patch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """Bodies of any size are read in constant memory."""
 
-import asyncio
 import io
 import tarfile
 import tracemalloc
@@ -31,7 +30,7 @@ def form_frame() -> tuple[bytes, bytes]:
         ("multipart/form-data; boundary=b", form_frame()),
     ],
 )
-def test_a_large_file(content_type: str, frame: tuple[bytes, bytes]) -> None:
+async def test_a_large_file(content_type: str, frame: tuple[bytes, bytes]) -> None:
     async def body() -> AsyncIterator[bytes]:
         yield frame[0]
         for n in range(SIZE >> 16):
@@ -49,7 +48,7 @@ def test_a_large_file(content_type: str, frame: tuple[bytes, bytes]) -> None:
 
     tracemalloc.start()
     try:
-        taken, sample = asyncio.run(run())
+        taken, sample = await run()
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -115,14 +115,14 @@ def test_bad_names_are_refused(filename: str | None, disposition: str | None) ->
 @pytest.mark.parametrize(
     "content_type", ["application/x-www-form-urlencoded", "text/plain", "multipart/mixed; boundary=a", "tar"]
 )
-def test_other_types_are_refused_before_the_body_is_read(content_type: str) -> None:
+async def test_other_types_are_refused_before_the_body_is_read(content_type: str) -> None:
     body = stream([b"x"])
     with pytest.raises(UnsupportedMediaType, match="application/protobuf") as caught:
         files_of(content_type, None, None, body)
     assert isinstance(caught.value, Unsupported)
     with pytest.raises(InvalidInput):
         files_of("///", None, None, body)
-    assert asyncio.run(first(body)) == b"x"
+    assert await first(body) == b"x"
 
 
 def test_parameters() -> None:
@@ -131,25 +131,22 @@ def test_parameters() -> None:
     assert filename_in({}, "X") is None
 
 
-def test_pieces_are_to_be_taken_before_the_next_file() -> None:
+async def test_pieces_are_to_be_taken_before_the_next_file() -> None:
     async def run() -> None:
         async for _ in files_of(None, None, None, stream([b"a", b"b"])):
             pass
 
     with pytest.raises(RuntimeError, match=r"'model\.pb'"):
-        asyncio.run(run())
+        await run()
 
 
-def test_pieces_end_once() -> None:
-    async def run() -> None:
-        async for file in files_of(None, None, None, stream([b"a"])):
-            assert [piece async for piece in file.pieces] == [b"a"]
-            assert [piece async for piece in file.pieces] == []
-
-    asyncio.run(run())
+async def test_pieces_end_once() -> None:
+    async for file in files_of(None, None, None, stream([b"a"])):
+        assert [piece async for piece in file.pieces] == [b"a"]
+        assert [piece async for piece in file.pieces] == []
 
 
-def test_what_the_body_raises_comes_through() -> None:
+async def test_what_the_body_raises_comes_through() -> None:
     class Gone(Exception):
         pass
 
@@ -163,7 +160,7 @@ def test_what_the_body_raises_comes_through() -> None:
                 pass
 
     with pytest.raises(Gone):
-        asyncio.run(run())
+        await run()
 
 
 def test_errors_are_of_the_tree() -> None:

@@ -14,7 +14,6 @@ from tests.support.asgi import ask
 from tests.support.hub import commit, header, send
 
 from protoslice.server.access.decision import Scope
-from protoslice.server.app import Application
 
 Made = Callable[..., str]
 
@@ -136,8 +135,8 @@ def test_other_bytes_are_not_kept(client: httpx.Client, made: Made) -> None:
     assert [client.put(href, content=DATA).status_code, pulled(client, name)] == [200, DATA]
 
 
-def test_readers_pull_and_do_not_push() -> None:
-    async def work(app: Application) -> None:
+async def test_readers_pull_and_do_not_push() -> None:
+    async with closed_service() as app:
         writer = bearer(await token_for(app, Scope.READ, Scope.WRITE))
         reader = bearer(await token_for(app, Scope.READ))
         limited = bearer(await token_for(app, Scope.READ, Scope.WRITE, tags=("other/*",)))
@@ -163,8 +162,6 @@ def test_readers_pull_and_do_not_push() -> None:
         href = httpx.URL(told["actions"]["download"]["href"])
         assert (await ask(app, "GET", href.path)).status == 401
         assert (await ask(app, "GET", href.raw_path.decode())).body == DATA
-
-    closed_service(work)
 
 
 def test_a_commit_may_follow_at_once(client: httpx.Client, made: Made) -> None:

@@ -11,8 +11,6 @@ from tests.server.access.closed import closed_service
 from tests.support.asgi import ask
 from tests.support.hub import commit
 
-from protoslice.server.app import Application
-
 Made = Callable[..., str]
 
 
@@ -55,12 +53,10 @@ def test_other_paths_lead_nowhere(client: httpx.Client, path: str) -> None:
     assert client.post("/v1/x").status_code == 404
 
 
-def test_a_stranger_learns_nothing_of_a_closed_service() -> None:
-    async def work(app: Application) -> None:
+async def test_a_stranger_learns_nothing_of_a_closed_service() -> None:
+    async with closed_service() as app:
         answers = [await ask(app, "GET", f"/spaces/{space}/team/x") for space in ("own", "none")]
         assert [each.status for each in answers] == [302, 302]
         assert [each.headers["location"] for each in answers] == [
             f"/spaces/{space}/m/team%2Fx%40main" for space in ("own", "none")
         ]
-
-    closed_service(work)

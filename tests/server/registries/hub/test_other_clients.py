@@ -14,7 +14,6 @@ from tests.server.access.closed import bearer, closed_service, token_for
 from tests.support.asgi import ask
 
 from protoslice.server.access.decision import Scope
-from protoslice.server.app import Application
 
 Made = Callable[..., str]
 
@@ -107,27 +106,23 @@ def test_xet_is_chosen_when_it_is_offered(client: httpx.Client, made: Made, kind
     assert client.post(f"{token['casUrl']}/v1/shards", content=b"").status_code == 400, "a session that is open"
 
 
-def test_a_card_is_checked_without_a_token() -> None:
-    async def work(app: Application) -> None:
+async def test_a_card_is_checked_without_a_token() -> None:
+    async with closed_service() as app:
         body = json.dumps({"repoType": "model", "content": "---\nlicense: mit\n---\n"}).encode()
         headers = {"content-type": "application/json", "accept": "text/plain"}
         for root in ("", "/spaces/own", "/spaces/none"):
             told = await ask(app, "POST", f"{root}/api/validate-yaml", body, headers)
             assert (told.status, json.loads(told.body)) == (200, {"errors": [], "warnings": []})
 
-    closed_service(work)
 
-
-def test_a_token_may_begin_as_those_of_hugging_face_do() -> None:
-    async def work(app: Application) -> None:
+async def test_a_token_may_begin_as_those_of_hugging_face_do() -> None:
+    async with closed_service() as app:
         token = await token_for(app, Scope.READ)
         basic = f"Basic {b64encode(f'robot:hf_{token}'.encode()).decode()}"
         for headers in (bearer(f"hf_{token}"), {"authorization": basic}):
             assert (await ask(app, "GET", "/spaces/own/v1/stores", headers=headers)).status == 200
         for wrong in (f"hf_hf_{token}", f"hf_{token[:-6]}aaaaaa", "hf_", f"HF_{token}"):
             assert (await ask(app, "GET", "/spaces/own/v1/stores", headers=bearer(wrong))).status == 401
-
-    closed_service(work)
 
 
 def test_the_next_page_of_a_tree_is_in_the_same_space(client: httpx.Client) -> None:

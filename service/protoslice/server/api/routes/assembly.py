@@ -14,7 +14,6 @@ from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import made_answer
 from protoslice.server.api.models import CreatedStore
 from protoslice.server.api.request_bodies import Assemble
-from protoslice.server.http.parameters import plain_size
 from protoslice.server.intake.resumable.answers import answering, joining
 from protoslice.server.intake.resumable.dialects import upload_id
 from protoslice.server.intake.uploads import counted, follow_recipe, unpack
@@ -44,20 +43,8 @@ router = GuardedRouter(tags=["uploads"])
 async def assemble_store(request: Request, services: Given, body: Assemble) -> Response:
     """Create a store from uploaded files (each from one or more uploads), a recipe, or an archive."""
     services.allow_tags(body.tags)
-    plain = IngestRequest()
-    wanted = IngestRequest(
-        type=body.type,
-        root=body.root,
-        tags=tuple(body.tags),
-        min_chunk=plain_size(body.min_chunk) if body.min_chunk is not None else plain.min_chunk,
-        max_chunk=plain_size(body.max_chunk) if body.max_chunk is not None else plain.max_chunk,
-        report=body.report,
-        strict=body.strict,
-        plan=body.plan,
-        rules=None if body.rules is None else tuple(body.rules),
-    )
     with counted(services, request):
-        made = await joining(_assembled(services, body, wanted))
+        made = await joining(_assembled(services, body, body.wanted()))
     context_of(request.scope).store = made.store.id
     return await made_answer(request, services.stores, made)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
@@ -164,18 +165,7 @@ for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_p
 async def register_store(request: Request, services: Given, body: Register) -> Response:
     """Index objects in an allowed storage, without copying them."""
     services.allow_tags(body.tags)
-    wanted = IngestRequest(
-        type=body.type,
-        root=body.root,
-        tags=tuple(body.tags),
-        source="register",
-        min_chunk=plain_size(body.min_chunk or DEFAULT_MIN_CHUNK),
-        max_chunk=plain_size(body.max_chunk or DEFAULT_MAX_CHUNK),
-        report=body.report,
-        strict=body.strict,
-        plan=body.plan,
-        rules=None if body.rules is None else tuple(body.rules),
-    )
+    wanted = replace(body.wanted(), source="register")
     try:
         with counted(services, request):
             async with CancelOnDisconnect(request.receive):

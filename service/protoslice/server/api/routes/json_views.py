@@ -19,7 +19,7 @@ from protoslice.server.api.encoding import encode_fact, encode_items
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, json_answer, large_answer, page_answer
 from protoslice.server.api.models import PageOf, TensorPage
-from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP, STRICT_HELP, TAGS_HELP
+from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP, STRICT_HELP, Tags
 from protoslice.server.http.answers.locations import lasting_url
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
@@ -63,16 +63,16 @@ class _Chosen:
     ] = None
 
 
-async def _document(
-    file: Annotated[str | None, Query(description=FILE_HELP, examples=["variables/variables.index"])] = None,
-    framing: Annotated[Framing | None, Query(description="Framing of the stream, if it cannot be detected.")] = None,
-    type: Annotated[str | None, Query(description="Message type of the stream's records.")] = None,
-) -> RecordsRequest:
-    """The document that is looked into."""
-    return RecordsRequest(file, framing, type)
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """Parameters that choose the document to look into."""
+
+    file: Annotated[str | None, Query(description=FILE_HELP, examples=["variables/variables.index"])] = None
+    framing: Annotated[Framing | None, Query(description="Framing of the stream, if it cannot be detected.")] = None
+    type: Annotated[str | None, Query(description="Message type of the stream's records.")] = None
 
 
-Of = Annotated[RecordsRequest, Depends(_document)]
+RootPath = Annotated[str, Query(description="Field path; default: the root.", examples=["graph"])]
 
 
 @endpoint(
@@ -114,8 +114,8 @@ async def get_tree(
     request: Request,
     services: Given,
     ref: Ref,
-    of: Of,
-    path: Annotated[str, Query(description="Field path; default: the root.", examples=["graph"])] = "",
+    of: Annotated[_Document, Depends()],
+    path: RootPath = "",
     depth: Annotated[int, Query(ge=1, le=16, description="Number of levels.")] = 1,
     limit: Limit = 100,
     cursor: Cursor = None,
@@ -123,7 +123,7 @@ async def get_tree(
     """Return the children of a node with field, name, type, count and size, and whether they have children."""
     store = await services.stores.view(ref)
     most = _at_most(limit, services)
-    page = await store.tree(path, depth, most, cursor, of)
+    page = await store.tree(path, depth, most, cursor, RecordsRequest(**asdict(of)))
     items = await services.stores.worker.sized(most * _NODE_BYTES, lambda: encode_items(page.items))
     return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
 
@@ -141,7 +141,7 @@ async def get_treemap(
     request: Request,
     services: Given,
     ref: Ref,
-    path: Annotated[str, Query(description="Field path; default: the root.", examples=["graph"])] = "",
+    path: RootPath = "",
     depth: Annotated[int, Query(ge=1, le=16, description="How many levels.")] = 4,
     min_share: Annotated[
         float, Query(ge=0, le=1, description="Leave out parts whose share of the bytes at `path` is smaller than this.")
@@ -186,7 +186,7 @@ async def list_tensors(
     services: Given,
     ref: Ref,
     chosen: Annotated[_Chosen, Depends()],
-    tags: Annotated[str | None, Query(description=TAGS_HELP, examples=["serve,gpu"])] = None,
+    tags: Tags = None,
     limit: Limit = 100,
     cursor: Cursor = None,
     start: Annotated[

@@ -14,7 +14,7 @@ from protoslice.server.access.rules import OPEN, Rule
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.problems import DRAINING, NOT_FOUND, PROBLEMS, RETRY_AFTER_SECONDS, HttpProblem
 from protoslice.server.http.json_bodies import JsonAnswer
-from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.middleware.guarded_route import GuardedRouter, foreign_query
 from protoslice.server.observability.metrics import CONTENT_TYPE
 from protoslice.server.pages.home import problem_page
 from protoslice.server.pages.shell import PAGE_HEADERS
@@ -66,6 +66,7 @@ async def readyz(services: Given) -> Response:
     response_class=Response,
     summary="Prometheus metrics",
 )
+@foreign_query  # whoever is behind a cache asks with a query of its own
 async def metrics(services: Given) -> Response:
     """Returns requests, durations and bytes by route, ingest stages and event loop lag."""
     return Response(await services.render_metrics(), headers={**_NO_STORE, "content-type": CONTENT_TYPE})

@@ -8,14 +8,13 @@ transfer, never a complete one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from hashlib import sha256
 from typing import Final, Protocol
 
 from starlette.types import Scope, Send
 
-from protoslice.concurrency.gather import both
 from protoslice.concurrency.windows import Window
 from protoslice.errors import IntegrityError
 from protoslice.server.http.answers.plan import Answer, AnswerPlanner, Facts, Terms
@@ -44,23 +43,19 @@ async def send_representation(
     terms: Terms,
     disconnect: CancelOnDisconnect,
     window: Callable[[int], Window],
-    confirm: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Answer a GET or HEAD with `rope`, within the context `disconnect`.
 
-    `window` gives what bounds the read-ahead of an answer, by its length. `confirm` is done beside the first read, and
-    before the head is sent.
+    `window` gives what bounds the read-ahead of an answer, by its length.
     """
     answer = AnswerPlanner(rope, terms).answer(scope["method"], fields)
     rope.check_budget(answer.length)
     if scope["method"] == "HEAD" or answer.length == 0:
-        if confirm is not None:
-            await confirm()
         await _send_head(send, answer)
         await send({"type": "http.response.body", "body": b""})
         return
     async with aclosing(_body(rope, answer, window(answer.length))) as body:
-        piece = await (anext(body) if confirm is None else _confirmed(body, confirm))
+        piece = await anext(body)
         if len(piece) == answer.length:
             await _send_only(send, answer, piece, fields)
             return
@@ -74,12 +69,6 @@ async def send_representation(
         await _pump(send, left, body)
         disconnect.unwatch()  # the server tells of the end of an answer as of a client that has left
         await send({"type": "http.response.body", "body": b""})
-
-
-async def _confirmed(body: AsyncGenerator[Buffer, None], confirm: Callable[[], Awaitable[None]]) -> Buffer:
-    """The first piece, read while `confirm` is done."""
-    piece, _ = await both(lambda: anext(body), confirm)
-    return piece
 
 
 async def _send_head(send: Send, answer: Answer) -> None:

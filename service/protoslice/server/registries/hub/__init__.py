@@ -1,4 +1,4 @@
-"""Hugging Face hub: the protocol of its clients over repositories."""
+"""Hugging Face hub: the protocol of its clients, which send the token as Bearer, over repositories."""
 
 from protoslice.server.registries.hub import lfs, lfs_parts, links, reading, writing, xet
 from protoslice.server.registries.hub.paths import spelled

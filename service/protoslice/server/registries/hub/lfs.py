@@ -14,6 +14,8 @@ from protoslice.errors import InvalidInput, NotFound
 from protoslice.repositories import MAIN, Repository
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import absolute_url, url_of
+from protoslice.server.access.rules import READ, REPOSITORY_SEND, SHOWN
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.http.headers import read_fields
 from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, takes_body
@@ -38,21 +40,21 @@ Signed = Callable[[str, str], str]
 """Signer of URLs by method."""
 
 
-@router.post("/datasets/{name:repository}.git/info/lfs/objects/batch")
+@endpoint(router, "POST /datasets/{name:repository}.git/info/lfs/objects/batch", READ)
 @answering
 async def plan_dataset_files(request: Request, services: Given, name: str, body: BatchBody) -> Response:
     """Begin the uploads of files of a dataset."""
     return await _planned(request, services, "datasets", name, body)
 
 
-@router.post("/{name:repository}.git/info/lfs/objects/batch")
+@endpoint(router, "POST /{name:repository}.git/info/lfs/objects/batch", READ)
 @answering
 async def plan_model_files(request: Request, services: Given, name: str, body: BatchBody) -> Response:
     """Begin the uploads of files of a model."""
     return await _planned(request, services, "models", name, body)
 
 
-@router.put(_UPLOADS + "/{kind}/{name:repository}/{upload}")
+@endpoint(router, "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}", REPOSITORY_SEND)
 @takes_body(PART_BODY)
 @answering
 async def send_file(
@@ -86,7 +88,7 @@ async def send_file(
     return Response(status_code=200)
 
 
-@router.get(_FILES + "/{kind}/{name:repository}/{oid}")
+@endpoint(router, "GET /api/lfs-files/{kind}/{name:repository}/{oid}", SHOWN)
 @answering
 async def get_file(request: Request, services: Given, kind: str, name: str, oid: Oid) -> Response:
     """Serve a file by its digest, whole or by range."""

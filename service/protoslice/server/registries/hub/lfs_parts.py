@@ -12,6 +12,8 @@ from protoslice.concurrency.gather import in_turns
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.json_text import encode_json
 from protoslice.repositories import Repository
+from protoslice.server.access.rules import REPOSITORY_SEND
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, takes_body
 from protoslice.server.middleware.clients import pseudonym
@@ -31,7 +33,6 @@ _PART_BYTES: Final = 64 << 20
 _MOST_OF_BATCH: Final = 10_000
 """Parts of all files of one batch: each has a URL in the answer."""
 _URL_BYTES: Final = 400
-_FILE: Final = PART_UPLOADS + "/{kind}/{name:repository}/{oid}/{size}/{chunk}"
 _MEDIA: Final = "application/vnd.git-lfs+json"
 
 Oid = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
@@ -86,7 +87,7 @@ def _action(signed: Callable[[str, str], str], base: str, wanted: LfsObject, mos
     return {"href": signed("POST", at), "header": header}
 
 
-@router.put(_FILE + "/{number}")
+@endpoint(router, "PUT /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}/{number}", REPOSITORY_SEND)
 @takes_body(PART_BODY)
 @answering
 async def send_part(
@@ -104,7 +105,7 @@ async def send_part(
     return Response(headers={"etag": f'"{part}"'})
 
 
-@router.post(_FILE)
+@endpoint(router, "POST /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}", REPOSITORY_SEND)
 @answering
 async def join_parts(
     request: Request, services: Given, kind: str, name: str, oid: Oid, size: Bytes, chunk: Bytes, body: LfsParts

@@ -10,6 +10,8 @@ from starlette.responses import RedirectResponse, Response
 from protoslice.repositories import MAIN
 from protoslice.repositories.names import check_repository
 from protoslice.server.access.places import url_of
+from protoslice.server.access.rules import OPEN
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.hub.failures import HubRoute, answering
 from protoslice.server.registries.hub.paths import Encoded
@@ -17,11 +19,11 @@ from protoslice.server.registries.hub.paths import Encoded
 router = GuardedRouter(route_class=HubRoute, include_in_schema=False)
 
 
-@router.get("/{name:owned}/tree/{revision}")
-@router.get("/{name:owned}/tree/{revision}/{path:path}")
-@router.get("/{name:owned}/blob/{revision}/{path:path}")
-@router.get("/{name:owned}/commit/{revision}")
-@router.get("/{name:owned}")
+@endpoint(router, "GET /{name:owned}/tree/{revision}", OPEN)
+@endpoint(router, "GET /{name:owned}/tree/{revision}/{path:path}", OPEN)
+@endpoint(router, "GET /{name:owned}/blob/{revision}/{path:path}", OPEN)
+@endpoint(router, "GET /{name:owned}/commit/{revision}", OPEN)
+@endpoint(router, "GET /{name:owned}", OPEN)
 @answering
 async def show(request: Request, name: Encoded, revision: Encoded = MAIN) -> Response:
     """Redirect to the page of a repository at a revision; reads nothing, so it tells nothing to strangers."""

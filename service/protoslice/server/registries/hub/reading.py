@@ -15,6 +15,8 @@ from protoslice.facts import File
 from protoslice.json_text import encode_json
 from protoslice.repositories import MAIN, ComputedFile, NoFile, Repository
 from protoslice.server.access.places import absolute_url, url_of
+from protoslice.server.access.rules import READ
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.http.headers import Headers, media_type_of, read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.middleware.context import context_of
@@ -31,7 +33,6 @@ router = GuardedRouter(route_class=HubRoute, include_in_schema=False)
 _PAGE: Final = 1000
 _COMMITS: Final = 50
 _FILE_BYTES: Final = 200
-_REPOSITORY: Final = "/api/{kind}/{name:repository}"
 
 Flag = Annotated[bool, Query()]
 
@@ -40,8 +41,8 @@ async def _found(services: Services, kind: str, name: str) -> Repository:
     return await services.repositories.find(repository_of(kind, name))
 
 
-@router.get(_REPOSITORY + "/tree/{revision}")
-@router.get(_REPOSITORY + "/tree/{revision}/{folder:path}")
+@endpoint(router, "GET /api/{kind}/{name:repository}/tree/{revision}", READ)
+@endpoint(router, "GET /api/{kind}/{name:repository}/tree/{revision}/{folder:path}", READ)
 @answering
 async def list_tree(
     request: Request,
@@ -68,7 +69,7 @@ async def list_tree(
     return _json(found, {"x-repo-commit": commit.id} | _next(request, last))
 
 
-@router.post(_REPOSITORY + "/paths-info/{revision}")
+@endpoint(router, "POST /api/{kind}/{name:repository}/paths-info/{revision}", READ)
 @answering
 async def get_paths_info(request: Request, services: Given, kind: str, name: str, revision: Encoded) -> Response:
     """Files and folders by path; unknown ones are left out."""
@@ -103,7 +104,7 @@ def _paths_in_form(body: bytes) -> list[str]:
     return list(dict.fromkeys(value for key, value in found if key == "paths"))
 
 
-@router.get(_REPOSITORY + "/refs")
+@endpoint(router, "GET /api/{kind}/{name:repository}/refs", READ)
 @answering
 async def list_refs(services: Given, kind: str, name: str) -> Response:
     """Branches and tags, and their views."""
@@ -111,7 +112,7 @@ async def list_refs(services: Given, kind: str, name: str) -> Response:
     return JsonAnswer(refs_json([ref async for ref in repository.refs()]))
 
 
-@router.get(_REPOSITORY + "/commits/{revision}")
+@endpoint(router, "GET /api/{kind}/{name:repository}/commits/{revision}", READ)
 @answering
 async def list_commits(
     request: Request, services: Given, kind: str, name: str, revision: Encoded, cursor: str | None = None
@@ -122,8 +123,8 @@ async def list_commits(
     return JsonAnswer([commit_json(commit) for commit in page.items], headers=_next(request, page.next))
 
 
-@router.get(_REPOSITORY + "/revision/{revision}")
-@router.get(_REPOSITORY)
+@endpoint(router, "GET /api/{kind}/{name:repository}/revision/{revision}", READ)
+@endpoint(router, "GET /api/{kind}/{name:repository}", READ)
 @answering
 async def get_repository(services: Given, kind: str, name: str, revision: Encoded = MAIN) -> Response:
     """A repository and its files at a revision."""
@@ -146,7 +147,7 @@ def _json(body: bytes, headers: Mapping[str, str] | None = None) -> Response:
     return Response(body, headers=dict(headers or {}), media_type="application/json")
 
 
-@router.get("/api/whoami-v2")
+@endpoint(router, "GET /api/whoami-v2", READ)
 async def get_user() -> Response:
     """The user of a token; the gate of the service tells users apart, this protocol only names one."""
     token = {"displayName": "token", "role": "write"}
@@ -154,16 +155,16 @@ async def get_user() -> Response:
     return JsonAnswer({**named, "isPro": False, "orgs": [], "auth": {"type": "access_token", "accessToken": token}})
 
 
-@router.get("/datasets/{name:repository}/raw/{revision}/{path:path}")
-@router.get("/datasets/{name:repository}/resolve/{revision}/{path:path}")
+@endpoint(router, "GET /datasets/{name:repository}/raw/{revision}/{path:path}", READ)
+@endpoint(router, "GET /datasets/{name:repository}/resolve/{revision}/{path:path}", READ)
 @answering
 async def get_dataset_file(request: Request, services: Given, name: str, revision: Encoded, path: Encoded) -> Response:
     """A file of a dataset."""
     return await _file(request, services, await _found(services, "datasets", name), revision, path)
 
 
-@router.get("/{name:repository}/raw/{revision}/{path:path}")
-@router.get("/{name:repository}/resolve/{revision}/{path:path}")
+@endpoint(router, "GET /{name:repository}/raw/{revision}/{path:path}", READ)
+@endpoint(router, "GET /{name:repository}/resolve/{revision}/{path:path}", READ)
 @answering
 async def get_model_file(request: Request, services: Given, name: str, revision: Encoded, path: Encoded) -> Response:
     """A file of a model."""

@@ -11,7 +11,10 @@ from starlette.responses import Response
 
 from protoslice.errors import InvalidInput
 from protoslice.repositories import MAIN, Author, Change, KnownFiles, Repository, RepositoryExists
+from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import absolute_url
+from protoslice.server.access.rules import DELETE, OPEN, REPOSITORY_DELETE, REPOSITORY_WRITE, Rule, TagPlace
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.problems import CONFLICT
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.intake.uploads import counted, pieces_of
@@ -35,12 +38,11 @@ from protoslice.server.services import Given
 router = GuardedRouter(route_class=HubRoute, include_in_schema=False, dependencies=[NO_PULL_REQUESTS])
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
-_REPOSITORY: Final = "/api/{kind}/{name:repository}"
 _BEFORE: Final = ".parquet"
 """Suffix of files that come before a commit, whatever their size: `datasets` removes them before it."""
 
 
-@router.post("/api/repos/create")
+@endpoint(router, "POST /api/repos/create", Rule(Scope.WRITE, TagPlace.BODY))
 @answering
 async def create_repository(request: Request, services: Given, body: RepositoryBody) -> Response:
     """Create a repository; its URL is told too when it exists."""
@@ -54,7 +56,7 @@ async def create_repository(request: Request, services: Given, body: RepositoryB
     return JsonAnswer(told)
 
 
-@router.delete("/api/repos/delete")
+@endpoint(router, "DELETE /api/repos/delete", DELETE)
 @answering
 async def delete_repository(services: Given, body: RepositoryBody) -> Response:
     """Delete a repository and its history."""
@@ -62,14 +64,14 @@ async def delete_repository(services: Given, body: RepositoryBody) -> Response:
     return JsonAnswer({})
 
 
-@router.post("/api/validate-yaml")
+@endpoint(router, "POST /api/validate-yaml", OPEN)
 async def validate_metadata(request: Request) -> Response:
     """Accept the head of any model card: nothing here depends on it."""
     await request.body()
     return JsonAnswer({"errors": [], "warnings": []})
 
 
-@router.post(_REPOSITORY + "/preupload/{revision}")
+@endpoint(router, "POST /api/{kind}/{name:repository}/preupload/{revision}", REPOSITORY_WRITE)
 @answering
 async def plan_upload(services: Given, kind: str, name: str, revision: Encoded, body: PreuploadBody) -> Response:
     """The way that each file takes: small ones within the commit, others before it."""
@@ -84,7 +86,7 @@ def _mode(file: PreuploadFile) -> str:
     return "regular" if within else "lfs"
 
 
-@router.post(_REPOSITORY + "/commit/{revision}")
+@endpoint(router, "POST /api/{kind}/{name:repository}/commit/{revision}", REPOSITORY_WRITE)
 @takes_body(UPLOAD_BODY)
 @answering
 async def commit(request: Request, services: Given, kind: str, name: str, revision: Encoded) -> Response:
@@ -133,13 +135,13 @@ async def _once(content: bytes) -> AsyncIterator[bytes]:
         yield content
 
 
-@router.post(_REPOSITORY + "/discussions")
+@endpoint(router, "POST /api/{kind}/{name:repository}/discussions", REPOSITORY_WRITE)
 async def create_discussion() -> Response:
     """Refuse a discussion or a pull request."""
     raise refusal()
 
 
-@router.post(_REPOSITORY + "/branch/{branch}")
+@endpoint(router, "POST /api/{kind}/{name:repository}/branch/{branch}", REPOSITORY_WRITE)
 @answering
 async def create_branch(services: Given, kind: str, name: str, branch: Encoded, body: BranchBody) -> Response:
     """Create a branch."""
@@ -148,7 +150,7 @@ async def create_branch(services: Given, kind: str, name: str, branch: Encoded, 
     return JsonAnswer({}, 201)
 
 
-@router.delete(_REPOSITORY + "/branch/{branch}")
+@endpoint(router, "DELETE /api/{kind}/{name:repository}/branch/{branch}", REPOSITORY_DELETE)
 @answering
 async def delete_branch(services: Given, kind: str, name: str, branch: Encoded) -> Response:
     """Delete a branch."""
@@ -156,7 +158,7 @@ async def delete_branch(services: Given, kind: str, name: str, branch: Encoded) 
     return JsonAnswer({})
 
 
-@router.post(_REPOSITORY + "/tag/{revision}")
+@endpoint(router, "POST /api/{kind}/{name:repository}/tag/{revision}", REPOSITORY_WRITE)
 @answering
 async def create_tag(services: Given, kind: str, name: str, revision: Encoded, body: TagBody) -> Response:
     """Create a tag at a revision."""
@@ -165,7 +167,7 @@ async def create_tag(services: Given, kind: str, name: str, revision: Encoded, b
     return JsonAnswer({}, 201)
 
 
-@router.delete(_REPOSITORY + "/tag/{tag}")
+@endpoint(router, "DELETE /api/{kind}/{name:repository}/tag/{tag}", REPOSITORY_DELETE)
 @answering
 async def delete_tag(services: Given, kind: str, name: str, tag: Encoded) -> Response:
     """Delete a tag."""

@@ -16,6 +16,8 @@ from protoslice.errors import ChecksumMismatch, InvalidInput
 from protoslice.repositories import Repository, XorbSession
 from protoslice.server.access.credentials import secret_in
 from protoslice.server.access.places import absolute_url
+from protoslice.server.access.rules import REPOSITORY_WRITE
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.http.disconnect import BodyAhead, CancelOnDisconnect
 from protoslice.server.http.headers import read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
@@ -29,16 +31,15 @@ from protoslice.server.registries.hub.paths import Encoded, repository_of
 from protoslice.server.registries.hub.pull_requests import NO_PULL_REQUESTS
 from protoslice.server.registries.hub.shards import ShardFile, files_of
 from protoslice.server.services import Given, Services
-from protoslice.stores.ingest.writers import Batches
+from protoslice.stores.ingest.writers import Batches, SummedObject
 from protoslice.stores.manifest import ObjectExtent
 
 router = GuardedRouter(route_class=HubRoute, include_in_schema=False, dependencies=[NO_PULL_REQUESTS])
 
-_SESSION: Final = "/api/xet/{kind}/{name:repository}/{session}/v1"
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 
-@router.get("/api/{kind}/{name:repository}/xet-write-token/{revision}")
+@endpoint(router, "GET /api/{kind}/{name:repository}/xet-write-token/{revision}", REPOSITORY_WRITE)
 @answering
 async def begin_session(request: Request, services: Given, kind: str, name: str, revision: Encoded) -> Response:
     """Begin a session at a URL of its own; the client goes on with the token that it has."""
@@ -56,7 +57,7 @@ async def begin_session(request: Request, services: Given, kind: str, name: str,
     )
 
 
-@router.post(_SESSION + "/xorbs/default/{hash}")
+@endpoint(router, "POST /api/xet/{kind}/{name:repository}/{session}/v1/xorbs/default/{hash}", REPOSITORY_WRITE)
 @takes_body(PART_BODY)
 @answering
 async def send_xorb(request: Request, services: Given, kind: str, name: str, session: str, hash: str) -> Response:
@@ -75,7 +76,7 @@ async def send_xorb(request: Request, services: Given, kind: str, name: str, ses
     return JsonAnswer({"was_inserted": new})
 
 
-@router.post(_SESSION + "/shards")
+@endpoint(router, "POST /api/xet/{kind}/{name:repository}/{session}/v1/shards", REPOSITORY_WRITE)
 @takes_body(PART_BODY)
 @answering
 async def send_shard(request: Request, services: Given, kind: str, name: str, session: str) -> Response:
@@ -93,7 +94,8 @@ async def send_shard(request: Request, services: Given, kind: str, name: str, se
 
 async def _take(session: XorbSession, services: Services, hash: str, pieces: AsyncIterator[bytes]) -> None:
     """Keep the chunks of a xorb, unpacked, in an object of the session."""
-    worker, xorb, chunks = services.stores.worker, Xorb(), await session.begin()
+    worker, xorb, objects = services.stores.worker, Xorb(), session.new_objects()
+    chunks = await SummedObject.open(objects)
 
     def unpack(batch: bytes) -> bytes:
         data = xorb.feed(batch)
@@ -110,12 +112,13 @@ async def _take(session: XorbSession, services: Services, hash: str, pieces: Asy
         await batches.flush()
         if await worker.run(xorb.hash) != hash:
             raise ChecksumMismatch("The chunks do not match the xorb's hash: nothing was stored")
-        stored = await chunks.commit()
+        await session.keep(hash, await chunks.commit(), xorb.ends(), objects)
     except BaseException:
         await batches.stop()
         await chunks.abort()
         raise
-    await session.keep(hash, stored, xorb.ends())
+    finally:
+        objects.end()
 
 
 async def _make_files(

@@ -15,6 +15,8 @@ from protoslice.catalog.kept_files import KeptFile
 from protoslice.drafts import Drafts, NoDraft
 from protoslice.errors import NotFound
 from protoslice.server.access.places import url_of
+from protoslice.server.access.rules import OPEN, READ, REPOSITORY_DELETE, REPOSITORY_WRITE, SHOWN
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.http.headers import Headers
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.intake.uploads import counted, pieces_of
@@ -36,13 +38,13 @@ async def _drafts(services: Given) -> Drafts:
 Artifacts = Annotated[Drafts, Depends(_drafts)]
 
 
-@router.get("/api/3.0/mlflow/server-info")
+@endpoint(router, "GET /api/3.0/mlflow/server-info", OPEN)
 async def get_server_info() -> Response:
     """Announce transfers in parts, which clients then use without being told to."""
     return JsonAnswer({"multipart_uploads_enabled": True, "multipart_downloads_enabled": True})
 
 
-@router.get(BASE + "/artifacts")
+@endpoint(router, "GET /api/2.0/mlflow-artifacts/artifacts", READ)
 async def list_artifacts(services: Given, drafts: Artifacts, path: str = "") -> Response:
     """Files and folders directly in a folder, by their base names; none where there is no folder."""
     entries = await drafts.entries(path.strip("/"))
@@ -57,7 +59,7 @@ def _entry_json(name: str, size: int | None) -> dict[str, Any]:
     return {"path": name, "is_dir": True} if size is None else {"path": name, "is_dir": False, "file_size": str(size)}
 
 
-@router.put(BASE + "/artifacts/{name:path}")
+@endpoint(router, "PUT /api/2.0/mlflow-artifacts/artifacts/{name:path}", REPOSITORY_WRITE)
 @takes_body(PART_BODY)
 async def put_artifact(request: Request, services: Given, drafts: Artifacts, name: ArtifactPath) -> Response:
     """Write an artifact, or a new version of one."""
@@ -67,13 +69,13 @@ async def put_artifact(request: Request, services: Given, drafts: Artifacts, nam
     return done()
 
 
-@router.get(BASE + "/artifacts/{name:path}")
+@endpoint(router, "GET /api/2.0/mlflow-artifacts/artifacts/{name:path}", SHOWN)
 async def get_artifact(request: Request, services: Given, drafts: Artifacts, name: ArtifactPath) -> Response:
     """Get an artifact, whole or by range."""
     return await _answered(request, services, name, await drafts.get(name))
 
 
-@router.delete(BASE + "/artifacts/{name:path}")
+@endpoint(router, "DELETE /api/2.0/mlflow-artifacts/artifacts/{name:path}", REPOSITORY_DELETE)
 async def delete_artifact(drafts: Artifacts, name: ArtifactPath) -> Response:
     """Remove an artifact, or a folder of them; one that does not exist is removed, as MLflow has it."""
     with suppress(NoDraft):

@@ -11,6 +11,8 @@ from starlette.responses import Response
 from protoslice.drafts import MOST_PARTS, new_session
 from protoslice.json_text import encode_json
 from protoslice.server.access.places import absolute_url
+from protoslice.server.access.rules import READ, REPOSITORY_SEND, REPOSITORY_WRITE
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.http.headers import read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.intake.uploads import counted, pieces_of
@@ -24,7 +26,6 @@ from protoslice.server.services import Given, Services
 
 router = GuardedRouter(route_class=MlflowRoute, include_in_schema=False)
 
-_PARTS: Final = BASE + "/parts"
 _UNKEPT: Final = {"cache-control": "no-store"}
 """Answers that hold a permission."""
 Session = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
@@ -52,7 +53,7 @@ class SentParts(BaseModel):
     parts: list[SentPart] = Field(default=[], max_length=MOST_PARTS)
 
 
-@router.get(BASE + "/presigned/{name:path}")
+@endpoint(router, "GET /api/2.0/mlflow-artifacts/presigned/{name:path}", READ)
 async def plan_download(request: Request, services: Given, drafts: Artifacts, name: ArtifactPath) -> Response:
     """Tell where an artifact is read by range, and with which headers."""
     file, signed = await drafts.get(name), await services.signing()
@@ -60,11 +61,11 @@ async def plan_download(request: Request, services: Given, drafts: Artifacts, na
     return JsonAnswer({"url": url, "headers": _permission(request, services), "file_size": file.size}, headers=_UNKEPT)
 
 
-@router.post(BASE + "/mpu/create/{name:path}")
+@endpoint(router, "POST /api/2.0/mlflow-artifacts/mpu/create/{name:path}", REPOSITORY_WRITE)
 async def begin_upload(request: Request, services: Given, body: WantedParts) -> Response:
     """Begin the upload of a file in parts; nothing is kept before the first part comes."""
     session = new_session()
-    at = _absolute(request, f"{_PARTS}/{session}/{request.path_params['name']}")
+    at = _absolute(request, f"{BASE}/parts/{session}/{request.path_params['name']}")
     signed, headers = await services.signing(), _permission(request, services)
 
     def planned() -> bytes:
@@ -78,7 +79,7 @@ async def begin_upload(request: Request, services: Given, body: WantedParts) -> 
     return Response(told, headers=_UNKEPT, media_type="application/json")
 
 
-@router.put(_PARTS + "/{session}/{name:path}")
+@endpoint(router, "PUT /api/2.0/mlflow-artifacts/parts/{session}/{name:path}", REPOSITORY_SEND)
 @takes_body(PART_BODY)
 async def put_part(
     request: Request, services: Given, drafts: Artifacts, session: Session, name: ArtifactPath, number: int
@@ -90,7 +91,7 @@ async def put_part(
     return JsonAnswer({}, headers={"etag": f'"{part}"'})
 
 
-@router.post(BASE + "/mpu/complete/{name:path}")
+@endpoint(router, "POST /api/2.0/mlflow-artifacts/mpu/complete/{name:path}", REPOSITORY_WRITE)
 async def finish_upload(
     request: Request, services: Given, drafts: Artifacts, name: ArtifactPath, body: SentParts
 ) -> Response:
@@ -102,7 +103,7 @@ async def finish_upload(
     return done()
 
 
-@router.post(BASE + "/mpu/abort/{name:path}")
+@endpoint(router, "POST /api/2.0/mlflow-artifacts/mpu/abort/{name:path}", REPOSITORY_WRITE)
 async def end_upload() -> Response:
     """Give up an upload; its parts expire like any other upload."""
     return done()

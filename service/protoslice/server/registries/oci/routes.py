@@ -21,6 +21,8 @@ from protoslice.artifacts import (
 from protoslice.artifacts.manifests import INDEX, index_of
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import absolute_url
+from protoslice.server.access.rules import READ, REPOSITORY_DELETE, REPOSITORY_WRITE
+from protoslice.server.api.endpoints import endpoint
 from protoslice.server.http.headers import media_type_of, read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.intake.uploads import counted, pieces_of
@@ -44,13 +46,13 @@ NO_TAGS: list[str] = []
 Page = Annotated[int | None, Query(ge=0)]
 
 
-@router.get("/v2/")
+@endpoint(router, "GET /v2/", READ)
 async def get_base() -> Response:
     """Tell that the API is there."""
     return _json({}, {"docker-distribution-api-version": "registry/2.0"})
 
 
-@router.get("/v2/_catalog")
+@endpoint(router, "GET /v2/_catalog", READ)
 async def get_catalog(services: Given, n: Page = None, last: str | None = None) -> Response:
     """List the names of repositories."""
     limit = _limit(n, services.settings.max_page_items)
@@ -59,7 +61,7 @@ async def get_catalog(services: Given, n: Page = None, last: str | None = None) 
     return _json({"repositories": names}, _next("/v2/_catalog", limit, names[-1]) if more and names else {})
 
 
-@router.get("/v2/{name:path}/tags/list")
+@endpoint(router, "GET /v2/{name:path}/tags/list", READ)
 async def list_tags(
     repository: Repository, exported: Exported, services: Given, n: Page = None, last: str | None = None
 ) -> Response:
@@ -70,7 +72,7 @@ async def list_tags(
     return _json({"name": repository.name.text, "tags": tags}, more_at)
 
 
-@router.get("/v2/{name:path}/referrers/{digest}")
+@endpoint(router, "GET /v2/{name:path}/referrers/{digest}", READ)
 async def list_referrers(
     repository: Repository,
     services: Given,
@@ -92,7 +94,7 @@ async def list_referrers(
     return JsonAnswer(body, headers=headers, media_type=INDEX)
 
 
-@router.post("/v2/{name:path}/blobs/uploads/")
+@endpoint(router, "POST /v2/{name:path}/blobs/uploads/", REPOSITORY_WRITE)
 @takes_body(PART_BODY)
 async def begin_upload(
     request: Request,
@@ -118,13 +120,13 @@ async def begin_upload(
     return _blob_made(request, repository, expected)
 
 
-@router.get("/v2/{name:path}/blobs/uploads/{upload}")
+@endpoint(router, "GET /v2/{name:path}/blobs/uploads/{upload}", REPOSITORY_WRITE)
 async def get_upload(request: Request, repository: Repository, upload: str) -> Response:
     """Tell how many bytes of an upload have come."""
     return begun(request.scope, repository.name, upload, (await repository.upload(upload)).offset, status=204)
 
 
-@router.patch("/v2/{name:path}/blobs/uploads/{upload}")
+@endpoint(router, "PATCH /v2/{name:path}/blobs/uploads/{upload}", REPOSITORY_WRITE)
 @takes_body(PART_BODY)
 async def append_to_upload(request: Request, repository: Repository, services: Given, upload: str) -> Response:
     """Append bytes to an upload."""
@@ -136,7 +138,7 @@ async def append_to_upload(request: Request, repository: Repository, services: G
     return begun(request.scope, repository.name, upload, done.offset, status=202)
 
 
-@router.put("/v2/{name:path}/blobs/uploads/{upload}")
+@endpoint(router, "PUT /v2/{name:path}/blobs/uploads/{upload}", REPOSITORY_WRITE)
 @takes_body(PART_BODY)
 async def finish_upload(
     request: Request, repository: Repository, services: Given, upload: str, digest: str | None = None
@@ -151,14 +153,14 @@ async def finish_upload(
     return _blob_made(request, repository, expected)
 
 
-@router.delete("/v2/{name:path}/blobs/uploads/{upload}")
+@endpoint(router, "DELETE /v2/{name:path}/blobs/uploads/{upload}", REPOSITORY_WRITE)
 async def end_upload(repository: Repository, upload: str) -> Response:
     """Drop an upload."""
     await repository.end_upload(upload)
     return Response(status_code=204)
 
 
-@router.get("/v2/{name:path}/blobs/{digest}")
+@endpoint(router, "GET /v2/{name:path}/blobs/{digest}", READ)
 async def get_blob(request: Request, repository: Repository, services: Given, digest: str) -> Response:
     """Get a blob, whole or by range."""
     wanted = Digest(digest)
@@ -173,14 +175,14 @@ async def get_blob(request: Request, repository: Repository, services: Given, di
     return FileAnswer(rope, told, location=None)
 
 
-@router.delete("/v2/{name:path}/blobs/{digest}")
+@endpoint(router, "DELETE /v2/{name:path}/blobs/{digest}", REPOSITORY_DELETE)
 async def delete_blob(repository: Repository, digest: str) -> Response:
     """Remove a blob from the repository."""
     await repository.delete_blob(Digest(digest))
     return Response(status_code=202)
 
 
-@router.get("/v2/{name:path}/manifests/{ref}")
+@endpoint(router, "GET /v2/{name:path}/manifests/{ref}", READ)
 async def get_manifest(request: Request, exported: Exported, ref: str) -> Response:
     """Get a manifest as it came, or that of a commit."""
     found = await exported.manifest(ref)
@@ -191,7 +193,7 @@ async def get_manifest(request: Request, exported: Exported, ref: str) -> Respon
     return Response(found.data, headers=headers)
 
 
-@router.put("/v2/{name:path}/manifests/{ref}")
+@endpoint(router, "PUT /v2/{name:path}/manifests/{ref}", REPOSITORY_WRITE)
 @takes_body(MANIFEST_BODY)
 async def put_manifest(
     request: Request, repository: Repository, ref: str, tag: Annotated[list[str], Query()] = NO_TAGS
@@ -211,7 +213,7 @@ async def put_manifest(
     return made(location, stored.digest, headers)
 
 
-@router.delete("/v2/{name:path}/manifests/{ref}")
+@endpoint(router, "DELETE /v2/{name:path}/manifests/{ref}", REPOSITORY_DELETE)
 async def delete_manifest(repository: Repository, ref: str) -> Response:
     """Remove a tag, or by its digest a manifest with all its tags."""
     await repository.delete_manifest(ref)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 from protoslice import _core
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import InvalidInput, LimitExceeded
 from protoslice.sources.files import BytesSource
 from protoslice.sources.source import RangeSource
 from protoslice.storage import ObjectKey, Storage, Writer
-from protoslice.stores.layout.fresh import commit_summed
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.objects.stored import StoredObject, open_object
+from protoslice.stores.writing.new_objects import NewObjects
 
 
 class StoredSide:
@@ -21,20 +19,18 @@ class StoredSide:
     def __init__(
         self,
         storage: Storage,
-        key: ObjectKey,
+        objects: NewObjects,
         worker: Worker,
         *,
-        ready: Callable[[], Awaitable[None]],
         room: int,
         verify: bool,
     ) -> None:
-        """`ready` is awaited before the object is published."""
         self.room = room
-        self._ready = ready
         self.stored: ObjectLocation | None = None
         """Location of the object after `source`; None when nothing was written."""
         self._storage = storage
-        self._key = key
+        self._objects = objects
+        self._key: ObjectKey | None = None
         self._worker = worker
         self._verify = verify
         self._sums = _core.BlockSums()
@@ -66,14 +62,14 @@ class StoredSide:
         if self._closed:
             raise InvalidInput("the upload was cancelled")
         if self._writer is None:
-            self._writer = await self._storage.writer(self._key)
+            self._key = await self._objects.key()
+            self._writer = await self._objects.writer(self._key)
         await self._writer.write(data)
 
     async def _open(self) -> RangeSource:
-        if self._writer is None or not self._writer.size:
+        if self._writer is None or self._key is None or not self._writer.size:
             return BytesSource(b"")
-        await self._ready()
-        self.stored = await commit_summed(self._storage, self._key, self._writer, self._sums.finish())
+        self.stored = await self._objects.commit(self._key, self._writer, self._sums.finish())
         opened = await open_object(self._storage, self.stored, self._worker, verify=self._verify)
         if self._closed:
             opened.close()

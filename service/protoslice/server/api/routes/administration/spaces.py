@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from fastapi import Request
 from starlette.responses import Response
 
@@ -41,7 +39,7 @@ async def list_spaces(
     """List spaces with their usage and quotas, the default space first."""
     spaces = _spaces(services)
     page = await spaces.page(limit=min(limit, _MOST), cursor=cursor)
-    return page_answer(request, page, encode_items(map(_fact, await spaces.usage(page.items))))
+    return page_answer(request, page, encode_items(map(_fact, page.items)))
 
 
 @endpoint(
@@ -71,12 +69,11 @@ async def create_space(request: Request, services: Given, space: str, body: PutS
             requests=body.quota_requests,
         )
         await spaces.set_quota(space, quota)
-    (usage,) = await spaces.usage([space])
-    return json_answer(request, _fact(usage), status=201 if created else 200)
+    return json_answer(request, _fact(await spaces.usage(space)), status=201 if created else 200)
 
 
 _MOST = 100
-"""Spaces of a page, each of which costs a listing and a read."""
+"""Spaces of a page."""
 
 
 def _fact(usage: SpaceUsage) -> Space:
@@ -85,7 +82,6 @@ def _fact(usage: SpaceUsage) -> Space:
         name=usage.name,
         stored_bytes=used.stored_bytes,
         stores=used.stores,
-        counted=None if used.counted is None else datetime.fromtimestamp(used.counted, UTC),
         quota_bytes=quota.stored_bytes or 0,
         quota_stores=quota.stores or 0,
         quota_open_uploads=quota.open_uploads or 0,

@@ -1,0 +1,163 @@
+"""Spaces, their quotas and what they hold.
+
+Usage is exact. It is counted by the last statement of each transaction that changes it, in one of several slots, so
+that commits of one space seldom wait for each other. Close to a quota they do, and the limit is exact there.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from protoslice.catalog.database import Database, Row, Transaction
+from protoslice.errors import QuotaExceeded
+from protoslice.sizes import format_size
+
+_SLOTS: Final = 16
+_FULL: Final = 0.9
+"""Share of a quota above which commits wait for each other."""
+_LARGE: Final = 0.005
+"""Share of a quota that one commit may add without waiting for others."""
+_QUOTA: Final = "quota_bytes, quota_stores, quota_open_uploads, quota_requests"
+_SUMS: Final = (
+    "SELECT coalesce(sum(stored_bytes), 0), coalesce(sum(stores), 0), coalesce(sum(logical_bytes), 0) FROM usage"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a space holds."""
+
+    stored_bytes: int = 0
+    """Bytes of objects, each once, and of files and manifests in the catalogue."""
+    stores: int = 0
+    logical_bytes: int = 0
+    """Bytes of the files of all stores."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceRow:
+    """A space: what it holds, and its own limits (bytes, stores, open uploads, requests), None for unset ones."""
+
+    name: str
+    held: Held
+    limits: tuple[int | None, int | None, int | None, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Counts what a space holds; limits of the service apply where the space has none of its own (0: no limit)."""
+
+    space: str
+    stored_bytes: int = 0
+    stores: int = 0
+
+    def charge(self, tx: Transaction, *, stored_bytes: int = 0, stores: int = 0, logical_bytes: int = 0) -> None:
+        """Count so much more, or less; the last statement of a transaction. Raise `QuotaExceeded` if it is too much."""
+        if not stored_bytes and not stores:
+            return
+        if stored_bytes > 0 or stores > 0:
+            self._check(tx, max(stored_bytes, 0), max(stores, 0))
+        tx.run(
+            """
+            INSERT INTO usage (space, slot, stored_bytes, stores, logical_bytes)
+            VALUES (:space, :slot, :stored, :stores, :logical)
+            ON CONFLICT (space, slot) DO UPDATE SET
+                stored_bytes = usage.stored_bytes + excluded.stored_bytes, stores = usage.stores + excluded.stores,
+                logical_bytes = usage.logical_bytes + excluded.logical_bytes""",
+            space=self.space,
+            slot=random.randrange(_SLOTS),
+            stored=stored_bytes,
+            stores=stores,
+            logical=logical_bytes,
+        )
+
+    def _check(self, tx: Transaction, stored_bytes: int, stores: int) -> None:
+        row = tx.first("SELECT quota_bytes, quota_stores FROM spaces WHERE name = :space", space=self.space)
+        own = (None, None) if row is None else row
+        most_bytes = self.stored_bytes if own[0] is None else own[0]
+        most_stores = self.stores if own[1] is None else own[1]
+        if not most_bytes and not most_stores:
+            return
+        limits = ((most_bytes, stored_bytes), (most_stores, stores))
+        used = _held(tx, self.space)
+        there = (used.stored_bytes, used.stores)
+        if any(
+            most and (new > _LARGE * most or old + new > _FULL * most)
+            for (most, new), old in zip(limits, there, strict=True)
+        ):
+            tx.all("SELECT 1 FROM spaces WHERE name = :space FOR UPDATE", space=self.space)
+            used = _held(tx, self.space)
+        check_room(used, most_bytes, most_stores, stored_bytes, stores)
+
+
+def check_room(used: Held, most_bytes: int, most_stores: int, stored_bytes: int, stores: int) -> None:
+    """Raise `QuotaExceeded` if there is no room for so many more bytes and stores; 0 is no limit."""
+    if stored_bytes and most_bytes and used.stored_bytes + stored_bytes > most_bytes:
+        raise QuotaExceeded(
+            f"Quota exceeded: the space stores {_size(used.stored_bytes)} of {_size(most_bytes)} and "
+            f"has no room for {_size(stored_bytes)} more. Removed stores count until garbage collection "
+            "deletes their data"
+        )
+    if stores and most_stores and used.stores + stores > most_stores:
+        raise QuotaExceeded(f"Quota exceeded: the space has {used.stores} of {most_stores} stores; remove some")
+
+
+class SpaceTable:
+    """Spaces of the catalogue."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def create(self, name: str) -> bool:
+        """Insert a space; return False if there is one of that name."""
+        sql = "INSERT INTO spaces (name, created) VALUES (:name, :now) ON CONFLICT DO NOTHING"
+        return await self._database.write(lambda tx: tx.run(sql, name=name, now=tx.now)) == 1
+
+    async def get(self, name: str) -> SpaceRow | None:
+        """Return a space, or None if there is none of that name."""
+        sql = f"SELECT name, {_QUOTA} FROM spaces WHERE name = :name"
+
+        def work(tx: Transaction) -> SpaceRow | None:
+            row = tx.first(sql, name=name)
+            return None if row is None else _space(tx, row)
+
+        return await self._database.read(work)
+
+    async def page(self, limit: int, after: str = "") -> list[SpaceRow]:
+        """Return at most `limit` spaces behind `after`, by name."""
+        sql = f"SELECT name, {_QUOTA} FROM spaces WHERE name > :after ORDER BY name LIMIT :limit"
+        return await self._database.read(lambda tx: [_space(tx, row) for row in tx.all(sql, after=after, limit=limit)])
+
+    async def set_limits(self, name: str, limits: Sequence[int | None]) -> bool:
+        """Replace the limits of a space; return False if there is none of that name."""
+        sql = """
+            UPDATE spaces SET quota_bytes = :bytes, quota_stores = :stores, quota_open_uploads = :uploads,
+                quota_requests = :requests WHERE name = :name"""
+        stored_bytes, stores, uploads, requests = limits
+        values = {"bytes": stored_bytes, "stores": stores, "uploads": uploads, "requests": requests, "name": name}
+        return await self._database.write(lambda tx: tx.run(sql, **values)) == 1
+
+    async def totals(self) -> tuple[Held, int]:
+        """Return what all spaces hold, and the number of their tags."""
+        tags = "SELECT count(*) FROM names WHERE repository = 0 AND kind = 'tag'"
+
+        def work(tx: Transaction) -> tuple[Held, int]:
+            return Held(*map(int, tx.all(_SUMS)[0])), int(tx.all(tags)[0][0])
+
+        return await self._database.read(work, background=True)
+
+
+def _held(tx: Transaction, space: str) -> Held:
+    return Held(*map(int, tx.all(f"{_SUMS} WHERE space = :space", space=space)[0]))
+
+
+def _space(tx: Transaction, row: Row) -> SpaceRow:
+    name, stored_bytes, stores, uploads, requests = row
+    return SpaceRow(name, _held(tx, name), (stored_bytes, stores, uploads, requests))
+
+
+def _size(size: int) -> str:
+    return format_size(size) if size < 1024 else f"{format_size(size)} ({size} B)"

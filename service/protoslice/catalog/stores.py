@@ -1,0 +1,322 @@
+"""Stores: published, listed, removed and restored. A store exists while one of its rows is not deleted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from protoslice.catalog.database import (
+    LAST,
+    Database,
+    ForeignKeyViolation,
+    Row,
+    Transaction,
+    Transient,
+    UniqueViolation,
+)
+from protoslice.catalog.letters import tell
+from protoslice.catalog.live_stores import LIVE
+from protoslice.catalog.objects import Collected, OwnObject, new_id, publish_objects
+from protoslice.catalog.spaces import Account
+from protoslice.catalog.tags import TAGS, set_tag, tag_names
+
+_TAGGED: Final = f"SELECT store FROM names WHERE {TAGS} AND name = :tag"
+_NEWEST: Final = 8
+"""Stores that have a file or a piece of one digest which are looked at, the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRow:
+    """Row of a store; `manifest` is None for one that the caller has already."""
+
+    id: int
+    digest: str
+    manifest: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreDraft:
+    """Store to be published; `created` is in microseconds since the epoch."""
+
+    id: int
+    digest: str
+    type: str | None
+    size: int
+    held: int = 0
+    """Bytes of its files that are in the manifest, which count for the quota."""
+    created: int
+    manifest: bytes
+    weight: int
+    """Bytes of the JSON that shows the store, about."""
+    own: Sequence[OwnObject] = ()
+    """Objects that the sender has written."""
+    shared: Collection[int] = ()
+    """Objects that other stores and uploads have."""
+    digests: Sequence[tuple[int, bytes]] = ()
+    """Numbers and SHA-256 of the files that can be found by digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The store in the place of one that was sent; `created` is False if it was there before."""
+
+    row: StoreRow
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredRow:
+    """A store that is there again, and those of its tags that point at another store by now."""
+
+    row: StoreRow
+    taken: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ListedStore:
+    """Store of a list, with the first of its tags; `place` continues the list behind it."""
+
+    row: StoreRow
+    place: str
+    weight: int
+    tags: Sequence[str] = field(default=())
+
+
+class StoreTable:
+    """Stores of one space."""
+
+    def __init__(self, database: Database, account: Account) -> None:
+        self._database = database
+        self._account = account
+        self._space = account.space
+
+    async def get(self, digest: str, known: int | None = None) -> StoreRow | None:
+        """Return a store, without its manifest if its row is the one that is `known`; None if there is none."""
+        sql = f"SELECT id, CASE WHEN id = :known THEN NULL ELSE manifest END FROM stores WHERE {LIVE}"
+        values = {"space": self._space, "digest": digest, "known": -1 if known is None else known}
+        row = await self._database.read(lambda tx: tx.first(sql, **values))
+        return None if row is None else _row((row[0], digest, row[1]))
+
+    async def starting_with(self, prefix: str, *, removed: bool = False) -> list[str]:
+        """Return up to two digests, of stores or of removed ones, that begin with `prefix`."""
+        sql = f"""
+            SELECT DISTINCT digest FROM stores
+            WHERE space = :space AND digest >= :prefix AND digest < :end AND deleted IS {"NOT " * removed}NULL
+            ORDER BY digest LIMIT 2"""
+        values = {"space": self._space, "prefix": prefix, "end": prefix + "~"}
+        return await self._database.read(lambda tx: [row[0] for row in tx.all(sql, **values)])
+
+    async def publish(self, new: StoreDraft, tags: Sequence[str], *, replaces: int | None = None) -> Published:
+        """Insert a store and point tags at it, unless it exists already; return the one that is there.
+
+        `replaces` is a damaged row of the same store, whose place the new one takes. Raise `Collected` if an object
+        that the store needs is gone.
+        """
+
+        def work(tx: Transaction) -> Published:
+            replaced = replaces is not None and tx.run(
+                "UPDATE stores SET deleted = :now WHERE space = :space AND id = :id AND deleted IS NULL",
+                now=tx.now, space=self._space, id=replaces,
+            )  # fmt: skip
+            if not self._insert(tx, new):
+                there = self._live(tx, new.digest)
+                if there is None:
+                    raise Transient("The store is being removed")
+                return Published(there, created=False)
+            size = publish_objects(tx, self._space, new.own)
+            self._refer(tx, new)
+            if not replaced:
+                tell(tx, self._space, "store.created", new.digest, {"store": new.digest})
+            for tag in sorted(tags):
+                set_tag(tx, self._space, tag, new.digest)
+            count = 0 if replaced else 1
+            self._account.charge(tx, stored_bytes=size + new.held, stores=count, logical_bytes=count * new.size)
+            return Published(StoreRow(new.id, new.digest, new.manifest), created=True)
+
+        try:
+            return await self._database.write(work)
+        except ForeignKeyViolation:
+            raise Collected from None
+        except UniqueViolation:  # another process has this id
+            return await self.publish(replace(new, id=new_id()), tags, replaces=replaces)
+
+    async def remove(self, digest: str) -> list[str] | None:
+        """Remove a store with its tags, which are returned; None if there is no such store."""
+
+        def work(tx: Transaction) -> list[str] | None:
+            row = tx.first(
+                f"UPDATE stores SET deleted = :now WHERE {LIVE} RETURNING id, size",
+                now=tx.now, space=self._space, digest=digest,
+            )  # fmt: skip
+            if row is None:
+                return None
+            gone = tx.all(f"DELETE FROM names WHERE {TAGS} AND store = :digest RETURNING name",
+                          space=self._space, digest=digest)  # fmt: skip
+            tags = sorted(name for (name,) in gone)
+            tx.run("UPDATE stores SET tags = :tags WHERE space = :space AND id = :id",
+                   tags=json.dumps(tags), space=self._space, id=row[0])  # fmt: skip
+            for tag in tags:
+                tell(tx, self._space, "tag.removed", tag, {"tag": tag, "store": digest})
+            tell(tx, self._space, "store.removed", digest, {"store": digest})
+            self._account.charge(tx, stores=-1, logical_bytes=-row[1])
+            return tags
+
+        return await self._database.write(work)
+
+    async def restore(self, digest: str) -> RestoredRow | None:
+        """Undo the last removal of a store, and set its tags again unless others have these names.
+
+        A store that is there, as it was sent again meanwhile, gets those tags too. None if there is neither.
+        """
+
+        def work(tx: Transaction) -> RestoredRow | None:
+            removed = tx.first(
+                """
+                SELECT id, digest, manifest, tags, size FROM stores
+                WHERE space = :space AND digest = :digest AND deleted IS NOT NULL
+                ORDER BY deleted DESC, id DESC LIMIT 1 FOR UPDATE""",
+                space=self._space, digest=digest,
+            )  # fmt: skip
+            there = self._live(tx, digest)  # after waiting for a request that may have restored it
+            if removed is None:
+                return None if there is None else RestoredRow(there)
+            restored = "" if there is not None else "deleted = NULL, "
+            tx.run(f"UPDATE stores SET {restored}tags = NULL WHERE space = :space AND id = :id",
+                   space=self._space, id=removed[0])  # fmt: skip
+            if there is None:
+                tell(tx, self._space, "store.created", digest, {"store": digest})
+            names = json.loads(removed[3] or "[]")
+            tags = [set_tag(tx, self._space, name, digest, new=True).row for name in names]
+            if there is None:
+                self._account.charge(tx, stores=1, logical_bytes=removed[4])
+            taken = [tag.name for tag in tags if tag.store != digest]
+            return RestoredRow(there or _row(removed[:3]), taken)
+
+        try:
+            return await self._database.write(work)
+        except UniqueViolation:  # it was sent again at the same time
+            return await self._database.write(work)
+
+    async def shown(self, *, digest: str | None = None, tag: str | None = None, tags: int) -> ListedStore | None:
+        """Return a store by its digest or a tag, with its first `tags` tags; None if there is none."""
+        where = LIVE if tag is None else f"space = :space AND deleted IS NULL AND digest = ({_TAGGED})"
+        sql = f"SELECT id, digest, manifest, weight FROM stores WHERE {where}"
+
+        def work(tx: Transaction) -> ListedStore | None:
+            row = tx.first(sql, space=self._space, digest=digest, tag=tag)
+            if row is None:
+                return None
+            names = tag_names(tx, self._space, [row[1]], tags)
+            return ListedStore(_row(row[:3]), "", row[3], names.get(row[1], ()))
+
+        return await self._database.read(work)
+
+    async def page(
+        self, *, type: str | None, limit: int, after: tuple[int, int] | None, room: int, tags: int
+    ) -> list[ListedStore]:
+        """Return at most `limit` stores, newest first, behind a time and an id, each with its first `tags` tags.
+
+        Manifests are left out once those before have filled `room` bytes.
+        """
+        sql = f"""
+            SELECT id, digest, created AS place, weight FROM stores
+            WHERE space = :space AND deleted IS NULL
+            {"AND type = :type" if type is not None else ""}
+            {"AND (created, id) < (:created, :id)" if after is not None else ""}
+            ORDER BY created DESC, id DESC LIMIT :limit"""
+        created, id = after or (0, 0)
+        values = {"type": type, "created": created, "id": id, "limit": limit}
+        found = await self._listed(sql, "DESC", values, room, tags)
+        return [replace(each, place=f"{int(each.place):x}-{each.row.id:x}") for each in found]
+
+    async def tagged(self, prefix: str, *, limit: int, after: str, room: int, tags: int) -> list[ListedStore]:
+        """Return at most `limit` stores of tags that begin with `prefix`, each at its first, by tag behind `after`.
+
+        See `page` for `room` and `tags`.
+        """
+        sql = """
+            SELECT s.id, s.digest, n.name AS place, s.weight FROM names n
+            JOIN stores s ON s.space = n.space AND s.digest = n.store AND s.deleted IS NULL
+            WHERE n.space = :space AND n.repository = 0 AND n.kind = 'tag' AND n.name >= :prefix AND n.name < :end
+                AND n.name > :after AND NOT EXISTS (
+                    SELECT 1 FROM names m WHERE m.space = n.space AND m.store = n.store AND m.repository = 0
+                        AND m.kind = 'tag' AND m.name >= :prefix AND m.name < n.name
+                )
+            ORDER BY n.name LIMIT :limit"""
+        values = {"prefix": prefix, "end": prefix + LAST, "after": after, "limit": limit}
+        return await self._listed(sql, "ASC", values, room, tags)
+
+    async def _listed(self, sql: str, order: str, values: Mapping[str, Any], room: int, tags: int) -> list[ListedStore]:
+        listed = f"""
+            SELECT p.id, p.digest, p.place, p.weight, CASE WHEN p.ahead < :room THEN s.manifest END FROM (
+                SELECT id, digest, place, weight,
+                    sum(weight) OVER (ORDER BY place {order}, id {order}) - weight AS ahead FROM ({sql}) q
+            ) p JOIN stores s ON s.space = :space AND s.id = p.id ORDER BY p.place {order}, p.id {order}"""
+
+        def work(tx: Transaction) -> list[ListedStore]:
+            rows = tx.all(listed, space=self._space, room=room, **values)
+            names = tag_names(tx, self._space, {row[1] for row in rows}, tags)
+            return [
+                ListedStore(_row((row[0], row[1], row[4])), str(row[2]), row[3], names.get(row[1], ())) for row in rows
+            ]
+
+        return await self._database.read(work)
+
+    async def tags_of(self, digest: str, tags: int) -> Sequence[str]:
+        """Return the first tags of a store, at most `tags`."""
+        found = await self._database.read(lambda tx: tag_names(tx, self._space, [digest], tags))
+        return found.get(digest, ())
+
+    async def with_file(self, sha256: bytes) -> list[tuple[StoreRow, int]]:
+        """Return the newest stores that have a file of a digest, and its number in each."""
+        sql = """
+            SELECT s.id, s.digest, f.n FROM file_digests f
+            JOIN stores s ON s.space = f.space AND s.id = f.store
+            WHERE f.space = :space AND f.sha256 = :sha256 AND s.deleted IS NULL
+            ORDER BY f.store DESC, f.n LIMIT :limit"""
+        values = {"space": self._space, "sha256": sha256, "limit": _NEWEST}
+        return await self._database.read(
+            lambda tx: [(StoreRow(row[0], row[1], None), row[2]) for row in tx.all(sql, **values)]
+        )
+
+    async def with_pieces(self, digests: Collection[bytes]) -> list[tuple[int, str, bytes]]:
+        """Return rows and digests of stores with the piece that each was found by; the newest stores of each piece."""
+        sql = f"""
+            SELECT s.id, s.digest FROM pieces p JOIN stores s ON s.space = p.space AND s.id = p.store
+            WHERE p.space = :space AND p.digest = :piece AND s.deleted IS NULL
+            ORDER BY p.store DESC LIMIT {_NEWEST}"""
+        return await self._database.read(
+            lambda tx: [
+                (row[0], row[1], piece) for piece in digests for row in tx.all(sql, space=self._space, piece=piece)
+            ]
+        )
+
+    def _live(self, tx: Transaction, digest: str) -> StoreRow | None:
+        row = tx.first(f"SELECT id, digest, manifest FROM stores WHERE {LIVE}", space=self._space, digest=digest)
+        return None if row is None else _row(row)
+
+    def _insert(self, tx: Transaction, new: StoreDraft) -> bool:
+        sql = """
+            INSERT INTO stores (space, id, digest, type, size, held, created, weight, manifest)
+            VALUES (:space, :id, :digest, :type, :size, :held, :created, :weight, :manifest)
+            ON CONFLICT (space, digest) WHERE deleted IS NULL DO NOTHING"""
+        values: Mapping[str, Any] = {
+            "space": self._space, "id": new.id, "digest": new.digest, "type": new.type, "size": new.size,
+            "held": new.held, "created": new.created, "weight": new.weight, "manifest": new.manifest,
+        }  # fmt: skip
+        return tx.run(sql, **values) == 1
+
+    def _refer(self, tx: Transaction, new: StoreDraft) -> None:
+        objects = sorted({*(each.id for each in new.own), *new.shared})
+        key = {"space": self._space, "store": new.id}
+        sql = "INSERT INTO store_objects (space, store, object) VALUES (:space, :store, :object)"
+        tx.many(sql, [key | {"object": each} for each in objects])
+        sql = "INSERT INTO file_digests (space, sha256, store, n) VALUES (:space, :sha256, :store, :n)"
+        tx.many(sql, [key | {"n": n, "sha256": sha256} for n, sha256 in new.digests])
+
+
+def _row(row: Row | Sequence[Any]) -> StoreRow:
+    id, digest, manifest = row
+    return StoreRow(id, digest, None if manifest is None else bytes(manifest))

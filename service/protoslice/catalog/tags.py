@@ -1,0 +1,182 @@
+"""Tags of stores: names of repository 0 of each space, which point at stores by digest."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from protoslice.catalog.database import LAST, Database, Row, Transaction
+from protoslice.catalog.letters import tell
+from protoslice.catalog.repositories import ensure_repository
+from protoslice.errors import Conflict, LimitExceeded, NotFound
+
+TAGS: Final = "space = :space AND repository = 0 AND kind = 'tag'"
+TAGS_OF_A_STORE: Final = 1000
+"""Tags of one store, at most: all are shown with it and removed with it."""
+_PROTOCOL: Final = "stores"
+_ID: Final = 0
+_FAMILY: Final = 1000
+"""Tags of one family that are looked at for the one that was set last."""
+
+
+class TagChanged(Conflict):
+    """The tag has another version, is gone, or exists already."""
+
+
+@dataclass(frozen=True, slots=True)
+class TagRow:
+    """A tag; `updated` is in microseconds since the epoch."""
+
+    name: str
+    store: str
+    version: bytes
+    updated: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetTag:
+    """A tag, True if it is new, and True if it was set: a `new` tag leaves one of the same name as it is."""
+
+    row: TagRow
+    created: bool
+    is_set: bool = True
+
+
+class TagTable:
+    """Tags of one space."""
+
+    def __init__(self, database: Database, space: str) -> None:
+        self._database = database
+        self._space = space
+
+    async def get(self, name: str) -> TagRow | None:
+        """Return a tag, or None if there is none of that name."""
+        sql = f"SELECT name, store, version, updated FROM names WHERE {TAGS} AND name = :name"
+        row = await self._database.read(lambda tx: tx.first(sql, space=self._space, name=name))
+        return None if row is None else _tag(row)
+
+    async def page(self, limit: int, after: str, *, store: str | None = None) -> list[TagRow]:
+        """Return at most `limit` tags by name behind `after`: all, or those of a store."""
+        sql = f"""
+            SELECT name, store, version, updated FROM names
+            WHERE {TAGS} AND name > :after {"AND store = :store" if store is not None else ""}
+            ORDER BY name LIMIT :limit"""
+        values = {"space": self._space, "after": after, "store": store, "limit": limit}
+        return await self._database.read(lambda tx: [_tag(row) for row in tx.all(sql, **values)])
+
+    async def last_set(self, prefix: str) -> TagRow | None:
+        """Return the tag that was set last among the first thousand that begin with `prefix`, or None."""
+        sql = f"""
+            SELECT name, store, version, updated FROM (
+                SELECT name, store, version, updated FROM names
+                WHERE {TAGS} AND name >= :prefix AND name < :end ORDER BY name LIMIT {_FAMILY}
+            ) family ORDER BY updated DESC, name DESC LIMIT 1"""
+        values = {"space": self._space, "prefix": prefix, "end": prefix + LAST}
+        row = await self._database.read(lambda tx: tx.first(sql, **values))
+        return None if row is None else _tag(row)
+
+    async def put(
+        self, names: Sequence[str], store: str, *, if_match: bytes | None = None, if_none_match: bool = False
+    ) -> list[SetTag]:
+        """Point tags at a store, in one transaction; raise `NotFound` if there is no such store.
+
+        `if_match` is the version that the tag must have, `if_none_match` requires that there is none: `TagChanged`.
+        """
+
+        def work(tx: Transaction) -> list[SetTag]:
+            if tx.first(
+                "SELECT id FROM stores WHERE space = :space AND digest = :store AND deleted IS NULL FOR SHARE",
+                space=self._space, store=store,
+            ) is None:  # fmt: skip
+                raise NotFound(f"No store {store}")
+            found = []
+            for name in sorted(names):
+                if if_match is not None:
+                    there = tx.first(
+                        f"SELECT version FROM names WHERE {TAGS} AND name = :name FOR UPDATE",
+                        space=self._space, name=name,
+                    )  # fmt: skip
+                    if there is None or bytes(there[0]) != if_match:
+                        raise TagChanged(f"tag {name!r} has changed")
+                each = set_tag(tx, self._space, name, store, new=if_none_match)
+                if not each.is_set:
+                    raise TagChanged(f"tag {name!r} exists already")
+                found.append(each)
+            return found
+
+        return await self._database.write(work)
+
+    async def remove(self, name: str, if_match: bytes | None) -> bool:
+        """Delete a tag; return False if there is none. Raise `TagChanged` unless it has the version `if_match`."""
+
+        def work(tx: Transaction) -> bool:
+            row = tx.first(
+                f"SELECT name, store, version, updated FROM names WHERE {TAGS} AND name = :name FOR UPDATE",
+                space=self._space, name=name,
+            )  # fmt: skip
+            if row is None:
+                return False
+            if if_match is not None and bytes(row[2]) != if_match:
+                raise TagChanged(f"tag {name!r} has changed")
+            tx.run(f"DELETE FROM names WHERE {TAGS} AND name = :name", space=self._space, name=name)
+            tell(tx, self._space, "tag.removed", name, {"tag": name, "store": row[1]})
+            return True
+
+        return await self._database.write(work)
+
+
+def set_tag(tx: Transaction, space: str, name: str, store: str, *, new: bool = False) -> SetTag:
+    """Point a tag at a store that exists; with `new`, leave one of the same name as it is.
+
+    Raise `LimitExceeded` if the store would have too many tags.
+    """
+    values: dict[str, Any] = {"space": space, "name": name}
+    old = tx.first(
+        f"SELECT name, store, version, updated FROM names WHERE {TAGS} AND name = :name FOR UPDATE", **values
+    )
+    if old is not None and new:
+        return SetTag(_tag(old), created=False, is_set=False)
+    if old is None or old[1] != store:
+        sql = f"SELECT count(*) FROM names WHERE {TAGS} AND store = :store"
+        if tx.all(sql, space=space, store=store)[0][0] >= TAGS_OF_A_STORE:
+            raise LimitExceeded(f"Store {store[:12]} already has {TAGS_OF_A_STORE} tags, the limit: remove some")
+    version = secrets.token_bytes(16)
+    values |= {"store": store, "version": version, "now": tx.now}
+    if old is None:
+        ensure_repository(tx, space, _PROTOCOL, "", _ID)
+    changed = tx.run(
+        f"""
+        INSERT INTO names (space, repository, kind, name, store, version, updated)
+        VALUES (:space, 0, 'tag', :name, :store, :version, :now)
+        ON CONFLICT (space, repository, kind, name) DO {
+            "NOTHING"
+            if new
+            else '''UPDATE SET
+            store = excluded.store, version = excluded.version, updated = excluded.updated'''
+        }""",
+        **values,
+    )
+    row = TagRow(name, store, version, tx.now)
+    if changed:
+        tell(tx, space, "tag.set", name, {"tag": name, "store": store})
+    return SetTag(row, created=old is None, is_set=changed == 1)
+
+
+def tag_names(tx: Transaction, space: str, stores: Collection[str], most: int) -> dict[str, list[str]]:
+    """Return the names of tags by store, the first `most` of each."""
+    sql = f"""
+        SELECT store, name FROM (
+            SELECT store, name, row_number() OVER (PARTITION BY store ORDER BY name) AS number FROM names
+            WHERE {TAGS} AND store IN {{listed}}
+        ) ranked WHERE number <= :most ORDER BY name"""
+    found: dict[str, list[str]] = {}
+    for store, name in tx.among(sql, stores, space=space, most=most):
+        found.setdefault(store, []).append(name)
+    return found
+
+
+def _tag(row: Row) -> TagRow:
+    name, store, version, updated = row
+    return TagRow(name, store, bytes(version), updated)

@@ -1,0 +1,98 @@
+"""Garbage collection of abandoned uploads and removed stores, without disturbing readers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from protoslice.catalog import Database
+from protoslice.catalog.collector import CollectorTable, TrashRow
+from protoslice.catalog.kept_files import purge_kept_files
+from protoslice.concurrency.gather import map_concurrently
+from protoslice.defaults import DELETION_DELAY_SECONDS
+from protoslice.errors import ProtosliceError
+from protoslice.storage import ObjectKey, Storage
+from protoslice.stores.keys import sums_of
+
+_log = logging.getLogger(__name__)
+
+GRACE_SECONDS: Final = 86400.0
+"""Seconds for which a removed store can be restored."""
+EVERY_SECONDS: Final = 60.0
+"""Seconds between two collections of a service."""
+
+
+@dataclass(frozen=True, slots=True)
+class GarbageReport:
+    """Counts of a garbage collection."""
+
+    objects: int = 0
+    """Objects that nothing refers to any more; their bytes are deleted after a delay."""
+    bytes: int = 0
+    stores: int = 0
+    """Removed stores that can no longer be restored."""
+    deleted: int = 0
+    """Objects of this and earlier collections whose bytes were deleted now."""
+    leftovers: int = 0
+    """Leftovers of interrupted writers of the storage itself, a day old."""
+
+
+async def collect_garbage(
+    storage: Storage,
+    database: Database,
+    *,
+    grace_seconds: float = GRACE_SECONDS,
+    delay_seconds: float = DELETION_DELAY_SECONDS,
+    dry_run: bool = False,
+) -> GarbageReport:
+    """Delete what no store and no upload needs, in all spaces.
+
+    The grace is for those who restore a removed store, the delay for readers. A dry run deletes nothing.
+    """
+    table = CollectorTable(database)
+    if dry_run:
+        stores, dropped = await table.would_drop(grace_seconds)
+        return GarbageReport(dropped.objects, dropped.stored_bytes, stores)
+    await table.end_writers()
+    await table.end_uploads(grace_seconds)
+    await purge_kept_files(database, grace_seconds)
+    stores = await table.purge_stores(grace_seconds)
+    dropped = await table.drop_objects(delay_seconds)
+    deleted = await _empty_trash(storage, table)
+    leftovers = await storage.collect_garbage()  # not by the grace: slow uploads write what looks like a leftover
+    return GarbageReport(dropped.objects, dropped.stored_bytes, stores, deleted, leftovers)
+
+
+async def collect_for_ever(storage: Storage, database: Database, delay_seconds: float) -> None:
+    """Collect every minute; a failed collection is made up for by the next."""
+    while True:
+        await asyncio.sleep(EVERY_SECONDS)
+        try:
+            found = await collect_garbage(storage, database, delay_seconds=delay_seconds)
+        except ProtosliceError as error:
+            _log.warning("garbage collection failed: %s", error.message)
+        else:
+            if found.objects or found.stores or found.deleted:
+                _log.info(
+                    "garbage collection: %d stores purged, %d objects (%d bytes) dropped, %d deleted",
+                    found.stores, found.objects, found.bytes, found.deleted,
+                )  # fmt: skip
+
+
+async def _empty_trash(storage: Storage, table: CollectorTable) -> int:
+    """Delete the bytes that are due, and return of how many objects."""
+
+    async def delete(row: TrashRow) -> None:
+        key = ObjectKey(row.key)
+        if row.sums:
+            await storage.delete(sums_of(key))
+        await storage.delete(key)
+
+    total = 0
+    while rows := await table.trash():
+        await map_concurrently(delete, rows)
+        await table.deleted(rows)
+        total += len(rows)
+    return total

@@ -1,0 +1,47 @@
+"""Marker of a storage: the catalogue whose objects it holds."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any, Final
+
+from protoslice.catalog import Database
+from protoslice.errors import NotFound, Unsupported
+from protoslice.storage import Storage
+from protoslice.stores.keys import MARKER
+
+LAYOUT: Final = 4
+
+
+async def check_storage(storage: Storage, database: Database | None, *, mark: bool) -> None:
+    """Raise `Unsupported` unless a storage belongs to the catalogue; `mark` makes it so where it belongs to none.
+
+    Without a database only the layout is checked. Raise `NotFound` for a storage without a marker.
+    """
+    catalogue = None if database is None else await _catalogue_id(database)
+    try:
+        found = (await storage.get(MARKER)).data
+    except NotFound:
+        if not mark or catalogue is None:
+            raise NotFound("This storage contains no stores") from None
+        await storage.put(MARKER, json.dumps({"layout": LAYOUT, "catalogue": catalogue}).encode())
+        return
+    said: dict[str, Any] = {}
+    with suppress(ValueError, TypeError):
+        said = dict(json.loads(found))
+    if said.get("layout") != LAYOUT:
+        raise Unsupported(
+            f"This storage was written by another version of Protoslice (layout {said.get('layout')}, not {LAYOUT}), "
+            "which this one cannot read: use that version, or a new storage"
+        )
+    if catalogue is not None and said.get("catalogue") != catalogue:
+        raise Unsupported(
+            "This storage belongs to another database: set PROTOSLICE_DATABASE to the one it was created with, or "
+            "restore that from a backup"
+        )
+
+
+async def _catalogue_id(database: Database) -> str:
+    row = await database.read(lambda tx: tx.first("SELECT catalogue_id FROM meta"))
+    return bytes(row[0]).hex() if row is not None else ""

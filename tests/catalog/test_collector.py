@@ -1,0 +1,152 @@
+"""The collector: what is due goes unless something refers to it, rows first and bytes later."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from tests.support.rows import ACCOUNT, SPACE, held, keys, own, put_store, reserved
+
+from protoslice.catalog import Database, open_database
+from protoslice.catalog.collector import DOUBT_SECONDS, CollectorTable
+from protoslice.catalog.database import SECOND
+from protoslice.catalog.derived import DerivedRecords
+from protoslice.catalog.objects import WriterTable
+from protoslice.catalog.stores import StoreTable
+from protoslice.catalog.uploads import ObjectChanges, UploadRow, UploadTable
+from protoslice.storage import MemoryStorage, ObjectKey
+from protoslice.stores.collection import GarbageReport, collect_garbage
+
+Work = Callable[[Database, CollectorTable], Awaitable[None]]
+
+
+def _run(url: str, work: Work) -> None:
+    async def run() -> None:
+        async with open_database(url, "memory://") as database:
+            await work(database, CollectorTable(database))
+
+    asyncio.run(run())
+
+
+async def _all(database: Database, sql: str, **values: Any) -> list[Any]:
+    """Execute a statement and return its rows."""
+    return await database.write(lambda tx: tx.all(sql, **values))
+
+
+async def _let_pass(database: Database, seconds: float) -> None:
+    """Make all times in the past earlier by some seconds."""
+
+    def work(tx: Any) -> None:
+        gone = int(seconds * SECOND)
+        tx.run("UPDATE writers SET expires = expires - :gone, doubted = doubted - :gone", gone=gone)
+        tx.run("UPDATE trash SET due = due - :gone", gone=gone)
+        tx.run("UPDATE stores SET deleted = deleted - :gone", gone=gone)
+
+    await database.write(work)
+
+
+def test_lease_that_has_ended_is_doubted_before_its_objects_are_due(catalogue: str) -> None:
+    async def work(database: Database, table: CollectorTable) -> None:
+        lost, alive, kept = [(await reserved(database, 1))[0] for _ in range(3)]
+        await put_store(database, "a", own=own([kept]))
+        await table.end_writers()
+        assert len(await _all(database, "SELECT 1 FROM writers WHERE doubted IS NULL")) == 3
+        await _let_pass(database, 601)
+        await table.end_writers()
+        await table.end_writers()
+        assert (await table.drop_objects(0)).objects == 0
+        assert await WriterTable(database).renew(alive.writer)
+        await _let_pass(database, DOUBT_SECONDS + 1)
+        await table.end_writers()
+        assert not await WriterTable(database).renew(lost.writer)
+        await _let_pass(database, 601)
+        await table.end_writers()
+        assert await WriterTable(database).renew(alive.writer), "the doubt ended with the renewal"
+        assert (await table.drop_objects(0)).objects == 1
+        assert await keys(database) == {alive.key, kept.key}
+
+    _run(catalogue, work)
+
+
+def test_drop_keeps_what_something_refers_to(catalogue: str) -> None:
+    async def work(database: Database, table: CollectorTable) -> None:
+        stored, uploaded, derived, free = await reserved(database, 4)
+        row = (await put_store(database, "a", own=own([stored]))).row
+        uploads = UploadTable(database, ACCOUNT)
+        upload = await uploads.create(
+            UploadRow(id="u", client="", state="open", used=False, record="{}"), keep_seconds=60
+        )
+        changes = ObjectChanges(own=own([uploaded]))
+        await uploads.change(upload, kept_parts=0, keep_seconds=60, objects=changes)
+        await DerivedRecords(database, SPACE).put(row.id, "x", None, own=own([derived], None)[0])
+        await WriterTable(database).drop(SPACE, [free])
+        await _all(database, "UPDATE objects SET due = 1 RETURNING id")
+        dropped = await table.drop_objects(0)
+        assert (dropped.objects, dropped.stored_bytes) == (1, 0)
+        assert await keys(database) == {stored.key, uploaded.key, derived.key}
+        assert await _all(database, "SELECT 1 FROM objects WHERE due IS NOT NULL") == []
+        assert await _all(database, "SELECT key, sums, passes FROM trash") == [(free.key, 1, 2)]
+
+    _run(catalogue, work)
+
+
+def test_store_is_purged_after_the_grace_and_its_bytes_are_discharged(catalogue: str) -> None:
+    async def work(database: Database, table: CollectorTable) -> None:
+        shared, alone = await reserved(database, 2)
+        await put_store(database, "a", own=own([shared, alone]))
+        await put_store(database, "b", shared=[shared.id])
+        await StoreTable(database, ACCOUNT).remove("a")
+        assert await table.would_drop(-1) == (1, (await table.would_drop(-1, SPACE))[1])
+        assert (await table.would_drop(-1))[1].stored_bytes == 10
+        assert await table.would_drop(-1, "elsewhere") == (0, (await table.would_drop(3600))[1])
+        assert await table.purge_stores(3600) == 0
+        assert await table.purge_stores(-1) == 1
+        assert (await table.drop_objects(0)).objects == 1
+        assert await keys(database) == {shared.key}
+        assert await held(database) == (10, 1, 7)
+        assert await StoreTable(database, ACCOUNT).restore("a") is None
+
+    _run(catalogue, work)
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_bytes_go_after_the_delay_and_twice_if_they_were_never_published(catalogue: str, published: bool) -> None:
+    async def work(database: Database, table: CollectorTable) -> None:
+        storage = MemoryStorage()
+        (each,) = await reserved(database, 1)
+        key = ObjectKey(each.key)
+
+        async def collect() -> GarbageReport:
+            await storage.put(key, b"late" if await _all(database, "SELECT 1 FROM trash") else b"first")
+            return await collect_garbage(storage, database, grace_seconds=-1, delay_seconds=600)
+
+        if published:
+            await put_store(database, "a", own=own([each]))
+            await StoreTable(database, ACCOUNT).remove("a")
+        else:
+            await WriterTable(database).drop(SPACE, [each])
+        assert ((await collect()).objects, await keys(database)) == (1, set())
+        for passed, times in ((599, 0), (2, 1), (80_000, 0), (7000, int(not published)), (90_000, 0)):
+            await _let_pass(database, passed)
+            assert (await collect()).deleted == times, passed
+            assert (key in storage._objects) == (times == 0)
+        assert await _all(database, "SELECT 1 FROM trash") == []
+
+    _run(catalogue, work)
+
+
+def test_collectors_at_once_share_the_work(catalogue: str) -> None:
+    async def work(database: Database, table: CollectorTable) -> None:
+        objects = await reserved(database, 60)
+        await WriterTable(database).drop(SPACE, objects)
+        async with open_database(catalogue, "memory://") as other:
+            tables = [CollectorTable(each) for each in (database, other)]
+            dropped = await asyncio.gather(*(tables[n % 2].drop_objects(0) for n in range(6)))
+            assert sum(each.objects for each in dropped) == 60
+            trash = await asyncio.gather(*(tables[n % 2].trash() for n in range(6)))
+        assert sorted(row.key for rows in trash for row in rows) == sorted(each.key for each in objects)
+        assert await table.trash() == []
+
+    _run(catalogue, work)

@@ -1,0 +1,242 @@
+"""A replica: its transactions and calls of the storage fail, are slow, late or lost, and it may die or stall."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from tests.support.catalogues import at_once
+
+from protoslice.catalog import Database
+from protoslice.catalog.database import CommitUnknown, Transient, Work
+from protoslice.errors import DatabaseUnavailable, ProtosliceError, StorageUnavailable
+from protoslice.storage import ObjectKey
+from protoslice.storage.interface import Buffer, Writer
+from protoslice.storage.wrappers.interceptor import InterceptedStorage
+from protoslice.stores import StoreOptions, Stores
+from protoslice.stores.collection import collect_garbage
+from protoslice.stores.uploads import UploadOptions
+
+if TYPE_CHECKING:
+    from tests.stores.simulation.cluster import Cluster
+
+T = TypeVar("T")
+
+DELAY_SECONDS: Final = 600.0
+"""Seconds between the end of an object's row and that of its bytes."""
+LATE_SECONDS: Final = 20_000.0
+"""Longest delay of a write that is believed to have failed: less than a day."""
+TWICE_SECONDS: Final = 500.0
+"""Longest delay of the second effect of a write that was acknowledged: less than `DELAY_SECONDS`."""
+SLOW_SECONDS: Final = 300.0
+STALL_SECONDS: Final = (100.0, 1000.0, 3000.0)
+PATIENCE_SECONDS: Final = 200.0
+"""Seconds after which a client cancels a request."""
+OPTIONS: Final = StoreOptions(uploads=UploadOptions(lifetime_seconds=4000, begin_seconds=4000, part_bytes=64))
+_WRITES: Final = ("put", "delete")
+"""Calls that may take effect late, or twice."""
+
+
+class Violation(Exception):
+    """Something that must hold does not."""
+
+
+class Unreachable(Exception):
+    """The replica died, or the client lost its patience: the request may take effect, also later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weather:
+    """Chances of a call to meet each kind of trouble."""
+
+    slow: float = 0.0
+    fails: float = 0.0
+    """The call fails before it takes effect."""
+    lost: float = 0.0
+    """The call takes effect, and the answer is lost."""
+    late: float = 0.0
+    """A write fails and takes effect later, or it succeeds and takes effect again later."""
+    dies: float = 0.0
+    """The replica dies before the call takes effect, after that, or both: the effect comes late."""
+    stalls: float = 0.0
+    """The replica does nothing for a time that may be longer than its lease."""
+    jump: float = 0.0
+    """Chance of a history whose database clock is set forward by more than a lease; all else is calm there."""
+
+    @classmethod
+    def drawn(cls, random: Random) -> Weather:
+        """Return random weather, often without a kind of trouble, so that the others have an effect."""
+        if random.random() < 0.15:
+            return cls(jump=1.0)
+        return cls(
+            slow=random.choice((0.0, 0.02, 0.1)),
+            fails=random.choice((0.0, 0.01, 0.05)),
+            lost=random.choice((0.0, 0.01, 0.05)),
+            late=random.choice((0.0, 0.02, 0.1)),
+            dies=random.choice((0.0, 0.0, 0.005, 0.01)),
+            stalls=random.choice((0.0, 0.0, 0.005)),
+        )
+
+
+class Died(BaseException):
+    """The replica is dead: nothing that its tasks still do has an effect."""
+
+
+class Replica:
+    """A process that serves stores."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.dead = False
+        self.still_until = 0.0
+        self.death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.database = _ReplicaDatabase(self)
+        self.storage = _ReplicaStorage(self)
+        self.stores = Stores(self.storage, self.database, OPTIONS, refused=None)
+        self.collecting = asyncio.create_task(self._collect())
+
+    def die(self) -> None:
+        """End all that the replica does, without any clean-up."""
+        if not self.dead:
+            self.dead = True
+            self.death.set_result(None)
+            self.collecting.cancel()
+
+    async def _collect(self) -> None:
+        while True:
+            await asyncio.sleep(self.cluster.random.uniform(10, 400))
+            await self.collect()
+
+    async def collect(self) -> None:
+        """Collect garbage; only a database or a storage that is away may stop that."""
+        cluster = self.cluster
+        try:
+            await collect_garbage(self.storage, self.database, grace_seconds=cluster.grace, delay_seconds=DELAY_SECONDS)
+        except ProtosliceError as error:
+            if not isinstance(error, StorageUnavailable):
+                cluster.violations.append(f"a collector failed: {error!r}")
+
+    async def call(self, name: str, effect: Callable[[], T], error: Callable[[T | None], Exception]) -> T:
+        """Return what `effect` returns, which takes place at once, late or never; others may run meanwhile.
+
+        `error` is raised if it never did (with None), or the answer is lost. A cancelled caller does not stop it.
+        """
+        self.cluster.calls[name] += 1
+        self._check_alive()
+        if self.cluster.peace:
+            return effect()
+        return await asyncio.shield(asyncio.ensure_future(self._call(effect, error, write=name in _WRITES)))
+
+    async def _call(self, effect: Callable[[], T], error: Callable[[T | None], Exception], *, write: bool) -> T:
+        cluster, random = self.cluster, self.cluster.random
+        await self._pause(slow=random.random() < cluster.weather.slow)
+        fate = cluster.fate(write=write)
+        match fate:
+            case "fails":
+                raise error(None)
+            case "late":
+                if random.random() < 0.5:
+                    cluster.later(random.uniform(0, LATE_SECONDS), effect)
+                    raise error(None)
+                cluster.later(random.uniform(0, TWICE_SECONDS), effect)
+            case "dies":
+                if write and random.random() < 0.5:
+                    cluster.later(random.uniform(0, LATE_SECONDS), effect)
+                elif random.random() < 0.5:
+                    effect()
+                self.die()
+            case "stalls":
+                self.still_until = asyncio.get_running_loop().time() + random.choice(STALL_SECONDS)
+                await self._pause()
+        self._check_alive()
+        result = effect()
+        await self._pause()
+        if fate == "lost":
+            raise error(result)
+        return result
+
+    async def _pause(self, *, slow: bool = False) -> None:
+        random = self.cluster.random
+        await asyncio.sleep(random.uniform(0, SLOW_SECONDS) if slow else random.uniform(0.001, 0.02))
+        while (left := self.still_until - asyncio.get_running_loop().time()) > 0:
+            await asyncio.sleep(left)
+        self._check_alive()
+
+    def _check_alive(self) -> None:
+        if self.dead:
+            raise Died
+
+
+class _ReplicaDatabase(Database):
+    dialect = "sqlite"
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+
+    async def _write(self, work: Work[T], *, background: bool) -> T:
+        catalogue, random = self._replica.cluster.catalogue, self._replica.cluster.random
+
+        def commit() -> tuple[T]:
+            return (catalogue.run(work, "COMMIT"),)
+
+        def error(result: tuple[T] | None) -> Exception:
+            if random.random() < 0.5:
+                return CommitUnknown(catalogue.run(work, "ROLLBACK") if result is None else result[0])
+            no_answer = DatabaseUnavailable("The database is away")
+            return no_answer if result else random.choice((no_answer, Transient("The connection was closed")))
+
+        return (await self._replica.call("commit", commit, error))[0]
+
+    async def _read(self, work: Work[T], *, background: bool) -> T:
+        catalogue, error = self._replica.cluster.catalogue, Transient("The connection was closed")
+        return await self._replica.call("read", lambda: catalogue.run(work, "ROLLBACK"), lambda _: error)
+
+    async def close(self) -> None:
+        """Do nothing: the catalogue belongs to the cluster."""
+
+
+class _ReplicaStorage(InterceptedStorage):
+    def __init__(self, replica: Replica) -> None:
+        super().__init__(replica.cluster.storage)
+        self._replica = replica
+
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        def effect() -> T:
+            if name == "delete":
+                self._replica.cluster.check_garbage(str(key))
+            return at_once(awaited(call))
+
+        error = StorageUnavailable("The storage does not respond")
+        return await self._replica.call(name, effect, lambda _: error)
+
+    async def writer(self, key: ObjectKey) -> Writer:
+        """Return a writer that puts an object whole when it is committed."""
+        return _Writer(self, key)
+
+
+class _Writer(Writer):
+    def __init__(self, storage: _ReplicaStorage, key: ObjectKey) -> None:
+        self._storage = storage
+        self._key = key
+        self._data = bytearray()
+
+    @property
+    def size(self) -> int:
+        return len(self._data)
+
+    async def write(self, piece: Buffer) -> None:
+        self._data.extend(piece)
+        await asyncio.sleep(0)
+
+    async def commit(self) -> str:
+        return await self._storage.put(self._key, bytes(self._data))
+
+    async def abort(self) -> None: ...
+
+
+async def awaited(call: Callable[[], Awaitable[T]]) -> T:
+    """Return the result of a call, as a coroutine."""
+    return await call()

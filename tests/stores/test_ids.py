@@ -1,0 +1,53 @@
+"""Ids of rows: those of one process differ, and another process that has the same one is no error."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from itertools import count
+
+import pytest
+from tests.support.stores import assert_whole, in_memory, onnx, opened, upload, visible
+
+from protoslice.catalog import objects, stores
+from protoslice.catalog.objects import new_id
+from protoslice.storage import MemoryStorage
+from protoslice.stores import Stores
+from protoslice.stores.ingest import persist
+from protoslice.stores.writing.reservations import BLOCK
+
+
+def test_ids_of_one_process_differ_and_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: 1_800_000_000_000_000_000)
+    ids = [new_id() for _ in range(100_000)]
+    assert ids == sorted(set(ids))
+    assert 0 < ids[-1] < 1 << 63
+
+
+def test_objects_of_another_process_that_have_the_same_ids_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        storage = MemoryStorage()
+        async with opened(storage) as ours, opened(storage) as theirs:
+            ids = count(1)
+            monkeypatch.setattr(objects, "new_id", lambda: next(ids))
+            await upload(ours, onnx(9000, seed=1))
+            ids = count(BLOCK)  # the last of theirs, and the next ones
+            for seed in (2, 3):
+                await upload(theirs, onnx(9000, seed=seed))
+            for info in (await visible(ours)).values():
+                await assert_whole(ours, info)
+            assert len(await visible(ours)) == 3
+
+    asyncio.run(run())
+
+
+def test_a_store_of_another_process_that_has_the_same_id_is_no_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(ours: Stores, _: MemoryStorage) -> None:
+        monkeypatch.setattr(persist, "new_id", lambda: 7)
+        ids = count(7)
+        monkeypatch.setattr(stores, "new_id", lambda: next(ids))
+        for seed in range(3):
+            assert (await upload(ours, onnx(10, seed=seed))).created
+        assert len(await visible(ours)) == 3
+
+    in_memory(work)

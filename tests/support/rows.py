@@ -1,0 +1,59 @@
+"""Rows of stores and objects, put into a catalogue without a storage."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+from protoslice.catalog import Database
+from protoslice.catalog.objects import OwnObject, ReservedObject, WriterTable, new_id, new_objects
+from protoslice.catalog.spaces import Account, SpaceTable
+from protoslice.catalog.stores import Published, StoreDraft, StoreTable
+
+SPACE: Final = "team"
+ACCOUNT: Final = Account(SPACE)
+
+
+async def reserved(database: Database, count: int, *, writer: str | None = None) -> list[ReservedObject]:
+    """Return new objects of a writer, by default of a new one."""
+    objects = new_objects(writer or secrets.token_hex(4), count)
+    assert await WriterTable(database).reserve(SPACE, objects, new=writer is None)
+    return objects
+
+
+def own(objects: Sequence[ReservedObject], size: int | None = 10) -> list[OwnObject]:
+    """Return reserved objects as their writer publishes them."""
+    return [OwnObject(each.id, size, each.writer) for each in objects]
+
+
+async def put_store(
+    database: Database,
+    digest: str,
+    *,
+    tags: Sequence[str] = (),
+    own: Sequence[OwnObject] = (),
+    shared: Collection[int] = (),
+    replaces: int | None = None,
+    size: int = 7,
+    **more: Any,
+) -> Published:
+    """Publish a store in the space `SPACE`."""
+    values: dict[str, Any] = {
+        "id": new_id(), "digest": digest, "type": None, "size": size, "created": 0, "manifest": b"{}", "weight": 1,
+    }  # fmt: skip
+    new = StoreDraft(**values | more, own=own, shared=shared)
+    return await StoreTable(database, ACCOUNT).publish(new, tags, replaces=replaces)
+
+
+async def keys(database: Database) -> set[str]:
+    """Return the keys of the objects that have rows."""
+    return {key for (key,) in await database.read(lambda tx: tx.all("SELECT key FROM objects"))}
+
+
+async def held(database: Database) -> tuple[int, int, int]:
+    """Return what the space `SPACE` holds: stored bytes, stores, bytes of their files."""
+    await SpaceTable(database).create(SPACE)
+    row = await SpaceTable(database).get(SPACE)
+    assert row is not None
+    return row.held.stored_bytes, row.held.stores, row.held.logical_bytes
