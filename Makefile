@@ -222,7 +222,7 @@ replicas: .venv/ready .venv/core $(GATEWAY) ## two replicas behind nginx over Ve
 	PYTHONPATH=docker/tests:docker/replicas $(BIN)/python -m pytest docker/replicas --timeout 3000
 
 KILLS ?= 3 20
-kills: .venv/ready .venv/core ## kill replicas and PostgreSQL's backends during uploads, commits and pushes: KILLS is the number of runs, and of kills in each
+kills: .venv/ready .venv/core ## kill replicas and PostgreSQL's backends of everything at work: KILLS is the number of runs, and of kills in each
 	$(BIN)/python -m tests.catalog.kills $(KILLS)
 
 web: .venv/core ## build the page that the service shows in a browser (Node is installed into .venv if there is none)
