@@ -29,7 +29,9 @@ _PUTS: Final = 200
 """Stores that each client publishes."""
 _COMMIT_MICROSECONDS: Final = 5_000
 _SPACE: Final = "bench"
-_NUMBERS: Final = "WITH RECURSIVE n (i) AS (SELECT CAST(:first AS bigint) UNION ALL SELECT i + 1 FROM n WHERE i < :last)"
+_NUMBERS: Final = (
+    "WITH RECURSIVE n (i) AS (SELECT CAST(:first AS bigint) UNION ALL SELECT i + 1 FROM n WHERE i < :last)"
+)
 _SEEDS: Final = (
     "INSERT INTO objects (space, id, key, size) {numbers} SELECT 'bench', i, 'objects/00/' || i, 100000 FROM n",
     """INSERT INTO stores (space, id, digest, type, size, held, created, weight, manifest) {numbers}
