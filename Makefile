@@ -13,7 +13,7 @@ PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 .PHONY: help dev run test long soak fuzz check check-package check-core test-core fmt docs protos bench backup kills bucket oci oidc logins registries clients openapi engines merger nginx replicas tus web browser screenshots clean
 
 help: ## list the doors
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 dev: .venv/ready .venv/core .make/models ## set up: a virtual environment with everything, the core built for release
 
@@ -89,7 +89,7 @@ define beside
 	wait $$core; core=$$?; cat .make/core.log; exit $$((package + core))
 endef
 
-check-package:
+check-package: ## check the Python package alone, in a minute
 	$(BIN)/ruff format --check service tests bench docker tools
 	$(BIN)/ruff check service tests bench docker tools
 	$(BIN)/mypy
@@ -222,7 +222,7 @@ replicas: .venv/ready .venv/core $(GATEWAY) ## two replicas behind nginx over Ve
 	PYTHONPATH=docker/tests:docker/replicas $(BIN)/python -m pytest docker/replicas --timeout 3000
 
 KILLS ?= 3 20
-kills: .venv/ready .venv/core ## kill replicas and PostgreSQL's backends during uploads, commits and pushes: KILLS is the number of runs, and of kills in each
+kills: .venv/ready .venv/core ## kill replicas and PostgreSQL's backends of everything at work: KILLS is the number of runs, and of kills in each
 	$(BIN)/python -m tests.catalog.kills $(KILLS)
 
 web: .venv/core ## build the page that the service shows in a browser (Node is installed into .venv if there is none)

@@ -17,6 +17,7 @@ from bench.timing import Row
 from bench import (
     access,
     bucket,
+    catalogue,
     client,
     distance,
     endurance,
@@ -55,6 +56,7 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
     "versions": versions.versions,
     "bucket": bucket.bucket,
     "distance": distance.distance,
+    "catalogue": catalogue.catalogue,
     "endurance": endurance.endurance,
     "workers": workers.workers,
     "access": access.access,
@@ -66,6 +68,7 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
 }
 APART = (
     "packed",
+    "catalogue",
     "waiting",
     "loading",
     "tensors",

@@ -184,42 +184,40 @@ def check_removed(client: httpx.Client, data: Data) -> None:
     assert ok(client.get("/spaces/team/v1/stores/s:1/files/m.onnx")).content == data.models[2]
 
 
-def twice(folder: Path, script: str) -> None:
-    """Back up, remove some data, back up again, and look at a service over the copy."""
-    live, copy = folder / "live", folder / "copy"
-    with served(live) as (client, token):
-        data = Data(client)
-        backup(live, copy, script)
-        remove_some(client, data)
-        backup(live, copy, script)
-    with served(restored(copy, folder / "new"), token) as (client, _):
-        check_removed(client, data)
-
-
 def test_a_second_run_takes_removals_over(tmp_path: Path) -> None:
-    twice(tmp_path, BACKUP)
-
-
-def test_copies_without_deletions_are_found(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError):
-        twice(tmp_path, BACKUP.replace("rclone sync", "rclone copy"))
-
-
-FORMER: Final = f"""
-for part in protoslice.json tags stores objects; do
-    if [ -d {LIVE}/$part ]; then rclone copy {LIVE}/$part {COPY}/$part; else rclone copy {LIVE}/$part {COPY}; fi
-done
-"""
-"""The former procedure: some folders of the default space, and no deletions."""
-
-
-def test_a_copy_of_some_folders_is_found(tmp_path: Path) -> None:
     live, copy = tmp_path / "live", tmp_path / "copy"
     with served(live) as (client, token):
         data = Data(client)
-        backup(live, copy, FORMER)
-    with pytest.raises(AssertionError), served(restored(copy, tmp_path / "new"), token) as (client, _):
+        backup(live, copy)
+        remove_some(client, data)
+        backup(live, copy)
+    with served(restored(copy, tmp_path / "new"), token) as (client, _):
+        check_removed(client, data)
+
+
+def test_a_database_that_is_copied_after_the_objects_is_found(tmp_path: Path) -> None:
+    live, copy = tmp_path / "live", tmp_path / "copy"
+    (objects,) = (line for line in BACKUP.splitlines() if line.startswith("rclone copy"))
+    with served(live) as (client, token):
+        backup(live, copy, f"LIVE={LIVE}\nCOPY={COPY}\n{objects}")
+        data = Data(client)
+        backup(live, copy, BACKUP.replace(objects, ""))
+    with pytest.raises(AssertionError, match="500"), served(restored(copy, tmp_path / "new"), token) as (client, _):
         data.check(client)
+
+
+def test_objects_without_their_database_are_refused(tmp_path: Path) -> None:
+    live, copy = tmp_path / "live", tmp_path / "copy"
+    with served(live) as (client, _):
+        Data(client)
+        backup(live, copy)
+    new = restored(copy, tmp_path / "new")
+    (new / "catalog.sqlite").unlink()
+    done = subprocess.run(
+        [Path(sys.executable).with_name("protoslice"), "gc", "--storage", new.as_uri()], capture_output=True, text=True
+    )
+    assert done.returncode != 0
+    assert "another database" in done.stderr
 
 
 def test_the_copy_is_readable_by_its_owner_only(tmp_path: Path) -> None:

@@ -54,13 +54,16 @@ RESULT: Final = ROOT / "bench/results/kills.json"
 KINDS: Final = (
     "uploads", "commits", "pushes", "puts", "tags", "untags", "removals", "restores", "resent", "contested",
 )  # fmt: skip
-_TRIES: Final = 1500
+_PATIENCE_SECONDS: Final = 60.0
+"""Seconds after which a write of which no attempt is acknowledged counts as lost."""
 _SHARED: Final = "models/all/shared"
 _MEDIA_TYPE: Final = "application/vnd.oci.image.manifest.v1+json"
 _GRACE_SECONDS: Final = 3.0
 _DELAY_SECONDS: Final = 4.0
 _EPOCH_SECONDS: Final = 3.0
 """Seconds for which all writers send the same large file: soon after them no store has it any more."""
+_MOMENT_SECONDS: Final = 0.5
+"""Seconds for which all writers push the same manifest."""
 _CONTESTED: Final = 4
 """Number of stores that all writers put, remove and restore, and of tags that all of them move."""
 _PASSED_ON: Final = tuple(name for name in ("PYTHONPATH",) if name in os.environ)
@@ -252,10 +255,9 @@ class Cluster:
         for replica in self.replicas:
             replica.close()
 
-    @property
-    def epoch(self) -> int:
-        """Number of the large file that all writers send now."""
-        return int((time.monotonic() - self._begun) / _EPOCH_SECONDS)
+    def epoch(self, seconds: float) -> int:
+        """Return a number that all writers see, and another one every few seconds."""
+        return int((time.monotonic() - self._begun) / seconds)
 
     @contextmanager
     def client(self, random: Random) -> Iterator[httpx.Client]:
@@ -265,15 +267,17 @@ class Cluster:
 
     def until_answered(self, random: Random, write: Callable[[httpx.Client], T]) -> T:
         """Return what `write` returns, once an attempt is answered."""
-        for _ in range(_TRIES):
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
             try:
                 with self.client(random) as client:
                     return write(client)
-            except (httpx.HTTPError, Refused):
+            except (httpx.HTTPError, Refused) as error:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"no attempt was acknowledged, the last one was {error!r}") from error
                 with self._lock:
                     self.repeated += 1
                 time.sleep(0.05)
-        raise TimeoutError(f"none of {_TRIES} attempts was acknowledged")
 
     def count(self, kind: str) -> None:
         """Count an acknowledged write."""
@@ -367,8 +371,11 @@ class RegistryWriter:
             self._commit(name, f"{self._number}-{self._sent}.bin", data)
         tag = f"v{self._sent % 5}"
         self.tags[tag] = self._push(self._repository, tag, data), data
-        same = Random(self._cluster.epoch).randbytes(2000)
-        self._cluster.pushed[self._push("all/net", f"w{self._number}", same)] = same
+
+    def push_same(self) -> None:
+        """Push what other writers push at the same moment."""
+        data = Random(self._cluster.epoch(_MOMENT_SECONDS)).randbytes(2000)
+        self._cluster.pushed[self._push("all/net", f"w{self._number}", data)] = data
 
     def _commit(self, name: str, path: str, data: bytes) -> None:
         self._until("commits", lambda client: _good(commit(client, name, {path: data})))
@@ -501,7 +508,7 @@ class StoreWriter:
             sizes = self._random.sample((10, 100, 5000, 70_000), 3)
             content = Content({f"{name}/{size}.bin": self._random.randbytes(size) for size in sizes})
         elif chance < 0.85 or self._large is None:
-            content = Content({f"{name}.bin": _large_file(self._cluster.epoch)}, digest=True)
+            content = Content({f"{name}.bin": _large_file(self._cluster.epoch(_EPOCH_SECONDS))}, digest=True)
         else:
             base, data = self._large
             content = Content({f"{name}.bin": data[: 1 << 20] + self._random.randbytes(1000)})
@@ -619,7 +626,7 @@ class StoreWriter:
 
         def read(client: httpx.Client) -> None:
             answer = client.get(f"/v1/stores/{kept.id}/files/{path}")
-            if answer.status_code == 404 or (answer.status_code == 200 and answer.content != data):
+            if answer.status_code in {404, 500} or (answer.status_code == 200 and answer.content != data):
                 self._cluster.lose(f"{kept.last}: {kept.id} is {answer.status_code} between two writes")
             else:
                 _good(answer)
@@ -671,8 +678,17 @@ class Writer:
 
     def run(self) -> None:
         """Write until the kills end."""
-        while not self._cluster.ended.is_set():
-            (self._registry if self._random.random() < 0.15 else self._stores).write()
+        try:
+            while not self._cluster.ended.is_set():
+                chance = self._random.random()
+                if chance < 0.12:
+                    self._registry.write()
+                elif chance < 0.3:
+                    self._registry.push_same()
+                else:
+                    self._stores.write()
+        except TimeoutError as error:
+            self._cluster.lose(f"writers: {error}")
 
     def check(self, reader: Reader) -> None:
         """Read back all that was acknowledged."""
@@ -707,8 +723,8 @@ def _check_pushed(reader: Reader, repository: str, reference: str, digest: str, 
 
 def _good(answer: httpx.Response) -> httpx.Response:
     """Return an answer that acknowledges; raise `Refused` for one that says to try again."""
-    if answer.status_code in {404, 409, 410, 412, 423, 429} or answer.status_code >= 500:
-        raise Refused(answer.status_code)
+    if answer.status_code in {404, 409, 410, 412, 423, 429} or answer.status_code > 500:
+        raise Refused(answer.status_code, answer.text[:500])
     if not answer.is_success:
         raise AssertionError((answer.request.method, answer.request.url, answer.status_code, answer.text[:500]))
     return answer

@@ -103,6 +103,17 @@ def test_of_pushes_at_once_all_make_one_repository(catalogue: str) -> None:
     _run(catalogue, work)
 
 
+def test_manifest_that_all_push_at_once_is_counted_once(catalogue: str) -> None:
+    async def work(one: ArtifactTable, other: ArtifactTable, database: Database) -> None:
+        before, rounds = (await held(database))[0], 20
+        for round in range(rounds):
+            pushes = ((one, other)[n % 2].put_manifest(_manifest(f"d{round}"), ["v1"]) for n in range(4))
+            await asyncio.gather(*pushes)
+        assert (await held(database))[0] - before == rounds * len(b"{}")
+
+    _run(catalogue, work)
+
+
 def test_blob_is_moved_by_who_saw_its_latest_place(catalogue: str) -> None:
     async def work(one: ArtifactTable, other: ArtifactTable, _: Database) -> None:
         wanted = KeptFile(size=0, wanted=True)

@@ -70,6 +70,33 @@ def test_bytes_in_rows_are_counted_whoever_writes(catalogue: str) -> None:
     _run(catalogue, work)
 
 
+def test_bytes_of_files_in_no_folder_are_counted_whoever_writes(catalogue: str) -> None:
+    async def work(one: Database, other: Database) -> None:
+        tables = [DraftTable(database, ACCOUNT) for database in (one, other)]
+        for round in range(20):
+            sizes = range(round, round + 6)
+            await asyncio.gather(*(tables[n % 2].put(f"f{round}", "", KeptFile(size=n, data=b"x" * n)) for n in sizes))
+        files = await tables[0].files("", 100)
+        assert len(files) == 20
+        assert await held(one) == (sum(file.size for file in files.values()), 0, 0)
+
+    _run(catalogue, work)
+
+
+def test_folder_is_removed_in_parts(catalogue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(one: Database, _: Database) -> None:
+        monkeypatch.setattr(drafts, "_REMOVED", 2)
+        table = DraftTable(one, ACCOUNT)
+        for path in ("r/a/1", "r/a/2", "r/b/1", "r/b/2", "r/c", "s/1", "t"):
+            await table.put(path, path.rpartition("/")[0], FILE)
+        assert await table.remove("r") == 5
+        assert [row.name for row in await table.folders("", 9, "")] == ["s"]
+        assert await table.remove("t") == 1
+        assert (await held(one))[0] == 3
+
+    _run(catalogue, work)
+
+
 def test_file_of_a_store_that_was_removed_is_refused(catalogue: str) -> None:
     async def work(one: Database, _: Database) -> None:
         table = DraftTable(one, ACCOUNT)

@@ -37,7 +37,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
 
 def test_every_route_has_a_row_and_every_row_a_route() -> None:
     app = create_app(Settings(storage="memory://"))
-    assert {row.route for row in ROWS} - {"any"} == routes(app)
+    assert {row.route for row in ROWS} - {"any"} == routes(app), "each route needs a row in tests/cost/costing"
 
 
 @pytest.mark.parametrize(

@@ -262,4 +262,4 @@ def test_nginx_caches_the_views_of_a_store_and_nothing_else() -> None:
         assert not re.fullmatch(begin, path)
     assert set(views.removesuffix(")").split("|")) == {
         view.name + ("$" if view.rest is None else "/") for view in VIEWS
-    }
+    }, "each view needs its name in nginx-cache.conf and nginx-private-cache.conf"

@@ -24,10 +24,6 @@ from protoslice.stores.marker import LAYOUT, check_storage
         (b'{"layout":3}', "3"),
         (b'{"layout":2,"upgrading":1}', "2"),
         (b'{"layout":5,"catalogue":"aa"}', "5"),
-        (b"{}", "None"),
-        (b"not JSON", "None"),
-        (b"[]", "None"),
-        (b"", "None"),
     ],
 )
 def test_a_storage_of_another_layout_is_refused(marker: bytes, layout: str) -> None:
@@ -61,6 +57,29 @@ def test_a_storage_of_another_database_is_refused(tmp_path: Path) -> None:
             )
             async with opened(storage) as stores:
                 assert set(await visible(stores)) == {info.id}
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("marker", [b"{}", b"not JSON", b"[]", b"", b"[" * 100_000])
+def test_a_damaged_marker_is_named(marker: bytes) -> None:
+    async def run() -> None:
+        storage = MemoryStorage()
+        await storage.put(MARKER, marker)
+        with pytest.raises(Unsupported, match="of this storage is damaged"):
+            await open_stores(storage)
+
+    asyncio.run(run())
+
+
+def test_an_empty_storage_is_refused_by_a_database_with_stores() -> None:
+    async def run() -> None:
+        storage, other = MemoryStorage(), MemoryStorage()
+        async with opened(storage) as stores:
+            await upload(stores, onnx(5000))
+        with pytest.raises(Unsupported, match="This storage is empty"):
+            await check_storage(other, catalogue_of(storage), mark=True)
+        assert await keys_in(other) == []
 
     asyncio.run(run())
 

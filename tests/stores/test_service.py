@@ -119,6 +119,22 @@ class Silent(MemoryStorage):
         return await super().stat(key)
 
 
+def test_a_disk_that_is_nearly_full_takes_nothing_in_and_stores_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(stores: Stores, _: FileStorage) -> None:
+        info = (await upload(stores, onnx(10))).store
+
+        async def free(_: FileStorage) -> int:
+            return (128 << 20) - 1
+
+        monkeypatch.setattr(FileStorage, "free_bytes", free)
+        with pytest.raises(StorageFull, match="The disk is full: remove stores"):
+            await upload(stores, onnx(20))
+        await stores.delete(info.id)
+        assert not await visible(stores)
+
+    in_files(work)
+
+
 def test_a_bucket_that_is_gone_is_not_ready() -> None:
     async def work() -> None:
         bucket = RawBucket.make(options)

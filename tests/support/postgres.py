@@ -67,9 +67,10 @@ class TestServer:
             connection.execute(statement.format(name).encode())
         return name
 
-    def start(self) -> None:
-        """Start the server and wait until it answers."""
-        options = f"-c listen_addresses= -c unix_socket_directories={self._folder} -c fsync=off -c max_connections=200"
+    def start(self, *more: str) -> None:
+        """Start the server, with `more` settings such as `fsync=on`, and wait until it answers."""
+        settings = ("listen_addresses=", f"unix_socket_directories={self._folder}", "fsync=off", "max_connections=200")
+        options = " ".join(f"-c {each}" for each in (*settings, *more))
         self._run("pg_ctl", "-w", "-l", str(self._folder / "log"), "-o", options, "start")
 
     def stop(self, mode: str = "immediate") -> None:

@@ -127,6 +127,8 @@ class ArtifactTable:
             require_store(tx, self._space, manifest.store)
             id = self._id(tx)
             key = {"space": self._space, "id": id, "digest": manifest.digest}
+            # Of two that push one manifest, the second counts what the first has written.
+            tx.all("SELECT 1 FROM repositories WHERE space = :space AND id = :id FOR UPDATE", space=self._space, id=id)
             before = tx.first(
                 """
                 SELECT body, referrer FROM manifests

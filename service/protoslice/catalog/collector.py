@@ -20,7 +20,7 @@ DOUBT_SECONDS: Final = 120.0
 TWICE_SECONDS: Final = 86_400.0
 """Seconds after which the bytes of an object that was never published are deleted once more."""
 _BATCH: Final = 500
-_STORES: Final = 50
+_STORES: Final = 5
 _CLAIM_SECONDS: Final = 600.0
 """Seconds for which one collector has the trash that it takes out to itself."""
 _LARGEST_SUMLESS: Final = 16 << 20

@@ -18,6 +18,8 @@ from protoslice.catalog.spaces import Account
 PROTOCOL: Final = "mlflow"
 _ID: Final = 1
 _PAGE: Final = 500
+_REMOVED: Final = 500
+"""Files that one transaction removes."""
 _THESE: Final = "space = :space AND repository = 1 AND kind = 'file'"
 _BELOW: Final = f"{_THESE} AND name > :first AND name < :end"
 
@@ -56,6 +58,8 @@ class DraftTable:
             # The folder first: writers of one folder wait for each other here, and count what the other has written.
             if folder:
                 self._note(tx, folder)
+            else:
+                self._lock(tx)
             before = tx.first(
                 f"SELECT length(data) FROM kept_files WHERE {_THESE} AND name = :name", space=self._space, name=path
             )
@@ -79,17 +83,26 @@ class DraftTable:
             where, values = f"{_THESE} AND name = :first", {"space": self._space, "first": path}
             if tx.first(f"SELECT 1 FROM kept_files WHERE {where}", **values) is None:
                 where, values = _BELOW, {"space": self._space, **_range(path)}
+            self._lock(tx)
+            picked = f"SELECT folder, name FROM kept_files WHERE {where} ORDER BY name LIMIT :most"
+            found = tx.all(picked, **values, most=_REMOVED)
+            if not found:
+                return 0
             # Folders are locked before their files, as writers do.
-            folders = "SELECT DISTINCT folder FROM kept_files WHERE {} AND folder IS NOT NULL ORDER BY folder"
-            for (folder,) in tx.all(folders.format(where), **values):
+            for folder in sorted({folder for folder, _ in found if folder is not None}):
                 self._note(tx, folder)
-            rows = tx.all(f"DELETE FROM kept_files WHERE {where} RETURNING folder, length(data)", **values)
+            sql = f"DELETE FROM kept_files WHERE {where} AND name <= :last RETURNING folder, length(data)"
+            rows = tx.all(sql, **values, last=found[-1][1])
             for folder in sorted({row[0] for row in rows if row[0] is not None}):
                 self._drop_empty(tx, folder)
             self._account.charge(tx, stored_bytes=-sum(row[1] or 0 for row in rows))
             return len(rows)
 
-        return await self._database.write(work)
+        total, removed = 0, _REMOVED
+        while removed >= _REMOVED:  # in parts, between which others write
+            removed = await self._database.write(work)
+            total += removed
+        return total
 
     async def entries(self, folder: str, after: str) -> tuple[list[tuple[str, int | None]], str | None]:
         """Return a page of what is directly in a folder: names with sizes, None for a folder.
@@ -179,6 +192,10 @@ class DraftTable:
         return await self._database.read(
             lambda tx: [FolderRow(*row) for row in tx.all(sql, space=self._space, **values)]
         )
+
+    def _lock(self, tx: Transaction) -> None:
+        """Let writers of files in no folder wait for each other: of two, one would not count what the other wrote."""
+        tx.all("SELECT 1 FROM repositories WHERE space = :space AND id = :id FOR UPDATE", space=self._space, id=_ID)
 
     def _note(self, tx: Transaction, folder: str) -> None:
         tx.run(

@@ -39,7 +39,7 @@ from protoslice.errors import DatabaseUnavailable, InvalidInput, StorageDenied, 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-_CONNECTIONS: Final = 10
+_CONNECTIONS: Final = 20
 _BACKGROUND: Final = 2
 _CONNECT_SECONDS: Final = 3
 _SNAPSHOT: Final = "ISOLATION LEVEL REPEATABLE READ READ ONLY"

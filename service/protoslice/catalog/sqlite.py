@@ -164,7 +164,8 @@ class _File:
         """Raise `DatabaseUnavailable` if it was removed or replaced: what is committed to it would be lost."""
         if self._identity() != self._opened:
             raise DatabaseUnavailable(
-                "The database file was removed or replaced while it was open: put it back, or restart the service"
+                "The database file was removed or replaced while it was open: put it back; to use another one, stop "
+                "the service and delete the file that ends in -wal first"
             )
 
     def _identity(self) -> tuple[int, int] | None:

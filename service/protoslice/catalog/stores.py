@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -21,8 +22,10 @@ from protoslice.catalog.live_stores import LIVE
 from protoslice.catalog.objects import Collected, OwnObject, new_id, publish_objects
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.tags import TAGS, set_tag, tag_names
+from protoslice.errors import Conflict
 
 _TAGGED: Final = f"SELECT store FROM names WHERE {TAGS} AND name = :tag"
+_TRIES: Final = 5
 _NEWEST: Final = 8
 """Stores that have a file or a piece of one digest which are looked at, the newest."""
 
@@ -194,10 +197,10 @@ class StoreTable:
             taken = [tag.name for tag in tags if tag.store != digest]
             return RestoredRow(there or _row(removed[:3]), taken)
 
-        try:
-            return await self._database.write(work)
-        except UniqueViolation:  # it was sent again at the same time
-            return await self._database.write(work)
+        for _ in range(_TRIES):
+            with suppress(UniqueViolation):  # it was sent again at the same time
+                return await self._database.write(work)
+        raise Conflict("The store is being restored and sent at the same time: try again")
 
     async def shown(self, *, digest: str | None = None, tag: str | None = None, tags: int) -> ListedStore | None:
         """Return a store by its digest or a tag, with its first `tags` tags; None if there is none."""

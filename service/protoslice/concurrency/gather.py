@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -46,17 +46,6 @@ async def in_turns(call: Callable[[S], Awaitable[T]], things: Iterable[S]) -> li
     while batch := list(islice(left, BATCH)):
         found += await map_concurrently(call, batch)
     return found
-
-
-async def each_concurrently(call: Callable[[S], Awaitable[object]], things: AsyncIterable[S]) -> None:
-    """Await `call` for each of `things`, concurrently; some of the things are in memory at a time."""
-    batch: list[S] = []
-    async for thing in things:
-        batch.append(thing)
-        if len(batch) == BATCH:
-            await map_concurrently(call, batch)
-            batch = []
-    await map_concurrently(call, batch)
 
 
 async def run_concurrently(*calls: Callable[[], Awaitable[T]]) -> list[T]:

@@ -23,16 +23,23 @@ async def check_storage(storage: Storage, database: Database | None, *, mark: bo
     try:
         found = (await storage.get(MARKER)).data
     except NotFound:
-        if not mark or catalogue is None:
+        if not mark or database is None:
             raise NotFound("This storage contains no stores") from None
+        if await database.read(lambda tx: tx.first("SELECT 1 FROM objects WHERE size IS NOT NULL LIMIT 1")) is not None:
+            raise Unsupported(
+                "This storage is empty, but the database has stores: mount the storage or correct PROTOSLICE_STORAGE; "
+                "a new storage needs a new database"
+            ) from None
         await storage.put(MARKER, json.dumps({"layout": LAYOUT, "catalogue": catalogue}).encode())
         return
     said: dict[str, Any] = {}
-    with suppress(ValueError, TypeError):
+    with suppress(ValueError, TypeError, RecursionError):
         said = dict(json.loads(found))
-    if said.get("layout") != LAYOUT:
+    if "layout" not in said:
+        raise Unsupported(f"The file {MARKER} of this storage is damaged: restore it from a backup")
+    if said["layout"] != LAYOUT:
         raise Unsupported(
-            f"This storage was written by another version of Protoslice (layout {said.get('layout')}, not {LAYOUT}), "
+            f"This storage was written by another version of Protoslice (layout {said['layout']}, not {LAYOUT}), "
             "which this one cannot read: use that version, or a new storage"
         )
     if catalogue is not None and said.get("catalogue") != catalogue:

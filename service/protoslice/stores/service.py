@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from typing import Final
 
 from protoslice import schema
 from protoslice.catalog import Database
@@ -67,6 +68,8 @@ _log = logging.getLogger(__name__)
 
 READY_SECONDS = 2
 """Seconds in which a storage that is ready answers."""
+_LEAST_FREE: Final = 128 << 20
+"""Free bytes of a disk below which no store is taken in; removing stores needs some of them."""
 
 Names = Callable[["Stores", str], Awaitable[str]]
 """Resolves a reference with a slash, such as `owner/name@main`, to the id of a store, or `NotFound`."""
@@ -230,6 +233,13 @@ class Stores:
             if free < self._options.space_watermark_bytes:
                 raise StorageFull("the storage is almost full")
 
+    async def _check_free_space(self) -> None:
+        """Raise `StorageFull` while the rest of the disk is needed to remove stores."""
+        if self._storage.abilities.free_space:
+            least = min(self._options.space_watermark_bytes, _LEAST_FREE)
+            if least and await self._storage.free_bytes() < least:
+                raise StorageFull("The disk is full: remove stores, or add space")
+
     async def _marked(self) -> None:
         try:
             await self._storage.stat(MARKER)
@@ -241,6 +251,7 @@ class Stores:
         """A new ingest, to be used as an async context manager; `QuotaExceeded` where no store may be added."""
         self._check_writable()
         await self.room.check(stores=1)
+        await self._check_free_space()
         types = await self._types(request.type)
         options = IntakeOptions(
             self._storage,
@@ -265,6 +276,7 @@ class Stores:
         self._check_writable()
         check_request(request)
         await self.room.check(stores=1)
+        await self._check_free_space()
         types = await self._types(request.type)
         objects = self.new_objects()
         try:

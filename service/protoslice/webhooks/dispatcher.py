@@ -66,10 +66,6 @@ class Dispatcher:
             hooks[hook.space].append(hook)
         self._hooks = dict(hooks)
 
-    def listens(self, space: str) -> bool:
-        """Return True if a webhook of the space is known here."""
-        return space in self._hooks
-
     async def look(self) -> None:
         """Learn the webhooks, deliver pending letters, and drop the oldest of too many."""
         await self.learn()

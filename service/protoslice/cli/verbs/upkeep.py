@@ -33,6 +33,7 @@ Grace = Annotated[
     float,
     typer.Option(
         min=0,
+        max=10**9,
         metavar="SECONDS",
         help="Keep stores that were removed in this time, so that they can be restored.",
     ),

@@ -19,7 +19,7 @@ from protoslice.stores.ingest.inspection import Inspection, Types
 from protoslice.stores.ingest.packs import FilePlace, Packs
 from protoslice.stores.ingest.persist import drafted, policy_of
 from protoslice.stores.ingest.publisher import Publisher
-from protoslice.stores.ingest.receive import FileSink, Received
+from protoslice.stores.ingest.receive import OTHER_DIGEST, FileSink, Received
 from protoslice.stores.ingest.root.choice import HeldFile, Opened, Root, choose_root
 from protoslice.stores.ingest.root.prepare import NotARoot, Prepared, prepare_root
 from protoslice.stores.ingest.root.rules import RulesByType
@@ -180,7 +180,7 @@ class Ingest:
 
     async def _commit(self, expected_sha256: bytes | None) -> Created:
         if expected_sha256 is not None and [file.info.sha256 for file in self._files] != [expected_sha256.hex()]:
-            raise ChecksumMismatch("The digest does not match the received bytes: nothing was stored")
+            raise ChecksumMismatch(OTHER_DIGEST)
         root = None
         if expected_sha256 is not None and not self._objects.has_written:
             root = await self._root()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, Awaitable, Callable
 from dataclasses import dataclass
+from typing import Final
 
 from protoslice import schema
 from protoslice.concurrency.executor import Worker
@@ -17,6 +18,8 @@ from protoslice.stores.ingest.sharing import Layout
 from protoslice.stores.ingest.writers import Batches, SummedObject
 from protoslice.stores.manifest import ObjectExtent, ObjectLocation
 
+OTHER_DIGEST: Final = "The digest does not match the received bytes: nothing was stored"
+"""The message is the same whether a file with this digest is stored or not."""
 FindFile = Callable[[], Awaitable[FileRef | None]]
 """Finds a file in the storage; None when there is none to rely on."""
 
@@ -119,7 +122,7 @@ class FileSink:
         if self._there is None:
             return Received(info, place, inspected.detection, inspected.scan)
         if (self._there.sha256, self._there.size) != (info.sha256, info.size):
-            raise ChecksumMismatch("the digest given does not match what arrived: nothing was stored")
+            raise ChecksumMismatch(OTHER_DIGEST)
         return Received(info, FilePlace(self._there.location), inspected.detection, inspected.scan, is_shared=True)
 
     async def abort(self) -> None:

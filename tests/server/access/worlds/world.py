@@ -125,7 +125,8 @@ _RANDOM: Final = re.compile(
 _MOMENTS: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.+-]+Z?|(?<![0-9a-f])[0-9a-f]{24}(?![0-9a-f])|\b[0-9a-f]{13}-[0-9a-f]{16}\b|psl-signature=[0-9a-f]{64}"
     r"|psl_\w{48}|psl-expires=[0-9]+|whsec_[A-Za-z0-9+/=]+|\w{3}, [0-9]{2} \w{3} [0-9]{4} [0-9:]{8} GMT"
-    r"|(?:(?<=\"exp\":)|(?<=\"exp\": ))[0-9]+|(?:(?<=cursor=)|(?<=\"next\":\"))[0-9a-f]{14,}(?=-)"
+    r"|\bxet [0-9]+|(?:(?<=\"exp\":)|(?<=\"exp\": )|(?<=\"x-xet-token-expiration\": \"))[0-9]+"
+    r"|(?:(?<=cursor=)|(?<=\"next\":\"))[0-9a-f]{14,}(?=-)"
 )
 _UNSAID: Final = {"date", "x-request-id", "content-length"}
 _OF_JSON: Final = {"etag", "repr-digest", "content-digest"}
