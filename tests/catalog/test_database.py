@@ -188,7 +188,7 @@ def test_full_lane_refuses_and_background_work_continues(url: str, monkeypatch: 
 
     async def work() -> None:
         async with _opened(url) as db:
-            reads = [asyncio.create_task(db.read(waits)) for _ in range(10)]
+            reads = [asyncio.create_task(db.read(waits)) for _ in range(20)]
             await asyncio.sleep(0)
             with pytest.raises(DatabaseUnavailable, match="busy"):
                 await db.read(_ids)

@@ -17,7 +17,7 @@ from protoslice.catalog import sqlite, upgrade
 from protoslice.catalog.sqlite import SqliteDatabase
 from protoslice.errors import NotFound, StorageFull
 from protoslice.storage import FileStorage
-from protoslice.stores import IngestRequest, Stores
+from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.collection import collect_garbage
 
 MIB = 1 << 20
@@ -56,7 +56,8 @@ async def service(disk: Path) -> AsyncIterator[Stores]:
     database = SqliteDatabase(disk / "catalog.sqlite")
     try:
         await upgrade(database)
-        async with FileStorage(str(disk)) as storage, opened(storage, database=database) as stores:
+        options = StoreOptions(space_watermark_bytes=0)  # the disk is smaller than what a service keeps free
+        async with FileStorage(str(disk)) as storage, opened(storage, options, database) as stores:
             yield stores
     finally:
         await database.close()
