@@ -128,8 +128,13 @@ class SpaceTable:
 
     async def page(self, limit: int, after: str = "") -> list[SpaceRow]:
         """Return at most `limit` spaces behind `after`, by name."""
-        sql = f"SELECT name, {_QUOTA} FROM spaces WHERE name > :after ORDER BY name LIMIT :limit"
-        return await self._database.read(lambda tx: [_space(tx, row) for row in tx.all(sql, after=after, limit=limit)])
+        sql = f"""
+            SELECT name, {_QUOTA}, coalesce(sum(stored_bytes), 0), coalesce(sum(stores), 0),
+                coalesce(sum(logical_bytes), 0)
+            FROM (SELECT name, {_QUOTA} FROM spaces WHERE name > :after ORDER BY name LIMIT :limit) p
+            LEFT JOIN usage ON space = name GROUP BY name, {_QUOTA} ORDER BY name"""
+        rows = await self._database.read(lambda tx: tx.all(sql, after=after, limit=limit))
+        return [SpaceRow(row[0], Held(*map(int, row[5:])), row[1:5]) for row in rows]
 
     async def set_limits(self, name: str, limits: Sequence[int | None]) -> bool:
         """Replace the limits of a space; return False if there is none of that name."""

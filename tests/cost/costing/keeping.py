@@ -219,7 +219,7 @@ KEEPING: Final = (
     ),
     Row(
         route="GET /v1/spaces",
-        worst="a hundred, each found by a listing, and its ledger read",
+        worst="a hundred",
         ask=get("/v1/spaces?limit=1000"),
         given=_hundred_spaces,
         status=200,

@@ -31,8 +31,12 @@ class Quota:
 
     def over(self, defaults: Quota) -> Quota:
         """Limits of this quota, and those of `defaults` where it has none."""
-        given = {name: value for name, value in asdict(self).items() if value is not None}
-        return Quota(**(asdict(defaults) | given))
+        return Quota(
+            stored_bytes=defaults.stored_bytes if self.stored_bytes is None else self.stored_bytes,
+            stores=defaults.stores if self.stores is None else self.stores,
+            open_uploads=defaults.open_uploads if self.open_uploads is None else self.open_uploads,
+            requests=defaults.requests if self.requests is None else self.requests,
+        )
 
     @classmethod
     def parse(cls, said: Mapping[str, Any]) -> Quota:

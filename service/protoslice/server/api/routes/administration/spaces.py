@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fastapi import Request
 from starlette.responses import Response
 
@@ -39,7 +41,8 @@ async def list_spaces(
     """List spaces with their usage and quotas, the default space first."""
     spaces = _spaces(services)
     page = await spaces.page(limit=min(limit, _MOST), cursor=cursor)
-    return page_answer(request, page, encode_items(map(_fact, page.items)))
+    items = await asyncio.to_thread(lambda: encode_items(map(_fact, page.items)))
+    return page_answer(request, page, items)
 
 
 @endpoint(
