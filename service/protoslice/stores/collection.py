@@ -82,7 +82,7 @@ async def collect_for_ever(storage: Storage, database: Database, delay_seconds: 
 
 
 async def _empty_trash(storage: Storage, table: CollectorTable) -> int:
-    """Delete the bytes that are due, and return of how many objects."""
+    """Delete bytes whose delay is over; return the number of objects."""
 
     async def delete(row: TrashRow) -> None:
         key = ObjectKey(row.key)

@@ -90,7 +90,9 @@ async def _opened(settings: Settings) -> AsyncIterator[tuple[Storage, Database]]
     from protoslice.stores.marker import check_storage
 
     async with open_storage(settings.storage, settings.plain_storage_options()) as storage:
-        await check_storage(storage, None, mark=False)  # before a catalogue is made in what is no storage
+        await check_storage(
+            storage, None, mark=False
+        )  # before a catalogue is created in a folder that is not a storage
         async with open_database(settings.database, settings.storage, shared=storage.abilities.shared) as database:
             await check_storage(storage, database, mark=False)
             yield storage, database

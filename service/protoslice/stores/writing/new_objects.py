@@ -22,7 +22,7 @@ class NewObjects:
         self._space = space
         self._reserved: dict[int, ReservedObject] = {}
         self._sizes: dict[int, int] = {}
-        """Bytes of the objects of which writing has begun, with those beside them."""
+        """Bytes of the objects of which writing has begun, with those of their checksums."""
 
     @property
     def has_written(self) -> bool:
@@ -47,7 +47,7 @@ class NewObjects:
         return _CountedWriter(self, key, await self._storage.writer(key))
 
     async def commit(self, key: ObjectKey, writer: Writer, sums: bytes) -> ObjectLocation:
-        """Make the object of a writer durable, and beside it the sums that its location does not hold."""
+        """Make the object of a writer durable, and store the checksums that its location does not hold."""
         size = writer.size
         if len(sums) <= LARGEST_INLINE_SUMS:
             return ObjectLocation(size, key=key.text, etag=await writer.commit(), sums=sums)
@@ -79,7 +79,7 @@ class NewObjects:
         self._reservations.drop(self._space, written)
 
     async def count(self, key: ObjectKey, size: int) -> None:
-        """Count bytes of an object; raise `QuotaExceeded` if there is no room for them."""
+        """Count bytes of an object; raise `QuotaExceeded` if they do not fit."""
         id = object_id(key.text)
         await self._room.take(size)
         self._sizes[id] = self._sizes.get(id, 0) + size
