@@ -198,6 +198,14 @@ async def send_while(
             return error
 
 
+async def assert_sent_while(storage: MemoryStorage, meanwhile: Callable[[WriterTable, str], Awaitable[None]]) -> None:
+    """Assert that a store is whole although something was done while it was being sent."""
+    info = await send_while(storage, meanwhile)
+    assert isinstance(info, Store)
+    async with opened(storage) as fresh:
+        await assert_whole(fresh, info)
+
+
 def test_a_long_upload_whose_writer_renews_its_lease_is_left_alone() -> None:
     async def run() -> None:
         storage = MemoryStorage()
@@ -209,10 +217,7 @@ def test_a_long_upload_whose_writer_renews_its_lease_is_left_alone() -> None:
                 with catalogue_of(storage).at(later(seconds)):
                     assert await table.renew(writer)
 
-        info = await send_while(storage, hours)
-        assert isinstance(info, Store)
-        async with opened(storage) as fresh:
-            await assert_whole(fresh, info)
+        await assert_sent_while(storage, hours)
 
     asyncio.run(run())
 
@@ -232,10 +237,7 @@ def test_a_lease_that_has_ended_is_doubted_before_it_counts() -> None:
             after = later(ended + 2 * DOUBT_SECONDS)
             assert (await collect_garbage(storage, clock=after, grace_seconds=0)).objects == 0
 
-        info = await send_while(storage, pause)
-        assert isinstance(info, Store)
-        async with opened(storage) as fresh:
-            await assert_whole(fresh, info)
+        await assert_sent_while(storage, pause)
 
     asyncio.run(run())
 
