@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from protoslice.catalog.objects import OwnObject, ReservedObject, object_id
 from protoslice.concurrency.gather import run_concurrently
 from protoslice.storage import Buffer, ObjectKey, Storage, Writer
+from protoslice.storage.wrappers.interceptor import WrappedWriter
 from protoslice.stores.manifest import LARGEST_INLINE_SUMS, ObjectLocation, sums_of
 from protoslice.stores.quotas import SpaceRoom
 from protoslice.stores.writing.reservations import Reservations
@@ -89,22 +90,12 @@ class NewObjects:
         await self._storage.put(key, data)
 
 
-class _CountedWriter(Writer):
+class _CountedWriter(WrappedWriter):
     def __init__(self, objects: NewObjects, key: ObjectKey, inner: Writer) -> None:
+        super().__init__(inner)
         self._objects = objects
         self._key = key
-        self._inner = inner
-
-    @property
-    def size(self) -> int:
-        return self._inner.size
 
     async def write(self, piece: Buffer) -> None:
         await self._objects.count(self._key, memoryview(piece).nbytes)
-        await self._inner.write(piece)
-
-    async def commit(self) -> str:
-        return await self._inner.commit()
-
-    async def abort(self) -> None:
-        await self._inner.abort()
+        await super().write(piece)
