@@ -13,8 +13,7 @@ from tests.support.stores import keys_in, onnx, open_stores, opened, upload, vis
 from protoslice.errors import NotFound, Unsupported
 from protoslice.storage import FileStorage, MemoryStorage
 from protoslice.stores import Stores
-from protoslice.stores.keys import MARKER
-from protoslice.stores.marker import LAYOUT, check_storage
+from protoslice.stores.marker import LAYOUT, MARKER, check_storage
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,8 @@ from protoslice.stores import (
 )
 from protoslice.stores.collection import GRACE_SECONDS
 from protoslice.stores.ingest import packs, persist
-from protoslice.stores.keys import MARKER, OBJECTS, sums_of
+from protoslice.stores.manifest import sums_of
+from protoslice.stores.marker import MARKER
 from protoslice.stores.names import DEFAULT_SPACE
 from protoslice.stores.uploads.records import UploadRecords
 from protoslice.stores.writing import new_objects
@@ -70,7 +71,7 @@ def records_apart(largest: int = -1, *, sums: int = -1, files: int = -1) -> Iter
         patch.object(persist, "LARGEST_INLINE", largest),
         patch.object(new_objects, "LARGEST_INLINE_SUMS", sums),
         patch.object(packs, "LARGEST_HELD", files),
-        patch.object(collector_table, "_LARGEST_SUMLESS", sums << 14),  # four bytes for 64 KiB
+        patch.object(collector_table, "LARGEST_SUMLESS", sums << 14),  # four bytes for 64 KiB
     ):
         yield
 
@@ -82,6 +83,8 @@ async def open_stores(
     return await Stores.open(storage, database or catalogue_of(storage), options)
 
 
+OBJECTS: Final = ObjectKey("objects")
+"""Folder of the objects."""
 STORED_BYTES: Final = """
     SELECT (SELECT coalesce(sum(size), 0) FROM objects) + (SELECT coalesce(sum(held), 0) FROM stores)"""
 """Statement that counts what objects and manifests hold."""

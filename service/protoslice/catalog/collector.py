@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from protoslice.catalog.database import SECOND, Database, Row, Transaction
-from protoslice.catalog.objects import release_objects
-from protoslice.catalog.spaces import Account
+from protoslice.catalog.objects import LARGEST_SUMLESS, end_writer, release_objects
+from protoslice.catalog.spaces import discharge
 from protoslice.catalog.uploads import end_uploads, forget_uploads
 
 DOUBT_SECONDS: Final = 120.0
@@ -23,13 +23,11 @@ _BATCH: Final = 500
 _STORES: Final = 5
 _CLAIM_SECONDS: Final = 600.0
 """Seconds for which one collector has the trash that it takes out to itself."""
-_LARGEST_SUMLESS: Final = 16 << 20
-"""Bytes of the largest object whose checksums are in the manifest; those of a larger one are an object beside it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrashRow:
-    """Bytes to be deleted, with those of the checksums beside them."""
+    """Bytes to be deleted, and those of their checksums."""
 
     number: int
     key: str
@@ -64,8 +62,7 @@ class CollectorTable:
                 if doubted is None:
                     tx.run("UPDATE writers SET doubted = :now WHERE id = :id", now=tx.now, id=id)
                 elif doubted < before:
-                    tx.run("UPDATE objects SET writer = NULL, due = :now WHERE writer = :id", now=tx.now, id=id)
-                    tx.run("DELETE FROM writers WHERE id = :id", id=id)
+                    end_writer(tx, id)
 
         await self._database.write(work, background=True)
 
@@ -87,7 +84,7 @@ class CollectorTable:
         return total
 
     async def drop_objects(self, delay_seconds: float) -> Dropped:
-        """Move the objects that are due, and that nothing refers to, into the trash for `delay_seconds`."""
+        """Move due objects, to which nothing refers, into the trash for `delay_seconds`."""
         objects, size = 0, 0
         while True:
             dropped = await self._database.write(lambda tx: _drop(tx, delay_seconds), background=True)
@@ -128,7 +125,7 @@ class CollectorTable:
 
     async def would_drop(self, grace_seconds: float, space: str | None = None) -> tuple[int, Dropped]:
         """Return how many stores would be purged, and which objects would be dropped, in one space or in all."""
-        # Not a plain comparison: SQLite would read all of the space, and not what is due.
+        # Not a plain comparison, for which SQLite would use the index of the space.
         one = "" if space is None else "AND {0}.space || '' = :space"
         purged = f"s.deleted IS NOT NULL AND s.deleted < :before {one.format('s')}"
         sql = f"""
@@ -171,10 +168,8 @@ def _purge(tx: Transaction, grace_seconds: float) -> int:
         before=before,
         most=_STORES,
     )
-    held: dict[str, int] = {}
-    for space, id, size in found:
+    for space, id, _ in found:
         key = {"space": space, "id": id}
-        held[space] = held.get(space, 0) + size
         objects = tx.all(
             """
             SELECT object FROM store_objects WHERE space = :space AND store = :id UNION
@@ -183,8 +178,7 @@ def _purge(tx: Transaction, grace_seconds: float) -> int:
         )
         tx.run("DELETE FROM stores WHERE space = :space AND id = :id AND deleted IS NOT NULL", **key)
         release_objects(tx, space, [object for (object,) in objects])
-    for space, size in sorted(held.items()):
-        Account(space).charge(tx, stored_bytes=-size)
+    discharge(tx, ((space, size) for space, _, size in found))
     return len(found)
 
 
@@ -196,7 +190,7 @@ def _drop(tx: Transaction, delay_seconds: float) -> Dropped:
         now=tx.now,
         most=_BATCH,
     )
-    # A statement of its own: it sees the references that came while the rows were being locked.
+    # A second statement sees the references that were inserted while this one waited for the locks.
     held = _referenced(tx, picked)
     free = [row for row in picked if (row[0], row[1]) not in held]
     due = tx.now + int(delay_seconds * SECOND)
@@ -205,7 +199,7 @@ def _drop(tx: Transaction, delay_seconds: float) -> Dropped:
         [
             {
                 "key": key,
-                "sums": int(size is None or size > _LARGEST_SUMLESS),
+                "sums": int(size is None or size > LARGEST_SUMLESS),
                 "passes": 2 if size is None else 1,
                 "due": due,
             }
@@ -219,12 +213,9 @@ def _drop(tx: Transaction, delay_seconds: float) -> Dropped:
         "UPDATE objects SET due = NULL WHERE space = :space AND id = :id",
         [{"space": space, "id": id} for space, id in held],
     )
-    sizes: dict[str, int] = {}
-    for space, _, _, size in free:
-        sizes[space] = sizes.get(space, 0) + (size or 0)
-    for space, size in sorted(sizes.items()):
-        Account(space).charge(tx, stored_bytes=-size)
-    return Dropped(len(free), sum(sizes.values()), len(picked))
+    sizes = [(space, size or 0) for space, _, _, size in free]
+    discharge(tx, sizes)
+    return Dropped(len(free), sum(size for _, size in sizes), len(picked))
 
 
 def _referenced(tx: Transaction, picked: list[Row]) -> set[tuple[str, int]]:

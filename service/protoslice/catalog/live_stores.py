@@ -10,8 +10,12 @@ from protoslice.errors import Conflict
 LIVE: Final = "space = :space AND digest = :digest AND deleted IS NULL"
 
 
+def lock_store(tx: Transaction, space: str, digest: str) -> bool:
+    """Return True if a store exists, which stays until the transaction has ended."""
+    return tx.first(f"SELECT id FROM stores WHERE {LIVE} FOR SHARE", space=space, digest=digest) is not None
+
+
 def require_store(tx: Transaction, space: str, digest: str | None) -> None:
     """Raise `Conflict` unless a store exists, which stays until the transaction has ended; None needs none."""
-    sql = f"SELECT id FROM stores WHERE {LIVE} FOR SHARE"
-    if digest is not None and tx.first(sql, space=space, digest=digest) is None:
+    if digest is not None and not lock_store(tx, space, digest):
         raise Conflict(f"Store {digest} was removed in the meantime: send the change again")

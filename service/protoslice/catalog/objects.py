@@ -1,6 +1,6 @@
 """Objects of the storage: reserved by writers, published with what refers to them, and trashed when nothing does.
 
-An object has no state. While its row exists, a foreign key may refer to it; whoever comes too late gets
+An object has no state. While its row exists, a foreign key may refer to it; a later reference raises
 `ForeignKeyViolation`. A writer reserves rows before it writes bytes, so bytes without a row do not occur.
 """
 
@@ -18,6 +18,8 @@ from protoslice.errors import Conflict
 
 LEASE_SECONDS: Final = 600.0
 """Seconds for which the objects of a writer are safe after its last renewal."""
+LARGEST_SUMLESS: Final = 16 << 20
+"""Bytes of the largest object whose checksums are in manifests; a larger one has an object for its checksums."""
 _RANDOM_BITS: Final = 22
 
 
@@ -131,10 +133,15 @@ class WriterTable:
 
         def work(tx: Transaction) -> None:
             tx.many("DELETE FROM objects WHERE space = :space AND id = :id AND writer = :writer", rows)
-            tx.run("UPDATE objects SET writer = NULL, due = :now WHERE writer = :writer", now=tx.now, writer=writer)
-            tx.run("DELETE FROM writers WHERE id = :writer", writer=writer)
+            end_writer(tx, writer)
 
         await self._database.write(work, background=True)
+
+
+def end_writer(tx: Transaction, writer: str) -> None:
+    """Delete a writer, and leave its objects to the collector."""
+    tx.run("UPDATE objects SET writer = NULL, due = :now WHERE writer = :writer", now=tx.now, writer=writer)
+    tx.run("DELETE FROM writers WHERE id = :writer", writer=writer)
 
 
 def publish_objects(tx: Transaction, space: str, own: Iterable[OwnObject]) -> int:

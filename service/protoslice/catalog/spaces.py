@@ -7,7 +7,7 @@ that commits of one space seldom wait for each other. Close to a quota they do, 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,9 +21,10 @@ _FULL: Final = 0.9
 _LARGE: Final = 0.005
 """Share of a quota that one commit may add without waiting for others."""
 _QUOTA: Final = "quota_bytes, quota_stores, quota_open_uploads, quota_requests"
-_SUMS: Final = (
-    "SELECT coalesce(sum(stored_bytes), 0), coalesce(sum(stores), 0), coalesce(sum(logical_bytes), 0) FROM usage"
-)
+_SUMS: Final = "coalesce(sum(stored_bytes), 0), coalesce(sum(stores), 0), coalesce(sum(logical_bytes), 0)"
+_SPACES: Final = f"""
+    SELECT name, {_QUOTA}, {_SUMS} FROM (SELECT name, {_QUOTA} FROM spaces WHERE {{}}) p
+    LEFT JOIN usage ON space = name GROUP BY name, {_QUOTA} ORDER BY name"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,23 +119,13 @@ class SpaceTable:
 
     async def get(self, name: str) -> SpaceRow | None:
         """Return a space, or None if there is none of that name."""
-        sql = f"SELECT name, {_QUOTA} FROM spaces WHERE name = :name"
-
-        def work(tx: Transaction) -> SpaceRow | None:
-            row = tx.first(sql, name=name)
-            return None if row is None else _space(tx, row)
-
-        return await self._database.read(work)
+        row = await self._database.read(lambda tx: tx.first(_SPACES.format("name = :name"), name=name))
+        return None if row is None else _space(row)
 
     async def page(self, limit: int, after: str = "") -> list[SpaceRow]:
         """Return at most `limit` spaces behind `after`, by name."""
-        sql = f"""
-            SELECT name, {_QUOTA}, coalesce(sum(stored_bytes), 0), coalesce(sum(stores), 0),
-                coalesce(sum(logical_bytes), 0)
-            FROM (SELECT name, {_QUOTA} FROM spaces WHERE name > :after ORDER BY name LIMIT :limit) p
-            LEFT JOIN usage ON space = name GROUP BY name, {_QUOTA} ORDER BY name"""
-        rows = await self._database.read(lambda tx: tx.all(sql, after=after, limit=limit))
-        return [SpaceRow(row[0], Held(*map(int, row[5:])), row[1:5]) for row in rows]
+        sql = _SPACES.format("name > :after ORDER BY name LIMIT :limit")
+        return await self._database.read(lambda tx: [_space(row) for row in tx.all(sql, after=after, limit=limit)])
 
     async def set_limits(self, name: str, limits: Sequence[int | None]) -> bool:
         """Replace the limits of a space; return False if there is none of that name."""
@@ -150,18 +141,28 @@ class SpaceTable:
         tags = "SELECT count(*) FROM names WHERE repository = 0 AND kind = 'tag'"
 
         def work(tx: Transaction) -> tuple[Held, int]:
-            return Held(*map(int, tx.all(_SUMS)[0])), int(tx.all(tags)[0][0])
+            return _held(tx), int(tx.all(tags)[0][0])
 
         return await self._database.read(work, background=True)
 
 
-def _held(tx: Transaction, space: str) -> Held:
-    return Held(*map(int, tx.all(f"{_SUMS} WHERE space = :space", space=space)[0]))
+def discharge(tx: Transaction, bytes_of_spaces: Iterable[tuple[str, int]]) -> None:
+    """Count bytes no longer; a space may occur several times."""
+    sizes: dict[str, int] = {}
+    for space, size in bytes_of_spaces:
+        sizes[space] = sizes.get(space, 0) + size
+    for space, size in sorted(sizes.items()):
+        Account(space).charge(tx, stored_bytes=-size)
 
 
-def _space(tx: Transaction, row: Row) -> SpaceRow:
-    name, stored_bytes, stores, uploads, requests = row
-    return SpaceRow(name, _held(tx, name), (stored_bytes, stores, uploads, requests))
+def _held(tx: Transaction, space: str | None = None) -> Held:
+    """Return what a space holds, or all of them."""
+    where = "" if space is None else "WHERE space = :space"
+    return Held(*map(int, tx.all(f"SELECT {_SUMS} FROM usage {where}", space=space)[0]))
+
+
+def _space(row: Row) -> SpaceRow:
+    return SpaceRow(row[0], Held(*map(int, row[5:])), row[1:5])
 
 
 def _size(size: int) -> str:

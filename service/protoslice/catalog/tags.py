@@ -9,12 +9,14 @@ from typing import Any, Final
 
 from protoslice.catalog.database import LAST, Database, Row, Transaction
 from protoslice.catalog.letters import tell
+from protoslice.catalog.live_stores import lock_store
 from protoslice.catalog.repositories import ensure_repository
 from protoslice.errors import Conflict, LimitExceeded, NotFound
 
 TAGS: Final = "space = :space AND repository = 0 AND kind = 'tag'"
 TAGS_OF_A_STORE: Final = 1000
 """Tags of one store, at most: all are shown with it and removed with it."""
+_COLUMNS: Final = "name, store, version, updated"
 _PROTOCOL: Final = "stores"
 _ID: Final = 0
 _FAMILY: Final = 1000
@@ -37,7 +39,7 @@ class TagRow:
 
 @dataclass(frozen=True, slots=True)
 class SetTag:
-    """A tag, True if it is new, and True if it was set: a `new` tag leaves one of the same name as it is."""
+    """A tag, True if it is new, and True if it was set: a `new` tag keeps one of the same name."""
 
     row: TagRow
     created: bool
@@ -53,14 +55,14 @@ class TagTable:
 
     async def get(self, name: str) -> TagRow | None:
         """Return a tag, or None if there is none of that name."""
-        sql = f"SELECT name, store, version, updated FROM names WHERE {TAGS} AND name = :name"
+        sql = f"SELECT {_COLUMNS} FROM names WHERE {TAGS} AND name = :name"
         row = await self._database.read(lambda tx: tx.first(sql, space=self._space, name=name))
         return None if row is None else _tag(row)
 
     async def page(self, limit: int, after: str, *, store: str | None = None) -> list[TagRow]:
         """Return at most `limit` tags by name behind `after`: all, or those of a store."""
         sql = f"""
-            SELECT name, store, version, updated FROM names
+            SELECT {_COLUMNS} FROM names
             WHERE {TAGS} AND name > :after {"AND store = :store" if store is not None else ""}
             ORDER BY name LIMIT :limit"""
         values = {"space": self._space, "after": after, "store": store, "limit": limit}
@@ -69,8 +71,8 @@ class TagTable:
     async def last_set(self, prefix: str) -> TagRow | None:
         """Return the tag that was set last among the first thousand that begin with `prefix`, or None."""
         sql = f"""
-            SELECT name, store, version, updated FROM (
-                SELECT name, store, version, updated FROM names
+            SELECT {_COLUMNS} FROM (
+                SELECT {_COLUMNS} FROM names
                 WHERE {TAGS} AND name >= :prefix AND name < :end ORDER BY name LIMIT {_FAMILY}
             ) family ORDER BY updated DESC, name DESC LIMIT 1"""
         values = {"space": self._space, "prefix": prefix, "end": prefix + LAST}
@@ -86,19 +88,13 @@ class TagTable:
         """
 
         def work(tx: Transaction) -> list[SetTag]:
-            if tx.first(
-                "SELECT id FROM stores WHERE space = :space AND digest = :store AND deleted IS NULL FOR SHARE",
-                space=self._space, store=store,
-            ) is None:  # fmt: skip
+            if not lock_store(tx, self._space, store):
                 raise NotFound(f"No store {store}")
             found = []
             for name in sorted(names):
                 if if_match is not None:
-                    there = tx.first(
-                        f"SELECT version FROM names WHERE {TAGS} AND name = :name FOR UPDATE",
-                        space=self._space, name=name,
-                    )  # fmt: skip
-                    if there is None or bytes(there[0]) != if_match:
+                    there = _locked(tx, self._space, name)
+                    if there is None or there.version != if_match:
                         raise TagChanged(f"tag {name!r} has changed")
                 each = set_tag(tx, self._space, name, store, new=if_none_match)
                 if not each.is_set:
@@ -112,33 +108,28 @@ class TagTable:
         """Delete a tag; return False if there is none. Raise `TagChanged` unless it has the version `if_match`."""
 
         def work(tx: Transaction) -> bool:
-            row = tx.first(
-                f"SELECT name, store, version, updated FROM names WHERE {TAGS} AND name = :name FOR UPDATE",
-                space=self._space, name=name,
-            )  # fmt: skip
-            if row is None:
+            there = _locked(tx, self._space, name)
+            if there is None:
                 return False
-            if if_match is not None and bytes(row[2]) != if_match:
+            if if_match is not None and there.version != if_match:
                 raise TagChanged(f"tag {name!r} has changed")
             tx.run(f"DELETE FROM names WHERE {TAGS} AND name = :name", space=self._space, name=name)
-            tell(tx, self._space, "tag.removed", name, {"tag": name, "store": row[1]})
+            tell(tx, self._space, "tag.removed", name, {"tag": name, "store": there.store})
             return True
 
         return await self._database.write(work)
 
 
 def set_tag(tx: Transaction, space: str, name: str, store: str, *, new: bool = False) -> SetTag:
-    """Point a tag at a store that exists; with `new`, leave one of the same name as it is.
+    """Point a tag at a store that exists; with `new`, keep one of the same name.
 
     Raise `LimitExceeded` if the store would have too many tags.
     """
     values: dict[str, Any] = {"space": space, "name": name}
-    old = tx.first(
-        f"SELECT name, store, version, updated FROM names WHERE {TAGS} AND name = :name FOR UPDATE", **values
-    )
+    old = _locked(tx, space, name)
     if old is not None and new:
-        return SetTag(_tag(old), created=False, is_set=False)
-    if old is None or old[1] != store:
+        return SetTag(old, created=False, is_set=False)
+    if old is None or old.store != store:
         sql = f"SELECT count(*) FROM names WHERE {TAGS} AND store = :store"
         if tx.all(sql, space=space, store=store)[0][0] >= TAGS_OF_A_STORE:
             raise LimitExceeded(f"Store {store[:12]} already has {TAGS_OF_A_STORE} tags, the limit: remove some")
@@ -175,6 +166,12 @@ def tag_names(tx: Transaction, space: str, stores: Collection[str], most: int) -
     for store, name in tx.among(sql, stores, space=space, most=most):
         found.setdefault(store, []).append(name)
     return found
+
+
+def _locked(tx: Transaction, space: str, name: str) -> TagRow | None:
+    """Return a tag, which no other transaction changes until the transaction has ended; None if there is none."""
+    row = tx.first(f"SELECT {_COLUMNS} FROM names WHERE {TAGS} AND name = :name FOR UPDATE", space=space, name=name)
+    return None if row is None else _tag(row)
 
 
 def _tag(row: Row) -> TagRow:

@@ -68,7 +68,16 @@ class UploadTable:
         """Insert an upload that expires after `keep_seconds`; return it with its time."""
 
         def work(tx: Transaction) -> UploadRow:
-            return self._insert(tx, row, tx.now + int(keep_seconds * SECOND))
+            inserted = tx.first(
+                f"""
+                INSERT INTO uploads (space, {_COLUMNS}, modified)
+                VALUES (:space, :id, :client, :state, :used, 0, :expires, :record, :now) RETURNING {_COLUMNS}""",
+                **self._key(row.id), client=row.client, state=row.state, used=int(row.used),
+                expires=tx.now + int(keep_seconds * SECOND), record=row.record, now=tx.now,
+            )  # fmt: skip
+            assert inserted is not None  # RETURNING gives the row that was inserted
+            self._add_parts(tx, row, 0)
+            return _row(inserted, row.parts)
 
         return await self._database.write(work)
 
@@ -200,23 +209,6 @@ class UploadTable:
 
         return await self._database.write(work)
 
-    def _insert(self, tx: Transaction, row: UploadRow, expires: int) -> UploadRow:
-        inserted = tx.first(
-            f"""
-            INSERT INTO uploads (space, {_COLUMNS}, modified)
-            VALUES (:space, :id, :client, :state, :used, 0, :expires, :record, :now) RETURNING {_COLUMNS}""",
-            **self._key(row.id),
-            client=row.client,
-            state=row.state,
-            used=int(row.used),
-            expires=expires,
-            record=row.record,
-            now=tx.now,
-        )
-        assert inserted is not None  # RETURNING gives the row that was inserted
-        self._add_parts(tx, row, 0)
-        return _row(inserted, row.parts)
-
     def _add_parts(self, tx: Transaction, row: UploadRow, first: int) -> None:
         tx.many(
             "INSERT INTO upload_parts (space, upload, n, location) VALUES (:space, :id, :n, :location)",
@@ -259,7 +251,7 @@ def forget_uploads(tx: Transaction, before: int, limit: int) -> int:
 
 
 def _let_go(tx: Transaction, space: str, upload: str) -> None:
-    """Let go of all that an upload holds, which as a session has objects of its own."""
+    """Delete all references of an upload, and the xorbs of a session."""
     key = {"space": space, "upload": upload}
     objects = tx.all("SELECT object FROM upload_objects WHERE space = :space AND upload = :upload", **key)
     _refer_no_longer(tx, space, upload, frozenset(object for (object,) in objects))

@@ -14,7 +14,7 @@ from protoslice.concurrency.gather import map_concurrently
 from protoslice.defaults import DELETION_DELAY_SECONDS
 from protoslice.errors import ProtosliceError
 from protoslice.storage import ObjectKey, Storage
-from protoslice.stores.keys import sums_of
+from protoslice.stores.manifest import sums_of
 
 _log = logging.getLogger(__name__)
 

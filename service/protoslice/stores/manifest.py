@@ -10,10 +10,11 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final
 
-from protoslice.catalog.objects import object_id
+from protoslice.catalog.objects import LARGEST_SUMLESS, object_id
 from protoslice.errors import IntegrityError
 from protoslice.facts import UNKNOWN, File, Store
 from protoslice.identity import Policy, store_id
+from protoslice.storage import ObjectKey
 from protoslice.stores.envelope import seal, unseal
 
 _VERSION: Final = 2
@@ -21,7 +22,7 @@ _FILE_WEIGHT: Final = 120
 """Bytes of JSON per file beside its path, about."""
 LARGEST_INLINE: Final = 16 << 10
 """Bytes of the largest record that a manifest holds itself; a larger one is an object."""
-LARGEST_INLINE_SUMS: Final = 1 << 10
+LARGEST_INLINE_SUMS: Final = 4 * LARGEST_SUMLESS // (64 << 10)
 """Bytes of the largest sums that a location holds itself.
 
 These are the sums of 16 MiB, which a bucket takes in one request.
@@ -237,6 +238,11 @@ class Manifest:
         """Ids of the objects that the store needs."""
         keys = {key for each in self.stored for key in each.keys}
         return {object_id(key) for key in keys.union(self.beside.values())}
+
+
+def sums_of(key: ObjectKey) -> ObjectKey:
+    """Return the key of the block checksums of an object."""
+    return ObjectKey(f"{key}.sums")
 
 
 def _as_dict(manifest: Manifest) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from protoslice.catalog import Database
 from protoslice.errors import NotFound, Unsupported
-from protoslice.storage import Storage
-from protoslice.stores.keys import MARKER
+from protoslice.storage import ObjectKey, Storage
 
+MARKER: Final = ObjectKey("protoslice.json")
 LAYOUT: Final = 4
 
 

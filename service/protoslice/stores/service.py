@@ -45,9 +45,8 @@ from protoslice.stores.ingest.ingest import Ingest, IntakeOptions
 from protoslice.stores.ingest.inspection import Types
 from protoslice.stores.ingest.publisher import Publisher
 from protoslice.stores.ingest.root.rules import check_kept
-from protoslice.stores.keys import MARKER
 from protoslice.stores.manifest import Manifest
-from protoslice.stores.marker import check_storage
+from protoslice.stores.marker import MARKER, check_storage
 from protoslice.stores.names import DEFAULT_SPACE, check_request, check_tag, is_id, is_id_prefix
 from protoslice.stores.open_stores import OpeningTerms, OpenStores
 from protoslice.stores.options import StoreOptions

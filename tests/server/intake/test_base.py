@@ -11,11 +11,10 @@ import pytest
 from tests.support.asgi import ask
 from tests.support.counted import counted_bucket
 from tests.support.problems import assert_problem
-from tests.support.stores import objects_in, onnx
+from tests.support.stores import OBJECTS, objects_in, onnx
 
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
-from protoslice.stores.keys import OBJECTS
 
 MODEL = onnx(6_000_000)
 CHANGED = MODEL[:-1] + bytes([MODEL[-1] ^ 1])

@@ -39,8 +39,7 @@ from protoslice.schema.detection.detect import HEAD
 from protoslice.storage import Call, MemoryStorage, MeteredStorage, ObjectKey, Span, Storage
 from protoslice.stores import IngestRequest, Representation, StoreOptions, Stores
 from protoslice.stores.ingest.inspection import Inspection, Types
-from protoslice.stores.keys import sums_of
-from protoslice.stores.manifest import Manifest, ObjectLocation
+from protoslice.stores.manifest import Manifest, ObjectLocation, sums_of
 from protoslice.stores.objects.joined import open_file_object
 from protoslice.stores.uploads import Body, NewUpload, Upload, UploadOptions
 

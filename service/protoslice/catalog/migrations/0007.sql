@@ -1,8 +1,6 @@
 -- Stores, their objects and tags, and what spaces hold.
 -- An object is bytes in the storage. While its row exists it may be referenced: the collector deletes rows, not bytes.
 
-DROP TABLE upload_parts;
-DROP TABLE uploads;
 DROP TABLE derived;
 
 CREATE TABLE spaces (
@@ -124,31 +122,12 @@ CREATE TABLE derived (
 );
 CREATE INDEX derived_object ON derived (space, object) WHERE object IS NOT NULL;
 
--- Resumable uploads. `epoch` counts changes of an upload: a writer names the one that it saw.
-CREATE TABLE uploads (
-    space {text} NOT NULL,
-    id {text} NOT NULL,
-    client {text} NOT NULL,
-    state {text} NOT NULL,
-    used smallint NOT NULL,
-    epoch bigint NOT NULL,
-    expires bigint NOT NULL,
-    modified bigint NOT NULL,
-    record {text} NOT NULL,
-    PRIMARY KEY (space, id)
-);
-CREATE INDEX uploads_open ON uploads (space, client, expires) WHERE state IN ('open', 'complete') AND used = 0;
+-- The collector looks for uploads in all spaces. Those that exist refer to objects that have no rows.
+DELETE FROM uploads;
+DROP INDEX uploads_expires;
+DROP INDEX uploads_gone;
 CREATE INDEX uploads_expires ON uploads (expires) WHERE state <> 'gone';
 CREATE INDEX uploads_gone ON uploads (modified) WHERE state = 'gone';
-
-CREATE TABLE upload_parts (
-    space {text} NOT NULL,
-    upload {text} NOT NULL,
-    n bigint NOT NULL,
-    location {text} NOT NULL,
-    PRIMARY KEY (space, upload, n),
-    FOREIGN KEY (space, upload) REFERENCES uploads (space, id) ON DELETE CASCADE
-);
 
 CREATE TABLE upload_objects (
     space {text} NOT NULL,
@@ -171,7 +150,7 @@ CREATE TABLE xorbs (
     FOREIGN KEY (space, upload) REFERENCES uploads (space, id) ON DELETE CASCADE
 );
 
--- What was changed, by whom; without foreign keys, as it outlives what it tells of.
+-- What was changed, by whom; without foreign keys, as it is kept longer.
 CREATE TABLE audit (
     number {id},
     at bigint NOT NULL,

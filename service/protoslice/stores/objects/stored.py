@@ -14,8 +14,7 @@ from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, 
 from protoslice.storage import ObjectKey, OpenFile, Span, Storage
 from protoslice.storage.interface import PIECE
 from protoslice.stores.cache import BlockCache, CachedObject
-from protoslice.stores.keys import sums_of
-from protoslice.stores.manifest import ObjectLocation
+from protoslice.stores.manifest import ObjectLocation, sums_of
 from protoslice.stores.objects.computed import Readable
 
 SUM_BLOCK = 64 << 10

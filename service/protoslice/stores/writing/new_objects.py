@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable
 from protoslice.catalog.objects import OwnObject, ReservedObject, object_id
 from protoslice.concurrency.gather import run_concurrently
 from protoslice.storage import Buffer, ObjectKey, Storage, Writer
-from protoslice.stores.keys import sums_of
-from protoslice.stores.manifest import LARGEST_INLINE_SUMS, ObjectLocation
+from protoslice.stores.manifest import LARGEST_INLINE_SUMS, ObjectLocation, sums_of
 from protoslice.stores.quotas import SpaceRoom
 from protoslice.stores.writing.reservations import Reservations
 
