@@ -441,7 +441,7 @@ def test_bytes_of_an_unfinished_upload_stay_until_it_expires() -> None:
 
 
 def test_a_collection_with_nothing_to_collect_asks_the_storage_for_nothing() -> None:
-    """Whatever the number of stores."""
+    """The number of transactions does not depend on the number of stores."""
 
     async def transactions(count: int) -> int:
         storage = MemoryStorage()
@@ -493,7 +493,7 @@ def test_an_upload_that_begins_while_a_collector_is_at_work_goes_on() -> None:
 
 
 def test_who_shares_an_object_while_it_is_collected_gets_it_or_is_told() -> None:
-    """And whoever was told can send its bytes, which no collector takes."""
+    """A client that gets `Conflict` can send the bytes again, and no collector deletes them."""
     large = onnx(2 << 20)
     outcomes = set[str]()
 
