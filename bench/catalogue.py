@@ -1,4 +1,4 @@
-"""Benchmark of the catalogue alone: a collection beside a million stores, and clients that publish at once."""
+"""Benchmark of only the catalogue: a collection with a million stores, and clients that publish at once."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def _collection(name: str, database: Database, manifest: str, count: int) 
             seconds.append(time.perf_counter() - begun)
             assert not report.objects
         middle = sorted(seconds)[2]
-        what = f"{name}, collection with nothing to do beside {count} stores: seconds"
+        what = f"{name}, collection with nothing to do, {count} stores: seconds"
         return Row(what, f"{middle * 1e3:.1f} ms", f"up to {max(seconds) * 1e3:.1f} ms", middle, 1, False)
     finally:
         await database.close()

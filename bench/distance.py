@@ -165,7 +165,7 @@ async def _rows_of(bucket: _Bucket, name: str, scale: float) -> list[Row]:
 
 
 async def _calls(bucket: _Bucket, name: str, count: int) -> list[Row]:
-    """Requests, statements and times of calls beside `count` stores with a tag each."""
+    """Measure requests, statements and times of calls with `count` stores that have a tag each."""
     folder, known = f"{name.lower()}-stores-{count}", onnx(100)
     async with bucket.prepared(folder) as stores:
         found = (await upload(stores, known, IngestRequest(tags=("known",)))).store.id
@@ -181,7 +181,7 @@ async def _calls(bucket: _Bucket, name: str, count: int) -> list[Row]:
             30,
         ),
         ("PUT of one larger than 4 KiB", lambda stores: upload(stores, onnx(9000), IngestRequest(tags=("b",))), 1, 30),
-        ("PUT of what is there, its digest given", lambda stores: upload(stores, known, expected_sha256=digest), 0, 8),
+        ("PUT of a stored model, its digest given", lambda stores: upload(stores, known, expected_sha256=digest), 0, 8),
         ("list of the 20 newest", lambda stores: stores.list(limit=20), 0, 2),
         ("list of 20 by type", lambda stores: stores.list(type="seeded.Model", limit=20), 0, 2),
         ("list of 20 by the beginning of a tag", lambda stores: stores.list(tag="t", limit=20), 0, 2),
@@ -248,7 +248,7 @@ async def _in_place(bucket: _Bucket, name: str, count: int) -> list[Row]:
 
 
 def _rows(what: str, cost: _Cost, requests: int, statements: int) -> Iterator[Row]:
-    told = f"{cost.seconds * 1e3:.0f} ms"
-    yield Row(f"{what}: requests", str(cost.requests), told, cost.requests, requests, False)
+    shown = f"{cost.seconds * 1e3:.0f} ms"
+    yield Row(f"{what}: requests", str(cost.requests), shown, cost.requests, requests, False)
     took = f"{cost.transactions} transactions that write"
     yield Row(f"{what}: statements", str(cost.statements), took, cost.statements, statements, False)

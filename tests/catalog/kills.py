@@ -96,7 +96,7 @@ class BaseGone(Exception):
 
 
 class Rows(ABC):
-    """The rows of a database, beside the service."""
+    """Access to the rows of a database without the service."""
 
     name: str
 
@@ -327,7 +327,7 @@ class Reader:
         return self._client.get(url, **more)
 
     def expect(self, kind: str, what: str, found: object, wanted: object) -> None:
-        """Count what is as it was acknowledged; note as lost what is not."""
+        """Count a value that is as acknowledged; note any other value as lost."""
         if found == wanted:
             self.read[kind] += 1
         else:
@@ -345,7 +345,7 @@ class Reader:
         return "whole"
 
     def tag(self, name: str) -> str | None:
-        """Return the store that a tag points at, None if there is no tag, else the status."""
+        """Return the store that a tag points at, None if the tag does not exist, else the status."""
         answer = self.get(f"/v1/tags/{name}")
         return str(answer.json()["store"]) if answer.status_code == 200 else _unless_404(answer)
 
@@ -471,7 +471,7 @@ class StoreWriter:
         self._sent = 0
         self._stores: dict[str, Kept] = {}
         self._tags: dict[str, str | None] = {}
-        """Tags of this writer alone and what they point at; those of which that is not known are not here."""
+        """Tags that only this writer sets, and the store of each; tags whose state is unknown are left out."""
         self._large: tuple[str, bytes] | None = None
 
     def write(self) -> None:
@@ -796,7 +796,7 @@ def _check(cluster: Cluster, replica: Replica, writers: Sequence[Writer]) -> tup
 
 
 def _check_spaces(cluster: Cluster, replica: Replica) -> None:
-    """Compare what the service shows of its space with the rows, while nobody writes."""
+    """Compare what the service shows of its space with the rows, while there are no writers."""
     ((stored, stores, *_),) = cluster.rows.all(_COUNTED)
     with replica.client() as client:
         (space,) = _good(client.get("/v1/spaces")).json()["items"]
@@ -823,7 +823,7 @@ def _check_rows(cluster: Cluster) -> None:
 
 
 async def _collect_all(cluster: Cluster) -> dict[str, int]:
-    """Collect until nothing is due, with all leases ended and all delays over; return what is left of the storage's."""
+    """Collect all garbage, with all leases ended and all delays over; return what is left of the storage's."""
     database, storage = connect(cluster.rows.url, "memory://"), FileStorage(str(cluster.storage))
     for _ in range(3):  # bytes that were never published are deleted twice
         cluster.rows.run("UPDATE writers SET expires = 0, doubted = 0", "UPDATE trash SET due = 0")

@@ -1,4 +1,4 @@
-"""The collector: what is due goes unless something refers to it, rows first and bytes later."""
+"""The collector: due objects are deleted unless something refers to them, rows first and bytes later."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ def _rows(url: str, object: int) -> tuple[bool, bool, bool]:
 
 
 def _lengths(url: str) -> tuple[int, int]:
-    """Return the number of steps of the collector and of the publisher, each alone."""
+    """Return the number of steps of the collector and of the publisher, each without the other."""
     with _a_free_object(url) as free:
         publisher = Actor(url, _NEVER, _publishing(free))
         publisher.start()

@@ -1,4 +1,4 @@
-"""Spaces: usage is exact whoever writes, and a quota is never exceeded."""
+"""Spaces: usage is exact with many writers, and a quota is never exceeded."""
 
 from __future__ import annotations
 

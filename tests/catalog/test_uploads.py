@@ -109,7 +109,7 @@ def test_open_by_client_counts_what_is_open(catalogue: str) -> None:
 
 
 async def _refers(database: Database) -> dict[int, bool]:
-    """Return the objects to which uploads refer, and those that are due with True."""
+    """Return the objects to which uploads refer, and those with `due` set; True for the latter."""
     rows = await database.read(lambda tx: tx.all("SELECT id, due FROM objects"))
     held = {id for (id,) in await database.read(lambda tx: tx.all("SELECT object FROM upload_objects"))}
     return {id: due is not None for id, due in rows if id in held or due is not None}

@@ -173,7 +173,7 @@ class StoresMachine(RuleBasedStateMachine):
         names: list[str] = []
         if self.removed.get(ref):
             seed, created, names = self.removed[ref].pop()
-            if ref in self.contents:  # it was sent again, and gets the tags alone
+            if ref in self.contents:  # it was sent again, and gets only the tags
                 self.removed[ref].append((seed, created, []))
             else:
                 self.contents[ref], self.created[ref] = seed, created

@@ -71,7 +71,7 @@ def flip(path: Path, random: Random) -> None:
 
 
 async def flip_manifest(database: Database, store: str, random: Random) -> bytes:
-    """Turn a bit of a manifest in the catalogue round; return it as it was."""
+    """Turn a bit of a manifest in the catalogue round; return the original manifest."""
 
     def work(tx: Transaction) -> bytes:
         before = bytes(tx.all("SELECT manifest FROM stores WHERE digest = :store", store=store)[0][0])
@@ -108,7 +108,7 @@ def test_every_flipped_bit_is_noticed_and_none_is_served(tmp_path: Path) -> None
                 try:
                     async with opened(storage) as fresh:
                         assert await everything(fresh, tags, truth) == truth
-                    # Facts can be made anew.
+                    # Derived facts can be computed again.
                     assert path.relative_to(tmp_path).as_posix() in facts, f"a flip in {path} was not noticed"
                     anew += 1
                 except IntegrityError:

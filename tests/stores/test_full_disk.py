@@ -1,4 +1,4 @@
-"""A full disk can be emptied: stores and tags are removed, garbage is collected, and a restart serves what is there."""
+"""A full disk can be emptied: stores and tags are removed, garbage is collected, and a restart serves the stores."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", folder], check=False)
     if mounted.returncode:
-        pytest.skip("a disk of its own needs the permission to mount one")
+        pytest.skip("a separate disk needs the permission to mount one")
     try:
         yield folder
     finally:

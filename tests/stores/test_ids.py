@@ -1,4 +1,4 @@
-"""Ids of rows: those of one process differ, and another process that has the same one is no error."""
+"""Ids of rows: unique within a process; an id that another process has too is not an error."""
 
 from __future__ import annotations
 

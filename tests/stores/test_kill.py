@@ -96,7 +96,7 @@ async def look(folder: Path, expected: Expected, whole: set[str], *, last: bool)
         if last:
             for info in found.values():
                 await assert_whole(stores, info)
-            await storage.collect_garbage(0)  # nobody writes now
+            await storage.collect_garbage(0)  # there are no writers now
             assert not list((folder / ".protoslice" / "tmp").iterdir())
 
 

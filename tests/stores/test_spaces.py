@@ -1,4 +1,4 @@
-"""Spaces: worlds of their own in one storage and one catalogue, collected with all the others."""
+"""Spaces: isolated from each other in one storage and one catalogue, and collected together."""
 
 from __future__ import annotations
 

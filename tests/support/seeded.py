@@ -47,7 +47,7 @@ class Counting(InterceptedStorage):
 async def seed(database: Database, count: int, like: Manifest | None = None, *, first: int = 0) -> None:
     """Insert stores with a tag each, numbered from `first`.
 
-    They are copies of the store `like`, whose manifest holds its files, or else stores that nobody opens.
+    They are copies of the store `like`, whose manifest holds its files, or else stores that are never opened.
     """
     for begin in range(first, first + count, _BATCH):
         numbers = range(begin, min(begin + _BATCH, first + count))

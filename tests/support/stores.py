@@ -7,7 +7,6 @@ import hashlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar
@@ -18,7 +17,6 @@ from tests.support.protos.writer import varint
 
 from protoslice.catalog import Database
 from protoslice.catalog import collector as collector_table
-from protoslice.catalog.collector import CollectorTable
 from protoslice.catalog.database import Transaction
 from protoslice.catalog.spaces import Account, SpaceTable
 from protoslice.errors import NoRoot, Unsupported
@@ -34,7 +32,6 @@ from protoslice.stores import (
     Stores,
     collection,
 )
-from protoslice.stores.collection import GRACE_SECONDS
 from protoslice.stores.ingest import packs, persist
 from protoslice.stores.manifest import sums_of
 from protoslice.stores.marker import MARKER
@@ -90,16 +87,6 @@ STORED_BYTES: Final = """
 """Statement that counts what objects and manifests hold."""
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What a space holds."""
-
-    stores: int
-    logical_bytes: int
-    stored_bytes: int
-    reclaimable_bytes: int
-
-
 async def collect_garbage(
     storage: Storage, *, clock: Callable[[], float] = time.time, delay_seconds: float = 0, **options: Any
 ) -> GarbageReport:
@@ -116,15 +103,14 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def usage_of(storage: Storage, clock: Callable[[], float] = time.time) -> Usage:
+async def usage_of(storage: Storage, clock: Callable[[], float] = time.time) -> collection.Usage:
     """What the default space holds, and what a collection would free at the time of a clock."""
     await settled()
     database = catalogue_of(storage)
     with database.at(clock):
         row = await SpaceTable(database).get(DEFAULT_SPACE)
-        _, free = await CollectorTable(database).would_drop(GRACE_SECONDS, DEFAULT_SPACE)
-    assert row is not None
-    return Usage(row.held.stores, row.held.logical_bytes, row.held.stored_bytes, free.stored_bytes)
+        assert row is not None
+        return await collection.usage_of(database, row)
 
 
 async def derived_in(storage: Storage) -> dict[str, bytes]:

@@ -11,7 +11,7 @@ from protoslice.stores import OpenStore, Representation
 
 FILE: Final = "dir/mödel.onnx"
 STREAM: Final = {"words": b"\x05hello\x05world"}
-"""A stream of two records, beside the model."""
+"""A stream of two records, in the same store as the model."""
 
 
 class Tag(Enum):

@@ -1,4 +1,4 @@
-"""Webhooks and receivers on the loopback: events told, retried, never lost."""
+"""Webhooks and receivers on the loopback: events are delivered, retried and never lost."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def replica(receiver: Receiver, networks: Sequence[str] = LOOPBACK) -> Asy
 
 
 async def deliver(hooks: Webhooks) -> None:
-    """Deliver what is due."""
+    """Deliver pending letters."""
     await hooks._dispatcher.look()
 
 
@@ -339,7 +339,7 @@ def test_dead_letters_are_bounded(receiver: Receiver, clock: Clock, monkeypatch:
 
 
 def test_letters_are_written_in_the_transaction_of_the_change(receiver: Receiver) -> None:
-    """So a webhook costs no transaction, and a change that fails tells of nothing."""
+    """A webhook adds no transaction, and a change that fails writes no letter."""
 
     async def work(space: str | None) -> tuple[Counter[str], int]:
         storage = MemoryStorage()

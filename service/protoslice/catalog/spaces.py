@@ -49,7 +49,7 @@ class SpaceRow:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Counts what a space holds; limits of the service apply where the space has none of its own (0: no limit)."""
+    """Counts what a space holds. Limits of the service apply where the space has none (0: unlimited)."""
 
     space: str
     stored_bytes: int = 0
@@ -95,7 +95,7 @@ class Account:
 
 
 def check_room(used: Held, most_bytes: int, most_stores: int, stored_bytes: int, stores: int) -> None:
-    """Raise `QuotaExceeded` if there is no room for so many more bytes and stores; 0 is no limit."""
+    """Raise `QuotaExceeded` if there is no room for so many more bytes and stores; 0 means unlimited."""
     if stored_bytes and most_bytes and used.stored_bytes + stored_bytes > most_bytes:
         raise QuotaExceeded(
             f"Quota exceeded: the space stores {_size(used.stored_bytes)} of {_size(most_bytes)} and "

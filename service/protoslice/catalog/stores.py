@@ -146,7 +146,7 @@ class StoreTable:
             return await self.publish(replace(new, id=new_id()), tags, replaces=replaces)
 
     async def remove(self, digest: str) -> list[str] | None:
-        """Remove a store with its tags, which are returned; None if there is no such store."""
+        """Remove a store with its tags, which are returned; return None if it does not exist."""
 
         def work(tx: Transaction) -> list[str] | None:
             row = tx.first(
@@ -171,7 +171,7 @@ class StoreTable:
     async def restore(self, digest: str) -> RestoredRow | None:
         """Undo the last removal of a store, and set its tags again unless others have these names.
 
-        A store that is there, as it was sent again meanwhile, gets those tags too. None if there is neither.
+        If it was sent again meanwhile, the live store gets those tags. Return None if there is neither.
         """
 
         def work(tx: Transaction) -> RestoredRow | None:

@@ -82,7 +82,7 @@ class TagTable:
     async def put(
         self, names: Sequence[str], store: str, *, if_match: bytes | None = None, if_none_match: bool = False
     ) -> list[SetTag]:
-        """Point tags at a store, in one transaction; raise `NotFound` if there is no such store.
+        """Point tags at a store, in one transaction; raise `NotFound` if it does not exist.
 
         `if_match` is the version that the tag must have, `if_none_match` requires that there is none: `TagChanged`.
         """

@@ -84,7 +84,7 @@ class XorbSession:
         return self._stores.new_objects()
 
     async def keep(self, name: str, chunks: ObjectLocation, ends: Sequence[int], objects: NewObjects) -> None:
-        """Let shards name a xorb whose chunks are durable; one that came twice stays as it came first."""
+        """Let shards name a xorb whose chunks are durable; if it arrives twice, the first one stays."""
         record = json.dumps({"chunks": stored_as_dict(chunks), "ends": list(ends)}).encode()
         (own,) = objects.own(chunks.object_ids)
         try:

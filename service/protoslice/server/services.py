@@ -155,7 +155,7 @@ class Services:
     async def render_metrics(self) -> bytes:
         """Metrics of this process, or of all workers."""
         if self.spaces is not None:
-            with suppress(ProtosliceError):  # then usage is as it was read last
+            with suppress(ProtosliceError):  # then the last usage is shown
                 await self.spaces.refresh()
         # In a thread: every route, method and status has thirty lines.
         own = await asyncio.to_thread(self.metrics.render)

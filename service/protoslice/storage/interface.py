@@ -228,7 +228,7 @@ class Storage(ABC):
 
     @abstractmethod
     async def delete(self, key: ObjectKey) -> None:
-        """Remove an object, durably; removing what is not there is no error."""
+        """Remove an object, durably; a missing object is not an error."""
 
     async def open_file(self, key: ObjectKey) -> OpenFile:
         """The object held open for pread and mmap (where `abilities.open_file`)."""

@@ -10,6 +10,7 @@ from typing import Final
 from protoslice.catalog import Database
 from protoslice.catalog.collector import CollectorTable, TrashRow
 from protoslice.catalog.kept_files import purge_kept_files
+from protoslice.catalog.spaces import SpaceRow
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.defaults import DELETION_DELAY_SECONDS
 from protoslice.errors import ProtosliceError
@@ -37,6 +38,16 @@ class GarbageReport:
     """Objects of this and earlier collections whose bytes were deleted now."""
     leftovers: int = 0
     """Leftovers of interrupted writers of the storage itself, a day old."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a space holds."""
+
+    stores: int
+    logical_bytes: int
+    stored_bytes: int
+    reclaimable_bytes: int
 
 
 async def collect_garbage(
@@ -81,8 +92,14 @@ async def collect_for_ever(storage: Storage, database: Database, delay_seconds: 
                 )  # fmt: skip
 
 
+async def usage_of(database: Database, row: SpaceRow) -> Usage:
+    """Return what a space holds, and what a collection would free."""
+    _, free = await CollectorTable(database).would_drop(GRACE_SECONDS, row.name)
+    return Usage(row.held.stores, row.held.logical_bytes, row.held.stored_bytes, free.stored_bytes)
+
+
 async def _empty_trash(storage: Storage, table: CollectorTable) -> int:
-    """Delete the bytes that are due, and return of how many objects."""
+    """Delete bytes whose delay is over; return the number of objects."""
 
     async def delete(row: TrashRow) -> None:
         key = ObjectKey(row.key)

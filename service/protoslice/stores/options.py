@@ -31,7 +31,7 @@ class StoreOptions:
     cache: CacheOptions = field(default_factory=CacheOptions)
     uploads: UploadOptions = field(default_factory=UploadOptions)
     quota: Quota = NO_QUOTA
-    """Quota of a space that has none of its own."""
+    """Quota of a space that does not set one."""
     trust_seconds: float = 0
     """Seconds for which a tag that was read and an opened store are believed by readers of bytes.
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from protoslice.storage import Abilities, ObjectKey, Span, Storage
 from protoslice.storage.interface import Buffer, Writer
-from protoslice.storage.wrappers.interceptor import InterceptedStorage
+from protoslice.storage.wrappers.interceptor import InterceptedStorage, WrappedWriter
 
 T = TypeVar("T")
 
@@ -52,21 +52,11 @@ class CountedStorage(InterceptedStorage):
         return _CountedWriter(self, await super().writer(key))
 
 
-class _CountedWriter(Writer):
+class _CountedWriter(WrappedWriter):
     def __init__(self, storage: CountedStorage, inner: Writer) -> None:
+        super().__init__(inner)
         self._storage = storage
-        self._inner = inner
-
-    @property
-    def size(self) -> int:
-        return self._inner.size
 
     async def write(self, piece: Buffer) -> None:
         self._storage.written += len(piece)
-        await self._inner.write(piece)
-
-    async def commit(self) -> str:
-        return await self._inner.commit()
-
-    async def abort(self) -> None:
-        await self._inner.abort()
+        await super().write(piece)

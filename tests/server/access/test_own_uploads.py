@@ -216,7 +216,7 @@ async def test_nobody_but_who_began_an_upload_goes_on_with_it_reads_it_or_ends_i
         ("an admin of the space", await token_for(app, Scope.ADMIN), None),
         ("a writer elsewhere", await token_for(app, Scope.WRITE, space="other"), 404),
         ("a reader", await token_for(app, Scope.READ), 403),
-        ("nobody", None, 401),
+        ("an anonymous caller", None, 401),
     ):
         got, none = [await caller(app, token)(*request_of(use, each)) for each in (id, UNKNOWN)]
         assert got.status == (refused or none.status) >= 400, (who, got)

@@ -114,7 +114,7 @@ async def test_over_tls_a_cookie_is_of_this_host_alone() -> None:
     ],
 )
 async def test_a_cookie_counts_for_own_pages_alone(method: str, headers: dict[str, str], status: int) -> None:
-    # Pages of other origins may write here, with a token of their own: not with the cookie of a person.
+    # Pages of other origins may write here with their token, but not with the cookie of a person.
     async with session(cors_origins=("*",)) as (app, _token, cookie):
         target = STORES if method == "GET" else f"{STORES}/{'0' * 64}"
         got = await ask(app, method, target, headers={"cookie": cookie, **headers})

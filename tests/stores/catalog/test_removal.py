@@ -196,7 +196,7 @@ def test_a_store_can_be_restored_until_it_is_collected_and_no_longer() -> None:
 
 
 def test_what_is_not_read_of_a_removed_store() -> None:
-    """A list by tag, a search by digest and one by the beginning of an id show only what is there."""
+    """Lists by tag, searches by digest and lookups by the beginning of an id leave out removed stores."""
 
     async def work(stores: Stores, _: MemoryStorage) -> None:
         large = onnx(2 << 20)

@@ -198,6 +198,14 @@ async def send_while(
             return error
 
 
+async def assert_sent_while(storage: MemoryStorage, meanwhile: Callable[[WriterTable, str], Awaitable[None]]) -> None:
+    """Assert that a store is whole although something was done while it was being sent."""
+    info = await send_while(storage, meanwhile)
+    assert isinstance(info, Store)
+    async with opened(storage) as fresh:
+        await assert_whole(fresh, info)
+
+
 def test_a_long_upload_whose_writer_renews_its_lease_is_left_alone() -> None:
     async def run() -> None:
         storage = MemoryStorage()
@@ -209,10 +217,7 @@ def test_a_long_upload_whose_writer_renews_its_lease_is_left_alone() -> None:
                 with catalogue_of(storage).at(later(seconds)):
                     assert await table.renew(writer)
 
-        info = await send_while(storage, hours)
-        assert isinstance(info, Store)
-        async with opened(storage) as fresh:
-            await assert_whole(fresh, info)
+        await assert_sent_while(storage, hours)
 
     asyncio.run(run())
 
@@ -232,10 +237,7 @@ def test_a_lease_that_has_ended_is_doubted_before_it_counts() -> None:
             after = later(ended + 2 * DOUBT_SECONDS)
             assert (await collect_garbage(storage, clock=after, grace_seconds=0)).objects == 0
 
-        info = await send_while(storage, pause)
-        assert isinstance(info, Store)
-        async with opened(storage) as fresh:
-            await assert_whole(fresh, info)
+        await assert_sent_while(storage, pause)
 
     asyncio.run(run())
 
@@ -439,7 +441,7 @@ def test_bytes_of_an_unfinished_upload_stay_until_it_expires() -> None:
 
 
 def test_a_collection_with_nothing_to_collect_asks_the_storage_for_nothing() -> None:
-    """Whatever the number of stores."""
+    """The number of transactions does not depend on the number of stores."""
 
     async def transactions(count: int) -> int:
         storage = MemoryStorage()
@@ -491,7 +493,7 @@ def test_an_upload_that_begins_while_a_collector_is_at_work_goes_on() -> None:
 
 
 def test_who_shares_an_object_while_it_is_collected_gets_it_or_is_told() -> None:
-    """And whoever was told can send its bytes, which no collector takes."""
+    """A client that gets `Conflict` can send the bytes again, and no collector deletes them."""
     large = onnx(2 << 20)
     outcomes = set[str]()
 

@@ -104,7 +104,7 @@ def test_versions_stay_when_those_before_them_are_removed_and_collected() -> Non
 
 
 def test_a_long_chain_names_a_bounded_number_of_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Now and then a version writes what lies in the lightest objects anew."""
+    """Occasionally, a version writes the bytes of the lightest objects again."""
     monkeypatch.setattr(f"{SHARING}.MOST_LIGHT", 8)
 
     async def work(stores: Stores, storage: Storage) -> None:

@@ -66,7 +66,7 @@ async def collected(storage: Storage) -> list[str]:
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_sums_come_along_with_files_that_are_taken(apart: bool) -> None:
-    """Sums lie in the manifest of the store that is gone, or are objects, as those of large files."""
+    """Sums are in the manifest of the removed store, or are objects, like those of large files."""
 
     async def work(stores: Stores, storage: Storage) -> None:
         first = (await upload(stores, {"a": BIG, "notes.txt": NOTES, "more.txt": NOTES * 2})).store.id

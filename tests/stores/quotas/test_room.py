@@ -1,4 +1,4 @@
-"""Quotas of spaces: exact at every commit, whatever replicas know, and refused before the bytes are written."""
+"""Quotas of spaces: exact at every commit, even if replicas know less, and refused before the bytes are written."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_writers_at_once_do_not_exceed_a_quota_together(count: int) -> None:
 
 
 def test_replicas_on_real_engines_do_not_exceed_a_quota_together(catalogue: str) -> None:
-    """Each has connections of its own: close to the quota, commits wait for each other."""
+    """Each replica has separate connections: close to the quota, commits wait for each other."""
 
     async def run() -> None:
         storage, options = MemoryStorage(), StoreOptions(quota=Quota(stored_bytes=100_000, stores=12))

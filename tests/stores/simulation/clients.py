@@ -64,7 +64,7 @@ class Client:
 
     @property
     def actions(self) -> Actions:
-        """What the client does, each as often as it is drawn."""
+        """The actions of the client, each repeated by its weight."""
         often = (*[self.send] * 5, *[self.remove] * 3, *[self.restore] * 2, *[self.look] * 2, *[self.tag] * 2)
         return (*often, self.untag, self.cut, self.pause, self.race)
 

@@ -52,7 +52,7 @@ def play(seed: int, report: Report) -> None:
     except Violation as violation:
         report.failed[seed] = str(violation)
     except (Stuck, ProtosliceError) as error:
-        report.failed[seed] = f"nobody expected {error!r}"
+        report.failed[seed] = f"unexpected {error!r}"
 
 
 async def _history(seed: int, report: Report) -> None:
@@ -68,7 +68,7 @@ async def _history(seed: int, report: Report) -> None:
             for client in clients:
                 group.create_task(client.run(random.choice((4, 8, 12))))
     except* ProtosliceError as group:
-        raise Violation(f"a client was told {group.exceptions[0]!r}") from group
+        raise Violation(f"a client got {group.exceptions[0]!r}") from group
     except* Violation as group:
         raise group.exceptions[0] from None
     finally:

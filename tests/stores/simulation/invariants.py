@@ -89,11 +89,11 @@ async def _check_stores(stores: Stores, space: str, ledger: Ledger, ids: dict[st
         if listed.pop(store, None) is None:
             raise Violation(f"{content.name} in {space} is not listed")
     if listed:
-        raise Violation(f"{[*listed]} in {space} are listed, and nobody sent them")
+        raise Violation(f"{[*listed]} in {space} are listed, but were never sent")
 
 
 async def _check_life(stores: Stores, content: Content) -> None:
-    """Raise `Violation` unless a store can be sent, removed and restored, whatever happened to it before."""
+    """Raise `Violation` unless a store can be sent, removed and restored, regardless of its history."""
     try:
         store = await sent(stores, content, IngestRequest())
         await stores.put_tag("last", store)

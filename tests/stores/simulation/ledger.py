@@ -1,7 +1,7 @@
 """Notes of what clients asked for and were answered, and what must hold after that.
 
-A deed has an interval of ticks in which it takes effect; it is open while nobody knows. A deed that was refused is
-struck out.
+A deed has an interval of ticks in which it takes effect; it is open while the end is unknown. A deed that was refused
+is struck out.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Ledger:
         return found if last else found | {None}
 
     def see(self, name: str, version: str, condition: str | None) -> None:
-        """Note an entity tag that a successful change of a name gave; a condition holds for one change alone."""
+        """Note an entity tag that a successful change of a name gave; a condition holds for one change only."""
         if version in self._versions:
             raise Violation(f"the entity tag of {name} was given before")
         self._versions.add(version)

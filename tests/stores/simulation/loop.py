@@ -1,7 +1,7 @@
 """An event loop with simulated time: it jumps to the next timer when nothing can run.
 
 What the package does in worker threads runs in the loop, and so at one moment; when it waits there for the storage,
-the loop goes on below it.
+a nested run of the loop does other work.
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ from tests.support import golden
 from tests.support.catalogues import catalogue_of
 from tests.support.golden import CHUNKED
 from tests.support.stores import (
-    Usage,
     assert_whole,
     collect_garbage,
     field,
@@ -38,6 +37,7 @@ from protoslice.schema import from_descriptor_set
 from protoslice.schema.detection.detect import HEAD
 from protoslice.storage import Call, MemoryStorage, MeteredStorage, ObjectKey, Span, Storage
 from protoslice.stores import IngestRequest, Representation, StoreOptions, Stores
+from protoslice.stores.collection import Usage
 from protoslice.stores.ingest.inspection import Inspection, Types
 from protoslice.stores.manifest import Manifest, ObjectLocation, sums_of
 from protoslice.stores.objects.joined import open_file_object

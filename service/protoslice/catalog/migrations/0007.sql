@@ -150,7 +150,7 @@ CREATE TABLE xorbs (
     FOREIGN KEY (space, upload) REFERENCES uploads (space, id) ON DELETE CASCADE
 );
 
--- What was changed, by whom; without foreign keys, as it is kept longer.
+-- Changes and who made them. Rows are kept longer than their subjects, so there are no foreign keys.
 CREATE TABLE audit (
     number {id},
     at bigint NOT NULL,

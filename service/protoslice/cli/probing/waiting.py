@@ -50,7 +50,7 @@ def answers_wait(service: ProbedService) -> str | None:
 
 
 def _sent(service: ProbedService) -> float:
-    """Bytes of tensors that the service has sent, in answers that have ended; a query of its own passes caches."""
+    """Bytes of tensors that the service has sent, in completed answers; a unique query bypasses caches."""
     answer = service.ask("GET", f"/metrics?{secrets.token_hex(8)}", headers={"cache-control": "no-cache"})
     if answer.status != 200 or b"protoslice_sent_bytes" not in answer.body:
         raise CannotTell("not tested, because /metrics is not reachable here")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from protoslice.server.settings import Settings
     from protoslice.storage import Abilities, Storage
     from protoslice.stores import GarbageReport
+    from protoslice.stores.collection import Usage
     from protoslice.testing.check import Report
 
 NOT_KEPT = 3
@@ -90,7 +91,7 @@ async def _opened(settings: Settings) -> AsyncIterator[tuple[Storage, Database]]
     from protoslice.stores.marker import check_storage
 
     async with open_storage(settings.storage, settings.plain_storage_options()) as storage:
-        await check_storage(storage, None, mark=False)  # before a catalogue is made in what is no storage
+        await check_storage(storage, None, mark=False)  # before a catalogue is created where no storage is
         async with open_database(settings.database, settings.storage, shared=storage.abilities.shared) as database:
             await check_storage(storage, database, mark=False)
             yield storage, database
@@ -166,29 +167,15 @@ def usage(
     print_table(["stores", "logical", "stored", "reclaimable", "space"], rows, right=(0, 1, 2, 3))
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What a space holds."""
-
-    stores: int
-    logical_bytes: int
-    stored_bytes: int
-    reclaimable_bytes: int
-
-
 async def _usage(settings: Settings) -> dict[str, Usage]:
-    from protoslice.catalog.collector import CollectorTable
     from protoslice.catalog.spaces import SpaceTable
-    from protoslice.stores.collection import GRACE_SECONDS
+    from protoslice.stores.collection import usage_of
 
     found: dict[str, Usage] = {}
     async with _opened(settings) as (_, database):
-        spaces, collector = SpaceTable(database), CollectorTable(database)
-        while rows := await spaces.page(_PAGE, max(found, default="")):
+        while rows := await SpaceTable(database).page(_PAGE, max(found, default="")):
             for row in rows:
-                _, free = await collector.would_drop(GRACE_SECONDS, row.name)
-                held = row.held
-                found[row.name] = Usage(held.stores, held.logical_bytes, held.stored_bytes, free.stored_bytes)
+                found[row.name] = await usage_of(database, row)
     return found
 
 

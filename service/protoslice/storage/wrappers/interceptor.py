@@ -90,15 +90,35 @@ class InterceptedStorage(Storage):
         await self._inner.close()
 
 
-class _InterceptedWriter(Writer):
-    def __init__(self, storage: InterceptedStorage, key: ObjectKey, inner: Writer) -> None:
-        self._storage = storage
-        self._key = key
+class WrappedWriter(Writer):
+    """Writer that forwards all calls to another."""
+
+    def __init__(self, inner: Writer) -> None:
         self._inner = inner
 
     @property
     def size(self) -> int:
+        """See `Writer.size`."""
         return self._inner.size
+
+    async def write(self, piece: Buffer) -> None:
+        """See `Writer.write`."""
+        await self._inner.write(piece)
+
+    async def commit(self) -> str:
+        """See `Writer.commit`."""
+        return await self._inner.commit()
+
+    async def abort(self) -> None:
+        """See `Writer.abort`."""
+        await self._inner.abort()
+
+
+class _InterceptedWriter(WrappedWriter):
+    def __init__(self, storage: InterceptedStorage, key: ObjectKey, inner: Writer) -> None:
+        super().__init__(inner)
+        self._storage = storage
+        self._key = key
 
     async def write(self, piece: Buffer) -> None:
         await self._storage.intercept("write", self._key, lambda: self._inner.write(piece))

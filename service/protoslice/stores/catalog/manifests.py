@@ -27,7 +27,7 @@ class Manifests:
         self._cache: LruCache[str, Manifest] = LruCache(most=_MOST, room=cached_bytes)
 
     async def get(self, store_id: str) -> Manifest:
-        """Return the manifest of a store; raise `NotFound` if there is no such store."""
+        """Return the manifest of a store; raise `NotFound` if it does not exist."""
         known = self._cache.get(store_id)
         row = await self._table.get(store_id, None if known is None else known.row)
         if row is None:

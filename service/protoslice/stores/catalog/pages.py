@@ -35,7 +35,7 @@ class StorePages:
         return await self._known(await self._table.shown(digest=store_id, tags=TAGS_SHOWN), f"No store {store_id}")
 
     async def tagged(self, tag: str) -> Store:
-        """Return the store that a tag points at; raise `NotFound` if there is no such tag."""
+        """Return the store that a tag points at; raise `NotFound` if the tag does not exist."""
         return await self._known(await self._table.shown(tag=tag, tags=TAGS_SHOWN), f"No tag {tag!r}")
 
     async def described(self, manifest: Manifest) -> Store:

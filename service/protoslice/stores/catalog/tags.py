@@ -60,7 +60,7 @@ class Tags:
     async def put(
         self, names: Sequence[str], store: str, *, if_match: str | None = None, if_none_match: bool = False
     ) -> list[tuple[StoredTag, bool]]:
-        """Point tags at a store; return each, and True for a new one. Raise `NotFound` if there is no such store.
+        """Point tags at a store; return each, and True for a new one. Raise `NotFound` if the store does not exist.
 
         `if_match` requires that entity tag of the present tag, `if_none_match` that there is none; else `Conflict`.
         """

@@ -25,7 +25,7 @@ class Sharing:
         self._extents = 0
 
     def takes(self, extent: ObjectExtent, worth: frozenset[str], *, goes_on: bool) -> bool:
-        """True when an extent is to be shared, of the objects `worth` it; False when it is written anew.
+        """True when an extent is to be shared, of the objects `worth` it; False when it is written again.
 
         One that `goes_on` with what the file ends in is shared whatever its size: it makes no extent more.
         """

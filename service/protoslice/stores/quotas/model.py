@@ -13,7 +13,7 @@ _MOST: Final = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """Limits of a space; 0 is no limit, None that of the service."""
+    """Limits of a space; 0 means unlimited, None the limit of the service."""
 
     stored_bytes: int | None = None
     """Bytes of the objects of uploads, each once: those of removed stores too, until they are collected."""

@@ -17,14 +17,14 @@ FRESH_SECONDS: Final = 1.0
 
 
 class SpaceRoom:
-    """Quota of one space over the defaults of the service, and its usage as it was read last."""
+    """Quota of one space over the defaults of the service, and the usage that was read last."""
 
     def __init__(self, spaces: SpaceTable, space: str, defaults: Quota) -> None:
         self._table = spaces
         self._space = space
         self.defaults = defaults
         self.quota = defaults
-        """Limits of the space; 0 is no limit."""
+        """Limits of the space; 0 means unlimited."""
         self._held = Held()
         self._pending = 0
         self._read_at = float("-inf")
@@ -70,7 +70,7 @@ class SpaceRoom:
             check_room(used, self.quota.stored_bytes or 0, self.quota.stores or 0, stored_bytes, stores)
 
     async def take(self, size: int) -> None:
-        """Count bytes that are about to be written; raise `QuotaExceeded` if there is no room for them."""
+        """Count bytes that are about to be written; raise `QuotaExceeded` if they do not fit."""
         await self.check(stored_bytes=size)
         self._pending += size
 

@@ -1,4 +1,4 @@
-"""Search for pieces in stores that nobody named: by the digests of whole files, and by a sample of pieces."""
+"""Search for pieces in stores that the client did not name, by digests of files and by a sample of pieces."""
 
 from __future__ import annotations
 

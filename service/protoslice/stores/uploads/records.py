@@ -32,7 +32,7 @@ class VersionedUpload:
 
 
 def new_upload_id() -> str:
-    """Return an id that nobody can guess."""
+    """Return an id that cannot be guessed."""
     return f"{int(time.time()):010x}-{secrets.token_hex(10)}"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from protoslice.catalog.objects import OwnObject, ReservedObject, object_id
 from protoslice.concurrency.gather import run_concurrently
 from protoslice.storage import Buffer, ObjectKey, Storage, Writer
+from protoslice.storage.wrappers.interceptor import WrappedWriter
 from protoslice.stores.manifest import LARGEST_INLINE_SUMS, ObjectLocation, sums_of
 from protoslice.stores.quotas import SpaceRoom
 from protoslice.stores.writing.reservations import Reservations
@@ -22,7 +23,7 @@ class NewObjects:
         self._space = space
         self._reserved: dict[int, ReservedObject] = {}
         self._sizes: dict[int, int] = {}
-        """Bytes of the objects of which writing has begun, with those beside them."""
+        """Bytes of the objects of which writing has begun, with those of their checksums."""
 
     @property
     def has_written(self) -> bool:
@@ -47,7 +48,7 @@ class NewObjects:
         return _CountedWriter(self, key, await self._storage.writer(key))
 
     async def commit(self, key: ObjectKey, writer: Writer, sums: bytes) -> ObjectLocation:
-        """Make the object of a writer durable, and beside it the sums that its location does not hold."""
+        """Make the object of a writer durable, and store the checksums that its location does not hold."""
         size = writer.size
         if len(sums) <= LARGEST_INLINE_SUMS:
             return ObjectLocation(size, key=key.text, etag=await writer.commit(), sums=sums)
@@ -79,7 +80,7 @@ class NewObjects:
         self._reservations.drop(self._space, written)
 
     async def count(self, key: ObjectKey, size: int) -> None:
-        """Count bytes of an object; raise `QuotaExceeded` if there is no room for them."""
+        """Count bytes of an object; raise `QuotaExceeded` if they do not fit."""
         id = object_id(key.text)
         await self._room.take(size)
         self._sizes[id] = self._sizes.get(id, 0) + size
@@ -89,22 +90,12 @@ class NewObjects:
         await self._storage.put(key, data)
 
 
-class _CountedWriter(Writer):
+class _CountedWriter(WrappedWriter):
     def __init__(self, objects: NewObjects, key: ObjectKey, inner: Writer) -> None:
+        super().__init__(inner)
         self._objects = objects
         self._key = key
-        self._inner = inner
-
-    @property
-    def size(self) -> int:
-        return self._inner.size
 
     async def write(self, piece: Buffer) -> None:
         await self._objects.count(self._key, memoryview(piece).nbytes)
-        await self._inner.write(piece)
-
-    async def commit(self) -> str:
-        return await self._inner.commit()
-
-    async def abort(self) -> None:
-        await self._inner.abort()
+        await super().write(piece)

@@ -35,7 +35,7 @@ class Reservations:
         self._dropping: set[asyncio.Task[None]] = set()
 
     async def take(self, space: str) -> ReservedObject:
-        """Return an object that nobody else writes."""
+        """Return an object for one writer."""
         lost = 0
         while lost < _TRIES:
             if free := self._free.get(space):
@@ -65,7 +65,7 @@ class Reservations:
         writer, self._writer = self._writer, None
         if writer is not None:
             unused = [(space, each) for space, free in self._free.items() for each in free]
-            with suppress(ProtosliceError):  # then the lease ends by itself
+            with suppress(ProtosliceError):  # then the lease expires
                 await self._table.end(writer, unused)
         self._free.clear()
 

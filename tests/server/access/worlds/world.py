@@ -161,7 +161,7 @@ class Masks:
 
 def leaks(steps: Sequence[Step], hook: str) -> list[str]:
     """Steps whose answers differ between full and empty spaces, and all that they changed there."""
-    full = asyncio.run(play(steps, hook))  # each in a loop of its own, by which planted leaks tell worlds apart
+    full = asyncio.run(play(steps, hook))  # each in a separate loop, by which planted leaks tell worlds apart
     empty = asyncio.run(play(steps, hook, full.others))
     answered = sum(status < 400 for status, _ in full.answers)
     told = [

@@ -66,7 +66,7 @@ async def readyz(services: Given) -> Response:
     response_class=Response,
     summary="Prometheus metrics",
 )
-@foreign_query  # whoever is behind a cache asks with a query of its own
+@foreign_query  # clients behind a cache add a unique query
 async def metrics(services: Given) -> Response:
     """Returns requests, durations and bytes by route, ingest stages and event loop lag."""
     return Response(await services.render_metrics(), headers={**_NO_STORE, "content-type": CONTENT_TYPE})
