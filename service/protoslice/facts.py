@@ -92,6 +92,8 @@ class Store:
     """Split rules that took precedence over the sizes, in canonical form."""
     why: str | None = None
     """Why no root was found; None if one was."""
+    uploader: Annotated[str | None, like("ci")] = None
+    """Name of the token or account that created the store; None if the service asked for neither."""
     names: tuple[StoreName, ...] = ()
     """Names that refer to the store, at most 100: its tags, and its names in registries. The response to an upload only
     has tags."""

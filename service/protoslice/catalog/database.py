@@ -86,6 +86,10 @@ class Transaction(ABC):
     def all(self, sql: str, **values: Any) -> list[Row]:
         """Return all rows."""
 
+    def planned(self, sql: str, **values: Any) -> list[Row]:
+        """Return all rows of a statement whose best plan depends on the values."""
+        return self.all(sql, **values)
+
     @abstractmethod
     def run(self, sql: str, **values: Any) -> int:
         """Return the number of rows that the statement changed."""

@@ -103,7 +103,7 @@ def _default(storage: str) -> Path:
 
 async def upgrade(database: Database) -> tuple[int, int]:
     """Bring the schema up to date and return the versions before and after; copy a SQLite file first."""
-    found, wanted = await schema.version_of(database), len(schema.migrations())
+    found, wanted = await schema.version_of(database), len(schema.migrations(database.dialect))
     if found > wanted:
         await schema.check(database)
     if found < wanted:

@@ -138,6 +138,10 @@ class PostgresTransaction(Transaction):
         """Return all rows."""
         return self._connection.execute(_statement(sql), values).fetchall()
 
+    def planned(self, sql: str, **values: Any) -> list[Row]:
+        """Return all rows of a statement that is planned for these values."""
+        return self._connection.execute(_statement(sql), values, prepare=False).fetchall()
+
     def run(self, sql: str, **values: Any) -> int:
         """Return the number of rows that the statement changed."""
         return self._connection.execute(_statement(sql), values).rowcount

@@ -13,11 +13,11 @@ from functools import partial
 from typing import Any, Final
 
 from protoslice.catalog.database import LAST, Database, ForeignKeyViolation, Row, Transaction
+from protoslice.catalog.labels import HUB, label
 from protoslice.catalog.letters import tell
 from protoslice.catalog.live_stores import require_store
 from protoslice.errors import Conflict, NotFound
 
-HUB: Final = "hub"
 """Protocol of Hugging Face's clients."""
 FILE: Final = "file"
 """Kind of the files of MLflow's artifacts."""
@@ -167,10 +167,11 @@ class HistoryTable:
             if seen is None:
                 changed = tx.run(
                     """
-                    INSERT INTO names (space, repository, kind, name, store, commit_id, version, updated)
-                    VALUES (:space, :repository, :kind, :name, :store, :commit, :version, :now)
+                    INSERT INTO names (space, repository, kind, name, store, commit_id, version, updated, label)
+                    VALUES (:space, :repository, :kind, :name, :store, :commit, :version, :now, :label)
                     ON CONFLICT (space, repository, kind, name) DO NOTHING""",
                     **values,
+                    label=label(self._space, HUB, self._repository.name, name),
                 )
             else:
                 changed = tx.run(

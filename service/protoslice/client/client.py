@@ -19,6 +19,7 @@ from protoslice.client.download.stores import DownloadTerms, StoreFiles, downloa
 from protoslice.client.http.connection import Connection, Params, RetryPolicy, given_params, url_path
 from protoslice.client.http.json_facts import read_json
 from protoslice.client.records import RemoteRecords
+from protoslice.client.searches import StoreSearch, search_params
 from protoslice.client.tensors import Slice, as_array, as_strings, require_numpy, shape_of, slice_text
 from protoslice.client.upload.bodies import Pushable
 from protoslice.client.upload.push import Push, Pushed, PushOptions, Reported
@@ -145,12 +146,12 @@ class Client(Administration, ClosedAtEnd):
         said = answer.json()
         return Pushed(read_json(Store, said), answer.status == 201, 0, 0, read_json(Reported, said).report)
 
-    def stores(self, *, tag: str | None = None, type: str | None = None) -> Iterator[Store]:
-        """All stores, newest first, or those of message type `type`.
+    def stores(self, **search: Unpack[StoreSearch]) -> Iterator[Store]:
+        """Return stores, newest first: all, or those that a search finds.
 
-        `tag` selects by the beginning of a tag; these stores come in the order of such tags, each once.
+        For example `client.stores(name="resnet", min_size="1GiB", sort="-size")`.
         """
-        return self._each(Store, "/v1/stores", given_params(tag=tag, type=type))
+        return self._each(Store, "/v1/stores", search_params(search))
 
     def store(self, ref: str, *, names: bool = True) -> Store:
         """Facts of a store.

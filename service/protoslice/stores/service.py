@@ -13,6 +13,7 @@ from typing import Final
 from protoslice import schema
 from protoslice.catalog import Database
 from protoslice.catalog.derived import DerivedRecords
+from protoslice.catalog.listing import StoreQuery
 from protoslice.catalog.spaces import SpaceTable
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.tags import TAGS_OF_A_STORE
@@ -308,18 +309,16 @@ class Stores:
         return await self._manifests.starting_with(ref)
 
     async def list(
-        self,
-        *,
-        tag: str | None = None,
-        type: str | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
+        self, query: StoreQuery | None = None, *, limit: int = 100, cursor: str | None = None
     ) -> ResultPage[Store]:
-        """A page of stores, newest first, filtered by `type`.
+        """Return a page of stores, by default of all, newest first."""
+        return await self._store_pages.page(query or StoreQuery(), limit=limit, cursor=cursor)
 
-        With `tag`, a prefix of tag names: the stores of those tags in the order of the names, each at its first.
-        """
-        return await self._store_pages.page(tag=tag, type=type, limit=limit, cursor=cursor)
+    async def family(
+        self, tag: str, *, type: str | None = None, limit: int = 100, cursor: str | None = None
+    ) -> ResultPage[Store]:
+        """Return a page of the stores of tags that begin with `tag`, in the order of the tags, each at its first."""
+        return await self._store_pages.family(tag, type=type, limit=limit, cursor=cursor)
 
     async def delete(self, ref: str, check: Callable[[str, Collection[str]], Awaitable[None]] | None = None) -> Removed:
         """Remove a store, named by its id or a prefix of it, and the tags that point at it.

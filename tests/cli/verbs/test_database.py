@@ -15,7 +15,7 @@ from protoslice.catalog import Database, Transaction, open_database, schema
 
 
 def test_upgrade_creates_tables_once(call: Any, postgres: TestServer) -> None:
-    url, version = postgres.new_database(), len(schema.migrations())
+    url, version = postgres.new_database(), len(schema.migrations("sqlite"))
     first = call("database", "upgrade", "--json", PROTOSLICE_DATABASE=url)
     assert json.loads(first.stdout) == {"before": 0, "after": version}
     again = call("database", "upgrade", "--database", url)

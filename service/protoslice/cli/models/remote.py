@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from protoslice.cli.models.addresses import Address, address_of, authorization, is_trusted
 from protoslice.cli.models.credentials import end_of
@@ -20,6 +20,8 @@ from protoslice.facts import Neighbourhood, Signature, TensorEntry, TensorStatis
 from protoslice.formats.outputs.omitted import HEADER, Omitted
 from protoslice.formats.tensorflow.signatures import META_GRAPH, SAVED_MODEL
 from protoslice.graphs import Question
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -77,6 +79,12 @@ def store_facts(store: Any) -> dict[str, object]:
     facts: dict[str, object] = asdict(store)
     facts["created"] = utc(store.created)
     return facts
+
+
+def first_of(items: Iterator[T], limit: int) -> tuple[list[T], bool]:
+    """Return the first items, at most `limit` unless it is 0, and True if there are more."""
+    found = list(islice(items, limit + 1 if limit else None))
+    return (found[:limit], len(found) > limit) if limit else (found, False)
 
 
 def names_of(store: Any) -> list[str]:
