@@ -212,6 +212,21 @@ class Redelivered:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """A change, and who made it."""
+
+    at: datetime
+    who: Annotated[str, like("ci")]
+    """Name of the token or account; empty for the service itself, and for a service that asks for neither."""
+    what: Annotated[str, like("tag.set")]
+    subject: Annotated[str, like("resnet:3")]
+    """Id of a store or token, or the name of what was changed."""
+    detail: dict[str, Any]
+    transaction: str
+    """Id that changes which were made at once share."""
+
+
+@dataclass(frozen=True, slots=True)
 class AccessToken:
     """A token of a service."""
 

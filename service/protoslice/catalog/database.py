@@ -81,6 +81,8 @@ class Transaction(ABC):
     actor: str = ""
     change: bytes = b""
     """Id of the change in `changes`; empty for a transaction that only reads."""
+    recorded: int = 0
+    """Rows that it has added to the audit."""
 
     @abstractmethod
     def all(self, sql: str, **values: Any) -> list[Row]:

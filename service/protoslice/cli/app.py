@@ -36,6 +36,7 @@ _VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "sign": "access.sign",
         "rm": "removal.rm",
         "restore": "removal.restore",
+        "log": "log.log",
         "login": "login.login",
         "logout": "login.logout",
         "doctor": "doctor.doctor",

@@ -169,6 +169,7 @@ class AsyncClient:
     untag = _coroutine(Client.untag)
     spaces = _iterator(Client.spaces)
     space_usage = _iterator(Client.space_usage)
+    changes = _iterator(Client.changes)
     set_quota = _coroutine(Client.set_quota)
     create_space = _coroutine(Client.create_space)
     is_open = _coroutine(Client.is_open)

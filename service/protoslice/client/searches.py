@@ -33,6 +33,19 @@ class StoreSearch(TypedDict, total=False):
     """Beginning of a tag: the stores of those tags in the order of the tags. Only together with `type`."""
 
 
+class ChangeSearch(TypedDict, total=False):
+    """Which changes to list; None is the same as no value."""
+
+    who: str | None
+    """Name of a token or an account."""
+    what: str | None
+    """Kind of change, such as `tag.set`."""
+    subject: str | None
+    """Id of a store or token, or the name of what was changed."""
+    since: datetime | None
+    until: datetime | None
+
+
 def search_params(search: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the parameters of a query for a search."""
     return [(name, _text(name, value)) for name, value in search.items() if value is not None]

@@ -110,7 +110,12 @@ class Services:
                 self.metrics.circuit.watch(storage, budget)
             metered: Storage = MeteredStorage(storage, self.metrics.storage.observe)
             database = await stack.enter_async_context(
-                open_database(settings.database, settings.storage, shared=storage.abilities.shared)
+                open_database(
+                    settings.database,
+                    settings.storage,
+                    shared=storage.abilities.shared,
+                    audit_days=settings.audit_days,
+                )
             )
             hooks = await _webhooks(database, settings, stack) if settings.webhook_allow else None
             opened = await Stores.open(metered, database, _store_options(settings), names=StoreNames())

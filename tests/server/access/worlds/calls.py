@@ -182,6 +182,8 @@ READING: Final = _plain("""
     GET /v1/schemas?limit=1
     GET /v1/stores/{store}/pieces?limit=1
     GET /v1/webhooks
+    GET /v1/audit
+    GET /v1/audit?limit=1
     OPTIONS /v1/uploads
     OPTIONS /v1/uploads/{tus}
     GET /v1/uploads/{tus}
