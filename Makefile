@@ -10,7 +10,7 @@ PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev run test long soak fuzz check check-package check-core test-core fmt docs protos bench backup kills bucket oci oidc logins registries clients openapi engines merger nginx replicas tus web browser screenshots clean
+.PHONY: help dev run test long soak fuzz check check-package check-core test-core fmt docs protos bench kills bucket oci oidc logins registries clients openapi engines merger nginx replicas tus web browser screenshots clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -211,11 +211,6 @@ merger: .venv/ready .venv/core ## TensorFlow's own Merger over a thousand random
 nginx: .venv/ready .venv/core ## try the nginx files of docker/ in a real nginx (Debian's is installed if there is none)
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light
 	PYTHONPATH=docker/tests $(BIN)/python -m pytest docker/tests -n 2
-
-backup: .venv/ready .venv/core ## run the documented backup, and read every kind of data back (Debian's rclone is installed if there is none)
-	@command -v rclone >/dev/null || apt-get install --yes --no-install-recommends rclone
-	@rclone version | head -1
-	$(BIN)/python -m pytest tests/backup.py
 
 replicas: .venv/ready .venv/core $(GATEWAY) ## two replicas behind nginx over Versity's gateway, each part killed PROTOSLICE_KILLS times under load
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light

@@ -93,13 +93,18 @@ class CollectorTable:
                 return Dropped(objects, size)
 
     async def trash(self) -> list[TrashRow]:
-        """Return bytes that are to be deleted now, which no other collector gets for some minutes."""
+        """Return bytes that are to be deleted now, which no other collector gets for some minutes.
+
+        There are none while a backup holds them.
+        """
 
         def work(tx: Transaction) -> list[TrashRow]:
             rows = tx.all(
                 """
                 UPDATE trash SET due = :later WHERE number IN (
-                    SELECT number FROM trash WHERE due <= :now ORDER BY due LIMIT :most FOR UPDATE SKIP LOCKED
+                    SELECT number FROM trash WHERE due <= :now AND NOT EXISTS (
+                        SELECT 1 FROM holds WHERE expires > :now
+                    ) ORDER BY due LIMIT :most FOR UPDATE SKIP LOCKED
                 ) RETURNING number, key, sums, passes""",
                 later=tx.now + int(_CLAIM_SECONDS * SECOND), now=tx.now, most=_BATCH,
             )  # fmt: skip

@@ -17,13 +17,13 @@ import asyncio
 import random
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
-from protoslice.errors import Conflict, DatabaseUnavailable, ProtosliceError
+from protoslice.errors import Conflict, DatabaseUnavailable, ProtosliceError, Unsupported
 
 T = TypeVar("T")
 Row: TypeAlias = tuple[Any, ...]
@@ -99,6 +99,14 @@ class Transaction(ABC):
     @abstractmethod
     def many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Execute the statement once for each row of values."""
+
+    @abstractmethod
+    def batches(self, sql: str, size: int) -> Iterator[list[Row]]:
+        """Return all rows, `size` at a time, without holding more in memory."""
+
+    @abstractmethod
+    def load(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Insert many rows into a table."""
 
     def first(self, sql: str, **values: Any) -> Row | None:
         """Return the first row, or None."""
@@ -180,6 +188,20 @@ class Database(ABC):
     @abstractmethod
     async def _read(self, work: Work[T], *, background: bool) -> T:
         """Run `work` once in a transaction that only reads."""
+
+    async def export(self, work: Work[T]) -> T:
+        """Run `work`, which only reads, in a transaction of any length on a connection of its own."""
+        return await asyncio.to_thread(self._export, work)
+
+    async def fill(self, work: Work[T]) -> T:
+        """Run `work` in a transaction of any length on a connection of its own."""
+        return await asyncio.to_thread(self._fill, work)
+
+    def _export(self, work: Work[T]) -> T:
+        raise Unsupported("This database cannot be copied")
+
+    def _fill(self, work: Work[T]) -> T:
+        raise Unsupported("This database cannot be filled")
 
     @abstractmethod
     async def close(self) -> None:

@@ -43,6 +43,9 @@ _VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "serve": "serve.serve",
         "config": "serve.config",
         "gc": "upkeep.gc",
+        "backup": "backup.backup",
+        "restore-backup": "backup.restore_backup",
+        "check": "backup.check",
     },
     "schema": {"put": "schemas.put", "ls": "schemas.ls", "show": "schemas.show", "rm": "schemas.rm"},
     "storage": {
@@ -60,7 +63,7 @@ _VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "rm": "webhooks.rm",
     },
     "auth": {"explain": "auth.explain"},
-    "database": {"upgrade": "database.upgrade", "copy": "database.copy"},
+    "database": {"upgrade": "database.upgrade"},
 }
 """Modules and functions of the verbs by group. A verb is imported when it is called, or listed by `--help`."""
 

@@ -27,8 +27,9 @@ CREATE INDEX audit_who ON audit (space, who, at, change, n);
 CREATE INDEX audit_what ON audit (space, what, at, change, n);
 CREATE INDEX audit_subject ON audit (space, subject, at, change, n);
 
--- Backups that are being made: until they expire, no bytes are deleted.
+-- The backup that is being made: until it ends or expires, no bytes are deleted.
 CREATE TABLE holds (
     id {text} PRIMARY KEY,
+    owner {text} NOT NULL,
     expires bigint NOT NULL
 ) {composite};
