@@ -391,7 +391,7 @@ def test_places_that_are_in_use_are_refused(live: Site, tmp_path: Path) -> None:
         first = RESTORE.splitlines()[0]
         assert "not empty" in run(first, {COPY: copy, LIVE: live.folder}, None, code=3)
         assert "another database" in run(first, {COPY: copy, LIVE: tmp_path / "other"}, None, code=3)
-        assert "no snapshot" in run(first, {COPY: tmp_path / "files", LIVE: tmp_path / "new"}, None, code=4)
+        assert "No snapshots" in run(first, {COPY: tmp_path / "files", LIVE: tmp_path / "new"}, None, code=4)
     gc = f"protoslice gc --storage {COPY}"
     assert "This is a backup" in run(gc, {COPY: copy}, f"sqlite:///{tmp_path}/new.sqlite", code=3)
 

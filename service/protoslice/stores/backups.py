@@ -2,7 +2,7 @@
 
 Objects never change and their keys are never used again, so a later backup only copies those that are new. A hold keeps
 the collector from deleting bytes meanwhile. The snapshot is written last: an interrupted backup leaves the ones before
-it as they are, and the next one goes on from there.
+it as they are, and the next one continues.
 """
 
 from __future__ import annotations
@@ -164,11 +164,11 @@ async def restore(
     """Fill an empty database and storage from a backup, by default from its newest snapshot.
 
     With `in_place`, `source` is the storage itself, and only the database is filled. A restoration that was interrupted
-    goes on where it was.
+    continues.
     """
     names = await snapshots(source)
     if not names:
-        raise NotFound("There is no snapshot of a catalogue here: name a backup, or a storage with snapshots")
+        raise NotFound("No snapshots found: name a backup, or a storage with snapshots")
     if name is not None and name not in names:
         raise NotFound(f"No snapshot {name[:40]!r}: there are {', '.join(names[-10:])}")
     done = Copied(snapshot=name or names[-1])
