@@ -377,6 +377,29 @@ class TensorGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorBranch:
+    """Tensors whose names start alike, a range of such groups, or a single tensor, in a tree of names."""
+
+    name: Annotated[str, like("layer.3.")]
+    """What the names have in common beyond the parent's; of a range, the name of its first group."""
+    start: Count
+    """Place of the first tensor, by name."""
+    tensors: Count
+    size: Count
+    """Bytes of the elements; strings do not count."""
+    elements: Count
+    dtype: Annotated[str | None, like("F32")]
+    """Data type with the most bytes; None if unknown."""
+    last: Annotated[str | None, OMITTED] = None
+    """Name of the last group of a range; its names only share what the parent's do."""
+    address: Annotated[str | None, OMITTED] = None
+    """Identifies a single tensor."""
+    shape: Annotated[tuple[int, ...] | None, OMITTED] = None
+    children: Annotated[tuple[TensorBranch, ...], OMITTED] = ()
+    """Groups and tensors in natural order; empty for a single tensor, and for a group that is not opened."""
+
+
+@dataclass(frozen=True, slots=True)
 class Histogram:
     """Counts of numbers in bins of equal width."""
 
