@@ -499,7 +499,7 @@ class SignatureTensor:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A signature of a meta graph of a SavedModel."""
+    """What a model takes and returns: a signature of a SavedModel, or the graph of an ONNX model."""
 
     name: Annotated[str, like("serving_default")]
     method: Annotated[str, like("tensorflow/serving/predict")]

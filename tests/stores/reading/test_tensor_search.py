@@ -14,11 +14,12 @@ from protoslice.errors import CorruptModel, InvalidInput
 from protoslice.facts import TensorBranch, TensorGroup
 from protoslice.formats.model import Fault, Listed, Tensor
 from protoslice.formats.outputs.listing import entry_text
+from protoslice.formats.selection import natural
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.stores.paging import PageBudget, ResultPage
 from protoslice.stores.reading.tensors import groups as grouping
 from protoslice.stores.reading.tensors import searching
-from protoslice.stores.reading.tensors.groups import NamedTensors, natural, totals_of
+from protoslice.stores.reading.tensors.groups import NamedTensors, totals_of
 from protoslice.stores.reading.tensors.searching import NameSearch, steps_of_page
 
 T = TypeVar("T")

@@ -274,7 +274,7 @@ async def get_tensor_tree(
     answer=PageOf[Signature],
     fails=(404, 413, 422),
     cached=True,
-    summary="List the signatures of a SavedModel",
+    summary="List inputs and outputs of a model",
 )
 async def list_signatures(
     request: Request,
@@ -286,7 +286,7 @@ async def list_signatures(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
-    """Return a page of signatures, by meta graph, with the types and shapes of their tensors."""
+    """Return the signatures of a SavedModel, by meta graph, or the inputs and outputs of an ONNX graph as one."""
     store = await services.stores.view(ref)
     page = await store.signatures(tags_of(tags), _at_most(limit, services), cursor)
     items = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_items(page.items))

@@ -14,14 +14,11 @@ from typing import Final
 from protoslice.facts import TensorBranch, TensorGroup
 from protoslice.formats.model import Tensors
 from protoslice.formats.outputs.listing import entry_of
-from protoslice.formats.selection import naming
+from protoslice.formats.selection import naming, natural
 from protoslice.stores.paging import PageBudget, ResultPage
 
 _STEP: Final = re.compile(r"[^./:][./:]")
 """End of a step of a name: signs at its beginning end none."""
-_NUMBER: Final = re.compile("[0-9]+")
-_MOST_DIGITS: Final = 31
-"""Longer numbers are in the order of their digits; any number is before letters."""
 _ALONE: Final = 200
 """Bytes of JSON of a tensor or a group beside its texts, about."""
 _MOST_CHILDREN: Final = 256
@@ -29,11 +26,6 @@ _MOST_CHILDREN: Final = 256
 _RANGES: Final = 96
 """A range has about this part of what its parent has."""
 _DEPTH: Final = 24
-
-
-def natural(name: str) -> str:
-    """Return a key that sorts `layer.2` before `layer.10`, and names with the same complete steps together."""
-    return _NUMBER.sub(lambda found: chr(min(len(found[0]), _MOST_DIGITS)) + found[0], name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import InvalidInput
 from protoslice.formats.model import Tensor, Tensors
-from protoslice.formats.selection import naming
-from protoslice.stores.reading.tensors.groups import Totals, natural, totals_of
+from protoslice.formats.selection import naming, natural
+from protoslice.stores.reading.tensors.groups import Totals, totals_of
 
 _CACHED: Final = 8
 _ROOM: Final = 16 << 20
