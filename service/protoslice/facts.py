@@ -394,6 +394,29 @@ class TensorGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorBranch:
+    """Tensors whose names start alike, a range of such groups, or a single tensor, in a tree of names."""
+
+    name: Annotated[str, like("layer.3.")]
+    """What the names have in common beyond the parent's; of a range, the name of its first group."""
+    start: Count
+    """Place of the first tensor, by name."""
+    tensors: Count
+    size: Count
+    """Bytes of the elements; strings do not count."""
+    elements: Count
+    dtype: Annotated[str | None, like("F32")]
+    """Data type with the most bytes; None if unknown."""
+    last: Annotated[str | None, OMITTED] = None
+    """Name of the last group of a range; its names only share what the parent's do."""
+    address: Annotated[str | None, OMITTED] = None
+    """Identifies a single tensor."""
+    shape: Annotated[tuple[int, ...] | None, OMITTED] = None
+    children: Annotated[tuple[TensorBranch, ...], OMITTED] = ()
+    """Groups and tensors in natural order; empty for a single tensor, and for a group that is not opened."""
+
+
+@dataclass(frozen=True, slots=True)
 class Histogram:
     """Counts of numbers in bins of equal width."""
 
@@ -493,7 +516,7 @@ class SignatureTensor:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A signature of a meta graph of a SavedModel."""
+    """What a model takes and returns: a signature of a SavedModel, or the graph of an ONNX model."""
 
     name: Annotated[str, like("serving_default")]
     method: Annotated[str, like("tensorflow/serving/predict")]

@@ -31,7 +31,8 @@ MARKUP = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 VIEWS = {
     "library": "/",
     "repositories": "/?of=repositories",
-    "bytes": "/m/bert:1",
+    "weights": "/m/bert:1",
+    "bytes": "/m/bert:1/bytes",
     "tensors": "/m/bert:1/tensors?tensor=path:graph.initializer[3]",
     "graph": "/m/bert:1/graph?around=layer.3/attention/softmax&node=graph.node[60]",
     "message": "/m/bert:1/message?path=graph.node[3]",
@@ -205,7 +206,7 @@ def test_all_parts_of_the_page_are_small() -> None:
 
 
 def test_the_tree_is_walked_by_keys(context: BrowserContext) -> None:
-    page = opened(context, "/m/bert:1")
+    page = opened(context, "/m/bert:1/bytes")
     items = page.get_by_role("treeitem")
     expect(page.get_by_role("treeitem", name="initializer")).to_be_visible()
     items.first.focus()

@@ -97,6 +97,7 @@ def _targets(template: str, found: Mapping[str, list[str]], before: str) -> Iter
         "/tensors": [*(f"name={name}" for name in names), "sort=name", "search=a", "prefix=%5C", "regex=x"],
         "/tensors/{name:path}": [*(f"format={form}" for form in (*FORMS, "stats")), "slice=0", "format=stats&sample=0"],
         "/tree": [f"path={place}&depth=2" for place in places],
+        "/tensortree": ["limit=1", "start=1&tensors=1", *(f"prefix={name}" for name in names)],
         "/treemap": ["min_share=0", *(f"path={place}" for place in places)],
     }
     bases = [template]

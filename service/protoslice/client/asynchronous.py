@@ -129,6 +129,7 @@ class AsyncClient:
         return await self._run(partial(self._client.merge, ref, path, **options))
 
     tensors = _iterator(Client.tensors)
+    summary = _coroutine(Client.summary)
     signatures = _iterator(Client.signatures)
     graph = _coroutine(Client.graph)
     tensor = _coroutine(Client.tensor)

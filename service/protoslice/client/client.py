@@ -20,7 +20,6 @@ from protoslice.client.http.connection import Connection, Params, RetryPolicy, g
 from protoslice.client.http.json_facts import read_json
 from protoslice.client.records import RemoteRecords
 from protoslice.client.searches import StoreSearch, search_params
-from protoslice.client.tensors import Slice, as_array, as_strings, require_numpy, shape_of, slice_text
 from protoslice.client.upload.bodies import Pushable
 from protoslice.client.upload.push import Push, Pushed, PushOptions, Reported
 from protoslice.closing import ClosedAtEnd
@@ -29,6 +28,7 @@ from protoslice.errors import Conflict, IntegrityError, InvalidInput, Unsupporte
 from protoslice.facts import (
     ChunkEntry,
     Difference,
+    ModelReport,
     Neighbourhood,
     Node,
     Piece,
@@ -46,6 +46,7 @@ from protoslice.facts import (
     TensorEntry,
     TensorStatistics,
 )
+from protoslice.formats.tensors.arrays import Slice, as_array, as_strings, require_numpy, shape_of, slice_text
 
 
 class Parsing(Protocol):
@@ -120,6 +121,9 @@ class Client(Administration, ClosedAtEnd):
             timeout_seconds=options.get("timeout_seconds", 30.0),
             retries=self._retries,
         )
+
+    def __repr__(self) -> str:
+        return f"<Client of {self.url}>"
 
     @property
     def url(self) -> str:
@@ -282,15 +286,27 @@ class Client(Administration, ClosedAtEnd):
         return into
 
     def tensors(
-        self, ref: str, *, name: str | None = None, dtype: str | None = None, tags: Sequence[str] | None = None
+        self,
+        ref: str,
+        *,
+        name: str | None = None,
+        dtype: str | None = None,
+        sort: str | None = None,
+        tags: Sequence[str] | None = None,
     ) -> Iterator[TensorEntry]:
-        """The tensors of a store, or of its meta graph with exactly `tags`."""
-        return self._each(
-            TensorEntry, self._view(ref, "tensors"), given_params(name=name, dtype=dtype, tags=_comma(tags))
-        )
+        """The tensors of a store, or of its meta graph with exactly `tags`.
+
+        `sort` is `name`, `dtype`, `shape` or `size`, with `-` before it for descending.
+        """
+        params = given_params(name=name, dtype=dtype, sort=sort, tags=_comma(tags))
+        return self._each(TensorEntry, self._view(ref, "tensors"), params)
+
+    def summary(self, ref: str) -> ModelReport:
+        """Tensors, elements and bytes by data type, missing files and duplicate names of a store."""
+        return read_json(ModelReport, self._connection.call("GET", self._view(ref, "summary"), slow=True).json())
 
     def signatures(self, ref: str, *, tags: Sequence[str] | None = None) -> Iterator[Signature]:
-        """The signatures of a SavedModel, or of its meta graph with exactly `tags`."""
+        """The signatures of a SavedModel, or of its meta graph with exactly `tags`; of ONNX one for the graph."""
         return self._each(Signature, self._view(ref, "signatures"), given_params(tags=_comma(tags)))
 
     def graph(self, ref: str, around: str | None = None, **options: Unpack[GraphOptions]) -> Neighbourhood:

@@ -461,6 +461,14 @@ READING: Final = (
         status=200,
         budget=Budget(calls=20, work=400 * 2000, written_room=_FACTS),
     ),
+    _view(
+        "tensortree",
+        "2 000 empty tensors, as many nodes as may be",
+        "?limit=4000",
+        given=empty_tensors(26, 2000),
+        status=200,
+        budget=Budget(calls=20, work=800 * 2000, written_room=_FACTS),
+    ),
     *(
         Row(
             route=f"GET {_STORE}/diff",

@@ -47,6 +47,7 @@ from protoslice.facts import (
     Store,
     StoreName,
     Tag,
+    TensorBranch,
     TensorDelta,
     TensorEntry,
     TensorGroup,
@@ -75,6 +76,7 @@ REPORT = ModelReport(
     complete=False,
 )  # fmt: skip
 TENSOR = TensorEntry("w", "path:w", "F32", (2, 3), 24, "a.onnx", "initializer", "cut short")
+BRANCH = TensorBranch("w", 7, 1, 24, 6, "F32", address="path:w", shape=(2, 3))
 EMPTY = Node("graph", 7, "graph", "message", "onnx.GraphProto", None, 0, True, None, (), 0)
 
 CASES: list[object] = [
@@ -108,6 +110,8 @@ CASES: list[object] = [
     TENSOR,
     TensorGroup("w", 1, 24, TENSOR),
     TensorGroup("w.", 2, 48, None),
+    BRANCH,
+    TensorBranch("w.", 7, 2, 48, 12, "F32", children=(BRANCH,)),
     TensorStatistics("w", "path:w", "F32", (2,), 2, 2, 0, 0, 0, 1.0, 2.5, 1.75, 0.75, Histogram(1.0, 0.25, (1, 1))),
     Difference("tensor", "w", "renamed", 8, 8, "was v", "path:w[1]", "path:w[0]"),
     Difference("file", "a.onnx", "added", None, 7),

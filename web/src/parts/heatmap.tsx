@@ -4,23 +4,40 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { get, view, type Tensor } from "../api";
 import { numbersIn, pictureOf } from "../elements";
 import { figure } from "../format";
-import { Await, useLoaded } from "../loading";
+import { Await, useLoaded, type Loaded } from "../loading";
 
 const MOST = 128;
 
 interface Picture { values: Float64Array; rows: number; columns: number; least: number; most: number }
 
-export function Heatmap({ store, tensor }: { store: string; tensor: Tensor }) {
-  const shape = tensor.shape ?? [];
-  const [place, setPlace] = useState<number[]>([]);
-  const { slice, rows, columns } = pictureOf(shape, place, MOST);
-  const where = view(store, ["tensors", tensor.address], shape.length ? { slice } : {});
-  const picture = useLoaded<Picture>(where, async (signal) => {
-    const bytes = await (await get(where, signal, "*/*")).arrayBuffer();
-    const values = numbersIn(bytes, tensor.dtype ?? "") ?? new Float64Array();
+/** What a picture is made of. */
+export type Pictured = Pick<Tensor, "address" | "dtype" | "shape">;
+
+/** Every n-th element of a tensor's last two dimensions, the others at `place`; nothing is fetched for null. */
+function usePicture(store: string, tensor: Pictured | null, place: readonly number[], edge: number): Loaded<Picture> & { slice: string } {
+  const { slice, rows, columns } = pictureOf(tensor?.shape ?? [], place, edge);
+  const where = tensor && view(store, ["tensors", tensor.address], tensor.shape?.length ? { slice } : {});
+  const found = useLoaded<Picture>(where, async (signal) => {
+    const bytes = await (await get(where ?? "", signal, "*/*")).arrayBuffer();
+    const values = numbersIn(bytes, tensor?.dtype ?? "") ?? new Float64Array();
     const finite = values.filter(Number.isFinite);
     return { values, rows, columns, least: finite.reduce((a, b) => Math.min(a, b), Infinity), most: finite.reduce((a, b) => Math.max(a, b), -Infinity) };
   });
+  return { ...found, slice };
+}
+
+/** A small picture, a moment after it is asked for. */
+export function Preview({ store, tensor }: { store: string; tensor: Pictured }) {
+  const [wanted, want] = useState(false);
+  useEffect(() => { const wait = setTimeout(() => want(true), 150); return () => clearTimeout(wait); }, []);
+  const { value, slice } = usePicture(store, wanted ? tensor : null, [], 40);
+  return <div class="preview">{value && <Painted picture={value} slice={slice} />}</div>;
+}
+
+export function Heatmap({ store, tensor }: { store: string; tensor: Tensor }) {
+  const shape = tensor.shape ?? [];
+  const [place, setPlace] = useState<number[]>([]);
+  const { slice, ...picture } = usePicture(store, tensor, place, MOST);
   const step = (axis: number, value: number) => setPlace(shape.map((_, n) => (n === axis ? value : place[n] ?? 0)));
   return (
     <div class="heat">

@@ -2,6 +2,7 @@
 
 import { hierarchy, treemap, treemapSquarify, type HierarchyRectangularNode } from "d3-hierarchy";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useDark } from "../dark";
 import { bytes, percent } from "../format";
 
 /** In a comparison: what became of a cell. */
@@ -30,7 +31,7 @@ export function Treemap({ root, height, label, chosen, onHover, onChoose }: Give
   const [width, setWidth] = useState(0);
   const [hovered, setHovered] = useState<{ box: Box; x: number; y: number } | null>(null);
   const boxes = useMemo(() => (width ? laidOut(root, width, height) : []), [root, width, height]);
-  const theme = useTheme();
+  const dark = useDark();
 
   useEffect(() => {
     const holder = canvas.current?.parentElement;
@@ -40,8 +41,8 @@ export function Treemap({ root, height, label, chosen, onHover, onChoose }: Give
     return () => watch.disconnect();
   }, []);
   useEffect(() => {
-    if (canvas.current && width) draw(canvas.current, boxes, { width, height, chosen: hovered?.box.data.key ?? chosen });
-  }, [boxes, chosen, hovered, width, height, theme]);
+    if (canvas.current && width) draw(canvas.current, boxes, { width, height, chosen: hovered?.box.data.key ?? chosen, dark });
+  }, [boxes, chosen, hovered, width, height, dark]);
 
   const at = (event: MouseEvent): Box | null => {
     const { offsetX: x, offsetY: y } = event;
@@ -91,18 +92,17 @@ function laidOut(root: Cell, width: number, height: number): Box[] {
   return (tree.descendants() as Box[]).filter((box) => box.depth && box.x1 > box.x0 && box.y1 > box.y0);
 }
 
-interface Look { width: number; height: number; chosen: string | null }
+interface Look { width: number; height: number; chosen: string | null; dark: boolean }
 
 /** Hues of the groups at the top, apart for eyes that see few colours; names and borders say the same. */
 const HUES = [217, 28, 162, 268, 48, 338, 192, 95];
 
-function draw(canvas: HTMLCanvasElement, boxes: readonly Box[], { width, height, chosen }: Look): void {
+function draw(canvas: HTMLCanvasElement, boxes: readonly Box[], { width, height, chosen, dark }: Look): void {
   const ratio = devicePixelRatio || 1;
   canvas.width = width * ratio;
   canvas.height = height * ratio;
   canvas.style.height = `${height}px`;
   const pen = canvas.getContext("2d")!;
-  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
   const ink = dark ? "#eef2f8" : "#10203a";
   pen.scale(ratio, ratio);
   pen.textBaseline = "middle";
@@ -190,16 +190,4 @@ function fitted(pen: CanvasRenderingContext2D, text: string, width: number): str
     else high = middle - 1;
   }
   return low > 1 ? `${text.slice(0, low)}…` : "";
-}
-
-/** Changes with the colours that the reader's system prefers. */
-function useTheme(): boolean {
-  const query = useMemo(() => matchMedia("(prefers-color-scheme: dark)"), []);
-  const [dark, set] = useState(query.matches);
-  useEffect(() => {
-    const change = () => set(query.matches);
-    query.addEventListener("change", change);
-    return () => query.removeEventListener("change", change);
-  }, []);
-  return dark;
 }

@@ -10,20 +10,21 @@ import { diffPlace, go, modelPlace, ofRepository, SPACE, useParameter } from "..
 import { familyOf, NUMBERS, repositoryOf, shortened, versionOf, versionsOf } from "../versions";
 import { Files } from "./files";
 
+const Weights = lazily(async () => (await import("./weights")).Weights);
 const Bytes = lazily(async () => (await import("./bytes")).Bytes);
 const Tensors = lazily(async () => (await import("./tensors")).Tensors);
 const Message = lazily(async () => (await import("./message")).Message);
 const Graph = lazily(async () => (await import("./graph")).Graph);
 const Records = lazily(async () => (await import("./records")).Records);
 
-const TABS = { bytes: "Bytes", tensors: "Tensors", graph: "Graph", message: "Message", records: "Records", files: "Files" } as const;
+const TABS = { weights: "Weights", tensors: "Tensors", graph: "Graph", bytes: "Proto", message: "Message", records: "Records", files: "Files" } as const;
 type Tab = keyof typeof TABS;
 
-const LOADED: Record<string, { load(): Promise<unknown> }> = { bytes: Bytes, tensors: Tensors, graph: Graph, message: Message, records: Records };
+const LOADED: Record<string, { load(): Promise<unknown> }> = { weights: Weights, bytes: Bytes, tensors: Tensors, graph: Graph, message: Message, records: Records };
 
 export function Model({ store: ref, tab }: { store: string; tab: string }) {
   // The part that will be shown comes while the service is asked about the model.
-  useState(() => { void (tab === "files" ? null : (LOADED[tab] ?? Bytes).load()); });
+  useState(() => { void (tab === "files" ? null : (LOADED[tab] ?? Weights).load()); });
   const found = useJson<Store>(url(["v1", "stores", ref]));
   return <Await of={found} whole>{(store) => <Shown store={store} name={ref} tab={tab} />}</Await>;
 }
@@ -31,7 +32,7 @@ export function Model({ store: ref, tab }: { store: string; tab: string }) {
 function Shown({ store, name, tab }: { store: Store; name: string; tab: string }) {
   const tabs = (Object.keys(TABS) as Tab[]).filter((each) =>
     each === "files" || (each === "records" ? hasRecords(store) || tab === "records" : store.root !== null && (each !== "graph" || hasGraph(store))));
-  const chosen = tabs.find((each) => each === tab) ?? (store.chunks ? "bytes" : store.root ? "tensors" : "files");
+  const chosen = tabs.find((each) => each === tab) ?? (store.root !== null ? "weights" : "files");
   // Summing up all tensors takes the service longer than the picture or the first rows, and would hold them up.
   const [pictured, setPictured] = useState(false);
   const [repository] = useParameter("repository");
@@ -45,7 +46,7 @@ function Shown({ store, name, tab }: { store: Store; name: string; tab: string }
   };
   return (
     <>
-      <Head store={store} name={name} repository={repository} isNext={pictured || (chosen !== "bytes" && chosen !== "tensors")} />
+      <Head store={store} name={name} repository={repository} isNext={pictured || !["weights", "bytes", "tensors"].includes(chosen)} />
       <div class="tabs" role="tablist" aria-label="Views" onKeyDown={key}>
         {tabs.map((each) => (
           <a key={each} id={`tab-${each}`} role="tab" href={place(each)} aria-selected={each === chosen}
@@ -53,6 +54,7 @@ function Shown({ store, name, tab }: { store: Store; name: string; tab: string }
         ))}
       </div>
       <section id="panel" role="tabpanel" aria-labelledby={`tab-${chosen}`}>
+        {chosen === "weights" && <Weights store={store} name={name} onPictured={() => setPictured(true)} />}
         {chosen === "bytes" && <Bytes store={store} onPictured={() => setPictured(true)} />}
         {chosen === "tensors" && <Tensors store={store} onPictured={() => setPictured(true)} />}
         {chosen === "graph" && <Graph store={store} name={name} />}

@@ -155,6 +155,7 @@ READING: Final = _plain("""
     GET /v1/stores/{store}/tensors
     GET /v1/stores/{store}/tensors?regex=w&prefix=w&from=0
     GET /v1/stores/{store}/tensors/weight-0
+    GET /v1/stores/{store}/tensortree
     GET /v1/stores/{store}/tree
     GET /v1/stores/{store}/treemap
     GET /v1/stores/{slashed}@main
