@@ -410,6 +410,16 @@ class Computed:
         rope: Rope, sources: Sequence[RangeSource], digits: str, width: int, count: int, *, repeat: bool = False
     ) -> Computed: ...
     @staticmethod
+    def converted(
+        rope: Rope,
+        sources: Sequence[RangeSource],
+        source_type: str,
+        to: str,
+        count: int,
+        *,
+        big_endian: bool = False,
+    ) -> Computed: ...
+    @staticmethod
     def gathered(
         tiles: Sequence[tuple[Sequence[int], Sequence[int], Sequence[int], Rope, Sequence[RangeSource]]],
         shape: Sequence[int],

@@ -315,14 +315,27 @@ class Client(Administration, ClosedAtEnd):
         said = self._connection.call("GET", self._view(ref, "graph"), params=params)
         return read_json(Neighbourhood, said.json())
 
-    def tensor(self, ref: str, name: str, slice: Slice | None = None, *, tags: Sequence[str] | None = None) -> Any:
+    def tensor(
+        self,
+        ref: str,
+        name: str,
+        slice: Slice | None = None,
+        *,
+        tags: Sequence[str] | None = None,
+        dequantize: bool = False,
+    ) -> Any:
         """Tensor, or a slice (`"0:128,:"`, or a numpy index), as a numpy array.
 
         `name` may be the address; with `tags` it is looked for in the meta graph with exactly these. A tensor of
-        strings becomes an array of `bytes`. `Unsupported` without numpy, or without ml_dtypes for the types it adds.
+        strings becomes an array of `bytes`, a quantized one rows of bytes, or with `dequantize` floats of 32 bits.
+        `Unsupported` without numpy, or without ml_dtypes for the types it adds.
         """
         require_numpy()
-        params = given_params(slice=None if slice is None else slice_text(slice), tags=_comma(tags))
+        params = given_params(
+            slice=None if slice is None else slice_text(slice),
+            tags=_comma(tags),
+            dequantize="true" if dequantize else None,
+        )
         make = lambda: self.source(ref, f"tensors/{name}", [*params, ("format", "raw")])  # noqa: E731
         try:
             return with_fresh_remote(make, self._array)

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 from protoslice import _core, schema
 from protoslice.errors import InvalidInput, NotFound, Unsupported
+from protoslice.formats.weights.messages import message_of
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 from protoslice.streams import Records
@@ -57,6 +58,21 @@ def bundle_document(index: RangeSource, limits: _core.Limits | None = None) -> F
     """
     image = _core.Rope([_core.Bundle(index, _NO_TYPES, limits=limits).message()])
     return FileDocument(_indexed([], image, schema.bundled().flat(TENSOR_BUNDLE), TENSOR_BUNDLE, limits), [])
+
+
+def index_document(
+    source: RangeSource, path: str, found: schema.Detection, limits: _core.Limits | None = None
+) -> FileDocument | None:
+    """The index of a tensor bundle, or the header of a safetensors or GGUF file, as a message; None for other files.
+
+    The header has `metadata`, and `tensors` by name.
+    """
+    if found.kind == "table":
+        return bundle_document(source, limits)
+    if found.kind not in {"safetensors", "gguf"} or found.type_name is None:
+        return None
+    image = _core.Rope([message_of(source, path, found.type_name)])
+    return FileDocument(_indexed([], image, schema.bundled().flat(found.type_name), found.type_name, limits), [])
 
 
 def stream_document(

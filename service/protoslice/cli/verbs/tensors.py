@@ -262,8 +262,11 @@ def _all_statistics(
     for row in rows:
         if row.size is None or row.problem is not None:
             without.append(row.name)
-        else:
+            continue
+        try:
             found.append(subject.statistics(row.address, slice_, sample))
+        except Unsupported:
+            without.append(row.name)
     return found, Omitted.of(len(without), without)
 
 

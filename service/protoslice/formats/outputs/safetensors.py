@@ -131,7 +131,7 @@ class Safetensors:
             return
         if self._most is not None and self._files[-1].size and self._files[-1].size + reading.bytes.size > self._most:
             self._files.append(_File(self._sources))
-        head = f'"dtype":"{shown.safetensors}","shape":{_json(reading.shape)}'
+        head = f'"dtype":"{shown.safetensors}","shape":{_json(reading.as_bytes.shape)}'
         self._files[-1].add(number, shown, reading, self._heads.setdefault(head, head))
 
     def finish(self) -> Bytes:

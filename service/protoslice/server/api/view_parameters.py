@@ -287,6 +287,12 @@ class TensorQuery:
             json_schema_extra={"type": "integer", "minimum": 0},
         ),
     ] = None
+    dequantize: Annotated[
+        bool,
+        Parameter(
+            description="Return the elements of a quantized tensor, or of one of F16 or BF16, as F32.", examples=[True]
+        ),
+    ] = False
     tags: Tags = None
 
 

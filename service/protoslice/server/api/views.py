@@ -230,12 +230,15 @@ async def get_records(store: OpenStore, rest: str, query: RecordsQuery) -> Repre
 async def get_tensor(store: OpenStore, rest: str, query: TensorQuery) -> Representation:
     """Return the elements row-major and little-endian, as raw bytes or as a `.npy` file.
 
+    Quantized tensors of GGUF files are returned as their blocks, or with `dequantize` as F32.
+
     Other formats: `packed` for types narrower than a byte, packed as in the model; `json` for metadata, bundle
     entries and strings; `lod`, or `/lod` after the name, for Paddle's levels of detail; `stats`, or `/stats` after the
     name, for minimum, maximum, mean, standard deviation, zeros and a histogram. `X-Tensor-Dtype` and `X-Tensor-Shape`
     (`3,4`; empty for a scalar) describe the response.
     """
-    return await store.tensors_with(tags_of(query.tags)).one(rest, query.slice, query.format, query.sample)
+    tensors = store.tensors_with(tags_of(query.tags))
+    return await tensors.one(rest, query.slice, query.format, query.sample, dequantize=query.dequantize)
 
 
 @view(

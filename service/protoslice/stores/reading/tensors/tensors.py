@@ -21,6 +21,7 @@ from protoslice.formats.outputs.references import References
 from protoslice.formats.outputs.safetensors import SHARD_BYTES, Safetensors
 from protoslice.formats.outputs.statistics import statistics_text, steps_of_statistics
 from protoslice.formats.selection import chosen, naming, pattern, single, wanted
+from protoslice.formats.tensors.conversion import dequantized
 from protoslice.formats.tensors.reading import is_ready, looked_up, read, ready, tells_facts
 from protoslice.stores.objects.computed import Computed, Readable
 from protoslice.stores.objects.joined import JoinedObject
@@ -131,10 +132,13 @@ class StoreTensors:
                 return found
         raise AssertionError("an item comes last")  # pragma: no cover
 
-    async def one(self, name: str, slice_text: str | None, form: str, sample: int | None = None) -> Representation:
+    async def one(
+        self, name: str, slice_text: str | None, form: str, sample: int | None = None, *, dequantize: bool = False
+    ) -> Representation:
         """One tensor, or a slice of it, as `form`: raw bytes, `packed`, `npy`, `json`, `lod` or `stats`.
 
-        Statistics are of about `sample` elements; see `steps_of_statistics`.
+        Statistics are of about `sample` elements; see `steps_of_statistics`. With `dequantize`, quantized elements and
+        those of F16 and BF16 are given as F32.
         """
         found = await self.all()
         called, shown = _named(found, name, form)
@@ -142,7 +146,7 @@ class StoreTensors:
         def look() -> Representation | Tensor:
             tensor = single(found, called)
             if shown != "stats" and (is_ready(tensor) or tells_facts(tensor, shown)):
-                return self._represented(tensor, slice_text, shown)
+                return self._represented(tensor, slice_text, shown, dequantize=dequantize)
             # Invalid requests fail before the elements are counted.
             read(tensor, slice_text, "raw" if shown == "stats" else shown, compare=False)
             return tensor
@@ -153,7 +157,7 @@ class StoreTensors:
         if shown == "stats":
             return await self._summed_up(looked, slice_text, sample)
         tensor = await self._counted(looked)
-        return await self._worker.run(lambda: self._represented(tensor, slice_text, shown))
+        return await self._worker.run(lambda: self._represented(tensor, slice_text, shown, dequantize=dequantize))
 
     async def ready(self, name: str) -> Tensor:
         """The tensor of this name or address, with its elements located, and its varints counted."""
@@ -273,9 +277,9 @@ class StoreTensors:
                 self._found = await self._find()
             return self._found
 
-    def _represented(self, tensor: Tensor, slice_text: str | None, form: str) -> Representation:
-        reading = read(tensor, slice_text, form)
-        etag = self._etag("tensor", tensor.address, slice_text, form)
+    def _represented(self, tensor: Tensor, slice_text: str | None, form: str, *, dequantize: bool) -> Representation:
+        reading = read(dequantized(tensor) if dequantize else tensor, slice_text, form)
+        etag = self._etag("tensor", tensor.address, slice_text, form, *(["dequantized"] if dequantize else []))
         return self._given(tensor, reading.bytes, form, etag, (reading.dtype.name, reading.shape))
 
     def _given(
