@@ -212,9 +212,13 @@ nginx: .venv/ready .venv/core ## try the nginx files of docker/ in a real nginx 
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light
 	PYTHONPATH=docker/tests $(BIN)/python -m pytest docker/tests -n 2
 
-replicas: .venv/ready .venv/core $(GATEWAY) ## two replicas behind nginx over Versity's gateway, each part killed PROTOSLICE_KILLS times under load
+REPLICAS_SECONDS ?= 600
+REPLICAS_SEED ?= 1
+replicas: .venv/ready .venv/core $(GATEWAY) ## two replicas behind nginx over PostgreSQL and Versity's gateway, each part killed under load for REPLICAS_SECONDS
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light
-	PYTHONPATH=docker/tests:docker/replicas $(BIN)/python -m pytest docker/replicas --timeout 3000
+	PYTHONPATH=docker/tests:docker/replicas PROTOSLICE_REPLICAS_SECONDS=$(REPLICAS_SECONDS) \
+		PROTOSLICE_REPLICAS_SEED=$(REPLICAS_SEED) PROTOSLICE_REPLICAS_RESULTS=bench/results/replicas.json \
+		$(BIN)/python -m pytest docker/replicas --timeout 3000
 
 KILLS ?= 3 20
 kills: .venv/ready .venv/core ## kill replicas and PostgreSQL's backends of everything at work: KILLS is the number of runs, and of kills in each
