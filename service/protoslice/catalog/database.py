@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -133,12 +134,15 @@ class Transaction(ABC):
 
 
 Work: TypeAlias = Callable[[Transaction], T]
+Observer: TypeAlias = Callable[[str, float, str | None], None]
+"""Called after a transaction with its kind (`read` or `write`), the seconds of all attempts, and the error's class."""
 
 
 class Database(ABC):
     """A database with the catalogue's schema."""
 
     dialect: str
+    observer: Observer | None = None
 
     async def write(self, work: Work[T], *, background: bool = False) -> T:
         """Run `work` in a transaction and commit it; repeat it after deadlocks and broken connections.
@@ -165,11 +169,23 @@ class Database(ABC):
                     return cast(T, unknown[-1].result)
                 raise
 
-        return await _repeated(attempt)
+        return await self._observed("write", attempt)
 
     async def read(self, work: Work[T], *, background: bool = False) -> T:
         """Run `work`, which only reads, in a transaction of at most a second."""
-        return await _repeated(lambda: self._read(work, background=background))
+        return await self._observed("read", lambda: self._read(work, background=background))
+
+    async def _observed(self, kind: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        if self.observer is None:
+            return await _repeated(attempt)
+        begun, failed = time.perf_counter(), None
+        try:
+            return await _repeated(attempt)
+        except ProtosliceError as error:
+            failed = type(error).__name__
+            raise
+        finally:
+            self.observer(kind, time.perf_counter() - begun, failed)
 
     async def alter(self, work: Work[T]) -> T:
         """Run `work` once, without a row in `changes`: for migrations, which create that table."""

@@ -119,6 +119,7 @@ class Services:
                     audit_days=settings.audit_days,
                 )
             )
+            database.observer = self.metrics.transactions.observe
             hooks = await _webhooks(database, settings, stack) if settings.webhook_allow else None
             opened = await Stores.open(metered, database, _store_options(settings), names=StoreNames())
             if self.gate.closed:
