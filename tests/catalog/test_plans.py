@@ -189,9 +189,7 @@ async def _others(db: InlineDatabase) -> None:
     await letters.purge()
 
 
-_SCAN = (
-    r"SCAN (?!CONSTANT|line|[cknm]?s\d|c$|ranked|family|p$|q$|hits|n$|w$|listed|picked|t VIRTUAL TABLE INDEX 0:G|\()"
-)
+_SCAN = r"SCAN (?!CONSTANT|line|[cknm]?s\d|c$|ranked|family|p$|q$|hits|holds|n$|w$|listed|picked|t VIRTUAL TABLE INDEX 0:G|\()"
 """A scan, but for those of subqueries that are small."""
 
 

@@ -161,7 +161,7 @@ class CollectorTable:
             objects, size = tx.all(sql, **values)[0]
             return int(stores), Dropped(int(objects), int(size))
 
-        return await self._database.read(work, background=True)
+        return await self._database.export(work)  # it may read many rows
 
 
 def _purge(tx: Transaction, grace_seconds: float) -> int:

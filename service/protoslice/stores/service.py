@@ -233,7 +233,7 @@ class Stores:
             if free < self._options.space_watermark_bytes:
                 raise StorageFull("the storage is almost full")
 
-    async def _check_free_space(self) -> None:
+    async def check_free_space(self) -> None:
         """Raise `StorageFull` while the rest of the disk is needed to remove stores."""
         if self._storage.abilities.free_space:
             least = min(self._options.space_watermark_bytes, _LEAST_FREE)
@@ -251,7 +251,7 @@ class Stores:
         """A new ingest, to be used as an async context manager; `QuotaExceeded` where no store may be added."""
         self._check_writable()
         await self.room.check(stores=1)
-        await self._check_free_space()
+        await self.check_free_space()
         types = await self._types(request.type)
         options = IntakeOptions(
             self._storage,
@@ -276,7 +276,7 @@ class Stores:
         self._check_writable()
         check_request(request)
         await self.room.check(stores=1)
-        await self._check_free_space()
+        await self.check_free_space()
         types = await self._types(request.type)
         objects = self.new_objects()
         try:
