@@ -189,7 +189,8 @@ async def _others(db: InlineDatabase) -> None:
     await letters.purge()
 
 
-_SCAN = r"SCAN (?!CONSTANT|line|[cknm]?s\d|c$|ranked|family|p$|q$|hits|holds|n$|w$|listed|picked|t VIRTUAL TABLE INDEX 0:G|\()"
+_SMALL_ROWS = r"CONSTANT|line|[cknm]?s\d|[cnpqw]$|ranked|family|hits|holds|listed|picked|t VIRTUAL TABLE INDEX 0:G|\("
+_SCAN = rf"SCAN (?!{_SMALL_ROWS})"
 """A scan, but for those of subqueries that are small."""
 
 
