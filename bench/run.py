@@ -23,6 +23,7 @@ from bench import (
     endurance,
     engine,
     formats,
+    lists,
     loading,
     oras,
     page,
@@ -57,6 +58,7 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
     "bucket": bucket.bucket,
     "distance": distance.distance,
     "catalogue": catalogue.catalogue,
+    "lists": lists.lists,
     "endurance": endurance.endurance,
     "workers": workers.workers,
     "access": access.access,
@@ -69,6 +71,7 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
 APART = (
     "packed",
     "catalogue",
+    "lists",
     "waiting",
     "loading",
     "tensors",
