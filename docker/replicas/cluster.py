@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -60,8 +60,15 @@ class Postgres:
         self._server = server
 
     def start(self) -> None:
-        """Start it, and return when it answers."""
-        self._server.start()
+        """Start it, and return when it answers; it refuses to start while processes of the killed one are left."""
+
+        def started() -> bool:
+            with suppress(subprocess.CalledProcessError):
+                self._server.start()
+                return True
+            return False
+
+        wait_for(started)
 
     def end(self, how: signal.Signals) -> None:
         """End it as a signal to its first process does."""
