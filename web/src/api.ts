@@ -23,6 +23,7 @@ export type Records = Schemas["RecordsSummary"];
 export type Difference = Schemas["Difference"];
 export type Diff = Schemas["Diff"];
 export type Delta = Schemas["TensorDelta"];
+export type TensorMove = Schemas["TensorMove"];
 export interface Page<T> { items: T[]; next: string | null }
 
 /** Names of a store in registries. */
