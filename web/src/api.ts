@@ -14,6 +14,7 @@ export type Branch = Schemas["TensorBranch"];
 export type TensorGroup = Schemas["TensorGroup"];
 export type Histogram = Schemas["Histogram"];
 export type Statistics = Schemas["TensorStatistics"];
+export type Signature = Schemas["Signature"];
 export type DtypeTotal = Schemas["DtypeTotal"];
 export type Summary = Schemas["ModelReport"];
 export type GraphNode = Schemas["GraphNode"];
