@@ -496,8 +496,33 @@ class TensorDelta:
     """Maximum distance; None without finite elements, or beyond 64-bit floats."""
     mean: float | None
     """Mean distance; None without finite elements."""
+    relative: float | None
+    """Length of the difference as a share of the first tensor's length, both as vectors; None if that is zero."""
     cosine: float | None
     """Cosine similarity of the two tensors as vectors; None if one is zero."""
+
+
+Move = Literal["compared", "renamed", "reshaped", "added", "removed"]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMove:
+    """A tensor of two models, and how far it moved; removed tensors are described as in the first model."""
+
+    name: str
+    address: str
+    """Address in the second model; empty for a removed tensor."""
+    was: str | None
+    """Name in the first model, if different."""
+    was_address: str
+    """Address in the first model; empty for an added tensor."""
+    dtype: str | None
+    shape: tuple[int, ...] | None
+    size: Count | None
+    change: Move
+    """`reshaped` means that type or shape differ, `compared` that neither they nor the name do."""
+    delta: TensorDelta | None
+    """Distances, of a sample of the elements; None where there is nothing to compare."""
 
 
 @dataclass(frozen=True, slots=True)

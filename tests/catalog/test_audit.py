@@ -87,7 +87,7 @@ def test_old_changes_are_deleted(catalogue: str, monkeypatch: pytest.MonkeyPatch
         await purge_audit(database, 0)
         rows, _ = await AuditTable(database, "team").page(AuditQuery(), limit=99)
         assert len(rows) == len(ages), "0 days keep all"
-        await purge_audit(database, 5)
+        await purge_audit(database, 5 * 86_400)
         rows, _ = await AuditTable(database, "team").page(AuditQuery(), limit=99)
         assert [(now - row.at) // DAY for row in rows] == [0, 1]
 

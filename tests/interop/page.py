@@ -360,6 +360,38 @@ def test_changes_are_shown_with_their_distances(context: BrowserContext) -> None
     expect(page).to_have_url(re.compile("/m/[0-9a-f]{64}/tensors"))
 
 
+def test_layers_that_moved_are_found_by_keys_and_linked(context: BrowserContext) -> None:
+    page = opened(context, "/diff/bert:1...bert:2")
+    strip = page.get_by_role("region", name="Layers that moved")
+    told = strip.get_by_role("status")
+    expect(told.first).to_have_text(re.compile("^3,038 tensors compared by a sample$"))
+    strip.get_by_role("group").focus()
+    page.keyboard.press("ArrowRight")
+    for _ in range(20):
+        if re.search(r"layer\.3 · attention", told.last.inner_text()):
+            break
+        page.keyboard.press("ArrowDown" if "layer.3" in told.last.inner_text() else "ArrowRight")
+    expect(told.last).to_contain_text(
+        re.compile(r"encoder\.layer\.3 · attention · 4 tensors · Relative change: up to 0\.05")
+    )
+    page.keyboard.press("Enter")
+    rows = page.get_by_role("grid", name="Changes").get_by_role("row")
+    expect(rows).to_have_count(5)
+    rows.nth(1).click()
+    drawer = page.get_by_role("complementary", name="Tensor")
+    for title in ("Before", "After", "Difference"):
+        expect(drawer.get_by_role("heading", name=title)).to_be_visible()
+    expect(drawer.locator("canvas")).to_have_count(3)
+    assert violations(context, page) == "[]"
+    again = opened(context, page.url)
+    expect(again.get_by_role("grid", name="Changes").get_by_role("row")).to_have_count(5)
+    expect(again.get_by_role("complementary", name="Tensor").locator("canvas")).to_have_count(3)
+    again.get_by_role("button", name="Show all").click()
+    expect(again.get_by_role("grid", name="Changes").get_by_role("row")).not_to_have_count(5)
+    again.get_by_role("combobox", name="Show").select_option("max |Δ|")
+    expect(again).to_have_url(re.compile("metric=max"))
+
+
 def test_what_is_taken_for_equal_by_checksums_is_said_and_compared_on_demand(
     context: BrowserContext, service: ServiceProcess
 ) -> None:

@@ -92,6 +92,7 @@ def _targets(template: str, found: Mapping[str, list[str]], before: str) -> Iter
         "/graph": [*(f"around={node}" for node in nodes), "search=a"],
         "/groups": [f"prefix={name}" for name in names],
         "/merge": [*(f"path={place}" for place in places), *(f"fields={place}" for place in places)],
+        "/moves": [f"before={before}", f"before={before}&sample=1&limit=1"],
         "/records": ["summary=true", "format=json"],
         "/safetensors": [f"name={name}" for name in names],
         "/tensors": [*(f"name={name}" for name in names), "sort=name", "search=a", "prefix=%5C", "regex=x"],

@@ -18,7 +18,6 @@ _WALKED: Final = 5000
 """Rows of one index that a page reads, at most."""
 _PURGED: Final = 1000
 """Rows that one transaction deletes."""
-_DAY: Final = 86_400 * SECOND
 Place: TypeAlias = tuple[int, bytes, int]
 """Time of a row, its change and its number in the change, by which the audit is sorted."""
 
@@ -105,17 +104,17 @@ class AuditTable:
         return await self._database.read(work)
 
 
-async def purge_audit(database: Database, days: float) -> None:
-    """Delete changes that are older than `days`; 0 keeps all."""
+async def purge_audit(database: Database, seconds: float) -> None:
+    """Delete changes that are older than `seconds`; 0 keeps all."""
     sql = """
         DELETE FROM audit WHERE number IN (
             SELECT number FROM (SELECT number, at FROM audit ORDER BY number LIMIT :most) oldest WHERE at < :before
         )"""
 
     def work(tx: Transaction) -> int:
-        return tx.run(sql, most=_PURGED, before=tx.now - int(days * _DAY))
+        return tx.run(sql, most=_PURGED, before=tx.now - int(seconds * SECOND))
 
-    while days and await database.write(work, background=True) == _PURGED:
+    while seconds and await database.write(work, background=True) == _PURGED:
         pass
 
 

@@ -36,12 +36,12 @@ _DAY: Final = 86_400_000_000
 
 @asynccontextmanager
 async def open_database(
-    url: str | None, storage: str, *, shared: bool = True, audit_days: float = 0
+    url: str | None, storage: str, *, shared: bool = True, audit_seconds: float = 0
 ) -> AsyncIterator[Database]:
     """Yield the catalogue at `url`, or without one the default for the storage at the URI `storage`.
 
     The default for a storage that is not `shared` with other processes ends with this process. A SQLite file is
-    created and migrated. Changes in the audit that are older than `audit_days` are deleted, unless that is 0.
+    created and migrated. Changes in the audit that are older than `audit_seconds` are deleted, unless that is 0.
 
     Raise `Unsupported` for a bucket without a database, and for a database whose schema needs another version of the
     program.
@@ -56,7 +56,7 @@ async def open_database(
                 await upgrade(database)
                 _log.info("catalogue in SQLite %s", sqlite3.sqlite_version)
             await schema.check(database)
-            tidying = asyncio.create_task(_tidy(database, audit_days))
+            tidying = asyncio.create_task(_tidy(database, audit_seconds))
             try:
                 yield database
             finally:
@@ -120,7 +120,7 @@ async def upgrade(database: Database) -> tuple[int, int]:
     return found, wanted
 
 
-async def _tidy(database: Database, audit_days: float) -> None:
+async def _tidy(database: Database, audit_seconds: float) -> None:
     """Delete old rows of `changes` and of the audit and old letters, and keep the ballast, once an hour, for ever."""
     wait = _FIRST_SECONDS
     while True:
@@ -131,7 +131,7 @@ async def _tidy(database: Database, audit_days: float) -> None:
                 await database.make_ballast()
             await purge_changes(database)
             await LetterTable(database).purge()
-            await purge_audit(database, audit_days)
+            await purge_audit(database, audit_seconds)
 
 
 async def purge_changes(database: Database) -> None:

@@ -116,7 +116,7 @@ class Services:
                     settings.database,
                     settings.storage,
                     shared=storage.abilities.shared,
-                    audit_days=settings.audit_days,
+                    audit_seconds=settings.audit_seconds,
                 )
             )
             database.observer = self.metrics.transactions.observe

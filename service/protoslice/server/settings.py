@@ -250,8 +250,8 @@ class Settings(BaseSettings):
         description="How long the bytes of collected objects are kept. With PostgreSQL, set it to more than the time "
         "between two backups and the time to notice a loss: a restored backup may refer to them.",
     )
-    audit_days: float = Field(
-        default=365, ge=0, le=36_500, description="How long changes are kept in the audit; 0 keeps them for ever."
+    audit_seconds: float = Field(
+        default=31_536_000, ge=0, description="How long changes are kept in the audit; 0 keeps them for ever."
     )
     dumps: int = Field(
         default=7,

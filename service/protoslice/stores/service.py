@@ -28,7 +28,7 @@ from protoslice.errors import (
     StorageUnavailable,
     Unsupported,
 )
-from protoslice.facts import UNKNOWN, Piece, PiecePlace, Removed, Restored, Store, TensorDelta
+from protoslice.facts import UNKNOWN, Piece, PiecePlace, Removed, Restored, Store, TensorDelta, TensorMove
 from protoslice.schema import TypeSchema
 from protoslice.storage import Storage, probe
 from protoslice.stores.cache import BlockCache
@@ -415,6 +415,12 @@ class Stores:
     async def tensor_delta(self, before: str, after: str, was: str, name: str, sample: int | None) -> TensorDelta:
         """Distances of the elements of a tensor of two stores; see `Comparisons.delta`."""
         return await self._comparisons.delta(await self.view(before), await self.view(after), was, name, sample)
+
+    async def moves(
+        self, before: str, after: str, sample: int, limit: int, cursor: str | None
+    ) -> ResultPage[TensorMove]:
+        """A page of the tensors of two stores in pairs; see `Comparisons.moves`."""
+        return await self._comparisons.moves(await self.view(before), await self.view(after), sample, limit, cursor)
 
     async def locate(self, wanted: Mapping[str, int], refs: Sequence[str] | None) -> Sequence[PiecePlace]:
         """Places of the pieces in `wanted` (digest to size), in the stores `refs`; in any when `refs` is None.

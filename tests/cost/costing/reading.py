@@ -493,6 +493,14 @@ READING: Final = (
         status=(200, 422),
         budget=Budget(calls=40, work=170 * EMPTY, written_room=2 * _FACTS),
     ),
+    Row(
+        route=f"GET {_STORE}/moves",
+        worst="a page of 20 000 empty tensors, all called otherwise",
+        ask=lambda stores: get(f"/v1/stores/{stores[1]}/moves?before={stores[0]}&limit=1000"),
+        given=versions(nothings(EMPTY, 27), nothings(EMPTY + 1, 27)),
+        status=200,
+        budget=Budget(calls=60, work=170 * EMPTY, written_room=4 * _FACTS),
+    ),
     _view("tree", "16 levels", "?depth=16&limit=1000", given=deep, status=200, budget=Budget(calls=100)),
     _view(
         "tree",

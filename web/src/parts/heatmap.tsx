@@ -1,6 +1,6 @@
 /** A 2-D slice of a tensor as a picture: every n-th element, fetched as such. */
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, view, type Tensor } from "../api";
 import { numbersIn, pictureOf } from "../elements";
 import { figure } from "../format";
@@ -51,6 +51,30 @@ export function Heatmap({ store, tensor }: { store: string; tensor: Tensor }) {
       <Await of={picture}>{(value) => <Painted picture={value} slice={slice} />}</Await>
     </div>
   );
+}
+
+interface Side { store: string; address: string }
+
+/** A tensor before and after, and the difference of both, of the same elements. */
+export function Pictures({ before, after, dtype, shape }: { before: Side; after: Side; dtype: string; shape: number[] }) {
+  const one = usePicture(before.store, { address: before.address, dtype, shape }, [], EDGE);
+  const other = usePicture(after.store, { address: after.address, dtype, shape }, [], EDGE);
+  const difference = useMemo(() => one.value && other.value && minus(other.value, one.value), [one.value, other.value]);
+  return (
+    <div class="pictures">
+      {([["Before", one.value], ["After", other.value], ["Difference", difference]] as const).map(([title, picture]) => (
+        <div key={title}><h3>{title}</h3>{picture && <Painted picture={picture} slice={one.slice} />}</div>
+      ))}
+    </div>
+  );
+}
+
+const EDGE = 64;
+
+function minus(one: Picture, other: Picture): Picture {
+  const values = one.values.map((value, n) => value - (other.values[n] ?? NaN));
+  const most = values.reduce((found, value) => (Number.isFinite(value) ? Math.max(found, Math.abs(value)) : found), 0);
+  return { ...one, values, least: -most, most };
 }
 
 function Painted({ picture, slice }: { picture: Picture; slice: string }) {

@@ -5,16 +5,11 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useDark } from "../dark";
 import { bytes, percent } from "../format";
 
-/** In a comparison: what became of a cell. */
-export type Mark = "same" | "added" | "removed" | "changed" | "renamed" | "reordered";
-
 export interface Cell {
   key: string; label: string; size: number;
   /** True for what a cell sums up and does not show. */
   rest?: boolean;
   deeper?: boolean;
-  /** Colours the cell by what became of it, in place of its group. */
-  mark?: Mark;
   children?: Cell[];
 }
 
@@ -122,12 +117,8 @@ function draw(canvas: HTMLCanvasElement, boxes: readonly Box[], { width, height,
   }
 }
 
-const MARKS: Record<Mark, number | null> = { same: null, added: 145, removed: 8, changed: 38, renamed: 217, reordered: 268 };
-
 function hueOf(box: Box, groups: Map<Box, number>): number | null {
   if (box.data.rest) return null;
-  if (box.data.mark) return MARKS[box.data.mark];
-  if (box.leaves().some((leaf) => leaf.data.mark)) return null;
   const group = (box.ancestors() as Box[]).find((each) => groups.has(each));
   return (group && groups.get(group)) ?? null;
 }

@@ -1,6 +1,7 @@
 /** Colours of tensors by what is known of them. */
 
 import type { Statistics } from "../api";
+import { DTYPES, flat, hueOf } from "./dtypes";
 import { KIND_NAMES, kindOf } from "./kinds";
 import type { WeightNode } from "./nodes";
 
@@ -8,16 +9,6 @@ export const WAYS = { kind: "Kind", dtype: "Data type", deviation: "Standard dev
 export type Way = keyof typeof WAYS;
 export const needsStatistics = (way: Way): boolean => way !== "kind" && way !== "dtype";
 
-/** Hues apart for eyes that see few colours; null is grey. */
-const HUES: readonly (number | null)[] = [48, 338, 268, 217, 95, 28, 8, 162, 192];
-const DTYPES = ["F32", "F16", "BF16", "F64", "I64", "I32", "I8", "U8", "I4", "BOOL"];
-
-const hueOf = (names: readonly string[], name: string): number | null => {
-  const at = names.indexOf(name);
-  return at < 0 || name === "other" ? null : HUES[at % HUES.length]!;
-};
-
-const flat = (hue: number | null, dark: boolean): string => (hue === null ? `hsl(220 10% ${dark ? 34 : 78}%)` : `hsl(${hue} ${dark ? 38 : 62}% ${dark ? 36 : 76}%)`);
 const UNKNOWN = (dark: boolean): string => (dark ? "hsl(220 12% 20%)" : "hsl(220 20% 93%)");
 
 /** A figure of a tensor's statistics that is made a colour; null where there is none. */

@@ -39,7 +39,9 @@ def backup(
     keep: Annotated[int, typer.Option(min=1, metavar="N", help="Snapshots of the database to keep.")] = 7,
     as_json: Json = False,
 ) -> None:
-    """Copy the database and new objects to TARGET; the service may keep running.
+    """Copy the database and new objects to a backup.
+
+    The service may keep running. A target that has backups already gets what is new.
 
     Example: protoslice backup s3://backups/protoslice --storage /var/lib/protoslice
     """
@@ -95,9 +97,9 @@ def check(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check that the storage has the objects of the database; the service may keep running.
+    """Check that the storage has what the database names.
 
-    Ends with 3 if objects are missing or damaged.
+    The service may keep running. Ends with 3 if objects are missing or damaged.
 
     Example: protoslice check --storage /var/lib/protoslice --read
     """

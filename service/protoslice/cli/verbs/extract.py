@@ -59,7 +59,7 @@ def cat(
     schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
-    """Print the bytes at a path: a message, or the content of a field.
+    """Print the bytes at a path: a message or a field.
 
     Messages are printed serialized, or as text on a terminal; numbers as text.
 
@@ -222,7 +222,7 @@ def merge(
     type_name: TypeName = None,
     schema_file: SchemaFile = None,
 ) -> None:
-    """Write a model, or the part at a path, as one serialized message.
+    """Write a model, or the part at a path, as one message.
 
     Example: protoslice merge model.cpb model.onnx
     """

@@ -141,6 +141,8 @@ READING: Final = _plain("""
     GET /v1/stores/mine/diff?from={store}
     GET /v1/stores/{store}/diff?from=mine
     GET /v1/stores/mine/diff/weight-0?from={store}
+    GET /v1/stores/mine/moves?before={store}
+    GET /v1/stores/{store}/moves?before=mine
     GET /v1/stores/{store}/graph
     GET /v1/stores/{store}/groups
     GET /v1/stores/{store}/merge
