@@ -38,6 +38,7 @@ from protoslice.stores.reading.chunk_facts import ChunkFacts
 from protoslice.stores.reading.chunks import StoreChunks
 from protoslice.stores.reading.documents import ROOT, StoreDocument, StoreDocuments
 from protoslice.stores.reading.graphs import CachedGraphs, StoreGraphs
+from protoslice.stores.reading.onnx_files import StoreOnnx
 from protoslice.stores.reading.records import FindType, RecordsRequest, StoreRecords, key_passes
 from protoslice.stores.reading.root import OpenRoot
 from protoslice.stores.reading.tensors.signatures import signatures_page
@@ -120,6 +121,8 @@ class OpenStore:
             lambda *view: self._etag(READERS, *view),
         )
         """Tensors of the store."""
+        self.onnx = StoreOnnx(model, self._known, worker, self.tensors.readable, self._etag)
+        """The model as ONNX files."""
         self.graphs = StoreGraphs(model, manifest.row, self.tensors, common.graphs, worker)
         """Graphs of the model."""
         self._tagged: LruCache[tuple[str, ...], StoreTensors] = LruCache(most=_CACHED_TAGS, room=_CACHED_TAGS)
@@ -134,6 +137,7 @@ class OpenStore:
         found = sum(tensors.weight for tensors in (self.tensors, *self._tagged.values()))
         facts = sum(chunks.facts.weight for chunks in (self._chunks, self._of_policy) if chunks is not None)
         shown = self.records.weight + self.documents.weight + self._treemaps.weight + self._reports.weight
+        shown += self.onnx.weight
         return self._least_weight + found + facts + shown
 
     @cached_property
@@ -402,7 +406,7 @@ class OpenStore:
             raise self._no_root()
         if self._proto is None:
             raise Unsupported(
-                f"The root of this store, {self.manifest.root}, is not a protobuf: only its files can be read"
+                f"The root of this store, {self.manifest.root}, is not a protobuf: it has tensors, but no parts"
             )
         return self._proto
 
