@@ -94,7 +94,10 @@ def _targets(template: str, found: Mapping[str, list[str]], before: str) -> Iter
         "/graph": [*(f"around={node}" for node in nodes), "search=a"],
         "/groups": [f"prefix={name}" for name in names],
         "/onnx/{file}": ["align=1", "outputs=y", *(f"outputs={name}" for name in names)],
-        "/merge": [*(f"path={place}" for place in places), *(f"fields={place}" for place in places)],
+        "/merge": [
+            *(f"path={place}" for place in places),
+            *(f"{what}={place}" for what in ("fields", "omit") for place in places),
+        ],
         "/records": ["summary=true", "format=json"],
         "/safetensors": [f"name={name}" for name in names],
         "/safetensors/{shard}": ["align=4096", "dtype=BF16", "shards=1KiB", "shards=4KiB&align=256"],

@@ -111,6 +111,7 @@ class AsyncClient:
         *,
         fields: Sequence[str] = (),
         omit_larger_than: int | str | None = None,
+        omit: Sequence[str] = (),
         file: str | None = None,
         type: str | None = None,
     ) -> bytes: ...
@@ -122,6 +123,7 @@ class AsyncClient:
         *,
         fields: Sequence[str] = (),
         omit_larger_than: int | str | None = None,
+        omit: Sequence[str] = (),
         file: str | None = None,
         type: str | None = None,
         into: M,

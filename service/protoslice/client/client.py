@@ -258,6 +258,7 @@ class Client(Administration, ClosedAtEnd):
         *,
         fields: Sequence[str] = (),
         omit_larger_than: int | str | None = None,
+        omit: Sequence[str] = (),
         file: str | None = None,
         type: str | None = None,
     ) -> bytes: ...
@@ -269,6 +270,7 @@ class Client(Administration, ClosedAtEnd):
         *,
         fields: Sequence[str] = (),
         omit_larger_than: int | str | None = None,
+        omit: Sequence[str] = (),
         file: str | None = None,
         type: str | None = None,
         into: M,
@@ -280,16 +282,18 @@ class Client(Administration, ClosedAtEnd):
         *,
         fields: Sequence[str] = (),
         omit_larger_than: int | str | None = None,
+        omit: Sequence[str] = (),
         file: str | None = None,
         type: str | None = None,
         into: Any = None,
     ) -> Any:
         """Value at `path`: a message serialized, or parsed `into` one; the bytes or text of other values.
 
-        `fields` keeps only these paths below `path`; `omit_larger_than` omits each field beyond that size. `file` is a
-        stream of records or the index of a bundle in place of the root; `type` that of the records.
+        `fields` keeps only these paths below `path`, `omit` leaves out these; `omit_larger_than` omits each field
+        beyond that size. `file` is a stream of records or the index of a bundle in place of the root; `type` that of
+        the records.
         """
-        params = [*merge_params(path, fields, omit_larger_than), *given_params(file=file, type=type)]
+        params = [*merge_params(path, fields, omit_larger_than, omit), *given_params(file=file, type=type)]
         data = self._whole(lambda: self.source(ref, "merge", params))
         if into is None:
             return data
@@ -550,11 +554,14 @@ class Client(Administration, ClosedAtEnd):
         return as_strings(said) if isinstance(said, dict) and said.get("dtype") == "STRING" else None
 
 
-def merge_params(path: str, fields: Sequence[str], omit_larger_than: int | str | None) -> Params:
+def merge_params(
+    path: str, fields: Sequence[str], omit_larger_than: int | str | None, omit: Sequence[str] = ()
+) -> Params:
     """Query parameters of a merge."""
     return [
         *given_params(path=path or None, omit_larger_than=None if omit_larger_than is None else str(omit_larger_than)),
         *(("fields", each) for each in fields),
+        *(("omit", each) for each in omit),
     ]
 
 

@@ -104,6 +104,7 @@ def test_a_merge_by_a_body_is_that_of_the_url(client: httpx.Client, base: str) -
     for body, query in (
         ({}, ""),
         ({"path": "graph", "fields": ["name", "node[0]"]}, "?path=graph&fields=name&fields=node[0]"),
+        ({"omit": ["graph.node", "graph.initializer[1:]"]}, "?omit=graph.node&omit=graph.initializer[1:]"),
         ({"omit_larger_than": "20"}, "?omit_larger_than=20"),
         ({"omit_larger_than": 20}, "?omit_larger_than=20"),
     ):
@@ -123,6 +124,19 @@ def test_a_merge_by_a_body_takes_more_fields_than_a_url(client: httpx.Client, ba
     found = onnx.GraphProto.FromString(answer.content)
     assert [each.name for each in found.initializer] == [f"w {number}" for number in range(200)]
     assert not any(each.raw_data for each in found.initializer)
+
+
+def test_what_is_left_out_by_path_is_cleared(client: httpx.Client, base: str) -> None:
+    whole = onnx.GraphProto.FromString(client.get(f"{base}/merge?path=graph").content)
+    body = {"path": "graph", "omit": ["initializer[*].raw_data", "initializer[3:]", "node"]}
+    found = onnx.GraphProto.FromString(client.post(f"{base}/merge", json=body).content)
+    assert [each.name for each in found.initializer] == [each.name for each in whole.initializer[:3]]
+    assert not any(each.HasField("raw_data") for each in found.initializer)
+    assert not found.node
+    answer = client.post(f"{base}/merge", json={"path": "graph", "omit": ["name.more"]})
+    assert_problem(answer.status_code, answer.headers, answer.content, expected=404, slug="not-found")
+    answer = client.post(f"{base}/merge", json={"path": "graph.name", "omit": ["x"]})
+    assert_problem(answer.status_code, answer.headers, answer.content, expected=422, slug="unsupported")
 
 
 def test_a_merge_by_a_body_says_what_is_wrong(client: httpx.Client, base: str) -> None:

@@ -135,12 +135,18 @@ class AskMerge(RequestBody):
     omit_larger_than: StrictInt | str | None = Field(
         default=None, description="Leave out fields larger than this.", examples=["64KiB"]
     )
+    omit: list[Annotated[str, Field(min_length=1, max_length=8192)]] = Field(
+        default=[],
+        max_length=100_000,
+        description="Leave out these paths below `path`.",
+        examples=[["initializer[*].raw_data"]],
+    )
     file: str | None = Field(default=None, description="File to read instead of the root.")
     framing: str | None = Field(default=None, description="Framing of a stream, if it cannot be detected.")
     type: str | None = Field(default=None, description="Message type of the records of a stream.")
 
     @property
-    def omit(self) -> int | None:
+    def largest(self) -> int | None:
         """The limit in bytes."""
         return None if self.omit_larger_than is None else plain_size(self.omit_larger_than)
 

@@ -198,6 +198,13 @@ class MergeQuery(StreamQuery):
             examples=[["node[*].name"]],
         ),
     ] = ()
+    omit: Annotated[
+        tuple[str, ...],
+        Parameter(
+            description="Leave out these paths below `path`; repeatable. `[*]` and `[2:10]` select elements.",
+            examples=[["initializer[*].raw_data"]],
+        ),
+    ] = ()
     omit_larger_than: OmitLarger = None
 
 

@@ -164,7 +164,7 @@ async def get_merged(store: OpenStore, rest: str, query: MergeQuery) -> Represen
     For a bytes or string field, returns its content; for a scalar, its text. In a stream of records, start the path
     with a record, such as `records[1000]`; in the index of a tensor bundle, with `header` or `entries`.
     """
-    return await store.merge(query.path, query.fields, query.omit_larger_than, query.stream)
+    return await store.merge(query.path, query.fields, query.omit_larger_than, query.stream, omit=query.omit)
 
 
 @view(

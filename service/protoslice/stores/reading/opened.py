@@ -282,18 +282,24 @@ class OpenStore:
         return StoreDocument(proto.document, proto.sources)
 
     async def merge(
-        self, path: str, fields: Sequence[str] | None, omit_larger_than: int | None, of: RecordsRequest = ROOT
+        self,
+        path: str,
+        fields: Sequence[str] | None,
+        omit_larger_than: int | None,
+        of: RecordsRequest = ROOT,
+        *,
+        omit: Sequence[str] = (),
     ) -> Representation:
-        """The value at `path` in the document `of`: its `fields`, without any above `omit_larger_than`."""
+        """The value at `path` in the document `of`: its `fields`, without any above `omit_larger_than` or in `omit`."""
         found = await self.documents.of(of)
         if omit_larger_than is not None and not 0 <= omit_larger_than < 1 << 63:
             raise InvalidInput("Invalid omit_larger_than: use a size in bytes, 0 or more")
         fields = tuple(fields or ())
-        view = (path, fields, omit_larger_than)
+        view = (path, fields, omit_larger_than, tuple(omit))
         kind, type_name, rope = await self._plans.get(
             (self.manifest.row, *view, *found.facts), lambda: self._planned_merge(found.document, *view)
         )
-        whole = not path and not fields and omit_larger_than is None
+        whole = not path and not fields and omit_larger_than is None and not omit
         if whole and not found.facts and not self._known().imaged:
             as_file = self.file(self.manifest.root or "")
             return Representation(
@@ -311,7 +317,9 @@ class OpenStore:
         )
         if kind not in {"message", "string", "bytes", "unknown", "repeated"}:
             media = "text/plain; charset=utf-8"
-        etag = self._etag("merge", path, list(fields) or None, omit_larger_than, *found.facts)
+        etag = self._etag(
+            "merge", path, list(fields) or None, omit_larger_than, *([("omit", *omit)] if omit else []), *found.facts
+        )
         name = _filename(path, "pb" if kind == "message" else "txt" if media.startswith("text") else "bin")
         return Representation(
             rope,
@@ -326,13 +334,13 @@ class OpenStore:
         )
 
     async def _planned_merge(
-        self, document: Document, path: str, fields: Sequence[str], omit_larger_than: int | None
+        self, document: Document, path: str, fields: Sequence[str], omit_larger_than: int | None, omit: Sequence[str]
     ) -> tuple[MergePlan, int]:
         """The plan of a merge, and its weight in bytes."""
 
         def plan() -> tuple[MergePlan, int]:
-            kind, type_name, rope = document.view(path, list(fields) or None, omit_larger_than)
-            names = len(path) + sum(map(len, fields))
+            kind, type_name, rope = document.view(path, list(fields) or None, omit_larger_than, omit)
+            names = len(path) + sum(map(len, fields)) + sum(map(len, omit))
             return (kind, type_name, rope), names + Bytes(rope, ()).literals + _PIECE_WEIGHT * rope.piece_count
 
         return await self._worker.run(plan)

@@ -71,7 +71,8 @@ async def merge(request: Request, services: Given, ref: Ref, body: AskMerge) -> 
         type=body.type,
         path=body.path,
         fields=tuple(body.fields),
-        omit_larger_than=body.omit,
+        omit_larger_than=body.largest,
+        omit=tuple(body.omit),
         client=context_of(request.scope).key,
     )
     found = _ROUTER.find(f"/v1/stores/{ref}/merge")
