@@ -276,7 +276,11 @@ class Document:
         limits: Limits | None = None,
     ) -> Self: ...
     def view(
-        self, path: str = "", fields: Sequence[str] | None = None, omit: int | None = None
+        self,
+        path: str = "",
+        fields: Sequence[str] | None = None,
+        omit: int | None = None,
+        without: Sequence[str] | None = None,
     ) -> tuple[str, str | None, Rope]: ...
     def children(
         self, path: str = "", start: int = 0, limit: int = 1000

@@ -22,6 +22,7 @@ _VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "graph": "graph.graph",
         "chunks": "inspect.chunks",
         "cat": "extract.cat",
+        "extract": "onnx_files.extract",
         "split": "extract.split",
         "merge": "extract.merge",
         "tensor": "tensors.tensor",

@@ -35,9 +35,13 @@ class Document(Protocol):
     """Views and nodes by path, as `_core.Document` has them."""
 
     def view(
-        self, path: str = "", fields: Sequence[str] | None = None, omit: int | None = None
+        self,
+        path: str = "",
+        fields: Sequence[str] | None = None,
+        omit: int | None = None,
+        without: Sequence[str] | None = None,
     ) -> tuple[str, str | None, _core.Rope]:
-        """Kind, message type and bytes of the value at `path`."""
+        """Kind, message type and bytes of the value at `path`: its `fields`, without what `omit` and `without` name."""
 
     def children(self, path: str = "", start: int = 0, limit: int = 1000) -> tuple[Sequence[Any], int]:
         """At most `limit` rows below `path` from number `start` on, and the number of all."""
@@ -110,13 +114,17 @@ class StreamDocument:
     limits: _core.Limits | None = None
 
     def view(
-        self, path: str = "", fields: Sequence[str] | None = None, omit: int | None = None
+        self,
+        path: str = "",
+        fields: Sequence[str] | None = None,
+        omit: int | None = None,
+        without: Sequence[str] | None = None,
     ) -> tuple[str, str | None, _core.Rope]:
         """See `Document.view`; `InvalidInput` for a path that leads to no single record."""
         number, rest = (None, "") if not path else _parsed(path)
         if number is None:
             raise InvalidInput("Start the path with a record of the stream, such as records[1000].name")
-        return self._record(number).view(rest, fields, omit)
+        return self._record(number).view(rest, fields, omit, without)
 
     def children(self, path: str = "", start: int = 0, limit: int = 1000) -> tuple[Sequence[Row], int]:
         """See `Document.children`."""

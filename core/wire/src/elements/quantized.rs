@@ -171,7 +171,13 @@ fn sixes(packed: [u8; 12]) -> [(f32, f32); 8] {
 }
 
 /// Numbers of a block in eight parts with a scale and a minimum each; `fifth` has a bit for each part in every byte.
-fn in_parts(packed: [u8; 12], (scale, least): (f32, f32), fifth: [u8; 32], quants: [u8; 128], out: &mut [f32; LONGEST]) {
+fn in_parts(
+    packed: [u8; 12],
+    (scale, least): (f32, f32),
+    fifth: [u8; 32],
+    quants: [u8; 128],
+    out: &mut [f32; LONGEST],
+) {
     let quants = quants.as_chunks::<32>().0.iter();
     let quants = quants.flat_map(|bytes| [bytes.map(low), bytes.map(high)]);
     let parts = out.as_chunks_mut::<32>().0.iter_mut().zip(sixes(packed)).zip(quants).zip(0..);

@@ -160,7 +160,7 @@ fn blocks_are_decoded_from_any_element() {
     let mut data = Vec::new();
     for number in 0..200u16 {
         data.extend([0x00, 0x3c + (number % 2) as u8 * 4]); // 1 or 2
-        data.extend((0..16u16).map(|at| ((at + number) % 16) as u8 | ((at * 3 + number) % 16) as u8 * 16));
+        data.extend((0..16u16).map(|at| ((at + number) % 16) as u8 | (((at * 3 + number) % 16) as u8 * 16)));
     }
     let computed = Computed::converted(bytes(&data), "Q4_0", Float::F32, 6400, false).unwrap();
     let found = floats(&computed);

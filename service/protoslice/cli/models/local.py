@@ -206,10 +206,16 @@ class LocalSubject(Subject):
             for chunk in split
         ]
 
-    def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> PathContent:
+    def part(
+        self,
+        path: str,
+        fields: Sequence[str] | None = None,
+        omit_larger_than: int | None = None,
+        omit: Sequence[str] = (),
+    ) -> PathContent:
         found = self._document(path)
         with errors_about(self._name):
-            kind, type_name, rope = found.document.view(path, fields or None, omit_larger_than)
+            kind, type_name, rope = found.document.view(path, fields or None, omit_larger_than, omit)
         return PathContent(View(rope, _core.Sources(found.sources), kind, type_name), kind, type_name)
 
     def summary(self) -> ModelReport | None:

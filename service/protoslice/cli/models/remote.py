@@ -157,10 +157,16 @@ class RemoteSubject(Subject):
             )
         return (asdict(chunk) for chunk in self._client.chunks(self._ref))
 
-    def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> PathContent:
+    def part(
+        self,
+        path: str,
+        fields: Sequence[str] | None = None,
+        omit_larger_than: int | None = None,
+        omit: Sequence[str] = (),
+    ) -> PathContent:
         from protoslice.client.client import merge_params
 
-        source = self._client.source(self._ref, "merge", merge_params(path, fields or (), omit_larger_than))
+        source = self._client.source(self._ref, "merge", merge_params(path, fields or (), omit_larger_than, omit))
         headers = source.facts.headers
         return PathContent(RemoteContent(source), _kind(headers), headers.get("x-protobuf-message"))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +14,7 @@ import typer
 from protoslice.cli.models.addresses import Address, is_address, service_url, store_of
 from protoslice.cli.models.files import errors_about, named_files
 from protoslice.cli.models.output import STDIO
+from protoslice.cli.models.parts import pull_parts
 from protoslice.cli.models.pull_targets import target_of
 from protoslice.cli.models.remote import client_of, first_of, names_of, store_facts
 from protoslice.cli.models.reports import report_lines
@@ -155,7 +156,16 @@ def pull(  # noqa: PLR0913 - each is an option
     view: Annotated[
         str | None,
         typer.Option(
-            metavar="VIEW", help="View to pull instead of the files: cpb, safetensors, chunks/3, files/vocab.txt …"
+            metavar="VIEW",
+            help="View to pull instead of the files: cpb, onnx, safetensors, chunks/3, files/vocab.txt …",
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="VIEW",
+            help="Write just this view into the folder OUT: chunks/3, tensors/NAME, merge?path=graph …; repeatable.",
         ),
     ] = None,
     force: Annotated[
@@ -164,6 +174,18 @@ def pull(  # noqa: PLR0913 - each is an option
             "--force", help="Without OUT: replace existing files, and allow names that start with '.', '-' or '~'."
         ),
     ] = False,
+    align: Annotated[
+        int | None,
+        typer.Option(metavar="BYTES", help="Alignment of tensors in the safetensors and onnx views: a power of two."),
+    ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(metavar="TYPE", help="Convert floats of the safetensors view: F32, F16, BF16 or F64."),
+    ] = None,
+    shards: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Write the safetensors view as files of at most this size, into a folder."),
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Fail if the safetensors view leaves out tensors.")] = False,
     cache: Annotated[
         Path | None,
@@ -184,11 +206,18 @@ def pull(  # noqa: PLR0913 - each is an option
     Example: protoslice pull http://127.0.0.1:8000/v1/stores/resnet50:3 resnet50
     """
     address = store_of(store, url)
+    if only:
+        if out is None or view is not None:
+            raise InvalidInput("--only needs a folder as OUT, and no --view")
+        with client_of(address.service, cache, parallel) as client:
+            _list_written(pull_parts(client, address.ref, only, Path(out)), as_json=as_json)
+        return
     with client_of(address.service, cache, parallel) as client, Progress("pulling") as progress:
         found = client.store(address.ref, names=False) if out is None or view is not None else None
         try:
-            target = target_of(found, address.ref, out, view, force=force)
-            params = [("strict", "true")] if strict and view == "safetensors" else []
+            params = _layout(view, align, dtype, shards, strict=strict)
+            folder = view == "onnx" or shards is not None
+            target = target_of(found, address.ref, out, view, force=force, folder=folder)
             got = client.download(address.ref, target, view=view, params=params, progress=progress.up_to)
         except BaseException as error:
             if not isinstance(error, Exception):  # somebody wants us to end
@@ -201,6 +230,27 @@ def pull(  # noqa: PLR0913 - each is an option
     for each in got:
         if each.omitted is not None:
             note(f"warning: {each.path}: {each.omitted} (use --strict to fail instead)")
+
+
+def _list_written(written: Sequence[tuple[Path, int]], *, as_json: bool) -> None:
+    """Show files that were written."""
+    if as_json:
+        print_json([{"path": str(path), "size": size} for path, size in written])
+    for path, size in written if not as_json else ():
+        say(f"{path}: {format_size(size)}")
+
+
+def _layout(
+    view: str | None, align: int | None, dtype: str | None, shards: str | None, *, strict: bool
+) -> list[tuple[str, str]]:
+    """Parameters of a view; `InvalidInput` for options that it does not have."""
+    given = {"align": align, "dtype": dtype, "shards": None if shards is None else parse_size(shards)}
+    wanted = [(name, str(value)) for name, value in given.items() if value is not None]
+    known = {"safetensors": set(given), "onnx": {"align"}}.get(view or "", set())
+    for name, _ in wanted:
+        if name not in known:
+            raise InvalidInput(f"--{name} needs --view safetensors" + (" or onnx" if name == "align" else ""))
+    return [*wanted, ("strict", "true")] if strict and view == "safetensors" else wanted
 
 
 def _told(got: Any) -> dict[str, object]:

@@ -17,6 +17,8 @@ from protoslice.formats.tensors.shapes import checked, element_count
 from protoslice.formats.weights.files import KIND, address_of, check_apart, check_count
 from protoslice.sources.source import RangeSource
 
+PADDING: Final = "protoslice.padding."
+"""Beginning of the names of entries that fill gaps before aligned tensors, as the format allows none."""
 METADATA: Final = "__metadata__"
 LARGEST_HEADER: Final = 64 << 20
 """Limit in bytes of a header. The format allows 100 MB; headers of real models have at most a few."""
@@ -129,6 +131,8 @@ class SafetensorsFile:
                 self._places.append(at)
                 check_count(len(self._places), self._path)
                 entry, at, mark = self._value(found.end())
+                if name.startswith(PADDING):
+                    self._places.pop()
                 yield name, entry
             more = mark == ","
         if text[at:].strip(" \t\r\n"):

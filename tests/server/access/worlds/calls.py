@@ -147,11 +147,13 @@ READING: Final = _plain("""
     GET /v1/stores/{store}/groups
     GET /v1/stores/{store}/merge
     GET /v1/stores/{store}/metadata
+    GET /v1/stores/{store}/onnx/model.onnx
     GET /v1/stores/{store}/pieces
     GET /v1/stores/{store}/records
     GET /v1/stores/{store}/records/0
     GET /v1/stores/{store}/references.json
     GET /v1/stores/{store}/safetensors
+    GET /v1/stores/{store}/safetensors/model.safetensors
     GET /v1/stores/{store}/signatures
     GET /v1/stores/{store}/summary
     GET /v1/stores/{store}/tensors
@@ -251,6 +253,8 @@ READING: Final = _plain("""
 
 WRITING: Final = [
     _json("POST", "/session", token="psl_nobody"),
+    _json("POST", "/v1/stores/{store}/merge"),
+    _json("POST", "/v1/stores/{store}/parts", parts=[{"view": "chunks/0"}]),
     *_plain("""
         PUT /v1/spaces/other
         PUT /v1/spaces/fresh
