@@ -76,7 +76,7 @@ def tensor(  # noqa: PLR0913 - each is an option
     schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
-    """List the tensors of a model, or print or extract one.
+    """List the tensors of a model, or print or write one.
 
     On a terminal, a tensor is printed as numbers with statistics. Use -o OUT.safetensors to write all tensors to one
     file.
