@@ -162,7 +162,7 @@ function Signatures({ store }: { store: Store }) {
     `${each.name} ${each.dtype ?? ""} [${each.shape ? each.shape.map((length) => length ?? "?").join(", ") : "…"}]`).join(", ") + (values.length > MOST_VALUES ? `, ${values.length - MOST_VALUES} more` : "");
   return (
     <ul class="signatures" aria-label="Inputs and outputs">
-      {found.value?.items.map((each, n) => (
+      {found.value?.items.filter(({ inputs, outputs }) => inputs.length || outputs.length).map((each, n) => (
         <li key={n} dir="auto">{each.method && <b>{each.name}: </b>}<code>{told(each.inputs) || "no inputs"}</code> → <code>{told(each.outputs) || "no outputs"}</code></li>
       ))}
     </ul>
