@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from math import prod
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from protoslice import _core
@@ -138,7 +139,7 @@ class Fault:
 Data = Stored | Filled | Strided | Tiled | Later[Stored | Filled | Strided] | Strings | Fault
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Tensor:
     """One tensor: metadata, and the location of its elements."""
 
@@ -158,15 +159,17 @@ class Tensor:
     details: Callable[[], Mapping[str, object]] | None = None
     """Reads further facts of the tensor, as JSON: levels of detail, its entry in a bundle."""
 
+    def __repr__(self) -> str:
+        dtype = self.dtype.name if self.dtype is not None else "unknown type"
+        return f"<Tensor {self.name or self.address!r}: {dtype}, shape {self.shape}>"
+
     @property
     def size(self) -> int | None:
         """Bytes of all elements, in PLAIN; None for strings, and for unknown dtypes or shapes."""
         if self.dtype is None or self.shape is None or not self.dtype.bits:
             return None
-        count = 1
-        for length in self.shape:
-            count *= length
-        return count * self.dtype.width
+        elements, size = self.dtype.block or (1, self.dtype.width)
+        return prod(self.shape) // elements * size
 
 
 class Tensors(Protocol):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import cached_property
+from heapq import nlargest
 from itertools import chain, islice
 from typing import Final
 
@@ -17,15 +18,23 @@ from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, Tr
 from protoslice.cli.models.types import RootType
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import CorruptModel, LimitExceeded, NotFound, Unsupported
-from protoslice.facts import Neighbourhood, Signature, TensorEntry, TensorStatistics
+from protoslice.facts import ModelReport, Neighbourhood, Signature, TensorEntry, TensorStatistics
 from protoslice.formats.model import Tensor
 from protoslice.formats.outputs.listing import entry_of
 from protoslice.formats.outputs.omitted import Omitted, refuse
 from protoslice.formats.outputs.safetensors import Safetensors
 from protoslice.formats.outputs.statistics import statistics
+from protoslice.formats.report import report_on
 from protoslice.graphs import Question
 from protoslice.library.chunk_sizes import size_problem
-from protoslice.library.documents import FileDocument, StreamDocument, bundle_document, header_of, stream_document
+from protoslice.library.documents import (
+    TENSOR_BUNDLE,
+    FileDocument,
+    StreamDocument,
+    header_of,
+    index_document,
+    stream_document,
+)
 from protoslice.library.models import model_around
 from protoslice.library.opening import look_at
 from protoslice.library.proto import node_at
@@ -145,7 +154,9 @@ class LocalSubject(Subject):
     def _header(self) -> Mapping[str, object] | None:
         """Header of a bundle; None for any other file."""
         other = self._other
-        return None if other is None or isinstance(other.document, StreamDocument) else header_of(other)
+        if other is None or isinstance(other.document, StreamDocument):
+            return None
+        return header_of(other) if other.document.view()[1] == TENSOR_BUNDLE else None
 
     def tree(self, path: str, limit: int) -> TreeListing:
         rows, total = self._document(path).document.children(path, 0, limit)
@@ -166,13 +177,14 @@ class LocalSubject(Subject):
 
     @cached_property
     def _other(self) -> FileDocument | None:
-        """The index of a bundle or a stream as a document; None for any other file, and for standard input."""
+        """An index, a header of weights or a stream as a document; None for any other file, and for standard input."""
         if is_stream(self._name):
             return None
         with errors_about(self._name):
             source = self._place.files[self._place.root]
-            if look_at(source, self._place.root).kind == "table":
-                return bundle_document(source)
+            indexed = index_document(source, self._place.root, look_at(source, self._place.root))
+            if indexed is not None:
+                return indexed
             try:
                 records = open_records(source, self._type.name)
             except Unsupported:
@@ -194,11 +206,29 @@ class LocalSubject(Subject):
             for chunk in split
         ]
 
-    def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> PathContent:
+    def part(
+        self,
+        path: str,
+        fields: Sequence[str] | None = None,
+        omit_larger_than: int | None = None,
+        omit: Sequence[str] = (),
+    ) -> PathContent:
         found = self._document(path)
         with errors_about(self._name):
-            kind, type_name, rope = found.document.view(path, fields or None, omit_larger_than)
-        return PathContent(View(rope, _core.Sources(found.sources), kind, type_name), kind)
+            kind, type_name, rope = found.document.view(path, fields or None, omit_larger_than, omit)
+        return PathContent(View(rope, _core.Sources(found.sources), kind, type_name), kind, type_name)
+
+    def summary(self) -> ModelReport | None:
+        report = report_on(self._around.model, most=None)
+        return None if report.tensors is None else report
+
+    def largest(self, limit: int) -> Sequence[TensorEntry]:
+        return [entry_of(each) for each in nlargest(limit, self._around, key=lambda tensor: tensor.size or 0)]
+
+    @property
+    def _around(self) -> LocalModel:
+        """The model with its proto; of standard input without any other files."""
+        return model_around(self.proto, {}, self._name) if is_stream(self._name) else self._model
 
     def tensors(self, name: str | None, dtype: str | None) -> Iterator[TensorEntry]:
         return (entry_of(tensor) for tensor in self._model.matching(name, dtype))

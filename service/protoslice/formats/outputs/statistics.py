@@ -13,6 +13,7 @@ from protoslice.errors import InvalidInput, Unsupported
 from protoslice.facts import Histogram, TensorStatistics
 from protoslice.formats.model import Tensor
 from protoslice.formats.tensors.budget import allow, distinct_bytes, stored_bytes
+from protoslice.formats.tensors.conversion import dequantized
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.reading import ReadableTensor, is_ready, read, ready
 from protoslice.sources.ropes import Rope
@@ -20,7 +21,7 @@ from protoslice.sources.ropes import Rope
 SAMPLE: Final = 1 << 24
 """Elements that are looked at, at most, unless the caller says otherwise."""
 _BINS: Final = 64
-_RUNS: Final = 64
+RUNS: Final = 64
 """Stretches of neighbouring elements that make up a sample: each is a read of its own."""
 _READ_AT_ONCE: Final = 8 << 20
 
@@ -42,7 +43,9 @@ def steps_of_statistics(
     spread evenly; 0 reads all elements. An element that repeats up to the end is read once. `OverBudget` for more
     computed elements than a request may have.
     """
-    reading = read(tensor, slice_, compare=False)
+    # Statistics of quantized elements are those of the numbers that they stand for.
+    quantized = tensor.dtype is not None and tensor.dtype.block is not None
+    reading = read(dequantized(tensor) if quantized else tensor, slice_, compare=False)
     found = _core.Statistics(_numeric(tensor, reading.dtype).name)
     data, width = reading.bytes, reading.dtype.width
     runs, repeated = runs_and_repeats(prod(reading.shape), distinct_bytes(data) // width, sample)
@@ -70,7 +73,7 @@ def _numeric(tensor: Tensor, dtype: Dtype) -> Dtype:
     return dtype
 
 
-def runs_of(count: int, sample: int | None) -> Iterator[tuple[int, int]]:
+def runs_of(count: int, sample: int | None, most_runs: int = RUNS) -> Iterator[tuple[int, int]]:
     """Start and end of each run of elements that are looked at, out of `count`: all if `sample` is 0."""
     most = SAMPLE if sample is None else sample
     if not 0 <= most < 1 << 63:
@@ -78,7 +81,7 @@ def runs_of(count: int, sample: int | None) -> Iterator[tuple[int, int]]:
     if not most or count <= most:
         yield 0, count
         return
-    runs = min(_RUNS, most)
+    runs = min(most_runs, most)
     length = most // runs
     for number in range(runs):
         # The first run begins at the first element, the last one ends at the last.
@@ -86,15 +89,17 @@ def runs_of(count: int, sample: int | None) -> Iterator[tuple[int, int]]:
         yield start, start + length
 
 
-def runs_and_repeats(count: int, distinct: int, sample: int | None) -> tuple[list[tuple[int, int]], int]:
+def runs_and_repeats(
+    count: int, distinct: int, sample: int | None, most_runs: int = RUNS
+) -> tuple[list[tuple[int, int]], int]:
     """Runs of elements that are read, out of `count`, and how often the last element counts besides.
 
     Elements from `distinct` on are all the same: where the others are no more than a sample, all elements count.
     """
-    runs = list(runs_of(distinct, sample))
+    runs = list(runs_of(distinct, sample, most_runs))
     if distinct < count and runs == [(0, distinct)]:
         return runs, count - distinct
-    return list(runs_of(count, sample)), 0
+    return list(runs_of(count, sample, most_runs)), 0
 
 
 def slices_of(start: int, end: int, width: int) -> Iterator[tuple[int, int]]:
@@ -109,7 +114,7 @@ def _found(found: _core.Statistics, tensor: Tensor, reading: ReadableTensor) -> 
     return TensorStatistics(
         name=tensor.name,
         address=tensor.address,
-        dtype=reading.dtype.name,
+        dtype=(tensor.dtype or reading.dtype).name,
         shape=reading.shape,
         elements=prod(reading.shape),
         looked_at=looked_at,
