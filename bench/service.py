@@ -53,7 +53,7 @@ def service(folder: Path, scale: float) -> Iterator[Row]:
     with ExitStack() as stack:
         ours = stack.enter_context(running_service(folder / "stores"))
         peer = stack.enter_context(running_peer(path))
-        nginx = stack.enter_context(_nginx(folder, path))
+        nginx = stack.enter_context(nginx_over(folder, path))
         chunks = f"{ours}/v1/stores/{_upload(ours, path)}/chunks"
         chunk = f"{chunks}/{httpx.get(chunks).json()['items'][-1]['index']}"  # a small model has one alone
         yield from _ranges(chunk, peer, nginx, scale)
@@ -227,7 +227,7 @@ def running_peer(path: Path, settings: dict[str, str] | None = None) -> Iterator
 
 
 @contextmanager
-def _nginx(folder: Path, path: Path) -> Iterator[str]:
+def nginx_over(folder: Path, path: Path) -> Iterator[str]:
     port = free_port()
     config = folder / "nginx.conf"
     config.write_text(

@@ -276,7 +276,11 @@ class Document:
         limits: Limits | None = None,
     ) -> Self: ...
     def view(
-        self, path: str = "", fields: Sequence[str] | None = None, omit: int | None = None
+        self,
+        path: str = "",
+        fields: Sequence[str] | None = None,
+        omit: int | None = None,
+        without: Sequence[str] | None = None,
     ) -> tuple[str, str | None, Rope]: ...
     def children(
         self, path: str = "", start: int = 0, limit: int = 1000
@@ -408,6 +412,16 @@ class Computed:
     @staticmethod
     def varints(
         rope: Rope, sources: Sequence[RangeSource], digits: str, width: int, count: int, *, repeat: bool = False
+    ) -> Computed: ...
+    @staticmethod
+    def converted(
+        rope: Rope,
+        sources: Sequence[RangeSource],
+        source_type: str,
+        to: str,
+        count: int,
+        *,
+        big_endian: bool = False,
     ) -> Computed: ...
     @staticmethod
     def gathered(

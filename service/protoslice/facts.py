@@ -92,6 +92,8 @@ class Store:
     """Split rules that took precedence over the sizes, in canonical form."""
     why: str | None = None
     """Why no root was found; None if one was."""
+    uploader: Annotated[str | None, like("ci")] = None
+    """Name of the token or account that created the store; None if the service asked for neither."""
     names: tuple[StoreName, ...] = ()
     """Names that refer to the store, at most 100: its tags, and its names in registries. The response to an upload only
     has tags."""
@@ -207,6 +209,21 @@ class Redelivered:
     """Number of failed events that will be delivered again."""
 
     letters: Count
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """A change, and who made it."""
+
+    at: datetime
+    who: Annotated[str, like("ci")]
+    """Name of the token or account; empty for the service itself, and for a service that asks for neither."""
+    what: Annotated[str, like("tag.set")]
+    subject: Annotated[str, like("resnet:3")]
+    """Id of a store or token, or the name of what was changed."""
+    detail: dict[str, Any]
+    transaction: str
+    """Id that changes which were made at once share."""
 
 
 @dataclass(frozen=True, slots=True)

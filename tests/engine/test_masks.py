@@ -20,6 +20,7 @@ from tests.support.protos import (
     masked,
     path_of,
     places,
+    pruned,
     random_path,
     tokens,
     without_large,
@@ -46,6 +47,39 @@ def test_a_mask_keeps_what_it_names_in_order(case: Case, count: int) -> None:
     shown = [path_of(path) for path in paths]
     assert canonical(case.root.FromString(got)) == canonical(masked(message, paths) if paths else case.root()), shown
     assert is_subsequence(tokens(got, descriptor_of(case.root)), tokens(case.data, descriptor_of(case.root))), shown
+
+
+def known(message: Message) -> Any:
+    """The message without unknown fields, in a form to compare."""
+    message.DiscardUnknownFields()
+    return canonical(message)
+
+
+@given(cases(), st.integers(1, 6))
+def test_paths_that_are_left_out_are_cleared(case: Case, count: int) -> None:
+    message = case.message()
+    paths = [path for _ in range(count) if (path := random_path(message, case.rng))]
+    shown = [path_of(path) for path in paths]
+    got = opened(case).merge(omit=shown).read()
+    assert known(case.root.FromString(got)) == known(pruned(message, paths)), shown
+    assert is_subsequence(tokens(got, descriptor_of(case.root)), tokens(case.data, descriptor_of(case.root))), shown
+
+
+@given(cases())
+def test_paths_are_left_out_of_a_mask(case: Case) -> None:
+    message = case.message()
+    paths = [path for _ in range(4) if (path := random_path(message, case.rng))]
+    kept, gone = paths[::2], paths[1::2]
+    shown = [path_of(path) for path in kept], [path_of(path) for path in gone]
+    if kept and gone:
+        got = case.root.FromString(opened(case).merge(fields=shown[0], omit=shown[1]).read())
+        whole = case.root.FromString(opened(case).merge(omit=shown[1]).read())
+        assert known(got) == known(masked(whole, kept)) or _by_position(kept), shown
+
+
+def _by_position(paths: list[list[Step]]) -> bool:
+    """True if a path selects elements by their number, which is that of the whole message."""
+    return any(step.index is not None or step.bounds is not None for path in paths for step in path)
 
 
 @given(cases())

@@ -26,12 +26,14 @@ def new(type_name: str, /, **fields: Any) -> Any:
     return bundled().message_class(type_name)(**fields)
 
 
-SAFETENSORS_HEADER = b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+SAFETENSORS = (lambda header: struct.pack("<Q", len(header)) + header + bytes(4))(
+    b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+)
 REFUSED = {
     "model.keras": (b"PK\x03\x04" + bytes(60), "zip archive"),
     "model.h5": (b"\x89HDF\r\n\x1a\n" + bytes(60), "HDF5"),
     "model.tflite": (b"\x1c\x00\x00\x00TFL3" + bytes(60), "TFLite"),
-    "model.safetensors": (struct.pack("<Q", len(SAFETENSORS_HEADER)) + SAFETENSORS_HEADER + bytes(4), "safetensors"),
+    "model.pt": (b"PK\x03\x04" + bytes(26) + b"archive/data.pkl" + bytes(60), "save the weights as safetensors"),
     "model.pdparams": (b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00}", "pickle"),
     "old.pkl": (b"\x80\x02}q\x00.", "pickle"),
     "model.onnx.gz": (b"\x1f\x8b\x08\x00" + bytes(60), "decompress it"),
@@ -53,9 +55,23 @@ def test_what_is_no_protobuf_is_refused_with_a_word_on_what_to_do(name: str) -> 
         assert found.why.startswith("this is ")
 
 
+def test_weights_are_known_by_their_content_under_any_name() -> None:
+    for name in ("model.safetensors", "model.onnx", None):
+        found = detect(SAFETENSORS, name, len(SAFETENSORS))
+        assert (found.kind, found.type_name) == ("safetensors", "protoslice.Safetensors")
+        found = detect(b"GGUF\x03\0\0\0" + bytes(16), name, 24)
+        assert (found.kind, found.type_name) == ("gguf", "protoslice.Gguf")
+
+
 def test_a_safetensors_header_must_fit_the_file() -> None:
-    data = REFUSED["model.safetensors"][0]
-    assert detect(data, None, 20).kind == "unknown"
+    assert detect(SAFETENSORS, None, 20).kind == "unknown"
+
+
+def test_indexes_of_safetensors_are_known_by_name_and_content() -> None:
+    index, pipeline = b'{"weight_map": {}}', b'{"_class_name": "DDPMPipeline"}'
+    assert detect(index, "model.safetensors.index.json").kind == "safetensors"
+    assert detect(pipeline, "model_index.json").kind == "safetensors"
+    assert [detect(*each).kind for each in ((index, "config.json"), (index, "model_index.json"))] == ["json"] * 2
 
 
 def hlo() -> Any:

@@ -75,11 +75,7 @@ TABLE = {
     "small integers": ("unknown", NONE),
     "int64 indices": ("unknown", NONE),
     "bytes in order": ("unknown", NONE),
-    "safetensors": ("refused", "can be read by range directly"),
-    "safetensors, padded": ("refused", "can be read by range directly"),
-    "safetensors, metadata first": ("refused", "can be read by range directly"),
-    "gguf": ("refused", "a GGUF file, not a protobuf"),
-    "pickle": ("refused", "export the model to ONNX or SavedModel"),
+    "pickle": ("refused", "save the weights as safetensors"),
     "npy": ("refused", "a NumPy array, not a protobuf"),
     "hdf5": ("refused", "save it as a SavedModel or as ONNX"),
     "tflite": ("refused", "a TFLite flatbuffer, not a protobuf"),
@@ -198,7 +194,8 @@ def test_no_name_makes_another_thing_of_what_other_programs_wrote() -> None:
         for name in NAMES:
             found = schema.detect(data, name, len(data))
             assert found.type_name in {own.type_name, None}, (path, name, found)
-            assert found.kind in {own.kind, "unknown"}, (path, name, found)
+            by_name = {"json"} if path.endswith("index.json") else set[str]()  # an index is known by its name too
+            assert found.kind in {own.kind, "unknown", *by_name}, (path, name, found)
             checked += 1
     assert checked > 4000
 

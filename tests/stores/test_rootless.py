@@ -14,18 +14,17 @@ from tests.support.protos.writer import varint
 from tests.support.stores import assert_whole, field, in_files, in_memory, onnx, opened, read, upload
 from tests.support.streams import FRAMED
 
+from protoslice.catalog.listing import StoreQuery
 from protoslice.errors import CorruptModel, NoRoot, NotFound, ProtosliceError, Unsupported
 from protoslice.riegeli import RecordWriter
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 
-SAFETENSORS = (lambda header: len(header).to_bytes(8, "little") + header + bytes(16))(
-    b'{"w":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}'
-)
+PICKLE = b"\x80\x04\x95\x0b\x00\x00\x00\x00\x00\x00\x00}\x94\x8c\x01a\x94K\x01s."
 TREE = {
     "README.md": b"# A model\n\nof nothing in particular\n",
     "config.json": json.dumps({"hidden_size": 16}).encode(),
-    "model.safetensors": SAFETENSORS,
+    "pytorch_model.bin": PICKLE,
     "weights.bin": Random(3).randbytes(100_000),
     "logo.png": b"\x89PNG\r\n\x1a\n" + bytes(100),
     "empty": b"",
@@ -50,13 +49,13 @@ def test_a_tree_without_a_proto_is_a_store(where: Callable[..., None]) -> None:
             True, None, None, 0, None, None
         )  # fmt: skip
         assert info.why is not None
-        assert info.why.startswith("none of the 6 files looks like a protobuf")
+        assert info.why.startswith("none of the 6 files is in a supported format")
         assert "pass its path as root, and its type" in info.why
         assert await assert_whole(stores, info) == {f"file {path}": data for path, data in TREE.items()}
         assert (await stores.get("tree")) == info
         assert (info.root, info.type) == (None, None)
         assert [each.id for each in (await stores.list()).items] == [info.id]
-        assert (await stores.list(type="unknown")).items == []
+        assert (await stores.list(StoreQuery(type="unknown"))).items == []
         again = await upload(stores, TREE)
         assert (again.store.id, again.created) == (info.id, False)
         pieces = await stores.pieces(info.id, limit=1000, cursor=None)
@@ -94,7 +93,7 @@ def test_views_of_a_proto_say_that_there_is_none_and_why() -> None:
         ("notes.txt", b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n", "a message in text"),
         ("readme", b"plain words, and nothing else", "plain text"),
         ("model.zip", b"PK\x03\x04" + bytes(100), "unpack it"),
-        ("model.safetensors", SAFETENSORS, "a safetensors file"),
+        ("pytorch_model.bin", PICKLE, "never loaded, as loading it can run any code: save the weights as safetensors"),
         ("weights.bin", Random(1).randbytes(5000), "does not parse as a message"),
         ("zeros", bytes(5000), "does not parse as a message"),
         ("x.onnx", Random(2).randbytes(5000), r"the file name suggests onnx\.ModelProto"),
@@ -108,7 +107,7 @@ def test_a_file_that_is_no_proto_is_kept_and_the_reason_is_said(name: str, data:
         info = (await upload(stores, {name: data})).store
         assert (info.root, info.type) == (None, None)
         assert info.why is not None
-        assert info.why.startswith(f"{name} does not look like a protobuf (")
+        assert info.why.startswith(f"{name} is not in a supported format (")
         assert why.replace("\\", "") in info.why
         assert await assert_whole(stores, info) == {f"file {name}": data}
 
@@ -148,7 +147,7 @@ def test_the_reason_outlives_the_process() -> None:
         (IngestRequest(root="README.md"), Unsupported),
         (IngestRequest(root="weights.bin"), CorruptModel),
         (IngestRequest(root="weights.bin", type="onnx.ModelProto"), CorruptModel),
-        (IngestRequest(root="model.safetensors"), Unsupported),
+        (IngestRequest(root="pytorch_model.bin"), Unsupported),
         (IngestRequest(type="onnx.ModelProto"), ProtosliceError),
         (IngestRequest(root="x.riegeli"), Unsupported),
         (IngestRequest(root="x.riegeli", type="onnx.ModelProto"), Unsupported),

@@ -71,6 +71,8 @@ class _Reader:
             "place": [each["path"] for each in [*tree[:_FEW], *[each for each in tree if each["text"]][:_FEW]]],
             "node": [*dict.fromkeys(each[key] for each in nodes for key in ("path", "name") if each[key])],
             "n": ["0", "1"],
+            "shard": ["model.safetensors", "model.safetensors.index.json"],
+            "file": ["model.onnx", "weights.bin", "single.onnx"],
         }
 
     async def _json(self, rest: str) -> dict[str, Any]:
@@ -91,10 +93,15 @@ def _targets(template: str, found: Mapping[str, list[str]], before: str) -> Iter
         "/diff/{name:path}": [f"before={before}", f"before={before}&sample=0"],
         "/graph": [*(f"around={node}" for node in nodes), "search=a"],
         "/groups": [f"prefix={name}" for name in names],
-        "/merge": [*(f"path={place}" for place in places), *(f"fields={place}" for place in places)],
+        "/onnx/{file}": ["align=1", "outputs=y", *(f"outputs={name}" for name in names)],
+        "/merge": [
+            *(f"path={place}" for place in places),
+            *(f"{what}={place}" for what in ("fields", "omit") for place in places),
+        ],
         "/moves": [f"before={before}", f"before={before}&sample=1&limit=1"],
         "/records": ["summary=true", "format=json"],
         "/safetensors": [f"name={name}" for name in names],
+        "/safetensors/{shard}": ["align=4096", "dtype=BF16", "shards=1KiB", "shards=4KiB&align=256"],
         "/tensors": [*(f"name={name}" for name in names), "sort=name", "search=a", "prefix=%5C", "regex=x"],
         "/tensors/{name:path}": [*(f"format={form}" for form in (*FORMS, "stats")), "slice=0", "format=stats&sample=0"],
         "/tree": [f"path={place}&depth=2" for place in places],

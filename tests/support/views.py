@@ -71,6 +71,10 @@ CASES: Final = (
     ViewCase("tensors/path:graph.initializer[1]", tag=Tag.VERSION),
     ViewCase("tensors/path:graph.initializer[1]?format=npy", tag=Tag.VERSION),
     ViewCase("safetensors", tag=Tag.BYTES),
+    ViewCase("safetensors/model.safetensors", tag=Tag.BYTES),
+    ViewCase("onnx/model.onnx", tag=Tag.VERSION),
+    ViewCase("onnx/weights.bin", tag=Tag.VERSION),
+    ViewCase("onnx/single.onnx", tag=Tag.VERSION),
 )
 PLAIN: Final = tuple(case for case in CASES if case.accept == "*/*")
 """Cases that ask for the bytes themselves."""

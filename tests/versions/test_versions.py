@@ -20,6 +20,9 @@ from protoslice.errors import ProtosliceError
 from protoslice.facts import File
 from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Tensor, Tensors
+from protoslice.formats.onnx_files.external import in_one_file, with_external_data
+from protoslice.formats.onnx_files.extraction import SubModel
+from protoslice.formats.onnx_files.messages import OnnxProto
 from protoslice.formats.outputs.listing import row_text
 from protoslice.formats.outputs.references import references
 from protoslice.formats.outputs.safetensors import safetensors
@@ -136,6 +139,19 @@ def rendered() -> Makes:
                     yield f"{name} {form}", render(proto.type, form, schema, data)
 
 
+def onnx_files() -> Makes:
+    """ONNX models with external data, in one file, and a part of one."""
+    for case in ("onnx_external_many", "onnx_subgraphs", "onnx_types_raw"):
+        with open_model(folder(case), "model.onnx") as model:
+            proto = OnnxProto(model.model)
+            made = with_external_data(proto)
+            parts = {"model": made.model, "weights": made.weights, "single": in_one_file(proto)}
+            if case == "onnx_subgraphs":
+                parts["part"] = in_one_file(proto, SubModel())
+            for name, data in parts.items():
+                yield f"{case} {name}", Rope(data.rope, data.sources).read()
+
+
 def shown(root: Path) -> Makes:
     """Results of a format for a model: listing, every tensor in every form, and one file of all."""
     with open_model(root.parent, root.name) as model:
@@ -197,6 +213,7 @@ MAKERS: Final[dict[str, tuple[int, Callable[[], Makes], str]]] = {
     "merged messages": (1, merged, "mend them: their URLs by id are given for ever"),
     "chunked files": (identity.CPB, chunked, f"raise CPB in {_IDENTITY}"),
     "archives": (identity.ARCHIVES, archived, f"raise ARCHIVES in {_IDENTITY}"),
+    "ONNX files": (identity.ONNX_FILES, onnx_files, f"raise ONNX_FILES in {_IDENTITY}"),
     "pieces": (identity.PIECES, cut, f"raise PIECES in {_IDENTITY}"),
     "rendered messages": (identity.RENDERING, rendered, f"raise RENDERING in {_IDENTITY}"),
     **{

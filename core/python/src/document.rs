@@ -10,6 +10,7 @@ use wire::find::Query;
 use wire::listing::Child;
 use wire::mask::Mask;
 use wire::metadata::ChunkKind;
+use wire::omit::Omit;
 use wire::path::Path;
 use wire::plan::{Policy, rules};
 use wire::resolve::Target;
@@ -61,16 +62,28 @@ impl Document {
         })
     }
 
-    /// The view of `path`: `fields` masks the message, and fields larger than `omit` bytes are left out.
-    #[pyo3(signature = (path="", fields=None, omit=None))]
-    fn view(&self, py: Python<'_>, path: &str, fields: Option<Vec<String>>, omit: Option<u64>) -> PyResult<View> {
+    /// The view of `path`: `fields` masks the message; fields larger than `omit` bytes, and those at the paths `without`,
+    /// are left out.
+    #[pyo3(signature = (path="", fields=None, omit=None, without=None))]
+    fn view(
+        &self,
+        py: Python<'_>,
+        path: &str,
+        fields: Option<Vec<String>>,
+        omit: Option<u64>,
+        without: Option<Vec<String>>,
+    ) -> PyResult<View> {
         self.with(py, |doc| {
             let path = Path::parse(path, &doc.limits)?;
             let target = doc.resolve(&path)?;
             let paths = fields.map(|fields| fields.iter().map(|field| Path::parse(field, &doc.limits)).collect());
             let paths: Option<Vec<Path>> = paths.transpose()?;
             let mask = paths.map(|paths| Mask::new(&paths)).transpose()?;
-            let rope = doc.view(&target, mask.as_ref(), omit)?;
+            let without = without.unwrap_or_default();
+            let without =
+                without.iter().map(|field| Path::parse(field, &doc.limits)).collect::<wire::Result<Vec<_>>>()?;
+            let dropped = if without.is_empty() { Vec::new() } else { doc.spans_at(&target, &without)? };
+            let rope = doc.view_without(&target, mask.as_ref(), &Omit::new(omit, dropped))?;
             Ok((kind(&target), self.type_name(&target), Rope(self.on_sources(rope))))
         })
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use wire::elements::{self, Cut, Digits, Shared, Tile};
+use wire::elements::{self, Cut, Digits, Float, Shared, Tile};
 use wire::source::Source;
 use wire::{Kind, WireError};
 
@@ -84,6 +84,26 @@ impl Computed {
         };
         let digits = digits.map_err(|error| errors::raise(py, error))?;
         Self::made(py, elements::Computed::varints(held(rope, &sources)?, digits, width, count, repeat))
+    }
+
+    /// `count` numbers of type `source_type` as floats of type `to`. Types of GGUF's blocks have scales, which are
+    /// `big_endian` or not.
+    #[staticmethod]
+    #[pyo3(signature = (rope, sources, source_type, to, count, *, big_endian = false))]
+    fn converted(
+        rope: &Bound<'_, Rope>,
+        sources: Vec<Bound<'_, PyAny>>,
+        source_type: &str,
+        to: &str,
+        count: u64,
+        big_endian: bool,
+    ) -> PyResult<Self> {
+        let py = rope.py();
+        let to = Float::named(to).ok_or_else(|| {
+            let message = format!("invalid float type {to}: use F64, F32, F16 or BF16");
+            errors::raise(py, WireError::new(Kind::Syntax, message))
+        })?;
+        Self::made(py, elements::Computed::converted(held(rope, &sources)?, source_type, to, count, big_endian))
     }
 
     /// The elements of the tensor that `starts`, `steps` and `counts` select, in row-major order; `tiles` cover the

@@ -28,7 +28,7 @@ pub mod links;
 pub mod listing;
 pub mod mask;
 pub mod metadata;
-mod omit;
+pub mod omit;
 pub mod ondemand;
 pub mod path;
 pub mod pattern;

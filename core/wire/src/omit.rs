@@ -5,6 +5,8 @@
 //! show otherwise; and all occurrences of a singular message are handled together.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
 
 use crate::document::{Document, Message, Part};
 use crate::entry::Entry;
@@ -12,6 +14,51 @@ use crate::error::Result;
 use crate::header::Wire;
 use crate::rope::{IMAGE, Rope, RopeBuilder};
 use crate::schema::TypeId;
+
+/// Fields that a view leaves out: large ones, and those at some places.
+#[derive(Clone, Debug, Default)]
+pub struct Omit {
+    larger_than: Option<u64>,
+    /// Spans of fields, in order and without overlap.
+    dropped: Rc<[Range<u64>]>,
+}
+
+impl Omit {
+    /// Omits fields larger than `larger_than` bytes, and those at the spans `dropped`.
+    pub fn new(larger_than: Option<u64>, mut dropped: Vec<Range<u64>>) -> Self {
+        dropped.sort_by_key(|span| (span.start, std::cmp::Reverse(span.end)));
+        // A field within one that is omitted needs no mention.
+        let mut end = 0;
+        dropped.retain(|span| {
+            let apart = span.start >= end;
+            end = end.max(span.end);
+            apart
+        });
+        Self { larger_than, dropped: dropped.into() }
+    }
+
+    /// True if nothing is omitted.
+    pub fn is_empty(&self) -> bool {
+        self.larger_than.is_none() && self.dropped.is_empty()
+    }
+
+    /// Spans that begin in `span`.
+    fn within(&self, span: &Range<u64>) -> &[Range<u64>] {
+        let from = self.dropped.partition_point(|dropped| dropped.start < span.start);
+        let to = self.dropped.partition_point(|dropped| dropped.start < span.end);
+        self.dropped.get(from..to).unwrap_or_default()
+    }
+
+    /// True if all of `entry` is at an omitted place.
+    pub(crate) fn drops(&self, entry: &Entry) -> bool {
+        self.within(&entry.span()).first().is_some_and(|dropped| *dropped == entry.span())
+    }
+
+    /// True if a field in `span` may be omitted.
+    fn touches(&self, span: &Range<u64>) -> bool {
+        self.larger_than.is_some_and(|limit| span.end - span.start > limit) || !self.within(span).is_empty()
+    }
+}
 
 /// A place in a message that holds one value at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,15 +82,14 @@ struct Repeats {
 }
 
 impl Document<'_> {
-    /// The skeleton of `message` without fields larger than `omit` bytes, a rope for each of its pieces; all of it
-    /// when `omit` is None.
-    pub(crate) fn without_large(&self, message: &Message, omit: Option<u64>, depth: u32) -> Result<Vec<Rope>> {
+    /// The skeleton of `message` without the fields that `omit` names, a rope for each of its pieces.
+    pub(crate) fn without_large(&self, message: &Message, omit: &Omit, depth: u32) -> Result<Vec<Rope>> {
         let spans = message.parts.iter().map(|part| self.span(part)).collect::<Result<Vec<_>>>()?;
-        let Some(limit) = omit.filter(|limit| spans.iter().any(|span| span.end - span.start > *limit)) else {
+        if !spans.iter().any(|span| omit.touches(span)) {
             return Ok(spans.iter().map(|span| Rope::extent(IMAGE, span.start, span.end - span.start)).collect());
-        };
+        }
         self.limits.check_depth(depth, spans.first().map_or(0, |span| span.start))?;
-        let repeats = self.repeats(message, limit, depth)?;
+        let repeats = self.repeats(message, omit, depth)?;
         let mut ropes = Vec::new();
         for part in &message.parts {
             let mut out = RopeBuilder::new(&self.limits);
@@ -52,7 +98,7 @@ impl Document<'_> {
                 match repeats.messages.get(&entry.start) {
                     _ if self.is_hidden(&entry, message.type_id, &repeats.hidden) => {}
                     Some(rope) => self.rewrap(&entry, rope, &mut out)?,
-                    None => self.kept_small(&entry, message.type_id, limit, depth, &mut out)?,
+                    None => self.kept_small(&entry, message.type_id, omit, depth, &mut out)?,
                 }
             }
             ropes.push(out.finish());
@@ -60,25 +106,34 @@ impl Document<'_> {
         Ok(ropes)
     }
 
-    /// Appends `entry` without its parts larger than `limit` bytes; appends nothing when `entry` itself is omitted.
+    /// Appends `entry` without its parts that `omit` names; appends nothing when `entry` itself is omitted.
     pub(crate) fn kept_small(
         &self,
         entry: &Entry,
         type_id: Option<TypeId>,
-        limit: u64,
+        omit: &Omit,
         depth: u32,
         out: &mut RopeBuilder,
     ) -> Result<()> {
-        if self.is_large(entry, type_id, limit) {
+        if self.is_omitted(entry, type_id, omit) {
             return Ok(());
         }
-        if entry.content_len() <= limit || !self.has_parts(entry, type_id) {
+        if !self.has_parts(entry, type_id) {
+            let mut at = entry.start;
+            for dropped in omit.within(&entry.span()) {
+                out.extent(IMAGE, at, dropped.start - at);
+                at = dropped.end;
+            }
+            out.extent(IMAGE, at, entry.end.saturating_sub(at));
+            return out.check();
+        }
+        if !omit.touches(&entry.content_span()) {
             out.extent(IMAGE, entry.start, entry.end - entry.start);
             return out.check();
         }
         let child = self.child_type(entry, type_id);
         let message = Message { type_id: child, parts: vec![Part::of(entry, child)] };
-        let rope = self.without_large(&message, Some(limit), depth + 1)?.pop().unwrap_or_default();
+        let rope = self.without_large(&message, omit, depth + 1)?.pop().unwrap_or_default();
         self.rewrap(entry, &rope, out)
     }
 
@@ -87,9 +142,9 @@ impl Document<'_> {
         &self,
         entries: impl Iterator<Item = &'e Entry>,
         type_id: Option<TypeId>,
-        limit: u64,
+        omit: &Omit,
     ) -> Hidden {
-        let large = entries.filter(|entry| self.is_large(entry, type_id, limit));
+        let large = entries.filter(|entry| self.is_omitted(entry, type_id, omit));
         Hidden(large.filter_map(|entry| Some((self.slot(type_id, entry.number)?, entry.start))).collect())
     }
 
@@ -99,7 +154,7 @@ impl Document<'_> {
             && self.slot(type_id, entry.number).and_then(|slot| hidden.0.get(&slot)).is_some_and(|at| entry.start < *at)
     }
 
-    fn repeats(&self, message: &Message, limit: u64, depth: u32) -> Result<Repeats> {
+    fn repeats(&self, message: &Message, omit: &Omit, depth: u32) -> Result<Repeats> {
         let given = self.given_again(message)?;
         let mut repeats = Repeats::default();
         let mut messages: BTreeMap<u32, Vec<Entry>> = BTreeMap::new();
@@ -108,7 +163,7 @@ impl Document<'_> {
                 let entry = entry?;
                 let slot = self.slot(message.type_id, entry.number);
                 let Some(slot) = slot.filter(|slot| given.contains_key(slot)) else { continue };
-                if self.is_large(&entry, message.type_id, limit) {
+                if self.is_omitted(&entry, message.type_id, omit) {
                     repeats.hidden.0.insert(slot, entry.start);
                 } else if self.child_type(&entry, message.type_id).is_some() {
                     messages.entry(entry.number).or_default().push(entry);
@@ -118,7 +173,7 @@ impl Document<'_> {
         for group in messages.values().filter(|group| group.len() > 1) {
             let type_id = group.first().and_then(|entry| self.child_type(entry, message.type_id));
             let parts = group.iter().map(|entry| Part::of(entry, type_id)).collect();
-            let ropes = self.without_large(&Message { type_id, parts }, Some(limit), depth + 1)?;
+            let ropes = self.without_large(&Message { type_id, parts }, omit, depth + 1)?;
             repeats.messages.extend(group.iter().map(|entry| entry.start).zip(ropes));
         }
         Ok(repeats)
@@ -155,10 +210,11 @@ impl Document<'_> {
         Some(if field.oneof == 0 { Slot::Field(number) } else { Slot::Oneof(field.oneof) })
     }
 
-    /// True if `entry` is omitted: larger than `limit`, length-delimited, not a message, and not a map key.
-    fn is_large(&self, entry: &Entry, type_id: Option<TypeId>, limit: u64) -> bool {
+    /// True if `entry` is omitted: at an omitted place, or large, length-delimited, not a message, and not a map key.
+    fn is_omitted(&self, entry: &Entry, type_id: Option<TypeId>, omit: &Omit) -> bool {
+        let is_large = omit.larger_than.is_some_and(|limit| entry.content_len() > limit);
         let is_map_key = entry.number == 1 && self.schema.is_map_entry(type_id);
-        entry.wire == Wire::Len && entry.content_len() > limit && !is_map_key && !self.has_parts(entry, type_id)
+        omit.drops(entry) || (entry.wire == Wire::Len && is_large && !is_map_key && !self.has_parts(entry, type_id))
     }
 
     fn has_parts(&self, entry: &Entry, type_id: Option<TypeId>) -> bool {

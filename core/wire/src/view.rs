@@ -2,6 +2,7 @@
 //!
 //! Fields that are kept stay as they are on the wire, in order; only the lengths of enclosing messages are rewritten.
 
+mod dropping;
 mod masking;
 mod resolved;
 mod select;
@@ -15,12 +16,18 @@ use crate::entry::Entry;
 use crate::error::{Kind, Result, WireError};
 use crate::header::{self, Wire};
 use crate::mask::Mask;
+use crate::omit::Omit;
 use crate::resolve::Target;
 use crate::rope::{IMAGE, Rope, RopeBuilder};
 
 impl Document<'_> {
     /// View of `target`: the fields that `mask` keeps, without fields larger than `omit` bytes.
     pub fn view(&self, target: &Target, mask: Option<&Mask>, omit: Option<u64>) -> Result<Rope> {
+        self.view_without(target, mask, &Omit::new(omit, Vec::new()))
+    }
+
+    /// View of `target`: the fields that `mask` keeps, without those that `omit` names.
+    pub fn view_without(&self, target: &Target, mask: Option<&Mask>, omit: &Omit) -> Result<Rope> {
         let Target::Message(message) = target else {
             if mask.is_some() {
                 let text = "the parameter 'fields' only works on messages, but this path leads to a value";
@@ -33,7 +40,7 @@ impl Document<'_> {
                 self.count_steps();
                 Masking::new(self, omit).masked(message, &Rc::new(mask.clone()), 0)?
             }
-            None if omit.is_none() => return self.content(target),
+            None if omit.is_empty() => return self.content(target),
             None => self.without_large(message, omit, 0)?,
         };
         let mut out = RopeBuilder::new(&self.limits);

@@ -22,6 +22,7 @@ _VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "graph": "graph.graph",
         "chunks": "inspect.chunks",
         "cat": "extract.cat",
+        "extract": "onnx_files.extract",
         "split": "extract.split",
         "merge": "extract.merge",
         "tensor": "tensors.tensor",
@@ -36,12 +37,16 @@ _VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "sign": "access.sign",
         "rm": "removal.rm",
         "restore": "removal.restore",
+        "log": "log.log",
         "login": "login.login",
         "logout": "login.logout",
         "doctor": "doctor.doctor",
         "serve": "serve.serve",
         "config": "serve.config",
         "gc": "upkeep.gc",
+        "backup": "backup.backup",
+        "restore-backup": "backup.restore_backup",
+        "check": "backup.check",
     },
     "schema": {"put": "schemas.put", "ls": "schemas.ls", "show": "schemas.show", "rm": "schemas.rm"},
     "storage": {
@@ -59,7 +64,7 @@ _VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "rm": "webhooks.rm",
     },
     "auth": {"explain": "auth.explain"},
-    "database": {"upgrade": "database.upgrade", "copy": "database.copy"},
+    "database": {"upgrade": "database.upgrade"},
 }
 """Modules and functions of the verbs by group. A verb is imported when it is called, or listed by `--help`."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
+from dataclasses import replace
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, cast, overload
@@ -14,6 +15,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, ca
 from protoslice.client.client import Client, ClientOptions, M
 from protoslice.client.download.files import Downloaded, Progress
 from protoslice.client.http.connection import Params
+from protoslice.client.parts import StorePart
 from protoslice.client.records import WINDOW, RemoteRecords
 from protoslice.client.threads import DaemonPool
 from protoslice.client.upload.bodies import Pushable
@@ -109,6 +111,7 @@ class AsyncClient:
         *,
         fields: Sequence[str] = (),
         omit_larger_than: int | str | None = None,
+        omit: Sequence[str] = (),
         file: str | None = None,
         type: str | None = None,
     ) -> bytes: ...
@@ -120,6 +123,7 @@ class AsyncClient:
         *,
         fields: Sequence[str] = (),
         omit_larger_than: int | str | None = None,
+        omit: Sequence[str] = (),
         file: str | None = None,
         type: str | None = None,
         into: M,
@@ -127,6 +131,17 @@ class AsyncClient:
     async def merge(self, ref: str, path: str = "", **options: Any) -> Any:
         """See `Client.merge`."""
         return await self._run(partial(self._client.merge, ref, path, **options))
+
+    async def parts(self, ref: str, views: Iterable[str]) -> AsyncIterator[StorePart]:
+        """See `Client.parts`; each part is read whole."""
+        found = self._client.parts(ref, views)
+
+        def following() -> StorePart | None:
+            part = next(found, None)
+            return None if part is None else replace(part, pieces=iter([part.read()]))
+
+        while (part := await self._run(following)) is not None:
+            yield part
 
     tensors = _iterator(Client.tensors)
     summary = _coroutine(Client.summary)
@@ -170,6 +185,7 @@ class AsyncClient:
     untag = _coroutine(Client.untag)
     spaces = _iterator(Client.spaces)
     space_usage = _iterator(Client.space_usage)
+    changes = _iterator(Client.changes)
     set_quota = _coroutine(Client.set_quota)
     create_space = _coroutine(Client.create_space)
     is_open = _coroutine(Client.is_open)

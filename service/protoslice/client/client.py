@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from json import dumps
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack, overload
 from urllib.parse import quote, urlencode
 
@@ -15,15 +16,31 @@ from protoslice.client.download.files import Downloaded, Progress, read_whole, w
 from protoslice.client.download.folders import PiecesByFile
 from protoslice.client.download.remote import Remote
 from protoslice.client.download.store_ids import verified_store
-from protoslice.client.download.stores import DownloadTerms, StoreFiles, download_view, target_of
+from protoslice.client.download.stores import (
+    ONNX,
+    ONNX_FILES,
+    SAFETENSORS,
+    SHARD_INDEX,
+    WHOLE_SHARD,
+    DownloadTerms,
+    StoreFiles,
+    download_view,
+    folder_of,
+    is_folder,
+    is_shard,
+    target_of,
+)
 from protoslice.client.http.connection import Connection, Params, RetryPolicy, given_params, url_path
+from protoslice.client.http.digests import digest_of
 from protoslice.client.http.json_facts import read_json
+from protoslice.client.parts import PartReader, StorePart
 from protoslice.client.records import RemoteRecords
+from protoslice.client.searches import StoreSearch, search_params
 from protoslice.client.upload.bodies import Pushable
 from protoslice.client.upload.push import Push, Pushed, PushOptions, Reported
 from protoslice.closing import ClosedAtEnd
 from protoslice.defaults import CONNECTIONS
-from protoslice.errors import Conflict, IntegrityError, InvalidInput, Unsupported
+from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, Unsupported
 from protoslice.facts import (
     ChunkEntry,
     Difference,
@@ -149,12 +166,12 @@ class Client(Administration, ClosedAtEnd):
         said = answer.json()
         return Pushed(read_json(Store, said), answer.status == 201, 0, 0, read_json(Reported, said).report)
 
-    def stores(self, *, tag: str | None = None, type: str | None = None) -> Iterator[Store]:
-        """All stores, newest first, or those of message type `type`.
+    def stores(self, **search: Unpack[StoreSearch]) -> Iterator[Store]:
+        """Return stores, newest first: all, or those that a search finds.
 
-        `tag` selects by the beginning of a tag; these stores come in the order of such tags, each once.
+        For example `client.stores(name="resnet", min_size="1GiB", sort="-size")`.
         """
-        return self._each(Store, "/v1/stores", given_params(tag=tag, type=type))
+        return self._each(Store, "/v1/stores", search_params(search))
 
     def store(self, ref: str, *, names: bool = True) -> Store:
         """Facts of a store.
@@ -246,6 +263,7 @@ class Client(Administration, ClosedAtEnd):
         *,
         fields: Sequence[str] = (),
         omit_larger_than: int | str | None = None,
+        omit: Sequence[str] = (),
         file: str | None = None,
         type: str | None = None,
     ) -> bytes: ...
@@ -257,6 +275,7 @@ class Client(Administration, ClosedAtEnd):
         *,
         fields: Sequence[str] = (),
         omit_larger_than: int | str | None = None,
+        omit: Sequence[str] = (),
         file: str | None = None,
         type: str | None = None,
         into: M,
@@ -268,21 +287,36 @@ class Client(Administration, ClosedAtEnd):
         *,
         fields: Sequence[str] = (),
         omit_larger_than: int | str | None = None,
+        omit: Sequence[str] = (),
         file: str | None = None,
         type: str | None = None,
         into: Any = None,
     ) -> Any:
         """Value at `path`: a message serialized, or parsed `into` one; the bytes or text of other values.
 
-        `fields` keeps only these paths below `path`; `omit_larger_than` omits each field beyond that size. `file` is a
-        stream of records or the index of a bundle in place of the root; `type` that of the records.
+        `fields` keeps only these paths below `path`, `omit` leaves out these; `omit_larger_than` omits each field
+        beyond that size. `file` is a stream of records or the index of a bundle in place of the root; `type` that of
+        the records.
         """
-        params = [*merge_params(path, fields, omit_larger_than), *given_params(file=file, type=type)]
+        params = [*merge_params(path, fields, omit_larger_than, omit), *given_params(file=file, type=type)]
         data = self._whole(lambda: self.source(ref, "merge", params))
         if into is None:
             return data
         into.ParseFromString(data)
         return into
+
+    def parts(self, ref: str, views: Iterable[str]) -> Iterator[StorePart]:
+        """Many views of a store in one response, in their order; read each before the next.
+
+        A view is a path below the store with its query, percent-encoded: `chunks/3`, `tensors/w?slice=0:4`,
+        `merge?path=graph.node[3]`, `files/config.json`. At most 1 000 at a time.
+        """
+        wanted = list(views)
+        body = dumps({"parts": [{"view": view} for view in wanted]}).encode()
+        headers = {"content-type": "application/json", "content-digest": digest_of(body)}
+        with self._connection.stream("POST", self._view(ref, "parts"), content=body, headers=headers) as answer:
+            reader = PartReader(answer.headers.get("content-type", ""), answer.iter_raw())
+            yield from reader.parts(wanted)
 
     def tensors(
         self,
@@ -314,14 +348,27 @@ class Client(Administration, ClosedAtEnd):
         said = self._connection.call("GET", self._view(ref, "graph"), params=params)
         return read_json(Neighbourhood, said.json())
 
-    def tensor(self, ref: str, name: str, slice: Slice | None = None, *, tags: Sequence[str] | None = None) -> Any:
+    def tensor(
+        self,
+        ref: str,
+        name: str,
+        slice: Slice | None = None,
+        *,
+        tags: Sequence[str] | None = None,
+        dequantize: bool = False,
+    ) -> Any:
         """Tensor, or a slice (`"0:128,:"`, or a numpy index), as a numpy array.
 
         `name` may be the address; with `tags` it is looked for in the meta graph with exactly these. A tensor of
-        strings becomes an array of `bytes`. `Unsupported` without numpy, or without ml_dtypes for the types it adds.
+        strings becomes an array of `bytes`, a quantized one rows of bytes, or with `dequantize` floats of 32 bits.
+        `Unsupported` without numpy, or without ml_dtypes for the types it adds.
         """
         require_numpy()
-        params = given_params(slice=None if slice is None else slice_text(slice), tags=_comma(tags))
+        params = given_params(
+            slice=None if slice is None else slice_text(slice),
+            tags=_comma(tags),
+            dequantize="true" if dequantize else None,
+        )
         make = lambda: self.source(ref, f"tensors/{name}", [*params, ("format", "raw")])  # noqa: E731
         try:
             return with_fresh_remote(make, self._array)
@@ -406,11 +453,18 @@ class Client(Administration, ClosedAtEnd):
     ) -> list[Downloaded]:
         """Write a view to the file `target`; without `view`, write the files of the store.
 
+        The view `onnx` writes `weights.bin` and `model.onnx` into the folder `target`; the view `safetensors` with the
+        parameter `shards` writes files of at most this size, and their index.
         For several files, `target` is a folder; for one, the file, or the folder for it: an existing one, or a text
         that ends with a slash. An existing file with the same content is not fetched. A download that broke off resumes
         where it was. With a cache, pieces of other versions are not fetched again.
         """
         terms = DownloadTerms(self._retries, self._parallel, self.cache, progress)
+        if view is not None and is_folder(view, params):
+            id = self.store(ref, names=False).id  # a tag may move between two files
+            made, names = folder_of(target), ONNX_FILES if view == ONNX else self._shards(id, params)
+            opens = {name: partial(self.source, id, f"{view}/{name}", params) for name in names}
+            return [download_view(opening, made / name, terms) for name, opening in opens.items()]
         target = target_of(target, view)
         if view is not None and not view.startswith("files/"):
             return [download_view(lambda: self.source(ref, view, params), target, terms)]
@@ -481,6 +535,17 @@ class Client(Administration, ClosedAtEnd):
         """Close the connections."""
         self._connection.close()
 
+    def _shards(self, id: str, params: Params) -> Sequence[str]:
+        """Names of the safetensors files of a store; the index comes last."""
+        try:
+            index = self._connection.call("GET", self._view(id, SAFETENSORS, SHARD_INDEX), params=params).json()
+        except NotFound:
+            return [WHOLE_SHARD]
+        names = sorted(set(index["weight_map"].values()))
+        if not all(is_shard(name) for name in names):
+            raise IntegrityError("The service returned an index with unusual file names")
+        return [*names, SHARD_INDEX]
+
     def _view(self, ref: str, *steps: str) -> str:
         return url_path("v1", "stores", ref, *steps)
 
@@ -506,11 +571,14 @@ class Client(Administration, ClosedAtEnd):
         return as_strings(said) if isinstance(said, dict) and said.get("dtype") == "STRING" else None
 
 
-def merge_params(path: str, fields: Sequence[str], omit_larger_than: int | str | None) -> Params:
+def merge_params(
+    path: str, fields: Sequence[str], omit_larger_than: int | str | None, omit: Sequence[str] = ()
+) -> Params:
     """Query parameters of a merge."""
     return [
         *given_params(path=path or None, omit_larger_than=None if omit_larger_than is None else str(omit_larger_than)),
         *(("fields", each) for each in fields),
+        *(("omit", each) for each in omit),
     ]
 
 

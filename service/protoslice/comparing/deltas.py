@@ -11,6 +11,8 @@ from protoslice.facts import TensorDelta
 from protoslice.formats.model import Tensor
 from protoslice.formats.outputs.statistics import RUNS, runs_and_repeats, slices_of
 from protoslice.formats.tensors.budget import allow, distinct_bytes, stored_bytes
+from protoslice.formats.tensors.conversion import converted, is_float
+from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.reading import read
 from protoslice.sources.ropes import Rope
 
@@ -21,8 +23,11 @@ def steps_of_delta(
     """Yields None after each slice of work, and at the end the distances of the elements of two tensors.
 
     Varints of both have been counted (`ready`). Of tensors of more than `sample` elements runs are compared that are
-    spread evenly, at most `most_runs`; 0 compares all elements. `Unsupported` for tensors of different types or shapes.
+    spread evenly, at most `most_runs`; 0 compares all elements. Floats of different types, and quantized ones, are
+    compared as F32. `Unsupported` for tensors of different shapes, and of other different types.
     """
+    if before.shape == after.shape and _as_floats(before.dtype, after.dtype):
+        before, after = (converted(tensor, DTYPES["F32"]) for tensor in (before, after))
     one, other = (read(tensor, compare=False) for tensor in (before, after))
     if (one.dtype, one.shape) != (other.dtype, other.shape):
         raise Unsupported(
@@ -55,6 +60,13 @@ def steps_of_delta(
         relative=relative if finite else None,
         cosine=cosine,
     )
+
+
+def _as_floats(one: Dtype | None, other: Dtype | None) -> bool:
+    """True for two types of floats that are compared as F32."""
+    if one is None or other is None or not (is_float(one) and is_float(other)):
+        return False
+    return one is not other or one.block is not None
 
 
 def _number(value: float) -> float | None:

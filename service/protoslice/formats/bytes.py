@@ -70,11 +70,14 @@ class RopeBuilder:
 
     def __init__(self, sources: SourceList) -> None:
         self._sources = sources
+        self.size = 0
+        """Bytes that were added."""
         self._ropes: list[_core.Rope] = []
         self._pieces: list[bytes | tuple[int, int, int]] = []
 
     def add(self, part: Bytes | bytes) -> None:
         """Append the extents and literals of `part`."""
+        self.size += len(part) if isinstance(part, bytes) else part.size
         if isinstance(part, bytes):
             self._pieces.append(part)
         else:

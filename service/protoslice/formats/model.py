@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from math import prod
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from protoslice import _core
@@ -167,10 +168,8 @@ class Tensor:
         """Bytes of all elements, in PLAIN; None for strings, and for unknown dtypes or shapes."""
         if self.dtype is None or self.shape is None or not self.dtype.bits:
             return None
-        count = 1
-        for length in self.shape:
-            count *= length
-        return count * self.dtype.width
+        elements, size = self.dtype.block or (1, self.dtype.width)
+        return prod(self.shape) // elements * size
 
 
 class Tensors(Protocol):

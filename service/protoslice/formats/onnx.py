@@ -22,8 +22,9 @@ from protoslice.formats.tensors.shapes import checked, element_count
 from protoslice.sources.ropes import Rope
 
 MODEL: Final = "onnx.ModelProto"
-_TENSOR: Final = "onnx.TensorProto"
-_EXTERNAL: Final = 1
+TENSOR: Final = "onnx.TensorProto"
+EXTERNAL: Final = 1
+"""`data_location` of a tensor whose elements are in another file."""
 _RAW, _FLOATS, _INT32S, _STRINGS, _INT64S, _DOUBLES, _UINT64S = 9, 4, 5, 6, 7, 10, 11
 
 
@@ -69,19 +70,19 @@ class Onnx(ProtoFormat):
 
     def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
         """All TensorProtos at any depth: initializers, attributes of nodes, functions, training graphs."""
-        make, found = _Maker(model, proto), proto.document.find([_TENSOR])
+        make, found = TensorMaker(model, proto), proto.document.find([TENSOR])
         return LazyTensors(
             len(found), lambda number: make.tensor(found[number]), lambda number: make.called(found[number])
         )
 
 
-class _Maker:
+class TensorMaker:
     """Builds tensors from the TensorProtos of one model."""
 
     def __init__(self, model: Model, proto: RootProto) -> None:
         self._model = model
         self._proto = proto
-        self._message = schema.bundled().message_class(_TENSOR)
+        self._message = schema.bundled().message_class(TENSOR)
 
     def tensor(self, found: _core.Finding) -> Tensor:
         """The TensorProto `found` as a tensor; errors in it become a Fault, raised on reading."""
@@ -106,7 +107,7 @@ class _Maker:
         draft.shape = tuple(message.dims)
         kind = _kind(message.data_type)
         draft.dtype = kind.dtype
-        if message.data_location != _EXTERNAL:
+        if message.data_location != EXTERNAL:
             return self._inside(found, kind, message.dims)
         draft.file, data = self._external(message, kind.dtype)
         return data

@@ -23,6 +23,8 @@ from protoslice.formats.selection import naming
 from protoslice.formats.tensorflow.bundle import Bundle
 from protoslice.formats.tensorflow.protos import TensorFlow
 from protoslice.formats.tensorflow.warmup import Warmup
+from protoslice.formats.weights.gguf import Gguf
+from protoslice.formats.weights.safetensors import SafetensorsFormat
 from protoslice.plugins import PluginGroup, brief, check_version, warn
 
 INTERFACE: Final = (1, 0)
@@ -39,6 +41,8 @@ _BUILT_IN: Final[tuple[Format, ...]] = (
     Hlo(),
     Paddle(),
     PaddleParameters(),
+    SafetensorsFormat(),
+    Gguf(),
 )
 
 _OTHERWISE: Final[Format] = GenericMessages()

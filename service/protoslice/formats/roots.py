@@ -8,6 +8,8 @@ from itertools import filterfalse, groupby, islice
 from typing import Final
 
 from protoslice.formats.coreml.packages import LARGEST_MANIFEST, is_manifest, named_root
+from protoslice.formats.weights.files import is_first_shard
+from protoslice.schema.detection.weights import INDEX_ENDING, PIPELINE
 
 _TRIES: Final = 64
 """Files that are opened in search of a root, when the caller names none."""
@@ -21,7 +23,7 @@ _NAMES: Final = (
 )
 _PACKAGED: Final = "Data/com.apple.CoreML/model.mlmodel"
 _ENDINGS: Final = (".cpb", ".onnx", ".pdmodel", ".mlmodel", ".caffemodel", ".index")
-_LOOKS: Final = {"proto": 0, "riegeli": 0, "text": 1, "json": 1, "table": 1, "paddle": 2}
+_LOOKS: Final = {"proto": 0, "riegeli": 0, "safetensors": 1, "gguf": 1, "text": 2, "json": 2, "table": 2, "paddle": 3}
 """Ranks of kinds; parameters come after the JSON of a program, which has their names."""
 
 
@@ -42,6 +44,8 @@ def manifests_of(files: Iterable[Candidate]) -> list[Candidate]:
 
 def likeliest_first(files: Iterable[Candidate], manifests: Mapping[str, bytes]) -> list[Candidate]:
     """The files sorted: known names first, then by kind (protos first), then by size, the largest first.
+
+    Of the files of a model in several, that which leads to the others comes first.
 
     `manifests` holds the contents of `manifests_of(files)` by path.
     """
@@ -75,18 +79,19 @@ def _declared(manifests: Mapping[str, bytes]) -> Collection[str | None]:
     return {named_root(path, content) for path, content in manifests.items()}
 
 
-def _rank(file: Candidate, declared: Collection[str | None]) -> tuple[int, int, int, str]:
+def _rank(file: Candidate, declared: Collection[str | None]) -> tuple[int, int, int, int, str]:
     name = _named(file.path, file.path in declared) if _counts_by_name(file) else 100
-    return name, _looks(file), -file.size, file.path
+    leads = (_is_called(file.path, PIPELINE), file.path.endswith(INDEX_ENDING), is_first_shard(file.path), True)
+    return name, _looks(file), leads.index(True), -file.size, file.path
 
 
 def _looks(file: Candidate) -> int:
-    return _LOOKS.get(file.kind, 3)
+    return _LOOKS.get(file.kind, len(_LOOKS))
 
 
 def _counts_by_name(file: Candidate) -> bool:
     """True when the content of a file does not speak against its name."""
-    return _looks(file) < 2
+    return _looks(file) < _LOOKS["paddle"]
 
 
 def _named(path: str, declared: bool) -> int:

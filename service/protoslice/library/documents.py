@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 from protoslice import _core, schema
 from protoslice.errors import InvalidInput, NotFound, Unsupported
+from protoslice.formats.weights.messages import message_of
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 from protoslice.streams import Records
@@ -34,9 +35,13 @@ class Document(Protocol):
     """Views and nodes by path, as `_core.Document` has them."""
 
     def view(
-        self, path: str = "", fields: Sequence[str] | None = None, omit: int | None = None
+        self,
+        path: str = "",
+        fields: Sequence[str] | None = None,
+        omit: int | None = None,
+        without: Sequence[str] | None = None,
     ) -> tuple[str, str | None, _core.Rope]:
-        """Kind, message type and bytes of the value at `path`."""
+        """Kind, message type and bytes of the value at `path`: its `fields`, without what `omit` and `without` name."""
 
     def children(self, path: str = "", start: int = 0, limit: int = 1000) -> tuple[Sequence[Any], int]:
         """At most `limit` rows below `path` from number `start` on, and the number of all."""
@@ -57,6 +62,21 @@ def bundle_document(index: RangeSource, limits: _core.Limits | None = None) -> F
     """
     image = _core.Rope([_core.Bundle(index, _NO_TYPES, limits=limits).message()])
     return FileDocument(_indexed([], image, schema.bundled().flat(TENSOR_BUNDLE), TENSOR_BUNDLE, limits), [])
+
+
+def index_document(
+    source: RangeSource, path: str, found: schema.Detection, limits: _core.Limits | None = None
+) -> FileDocument | None:
+    """The index of a tensor bundle, or the header of a safetensors or GGUF file, as a message; None for other files.
+
+    The header has `metadata`, and `tensors` by name.
+    """
+    if found.kind == "table":
+        return bundle_document(source, limits)
+    if found.kind not in {"safetensors", "gguf"} or found.type_name is None:
+        return None
+    image = _core.Rope([message_of(source, path, found.type_name)])
+    return FileDocument(_indexed([], image, schema.bundled().flat(found.type_name), found.type_name, limits), [])
 
 
 def stream_document(
@@ -94,13 +114,17 @@ class StreamDocument:
     limits: _core.Limits | None = None
 
     def view(
-        self, path: str = "", fields: Sequence[str] | None = None, omit: int | None = None
+        self,
+        path: str = "",
+        fields: Sequence[str] | None = None,
+        omit: int | None = None,
+        without: Sequence[str] | None = None,
     ) -> tuple[str, str | None, _core.Rope]:
         """See `Document.view`; `InvalidInput` for a path that leads to no single record."""
         number, rest = (None, "") if not path else _parsed(path)
         if number is None:
             raise InvalidInput("Start the path with a record of the stream, such as records[1000].name")
-        return self._record(number).view(rest, fields, omit)
+        return self._record(number).view(rest, fields, omit, without)
 
     def children(self, path: str = "", start: int = 0, limit: int = 1000) -> tuple[Sequence[Row], int]:
         """See `Document.children`."""

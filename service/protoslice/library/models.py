@@ -268,7 +268,7 @@ def _likeliest(
         path = candidate.path
         if _is_root(files[path], path, found[path]):
             return path, found[path]
-    raise NoRoot(f"none of the {len(found)} files looks like a protobuf; {first.path}: {found[first.path].why}")
+    raise NoRoot(f"none of the {len(found)} files is in a supported format; {first.path}: {found[first.path].why}")
 
 
 def _manifests(files: Mapping[str, RangeSource], paths: Iterable[str]) -> dict[str, bytes]:

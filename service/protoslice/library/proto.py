@@ -170,17 +170,23 @@ class Proto(SourceOwner):
         """The serialized proto: a raw one byte for byte, a chunked one merged."""
         return self.merge()
 
-    def merge(self, path: str = "", fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> View:
+    def merge(
+        self,
+        path: str = "",
+        fields: Sequence[str] | None = None,
+        omit_larger_than: int | None = None,
+        omit: Sequence[str] = (),
+    ) -> View:
         """The bytes at `path`: a serialized message, the content of bytes or text, or a scalar as text.
 
-        `fields` keeps only these paths below it; `omit_larger_than` omits bytes, packed and string fields above that
-        size. All others keep their order and encoding.
+        `fields` keeps only these paths below it, `omit` leaves out these; `omit_larger_than` omits bytes, packed and
+        string fields above that size. All others keep their order and encoding.
         """
-        if isinstance(fields, str):
-            raise InvalidInput("Invalid fields: pass a list of paths, not a single path")
+        if isinstance(fields, str) or isinstance(omit, str):
+            raise InvalidInput("Invalid fields or omit: pass a list of paths, not a single path")
         if omit_larger_than is not None:
             _check_size("omit_larger_than", omit_larger_than)
-        kind, type_name, core = self.document.view(path, fields, omit_larger_than)
+        kind, type_name, core = self.document.view(path, fields, omit_larger_than, omit)
         return View(core, self._read, kind, type_name)
 
     def tree(self, path: str = "", *, start: int = 0, limit: int | None = None) -> list[Node]:

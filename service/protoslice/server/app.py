@@ -33,6 +33,7 @@ from protoslice.server.api.routes import (
     json_views,
     operations,
     pages,
+    parts,
     pieces,
     repositories,
     schemas,
@@ -41,7 +42,7 @@ from protoslice.server.api.routes import (
     tags,
     uploads,
 )
-from protoslice.server.api.routes.administration import spaces, tokens, webhooks
+from protoslice.server.api.routes.administration import audit, spaces, tokens, webhooks
 from protoslice.server.api.view_router import ViewRouter, serve_view
 from protoslice.server.api.views import VIEWS
 from protoslice.server.http.disconnect import CancelOnDisconnect
@@ -69,9 +70,9 @@ _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 """The methods that some route has."""
 
 _ROUTES: Final = (
-    intake, stores, uploads, arriving, assembly, drafts, pieces, json_views, file_index, comparing, tags, repositories,
-    schemas,
-    spaces, tokens, webhooks, sessions, operations, pages,
+    intake, stores, uploads, arriving, assembly, drafts, pieces, parts, json_views, file_index, comparing, tags,
+    repositories, schemas,
+    spaces, tokens, audit, webhooks, sessions, operations, pages,
 )  # fmt: skip
 
 
@@ -202,9 +203,10 @@ class _Dispatcher:
             await Response(status_code=204, headers={"allow": _METHODS})(scope, receive, send)
             return
         found = self._views.find(scope["path"].removeprefix(scope["root_path"]))
-        if found is not None:
+        if found is not None and f"{scope['method']} {found.view.path}" not in RULES:
             context_of(scope).route = found.view.path
-            raise HttpProblem(METHOD, METHOD.advice, headers={"allow": ", ".join(_READS)})
+            allowed = [*_READS, *(["POST"] if f"POST {found.view.path}" in RULES else [])]
+            raise HttpProblem(METHOD, METHOD.advice, headers={"allow": ", ".join(allowed)})
         # HEAD is GET whose body the server leaves out: the same headers, whatever the route.
         asked = hub.spelled({**scope, "method": "GET"} if scope["method"] == "HEAD" else scope)
         # The body of a GET is nobody's to read, so its end may be waited for beside the handler.

@@ -158,7 +158,7 @@ def test_a_folder_without_a_proto_is_kept_as_files(call: Any, tmp_path: Path) ->
         (tmp_path / folder / "notes.txt").write_text(words)
         (tmp_path / folder / "weights.bin").write_bytes(bytes(5000))
     pushed = call("push", tmp_path / "one", "--tag", "files:1")
-    assert "stored as plain files: none of the 2 files looks like a protobuf" in pushed.stderr
+    assert "stored as plain files: none of the 2 files is in a supported format" in pushed.stderr
     (listed,) = json.loads(call("ls", "--tag", "files", "--json").stdout)
     assert (listed["root"], listed["type"]) == (None, None)
     assert "files only" in call("ls", "--tag", "files").stdout
@@ -171,7 +171,7 @@ def test_a_folder_without_a_proto_is_kept_as_files(call: Any, tmp_path: Path) ->
         assert call("diff", same, "@files:1").stdout == ""
         found = json.loads(call("diff", same, tmp_path / "other", "--json", code=8).stdout)["differences"]
         assert [(each["what"], each["path"], each["change"]) for each in found] == [("file", "notes.txt", "changed")]
-    assert "none of the 2 files looks like a protobuf" in call("info", tmp_path / "one", code=4).stderr
+    assert "none of the 2 files is in a supported format" in call("info", tmp_path / "one", code=4).stderr
 
 
 def test_sign_on_an_open_service_prints_the_plain_url(call: Any, service: str, store: str, model: Path) -> None:

@@ -398,7 +398,7 @@ def test_a_folder_without_a_proto(client: Client, tmp_path: Path) -> None:
     store = client.push(tmp_path / "tree", tags=["tree:1"]).store
     assert (store.root, store.type) == (None, None)
     assert store.why is not None
-    assert "none of the 3 files looks like a protobuf" in store.why
+    assert "none of the 3 files is in a supported format" in store.why
     assert files_of(client, store.id, tmp_path) == given
     with pytest.raises(NoRoot, match="none of the 3 files"):
         list(client.chunks(store.id))

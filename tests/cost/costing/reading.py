@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack, suppress
 from socket import MSG_PEEK
 from typing import Any, Final
@@ -29,7 +30,7 @@ from costing.makings import (
     stream,
     versions,
 )
-from costing.table import KIB, MIB, Budget, Row, get
+from costing.table import KIB, MIB, Budget, Row, get, request
 
 _FACTS: Final = 64 * KIB
 """Bytes that the artifact cache may take for a store of 40 kB: columns of tensors, of a similar size."""
@@ -108,6 +109,11 @@ def _view(name: str, worst: str, query: str, **more: Any) -> Row:
     return Row(
         route=f"GET {_STORE}/{name}", worst=worst, ask=lambda store: get(f"/v1/stores/{store}/{name}{query}"), **more
     )
+
+
+def _asked(store: str, view: str, body: object) -> bytes:
+    """A POST of JSON to a view of a store."""
+    return request("POST", f"/v1/stores/{store}/{view}", json.dumps(body).encode(), content_type="application/json")
 
 
 READING: Final = (
@@ -382,6 +388,48 @@ READING: Final = (
         given=far,
         status=400,
         budget=Budget(held=20_000, calls=FAR + 20, loop=1200 * FAR, work=600 * FAR, written_room=_FACTS),
+    ),
+    Row(
+        route=f"GET {_STORE}/safetensors/{{shard}}",
+        worst="2 000 empty tensors, counted step by step",
+        ask=lambda store: get(f"/v1/stores/{store}/safetensors/model.safetensors?shards=1"),
+        given=empty_tensors(18, 2000),
+        status=(200, 404),
+        budget=Budget(calls=20, work=400 * 2000),
+    ),
+    Row(
+        route=f"POST {_STORE}/parts",
+        worst="a thousand parts, the last of which is missing",
+        ask=lambda store: _asked(
+            store, "parts", {"parts": [*[{"view": "tensors/weight-0"}] * 999, {"view": "chunks/9"}]}
+        ),
+        given=medium,
+        status=404,
+        budget=Budget(calls=60, work=1000 * 2000, loop=900 * 1000),
+    ),
+    Row(
+        route=f"POST {_STORE}/merge",
+        worst="ten thousand fields",
+        ask=lambda store: _asked(store, "merge", {"fields": [f"graph.initializer[{n}].name" for n in range(10_000)]}),
+        given=far,
+        status=(200, 413),
+        budget=Budget(held=40_000, calls=60, work=1000 * 2000),
+    ),
+    Row(
+        route=f"GET {_STORE}/onnx/{{file}}",
+        worst="2 000 empty tensors",
+        ask=lambda store: get(f"/v1/stores/{store}/onnx/model.onnx"),
+        given=empty_tensors(17, 2000),
+        status=200,
+        budget=Budget(calls=20, work=400 * 2000),
+    ),
+    Row(
+        route=f"GET {_STORE}/onnx/{{file}}",
+        worst="part of a graph of thousands of nodes",
+        ask=lambda store: get(f"/v1/stores/{store}/onnx/single.onnx?outputs=none"),
+        given=nodes,
+        status=404,
+        budget=Budget(calls=20, work=600_000),  # each node is looked at
     ),
     _view(
         "references.json",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -11,11 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors import deserialize
+from safetensors import deserialize, safe_open
 from safetensors.numpy import load
 from tests.support.tensors import content, stored, tensor
 
-from protoslice.errors import LimitExceeded, NotFound
+from protoslice.errors import InvalidInput, LimitExceeded, NotFound
 from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Encoding, Fault, Filled, Stored, Strings
 from protoslice.formats.outputs import safetensors as ours
@@ -192,3 +193,42 @@ def stored_in(source: RangeSource, encoding: Encoding = Encoding.PLAIN) -> Store
 
 def test_an_empty_file() -> None:
     assert parsed(content(ours.safetensors([]))) == {}
+
+
+@pytest.mark.parametrize("align", [16, 256, 4096])
+def test_tensors_are_aligned_and_the_format_s_own_library_reads_them(align: int, tmp_path: Path) -> None:
+    random = np.random.default_rng(4)
+    arrays = {f"w{n}": random.standard_normal(n * 7 + 1).astype("<f4" if n % 2 else "<f8") for n in range(40)}
+    arrays["protoslice.padding.1"] = np.arange(5, dtype="<i8")
+    names = {"float32": "F32", "float64": "F64", "int64": "I64"}
+    file = ours.Safetensors(layout=ours.FileLayout.of(align, None))
+    for name, array in arrays.items():
+        file.add(tensor(array.tobytes(), names[str(array.dtype)], array.shape, name=name))
+    data = content(file.finish())
+    start = 8 + int.from_bytes(data[:8], "little")
+    assert all((start + head(data)[name]["data_offsets"][0]) % align == 0 for name in arrays)
+    (tmp_path / "a.safetensors").write_bytes(data)
+    with safe_open(tmp_path / "a.safetensors", "np") as found:
+        assert set(found.keys()) >= arrays.keys()
+        assert all(name.startswith("protoslice.padding.") for name in found.keys() - arrays.keys())
+        for name, array in arrays.items():
+            assert np.array_equal(found.get_tensor(name), array)
+
+
+def test_floats_are_converted_and_others_stay() -> None:
+    whole = np.array([1.5, -2.0078125, 3e38, 1e-3], "<f4")
+    file = ours.Safetensors(layout=ours.FileLayout.of(None, "bf16"))
+    file.add(tensor(whole.tobytes(), "F32", (4,), name="a"))
+    file.add(tensor(np.arange(3, dtype="<i8").tobytes(), "I64", (3,), name="b"))
+    found = parsed(content(file.finish()))
+    assert {name: (each["dtype"], each["shape"]) for name, each in found.items()} == {
+        "a": ("BF16", [4]),
+        "b": ("I64", [3]),
+    }
+    assert bytes(found["a"]["data"]) == whole.astype(ml_dtypes.bfloat16).tobytes()
+
+
+@pytest.mark.parametrize(("align", "dtype"), [(0, None), (3, None), (1 << 21, None), (None, "I8"), (None, "")])
+def test_impossible_layouts_are_refused(align: int | None, dtype: str | None) -> None:
+    with pytest.raises(InvalidInput):
+        ours.FileLayout.of(align, dtype)

@@ -29,7 +29,7 @@ ML: dict[str, Any] = {
 }  # fmt: skip
 NARROW = {"I4": "i1", "I2": "i1", "I1": "i1", "U6": "u1", "U4": "u1", "U3": "u1", "U2": "u1", "U1": "u1"}
 """Types that NumPy lacks, by those whose bytes are the same where each element takes one."""
-NUMERIC = [name for name, dtype in DTYPES.items() if dtype.bits]
+NUMERIC = [name for name, dtype in DTYPES.items() if dtype.bits and dtype.block is None]
 RANDOM = np.random.default_rng(3)
 
 

@@ -16,6 +16,7 @@ from protoslice import facts
 from protoslice.client.http.json_facts import read_json
 from protoslice.facts import (
     AccessToken,
+    AuditEntry,
     ChunkEntry,
     Damage,
     Difference,
@@ -121,6 +122,7 @@ CASES: list[object] = [
     TensorMove("w", "path:w", "v", "path:v", "F32", (2, 3), 24, "renamed", DELTA),
     TensorMove("w", "path:w", None, "", None, None, None, "added", None),
     RecordsSummary("a.tfrecord", "tfrecord", None, 3, 70, "cut at 70"),
+    AuditEntry(TIME, "ci", "tag.set", "m:1", {"tag": "m:1", "store": None}, "9f" * 16),
     AccessToken("a", "ci", "*", ("read", "write"), ("ci-*",), TIME, None),
     AccessToken("a", "ci", "*", ("read",), (), TIME, TIME, "secret"),
     SignedUrl("http://a/b", TIME),

@@ -84,7 +84,7 @@ def _golden(case: str) -> tuple[dict[str, bytes], str, str] | None:
     files = {str(path.relative_to(folder(case))): path for path in folder(case).rglob("*") if path.is_file()}
     contents = {name: path.read_bytes() for name, path in files.items()}
     type_name = schema.detect(contents[root], root, len(contents[root])).type_name
-    if type_name is None or root.endswith(("txt", ".cpb")) or case.startswith("corrupt"):
+    if type_name is None or root.endswith(("txt", ".cpb")) or case.startswith(("corrupt", "gguf", "safetensors")):
         return None
     return {**contents, root: with_odd_strings(contents[root], type_name)}, type_name, root
 
@@ -94,6 +94,24 @@ async def test_routes_read_models_of_other_programs(case: str) -> None:
     model = _golden(case)
     assert model is not None
     assert await _reading(model) == []
+
+
+async def test_routes_read_weights_with_odd_names() -> None:
+    def text(data: bytes) -> bytes:
+        return len(data).to_bytes(8, "little") + data
+
+    key = text(b"general.\xff") + (8).to_bytes(4, "little") + text(b"odd \xff")
+    tensor = text(b"w\xff") + b"\1\0\0\0" + (2).to_bytes(8, "little") + bytes(12)
+    head = b"GGUF\3\0\0\0" + (1).to_bytes(8, "little") * 2 + key + tensor
+    gguf = head + bytes(-len(head) % 32 + 8)
+    header = json.dumps({"w\x00\x7f": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+    async with open_service() as app:
+        for name, data in (("m.gguf", gguf), ("m.safetensors", text(header) + bytes(8))):
+            made = await ask(app, "PUT", f"/v1/stores?filename={name}", data)
+            store = str(json.loads(made.body)["id"])
+            answers = await every_answer(app, store, store)
+            assert [f"{target}: {answer.status}" for target, answer in answers if _is_faulty(answer)] == []
+            assert any("/tensors/" in target and answer.status == 200 for target, answer in answers)
 
 
 async def test_a_parser_that_leaves_bytes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ def test_a_tree_is_taken_however_it_comes(client: httpx.Client, send: Callable[[
     assert (store["root"], store["type"], store["chunks"], store["schema"], store["planner"]) == (
         None, None, 0, None, None
     )  # fmt: skip
-    assert store["why"].startswith("none of the 3 files looks like a protobuf")
+    assert store["why"].startswith("none of the 3 files is in a supported format")
     for name, data in TREE.items():
         assert client.get(f"/v1/stores/{store['id']}/files/{name}").content == data
     pieces = client.get(f"/v1/stores/{store['id']}/pieces").json()
@@ -85,7 +85,7 @@ def test_one_file_is_a_store_too(client: httpx.Client) -> None:
     answer = client.put("/v1/stores?filename=passwd", content=b"root:x:0:0:root:/root:/bin/sh\n")
     assert answer.status_code == 201
     assert answer.json()["root"] is None
-    assert answer.json()["why"].startswith("passwd does not look like a protobuf (")
+    assert answer.json()["why"].startswith("passwd is not in a supported format (")
 
 
 @pytest.mark.parametrize("query", ["root=README.md", "type=onnx.ModelProto", "root=weights.bin&type=unknown"])

@@ -32,7 +32,7 @@ FOUND: Final = {
     "ref": "{store}", "store": "{store}", "id": "{store}", "path": "m.onnx", "n": "0", "tag": "own-tag", "slug": "gone",
     "kind": "models", "revision": "main", "name": "own", "digest": "{digest}", "folder": "", "rest": "{store}",
     "space": "own", "upload": "0", "session": "0" * 32, "oid": "0" * 64, "size": "1", "chunk": "1", "number": "1",
-    "hash": "0" * 64, "branch": "b",
+    "hash": "0" * 64, "branch": "b", "file": "model.onnx", "shard": "model.safetensors",
 }  # fmt: skip
 """Values of the parameters of paths, by which most reads succeed; `name` depends on the protocol."""
 HTML: Final = "<script>steal()</script>"

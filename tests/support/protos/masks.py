@@ -109,6 +109,39 @@ def _keep(out: Message, field: FieldDescriptor, value: Value, paths: list[Sequen
         setattr(out, field.name, value)
 
 
+def pruned(message: Message, paths: Sequence[Sequence[Step]]) -> Message:
+    """Copy of `message` without the parts at `paths`."""
+    out = type(message)()
+    out.CopyFrom(message)
+    for field, value in message.ListFields():
+        mine = [path for path in paths if path[0].field.number == field.number]
+        if mine:
+            _prune(out, field, value, mine)
+    return out
+
+
+def _prune(out: Message, field: FieldDescriptor, value: Value, paths: list[Sequence[Step]]) -> None:
+    out.ClearField(field.name)
+    target = getattr(out, field.name)
+    items = value.items() if is_map(field) else enumerate(value) if field.is_repeated else [(None, value)]
+    for at, element in items:
+        below = _below(paths, at)
+        if not all(below):
+            continue
+        kept = pruned(element, below) if below and isinstance(element, Message) else element
+        if is_map(field) and isinstance(kept, Message):
+            target[at].CopyFrom(kept)
+        elif is_map(field):
+            target[at] = kept
+        elif field.is_repeated:
+            target.append(kept)
+        elif isinstance(kept, Message):
+            target.CopyFrom(kept)
+            target.SetInParent()
+        else:
+            setattr(out, field.name, kept)
+
+
 def _keep_entry(target: Value, key: Value, value: Value, below: list[Sequence[Step]]) -> None:
     if below and isinstance(value, Message):
         target[key].CopyFrom(masked(value, below))

@@ -3,8 +3,11 @@
 
 mod bits;
 mod block;
+mod convert;
 mod fill;
 mod gather;
+mod numbers;
+mod quantized;
 mod swap;
 mod tiles;
 mod varints;
@@ -15,6 +18,8 @@ use std::sync::Arc;
 use crate::error::{Kind, Result, WireError};
 use crate::source::Source;
 
+pub use convert::Float;
+pub(crate) use numbers::Numbers;
 pub use tiles::{Cut, Tile};
 pub use varints::Digits;
 
@@ -86,6 +91,13 @@ impl Computed {
         let stride = tiles.iter().map(|tile| tile.source.stride()).min().unwrap_or(1 << 20);
         let stored = tiles.iter().map(|tile| tile.source.stored()).fold(0, u64::saturating_add);
         Ok(Self::of(tiles::Gathered::new(tiles, shape, width, cut)?, stride, stored))
+    }
+
+    /// `count` numbers as floats of type `to`. `from` names a type of numbers, such as `F16`, or of GGUF's blocks, such
+    /// as `Q4_K`, whose scales are `big_endian` or not.
+    pub fn converted(source: Shared, from: &str, to: Float, count: u64, big_endian: bool) -> Result<Self> {
+        let (stride, stored) = (source.stride(), source.stored());
+        Ok(Self::of(convert::Converted::new(source, from, to, count, big_endian)?, stride, stored))
     }
 
     fn of(work: impl Work + 'static, stride: u64, stored: u64) -> Self {

@@ -133,3 +133,64 @@ fn too_much_at_once_is_no_crash() {
     let filled = Computed::filled(bytes(&[1]), 1, 1 << 62).unwrap();
     assert_eq!(filled.read(0, 1 << 62).unwrap_err().kind(), Kind::Limit);
 }
+
+fn floats(computed: &Computed) -> Vec<f32> {
+    all(computed).as_chunks::<4>().0.iter().map(|element| f32::from_le_bytes(*element)).collect()
+}
+
+#[test]
+fn numbers_are_rounded_to_the_nearest_float() {
+    let numbers = [1.0f32, -2.5, 65519.9, 65520.0, 6e-8, 2e-8, 1.000_488_3, f32::NEG_INFINITY, -0.0, 1e-40];
+    let data: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let count = numbers.len() as u64;
+    let as_float = |to| {
+        let computed = Computed::converted(bytes(&data), "F32", to, count, false).unwrap();
+        all(&computed).as_chunks::<2>().0.iter().map(|element| u16::from_le_bytes(*element)).collect::<Vec<_>>()
+    };
+    let halves = [0x3c00, 0xc100, 0x7bff, 0x7c00, 1, 0, 0x3c00, 0xfc00, 0x8000, 0];
+    assert_eq!(as_float(Float::F16), halves);
+    let upper = [0x3f80, 0xc020, 0x4780, 0x4780, 0x3381, 0x32ac, 0x3f80, 0xff80, 0x8000, 1];
+    assert_eq!(as_float(Float::Bf16), upper);
+    let quiet = Computed::converted(bytes(&f32::NAN.to_le_bytes()), "F32", Float::Bf16, 1, false).unwrap();
+    assert_eq!(all(&quiet), [0xc0, 0x7f]);
+}
+
+#[test]
+fn blocks_are_decoded_from_any_element() {
+    let mut data = Vec::new();
+    for number in 0..200u16 {
+        data.extend([0x00, 0x3c + (number % 2) as u8 * 4]); // 1 or 2
+        data.extend((0..16u16).map(|at| ((at + number) % 16) as u8 | (((at * 3 + number) % 16) as u8 * 16)));
+    }
+    let computed = Computed::converted(bytes(&data), "Q4_0", Float::F32, 6400, false).unwrap();
+    let found = floats(&computed);
+    for (at, number) in found.iter().enumerate() {
+        let (block, at) = (at / 32, at % 32);
+        let quant = if at < 16 { (at + block) % 16 } else { ((at - 16) * 3 + block) % 16 };
+        assert_eq!(*number, (quant as f32 - 8.0) * if block % 2 == 0 { 1.0 } else { 2.0 });
+    }
+    let whole = all(&computed);
+    for (offset, len) in [(0, 1), (3, 130), (127, 20_000), (8191, 2), (8192, 17_408), (25_599, 1)] {
+        assert_eq!(*computed.read(offset, len).unwrap(), whole[offset as usize..offset as usize + len]);
+    }
+}
+
+#[test]
+fn scales_of_either_byte_order() {
+    let mut data = [1; 34];
+    data[..2].copy_from_slice(&[0x3c, 0x00]);
+    let big = Computed::converted(bytes(&data), "Q8_0", Float::F32, 32, true).unwrap();
+    assert_eq!(floats(&big), [1.0; 32]);
+}
+
+#[test]
+fn conversions_of_other_lengths_and_types_are_refused() {
+    let of = |from, count| Computed::converted(bytes(&[0; 36]), from, Float::F32, count, false);
+    assert_eq!(of("Q4_0", 64).unwrap().len(), 256);
+    for (from, count) in [("Q4_0", 63), ("Q4_0", 32), ("F32", 8), ("F64", 1 << 61)] {
+        assert!(of(from, count).is_err(), "{from}");
+    }
+    for from in ["C64", "C128", "STRING", "IQ2_XXS"] {
+        assert_eq!(of(from, 1).err().map(|error| error.kind()), Some(Kind::Unsupported));
+    }
+}

@@ -1,7 +1,7 @@
 //! Distances of the elements of two tensors of one type and shape, in one pass over both.
 
-use super::numbers::Numbers;
 use super::{BLOCK, LANES, LEAST_READ, in_lanes};
+use crate::elements::Numbers;
 use crate::error::{Kind, Result, WireError};
 use crate::source::Source;
 

@@ -2,15 +2,14 @@
 
 mod delta;
 mod histogram;
-mod numbers;
 
+use crate::elements::Numbers;
 use crate::error::{Kind, Result, WireError};
 use crate::source::Source;
 
 pub use delta::{Delta, Distances};
 pub use histogram::Bins;
 use histogram::Histogram;
-use numbers::Numbers;
 
 /// Elements that are decoded at a time: their 64-bit form stays in the first cache of a processor.
 const BLOCK: usize = 2048;

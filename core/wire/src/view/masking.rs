@@ -11,6 +11,7 @@ use crate::document::{Document, Message, Part};
 use crate::entry::Entry;
 use crate::error::{Kind, Result, WireError};
 use crate::mask::Mask;
+use crate::omit::Omit;
 use crate::rope::{IMAGE, Rope, RopeBuilder};
 use crate::schema::TypeId;
 
@@ -31,7 +32,7 @@ type Meaning<'a> = (Rc<Mask>, Rc<Resolved<'a>>);
 /// Masking of one document with one mask.
 pub(super) struct Masking<'d, 'a> {
     doc: &'d Document<'a>,
-    omit: Option<u64>,
+    omit: &'d Omit,
     meanings: RefCell<HashMap<(*const Mask, Option<TypeId>), Meaning<'a>>>,
 }
 
@@ -44,8 +45,8 @@ struct Kept<'k> {
 }
 
 impl<'d, 'a> Masking<'d, 'a> {
-    /// Masking of `doc`; fields larger than `omit` bytes are left out.
-    pub(super) fn new(doc: &'d Document<'a>, omit: Option<u64>) -> Self {
+    /// Masking of `doc`; the fields that `omit` names are left out.
+    pub(super) fn new(doc: &'d Document<'a>, omit: &'d Omit) -> Self {
         Self { doc, omit, meanings: RefCell::default() }
     }
 
@@ -60,13 +61,13 @@ impl<'d, 'a> Masking<'d, 'a> {
         let meaning = self.meaning(message, mask)?;
         let groups = self.present(message, &meaning)?;
         // The elements of one field need not be held: the other selected fields are merged in between.
-        let passing = groups.iter().filter(|(_, group)| !group.stretches.is_empty() && self.omit.is_none());
+        let passing = groups.iter().filter(|(_, group)| !group.stretches.is_empty() && self.omit.is_empty());
         let passing = passing.max_by_key(|(number, _)| self.occurrences(message, *number)).map(|(number, _)| *number);
         let rows = self.rows(message, &groups, passing)?;
         let merged = self.singular_children(message, &rows, depth)?;
-        let hidden = self.omit.map(|limit| {
+        let hidden = (!self.omit.is_empty()).then(|| {
             let entries = rows.iter().flatten().map(|row| &row.entry);
-            self.doc.hidden(entries, message.type_id, limit)
+            self.doc.hidden(entries, message.type_id, self.omit)
         });
         let outs = rows.iter().map(|_| RopeBuilder::new(&self.doc.limits)).collect();
         let rows = rows.into_iter().map(|rows| rows.into_iter().peekable()).collect();
@@ -193,7 +194,7 @@ impl<'d, 'a> Masking<'d, 'a> {
 
     /// Appends the masked `row`, a field of a message of type `type_id`.
     fn keep(&self, kept: &mut Kept<'_>, part: usize, row: &Row, type_id: Option<TypeId>, depth: u32) -> Result<()> {
-        let Some(out) = kept.outs.get_mut(part) else { return Ok(()) };
+        let Some(out) = kept.outs.get_mut(part).filter(|_| !self.omit.drops(&row.entry)) else { return Ok(()) };
         match kept.merged.get(&row.entry.start) {
             Some(rope) => self.doc.rewrap(&row.entry, rope, out),
             None => self.element(row, type_id, depth, out),
@@ -205,13 +206,7 @@ impl<'d, 'a> Masking<'d, 'a> {
         let Row { entry, mask } = row;
         let field = self.doc.schema.field(type_id, entry.number);
         if mask.whole {
-            return match self.omit {
-                Some(limit) => self.doc.kept_small(entry, type_id, limit, depth, out),
-                None => {
-                    out.extent(IMAGE, entry.start, entry.end - entry.start);
-                    out.check()
-                }
-            };
+            return self.doc.kept_small(entry, type_id, self.omit, depth, out);
         }
         let child = field.filter(|field| field.kind.is_message()).map(|field| field.target);
         if field.is_some() && child.is_none() {

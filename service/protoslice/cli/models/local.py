@@ -27,7 +27,14 @@ from protoslice.formats.outputs.statistics import statistics
 from protoslice.formats.report import report_on
 from protoslice.graphs import Question
 from protoslice.library.chunk_sizes import size_problem
-from protoslice.library.documents import FileDocument, StreamDocument, bundle_document, header_of, stream_document
+from protoslice.library.documents import (
+    TENSOR_BUNDLE,
+    FileDocument,
+    StreamDocument,
+    header_of,
+    index_document,
+    stream_document,
+)
 from protoslice.library.models import model_around
 from protoslice.library.opening import look_at
 from protoslice.library.proto import node_at
@@ -147,7 +154,9 @@ class LocalSubject(Subject):
     def _header(self) -> Mapping[str, object] | None:
         """Header of a bundle; None for any other file."""
         other = self._other
-        return None if other is None or isinstance(other.document, StreamDocument) else header_of(other)
+        if other is None or isinstance(other.document, StreamDocument):
+            return None
+        return header_of(other) if other.document.view()[1] == TENSOR_BUNDLE else None
 
     def tree(self, path: str, limit: int) -> TreeListing:
         rows, total = self._document(path).document.children(path, 0, limit)
@@ -168,13 +177,14 @@ class LocalSubject(Subject):
 
     @cached_property
     def _other(self) -> FileDocument | None:
-        """The index of a bundle or a stream as a document; None for any other file, and for standard input."""
+        """An index, a header of weights or a stream as a document; None for any other file, and for standard input."""
         if is_stream(self._name):
             return None
         with errors_about(self._name):
             source = self._place.files[self._place.root]
-            if look_at(source, self._place.root).kind == "table":
-                return bundle_document(source)
+            indexed = index_document(source, self._place.root, look_at(source, self._place.root))
+            if indexed is not None:
+                return indexed
             try:
                 records = open_records(source, self._type.name)
             except Unsupported:
@@ -196,10 +206,16 @@ class LocalSubject(Subject):
             for chunk in split
         ]
 
-    def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> PathContent:
+    def part(
+        self,
+        path: str,
+        fields: Sequence[str] | None = None,
+        omit_larger_than: int | None = None,
+        omit: Sequence[str] = (),
+    ) -> PathContent:
         found = self._document(path)
         with errors_about(self._name):
-            kind, type_name, rope = found.document.view(path, fields or None, omit_larger_than)
+            kind, type_name, rope = found.document.view(path, fields or None, omit_larger_than, omit)
         return PathContent(View(rope, _core.Sources(found.sources), kind, type_name), kind, type_name)
 
     def summary(self) -> ModelReport | None:

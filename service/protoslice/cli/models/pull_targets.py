@@ -11,14 +11,18 @@ from typing import Any
 from protoslice.errors import Conflict, InvalidInput
 
 
-def target_of(store: Any, ref: str, out: str | None, view: str | None, *, force: bool) -> str | Path:
+def target_of(
+    store: Any, ref: str, out: str | None, view: str | None, *, force: bool, folder: bool = False
+) -> str | Path:
     """Return the target of a pull: `out`, else a name made from the `store`, in the current directory.
+
+    It is a `folder` for a view of several files.
 
     A store's author chooses the names of its files. Without `out`, hidden names raise `InvalidInput`, and files that
     exist with other content raise `Conflict`, unless `force` is set. `store` is None if only `out` matters.
     """
     if out is not None:
-        if view is not None and (out.endswith(os.sep) or os.path.isdir(out)):
+        if view is not None and not folder and (out.endswith(os.sep) or os.path.isdir(out)):
             Path(out).mkdir(parents=True, exist_ok=True)
             return Path(out, _checked(_named_after(store, ref, view), force))
         return out

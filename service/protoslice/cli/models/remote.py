@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from protoslice.cli.models.addresses import Address, address_of, authorization, is_trusted
 from protoslice.cli.models.credentials import end_of
@@ -21,6 +21,8 @@ from protoslice.facts import ModelReport, Neighbourhood, Signature, TensorEntry,
 from protoslice.formats.outputs.omitted import HEADER, Omitted
 from protoslice.formats.signatures import TYPES
 from protoslice.graphs import Question
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -78,6 +80,12 @@ def store_facts(store: Any) -> dict[str, object]:
     facts: dict[str, object] = asdict(store)
     facts["created"] = utc(store.created)
     return facts
+
+
+def first_of(items: Iterator[T], limit: int) -> tuple[list[T], bool]:
+    """Return the first items, at most `limit` unless it is 0, and True if there are more."""
+    found = list(islice(items, limit + 1 if limit else None))
+    return (found[:limit], len(found) > limit) if limit else (found, False)
 
 
 def names_of(store: Any) -> list[str]:
@@ -149,10 +157,16 @@ class RemoteSubject(Subject):
             )
         return (asdict(chunk) for chunk in self._client.chunks(self._ref))
 
-    def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> PathContent:
+    def part(
+        self,
+        path: str,
+        fields: Sequence[str] | None = None,
+        omit_larger_than: int | None = None,
+        omit: Sequence[str] = (),
+    ) -> PathContent:
         from protoslice.client.client import merge_params
 
-        source = self._client.source(self._ref, "merge", merge_params(path, fields or (), omit_larger_than))
+        source = self._client.source(self._ref, "merge", merge_params(path, fields or (), omit_larger_than, omit))
         headers = source.facts.headers
         return PathContent(RemoteContent(source), _kind(headers), headers.get("x-protobuf-message"))
 

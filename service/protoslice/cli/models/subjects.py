@@ -75,7 +75,13 @@ class Subject(Protocol):
     def chunks(self, policy: ChunkPolicy) -> Iterable[dict[str, object]]:
         """Chunks of the model, as `chunks --json` shows them."""
 
-    def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> PathContent:
+    def part(
+        self,
+        path: str,
+        fields: Sequence[str] | None = None,
+        omit_larger_than: int | None = None,
+        omit: Sequence[str] = (),
+    ) -> PathContent:
         """The value at `path`: a message with its mask and omissions, or a field."""
 
     def summary(self) -> ModelReport | None:

@@ -59,7 +59,7 @@ def cat(
     schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
-    """Print the bytes at a path: a message, or the content of a field.
+    """Print the bytes at a path: a message or a field.
 
     Messages are printed serialized, or as text on a terminal; numbers as text.
 
@@ -216,25 +216,28 @@ def merge(
     fields: Annotated[
         list[str] | None, typer.Option(metavar="PATH", help="Keep only this field below the path; repeatable.")
     ] = None,
+    omit: Annotated[
+        list[str] | None, typer.Option(metavar="PATH", help="Leave out this field below the path; repeatable.")
+    ] = None,
     omit_larger_than: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Leave out fields larger than this size.")
     ] = None,
     type_name: TypeName = None,
     schema_file: SchemaFile = None,
 ) -> None:
-    """Write a model, or the part at a path, as one serialized message.
+    """Write a model, or the part at a path, as one message.
 
     Example: protoslice merge model.cpb model.onnx
     """
     with opened_subject(file, root_type(type_name, schema_file)) as subject:
         limit = None if omit_larger_than is None else parse_size(omit_larger_than)
-        part = subject.part(path, fields, limit)
+        part = subject.part(path, fields, limit, omit or ())
         size = part.content.size
         if not path and not fields:
             _name_external(file, root_type(type_name, schema_file))
         if part.kind == "message" and size > LARGEST_MESSAGE:
             note(f"note: {format_size(size)} is more than protobuf's own parsers accept (2 GiB)")
-        if limit is not None and size == subject.part(path, fields, None).content.size:
+        if limit is not None and size == subject.part(path, fields, None, omit or ()).content.size:
             note(f"note: nothing was left out: no field is larger than {format_size(limit)}")
         with Progress("merging", size) as progress:
             write_content(part.content, out, progress, source=file)

@@ -34,7 +34,7 @@ _FORMS: Final = {
 
 
 def info(file: FileName, type_name: TypeName = None, schema_file: SchemaFile = None, as_json: Json = False) -> None:
-    """Show the type, size, tensors, inputs and outputs of a model.
+    """Show type, size, tensors, inputs and outputs of a model.
 
     Example: protoslice info model.onnx
     """
@@ -292,7 +292,7 @@ def chunks(  # noqa: PLR0913 - each is an option
     schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
-    """List the chunks that a split would make, or those of a store.
+    """List the chunks of a planned split, or those of a store.
 
     Example: protoslice chunks model.onnx --min-chunk 64KiB
     """

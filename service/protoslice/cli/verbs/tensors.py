@@ -76,7 +76,7 @@ def tensor(  # noqa: PLR0913 - each is an option
     schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
-    """List the tensors of a model, or print or extract one of them.
+    """List the tensors of a model, or print or write one.
 
     On a terminal, a tensor is printed as numbers with statistics. Use -o OUT.safetensors to write all tensors to one
     file.
@@ -230,7 +230,7 @@ def stats(  # noqa: PLR0913 - each is an option
     schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
-    """Show statistics of tensors: minimum, maximum, mean, zeros, NaN.
+    """Show statistics of tensors: minimum, mean, zeros, NaN.
 
     For a single tensor also the standard deviation and a histogram.
 
@@ -262,8 +262,11 @@ def _all_statistics(
     for row in rows:
         if row.size is None or row.problem is not None:
             without.append(row.name)
-        else:
+            continue
+        try:
             found.append(subject.statistics(row.address, slice_, sample))
+        except Unsupported:
+            without.append(row.name)
     return found, Omitted.of(len(without), without)
 
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from protoslice.cli.models.addresses import Address, is_address, service_url, store_of
 from protoslice.cli.models.files import errors_about, named_files
 from protoslice.cli.models.output import STDIO
+from protoslice.cli.models.parts import pull_parts
 from protoslice.cli.models.pull_targets import target_of
-from protoslice.cli.models.remote import client_of, names_of, store_facts
+from protoslice.cli.models.remote import client_of, first_of, names_of, store_facts
 from protoslice.cli.models.reports import report_lines
 from protoslice.cli.models.rules import rules_in
 from protoslice.cli.models.types import RootType
-from protoslice.cli.options import Json, MaxChunk, MinChunk, RulesFile, ServiceUrl, TypeName
+from protoslice.cli.options import Json, Limit, MaxChunk, MinChunk, RulesFile, ServiceUrl, Since, TypeName, Until
 from protoslice.cli.terminal.commands import command
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import note, print_json, print_table, say
@@ -27,6 +28,9 @@ from protoslice.defaults import CONNECTIONS
 from protoslice.errors import InvalidInput, NotFound, UnsoundModel, Unsupported
 from protoslice.sizes import format_size, parse_size
 from protoslice.uris import is_uri, local_path
+
+if TYPE_CHECKING:
+    from protoslice.client.searches import StoreSearch
 
 Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="TAG", help="Tag to point at the store; repeatable.")]
 Root = Annotated[str | None, typer.Option(metavar="FILE", help="Root file of the model, if it isn't detected.")]
@@ -152,7 +156,16 @@ def pull(  # noqa: PLR0913 - each is an option
     view: Annotated[
         str | None,
         typer.Option(
-            metavar="VIEW", help="View to pull instead of the files: cpb, safetensors, chunks/3, files/vocab.txt …"
+            metavar="VIEW",
+            help="View to pull instead of the files: cpb, onnx, safetensors, chunks/3, files/vocab.txt …",
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="VIEW",
+            help="Write just this view into the folder OUT: chunks/3, tensors/NAME, merge?path=graph …; repeatable.",
         ),
     ] = None,
     force: Annotated[
@@ -161,6 +174,18 @@ def pull(  # noqa: PLR0913 - each is an option
             "--force", help="Without OUT: replace existing files, and allow names that start with '.', '-' or '~'."
         ),
     ] = False,
+    align: Annotated[
+        int | None,
+        typer.Option(metavar="BYTES", help="Alignment of tensors in the safetensors and onnx views: a power of two."),
+    ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(metavar="TYPE", help="Convert floats of the safetensors view: F32, F16, BF16 or F64."),
+    ] = None,
+    shards: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Write the safetensors view as files of at most this size, into a folder."),
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Fail if the safetensors view leaves out tensors.")] = False,
     cache: Annotated[
         Path | None,
@@ -181,11 +206,18 @@ def pull(  # noqa: PLR0913 - each is an option
     Example: protoslice pull http://127.0.0.1:8000/v1/stores/resnet50:3 resnet50
     """
     address = store_of(store, url)
+    if only:
+        if out is None or view is not None:
+            raise InvalidInput("--only needs a folder as OUT, and no --view")
+        with client_of(address.service, cache, parallel) as client:
+            _list_written(pull_parts(client, address.ref, only, Path(out)), as_json=as_json)
+        return
     with client_of(address.service, cache, parallel) as client, Progress("pulling") as progress:
         found = client.store(address.ref, names=False) if out is None or view is not None else None
         try:
-            target = target_of(found, address.ref, out, view, force=force)
-            params = [("strict", "true")] if strict and view == "safetensors" else []
+            params = _layout(view, align, dtype, shards, strict=strict)
+            folder = view == "onnx" or shards is not None
+            target = target_of(found, address.ref, out, view, force=force, folder=folder)
             got = client.download(address.ref, target, view=view, params=params, progress=progress.up_to)
         except BaseException as error:
             if not isinstance(error, Exception):  # somebody wants us to end
@@ -200,41 +232,83 @@ def pull(  # noqa: PLR0913 - each is an option
             note(f"warning: {each.path}: {each.omitted} (use --strict to fail instead)")
 
 
+def _list_written(written: Sequence[tuple[Path, int]], *, as_json: bool) -> None:
+    """Show files that were written."""
+    if as_json:
+        print_json([{"path": str(path), "size": size} for path, size in written])
+    for path, size in written if not as_json else ():
+        say(f"{path}: {format_size(size)}")
+
+
+def _layout(
+    view: str | None, align: int | None, dtype: str | None, shards: str | None, *, strict: bool
+) -> list[tuple[str, str]]:
+    """Parameters of a view; `InvalidInput` for options that it does not have."""
+    given = {"align": align, "dtype": dtype, "shards": None if shards is None else parse_size(shards)}
+    wanted = [(name, str(value)) for name, value in given.items() if value is not None]
+    known = {"safetensors": set(given), "onnx": {"align"}}.get(view or "", set())
+    for name, _ in wanted:
+        if name not in known:
+            raise InvalidInput(f"--{name} needs --view safetensors" + (" or onnx" if name == "align" else ""))
+    return [*wanted, ("strict", "true")] if strict and view == "safetensors" else wanted
+
+
 def _told(got: Any) -> dict[str, object]:
     """One download, as `pull --json` shows it."""
     told: dict[str, object] = {"path": str(got.path), "size": got.size, "fetched": got.fetched}
     return told if got.omitted is None else told | {"omitted": asdict(got.omitted)}
 
 
-def ls(
-    url: ServiceUrl = None,
-    tag: Annotated[
-        str | None, typer.Option(metavar="TAG", help="Only stores with a tag that starts with this.")
+def ls(  # noqa: PLR0913 - each is an option
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Only stores with this in a tag or another name.")
     ] = None,
+    url: ServiceUrl = None,
     type_name: Annotated[
         str | None,
         typer.Option("--type", metavar="TYPE", help="Only stores of this message type, such as onnx.ModelProto."),
     ] = None,
+    uploader: Annotated[
+        str | None, typer.Option(metavar="WHO", help="Only stores that this token or account created.")
+    ] = None,
+    min_size: Annotated[str | None, typer.Option(metavar="SIZE", help="Only stores of this size or more.")] = None,
+    max_size: Annotated[str | None, typer.Option(metavar="SIZE", help="Only stores of this size or less.")] = None,
+    since: Since = None,
+    until: Until = None,
+    sort: Annotated[
+        str,
+        typer.Option(metavar="KEY", help="created, size, name, type or uploader; with - in front, descending."),
+    ] = "-created",
+    tag: Annotated[
+        str | None, typer.Option(metavar="TAG", help="Only stores with a tag that starts with this, sorted by tag.")
+    ] = None,
+    limit: Limit = 100,
     repositories: Annotated[
         bool, typer.Option("--repositories", help="List repositories of model registries instead.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List stores, newest first; with --tag, sorted by tag.
+    """List and search stores, newest first.
 
-    Example: protoslice ls --url http://127.0.0.1:8000 --tag resnet
+    Example: protoslice ls resnet --min-size 1GiB --sort -size
     """
+    search: StoreSearch = {
+        "name": name, "type": type_name, "uploader": uploader, "min_size": min_size, "max_size": max_size,
+        "since": since, "until": until, "tag": tag, "sort": None if tag is not None else sort,
+    }  # fmt: skip
     if repositories:
-        if tag is not None or type_name is not None:
-            raise InvalidInput("Repositories have no tags or types: leave out --tag and --type")
+        if any(value is not None for key, value in search.items() if key != "sort"):
+            raise InvalidInput("Repositories are listed without a search: leave out the other options")
         _ls_repositories(url, as_json)
         return
     with client_of(service_url(url)) as client:
-        stores = list(client.stores(tag=tag, type=type_name))
+        stores, more = first_of(client.stores(**search), limit)
     if as_json:
         print_json([store_facts(store) for store in stores])
-        return
-    print_table(["store", "size", "created", "type", "names"], [_row(store) for store in stores], right=(1,))
+    else:
+        print_table(["store", "size", "created", "type", "names"], [_row(store) for store in stores], right=(1,))
+    if more:
+        note(f"only the first {limit} are shown; use --limit 0 for all")
 
 
 def _ls_repositories(url: str | None, as_json: bool) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from protoslice.client.download.cache import Cache
 from protoslice.client.download.files import Download, Downloaded, Progress, same_file, with_fresh_remote
@@ -16,6 +18,16 @@ from protoslice.client.download.remote import Remote
 from protoslice.client.http.connection import Connection, RetryPolicy, url_path
 from protoslice.errors import NotFound
 from protoslice.facts import File, Piece, Store
+
+ONNX: Final = "onnx"
+"""View that is a folder of files."""
+SAFETENSORS: Final = "safetensors"
+"""View that is a folder of files if their size is given."""
+WHOLE_SHARD: Final = "model.safetensors"
+SHARD_INDEX: Final = "model.safetensors.index.json"
+_SHARD: Final = re.compile(r"model-[0-9]{5,9}-of-[0-9]{5,9}\.safetensors")
+ONNX_FILES: Final = ("weights.bin", "model.onnx")
+"""Files of that folder; the model comes last, as it is of no use without its weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +45,28 @@ def target_of(target: str | os.PathLike[str], view: str | None) -> Path:
 
     A text that ends with a slash is a folder, which is made.
     """
-    text, path = os.fspath(target), Path(target)
-    if text.endswith(os.sep):
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise write_failure(path, error) from error
+    path = folder_of(target) if os.fspath(target).endswith(os.sep) else Path(target)
     return path / view.rpartition("/")[2] if view is not None and path.is_dir() else path
+
+
+def is_folder(view: str, params: Sequence[tuple[str, str]]) -> bool:
+    """True for a view that is a folder of files."""
+    return view == ONNX or (view == SAFETENSORS and any(name == "shards" for name, _ in params))
+
+
+def is_shard(name: object) -> bool:
+    """True for a file name that an index may have."""
+    return isinstance(name, str) and _SHARD.fullmatch(name) is not None
+
+
+def folder_of(target: str | os.PathLike[str]) -> Path:
+    """The folder `target`, which is made unless it exists."""
+    path = Path(target)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise write_failure(path, error) from error
+    return path
 
 
 def download_view(

@@ -74,7 +74,7 @@ class References:
             return
         self._labels.add(tensor)
         self._names.append(tensor.name)
-        array = _array(reading)
+        array = _array(reading.as_bytes)
         chunk = ".".join("0" * len(reading.shape)) or "0"
         shown = _Shown(self._arrays.setdefault(array, array), tensor.address, reading.dtype.name, chunk, None)
         if reading.bytes.size:

@@ -5,23 +5,28 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
 from protoslice import _core
-from protoslice.errors import OF_MODELS, LimitExceeded, Unsupported
+from protoslice.errors import OF_MODELS, InvalidInput, LimitExceeded, Unsupported
 from protoslice.formats.bytes import Bytes, RopeBuilder, SourceList
 from protoslice.formats.model import Strings, Tensor
 from protoslice.formats.outputs.labels import Labels
 from protoslice.formats.outputs.omitted import Omitted
+from protoslice.formats.tensors.conversion import converted, float_type, is_float
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.reading import ReadableTensor, read
+from protoslice.formats.weights.header import METADATA, PADDING
 
-METADATA: Final = "__metadata__"
+_PREFIX: Final = 8
+"""Bytes before the header, which hold its length."""
 
 _LARGEST_HEAD: Final = 100_000_000  # bytes; the safetensors library refuses larger headers
 _ALIGNMENT: Final = 8
+_MOST_ALIGNMENT: Final = 1 << 20
 
 
 SHARD_BYTES: Final = 5_000_000_000
@@ -30,6 +35,33 @@ WHOLE: Final = "model.safetensors"
 """Name of the file of a model that is not cut."""
 INDEX: Final = f"{WHOLE}.index.json"
 """Name of the file that says which shard has which tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileLayout:
+    """How tensors are put into a file."""
+
+    align: int = _ALIGNMENT
+    """The offset of each tensor in the file is a multiple of this power of two."""
+    dtype: str | None = None
+    """Type that floats and quantized tensors are converted to; None leaves them as they are."""
+
+    @classmethod
+    def of(cls, align: int | None, dtype: str | None) -> FileLayout:
+        """The layout that a caller wants; `InvalidInput` for an impossible one."""
+        wanted = _ALIGNMENT if align is None else align
+        if not 1 <= wanted <= _MOST_ALIGNMENT or wanted & (wanted - 1):
+            raise InvalidInput(f"Invalid alignment {wanted}: use a power of two, at most {_MOST_ALIGNMENT}")
+        return cls(max(wanted, _ALIGNMENT), None if dtype is None else float_type(dtype).name)
+
+    @property
+    def facts(self) -> tuple[object, ...]:
+        """What distinguishes the file from one of the usual layout."""
+        return () if self == PLAIN_LAYOUT else (self.align, self.dtype)
+
+
+PLAIN_LAYOUT: Final = FileLayout()
+"""Tensors aligned to their elements, of their own types."""
 
 
 class _Group:
@@ -43,10 +75,12 @@ class _Group:
 
 
 class _File:
-    """Tensors of one file; the widest elements come first, so that all are aligned."""
+    """Tensors of one file; the widest elements come first, so that all are aligned to their width."""
 
-    def __init__(self, sources: SourceList) -> None:
+    def __init__(self, sources: SourceList, align: int) -> None:
         self._sources = sources
+        self._align = align
+        self._zeros = Bytes.of(_core.Computed.filled(_core.Rope([]), [], 1, align))
         self._groups: dict[int, _Group] = {}
         self.size = 0
         """Bytes of all elements."""
@@ -71,7 +105,25 @@ class _File:
     def finish(self, names: Sequence[str], metadata: Mapping[str, str]) -> Bytes:
         """The file; `LimitExceeded` for a header above 100 MB."""
         ropes = [rope for group in self._ordered() for rope in group.bytes.ropes()]
+        if self._align > _ALIGNMENT:
+            ropes = self._padded(_core.Rope(ropes))
         return Bytes(_core.Rope([self._head(names, metadata), *ropes]), self._sources.listed)
+
+    def _padded(self, elements: _core.Rope) -> list[_core.Rope]:
+        """The elements of all tensors, each aligned, with zeros in between."""
+        builder, at = RopeBuilder(self._sources), 0
+        for group in self._ordered():
+            for size in group.sizes:
+                gap = self._gap(builder.size)
+                if gap:
+                    builder.add(self._zeros.part(0, gap))
+                builder.add(Bytes(elements.slice(at, at + size), self._sources.listed))
+                at += size
+        return builder.ropes()
+
+    def _gap(self, at: int) -> int:
+        """Bytes from `at` to the next aligned tensor."""
+        return -at % self._align if self._align > _ALIGNMENT else 0
 
     def _ordered(self) -> list[_Group]:
         return [group for _, group in sorted(self._groups.items(), reverse=True)]
@@ -82,13 +134,21 @@ class _File:
         said = {key: _json({names[at]: text for at, text in each.items()}) for key, each in remarks.items() if each}
         if said := {**metadata, **said}:
             entries.append(f"{_json(METADATA)}:{_json(said)}")
-        at = 0
+        at, taken = 0, frozenset(names) if self._align > _ALIGNMENT else frozenset[str]()
         for group in self._ordered():
             for number, size, head in zip(group.numbers, group.sizes, group.heads, strict=True):
+                gap = self._gap(at)
+                if gap:
+                    name = f"{PADDING}{names[number]}"
+                    while name in taken:
+                        name += "'"
+                    offsets = f'"data_offsets":[{at},{at + gap}]'
+                    entries.append(f'{_json(name)}:{{"dtype":"U8","shape":[{gap}],{offsets}}}')
+                at += gap
                 entries.append(f'{_json(names[number])}:{{{head},"data_offsets":[{at},{at + size}]}}')
                 at += size
         text = ("{" + ",".join(entries) + "}").encode()
-        text = text.ljust(-(-len(text) // _ALIGNMENT) * _ALIGNMENT)
+        text = text.ljust(len(text) + -(len(text) + _PREFIX) % self._align)
         if len(text) > _LARGEST_HEAD:
             raise LimitExceeded(
                 f"The header of this safetensors file would exceed {_LARGEST_HEAD} bytes: ask for fewer tensors"
@@ -111,27 +171,32 @@ class Safetensors:
         *,
         shard_bytes: int | None = None,
         metadata: Mapping[str, str] = MappingProxyType({}),
+        layout: FileLayout = PLAIN_LAYOUT,
     ) -> None:
         """`shard_bytes`: elements of a shard, at most, unless one tensor has more; None for one file."""
+        self._align = max(layout.align, _ALIGNMENT)
+        self._dtype = None if layout.dtype is None else DTYPES[layout.dtype]
         self._most = shard_bytes
         self._metadata = metadata
         self._labels = Labels((METADATA,))
         self._sources = SourceList()
         self._heads: dict[str, str] = {}
-        self._files = [_File(self._sources)]
+        self._files = [_File(self._sources, self._align)]
 
     def add(self, tensor: Tensor) -> None:
         """Append a tensor, at a few hundred bytes of memory, unless it cannot be shown."""
         number = len(self._labels)
         self._labels.add(tensor)
         try:
+            if self._dtype is not None and tensor.dtype is not None and is_float(tensor.dtype):
+                tensor = converted(tensor, self._dtype)
             shown, reading = _shown(tensor)
         except OF_MODELS as error:
             self._files[-1].left_out[number] = "STRING" if isinstance(tensor.data, Strings) else str(error)
             return
         if self._most is not None and self._files[-1].size and self._files[-1].size + reading.bytes.size > self._most:
-            self._files.append(_File(self._sources))
-        head = f'"dtype":"{shown.safetensors}","shape":{_json(reading.shape)}'
+            self._files.append(_File(self._sources, self._align))
+        head = f'"dtype":"{shown.safetensors}","shape":{_json(reading.as_bytes.shape)}'
         self._files[-1].add(number, shown, reading, self._heads.setdefault(head, head))
 
     def finish(self) -> Bytes:

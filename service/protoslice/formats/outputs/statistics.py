@@ -13,6 +13,7 @@ from protoslice.errors import InvalidInput, Unsupported
 from protoslice.facts import Histogram, TensorStatistics
 from protoslice.formats.model import Tensor
 from protoslice.formats.tensors.budget import allow, distinct_bytes, stored_bytes
+from protoslice.formats.tensors.conversion import dequantized
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.reading import ReadableTensor, is_ready, read, ready
 from protoslice.sources.ropes import Rope
@@ -42,7 +43,9 @@ def steps_of_statistics(
     spread evenly; 0 reads all elements. An element that repeats up to the end is read once. `OverBudget` for more
     computed elements than a request may have.
     """
-    reading = read(tensor, slice_, compare=False)
+    # Statistics of quantized elements are those of the numbers that they stand for.
+    quantized = tensor.dtype is not None and tensor.dtype.block is not None
+    reading = read(dequantized(tensor) if quantized else tensor, slice_, compare=False)
     found = _core.Statistics(_numeric(tensor, reading.dtype).name)
     data, width = reading.bytes, reading.dtype.width
     runs, repeated = runs_and_repeats(prod(reading.shape), distinct_bytes(data) // width, sample)
@@ -111,7 +114,7 @@ def _found(found: _core.Statistics, tensor: Tensor, reading: ReadableTensor) -> 
     return TensorStatistics(
         name=tensor.name,
         address=tensor.address,
-        dtype=reading.dtype.name,
+        dtype=(tensor.dtype or reading.dtype).name,
         shape=reading.shape,
         elements=prod(reading.shape),
         looked_at=looked_at,

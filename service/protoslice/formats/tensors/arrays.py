@@ -9,6 +9,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Final
 
 from protoslice.errors import IntegrityError, Unsupported
+from protoslice.formats.tensors.dtypes import DTYPES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,7 +50,13 @@ def slice_text(wanted: Slice) -> str:
 
 
 def as_array(data: bytes, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """Elements as a writable array; `IntegrityError` when `data` does not fit `shape`."""
+    """Elements as a writable array; `IntegrityError` when `data` does not fit `shape`.
+
+    Quantized tensors are arrays of bytes, whose rows consist of blocks.
+    """
+    quantized = DTYPES.get(dtype)
+    if quantized is not None and quantized.block is not None:
+        dtype, shape = "U8", quantized.bytes_shape(shape)
     kind = _dtype(dtype)
     if math.prod(shape) * kind.itemsize != len(data):
         raise IntegrityError(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
+
+from protoslice.errors import CorruptModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,8 @@ class Dtype:
     """Name in safetensors files; None where the format has no such dtype."""
     signed: bool = False
     """True for signed integers: narrow ones are sign-extended."""
+    block: tuple[int, int] | None = None
+    """Elements and bytes of a block, for quantized dtypes, whose `bits` are those of a byte of it; else None."""
 
     @property
     def width(self) -> int:
@@ -29,6 +34,16 @@ class Dtype:
     def part(self) -> int:
         """Bytes of one number: half an element for complex dtypes, else the width."""
         return self.width // 2 if self.name in ("C64", "C128") else self.width
+
+    def bytes_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape of a quantized tensor as rows of bytes; `CorruptModel` unless a row is a number of blocks."""
+        assert self.block is not None
+        elements, size = self.block
+        if not shape or shape[-1] % elements:
+            raise CorruptModel(
+                f"Rows of {self.name} tensors consist of blocks of {elements} elements, not {shape[-1:]}"
+            )
+        return (*shape[:-1], shape[-1] // elements * size)
 
     @property
     def narrow(self) -> bool:
@@ -74,5 +89,38 @@ _ALL: Final = (
     Dtype("STRING", 0),
 )
 
-DTYPES: Final = {dtype.name: dtype for dtype in _ALL}
+_BLOCKS: Final = {
+    "Q4_0": (32, 18),
+    "Q4_1": (32, 20),
+    "Q5_0": (32, 22),
+    "Q5_1": (32, 24),
+    "Q8_0": (32, 34),
+    "Q8_1": (32, 40),
+    "Q2_K": (256, 84),
+    "Q3_K": (256, 110),
+    "Q4_K": (256, 144),
+    "Q5_K": (256, 176),
+    "Q6_K": (256, 210),
+    "Q8_K": (256, 292),
+    "IQ1_S": (256, 50),
+    "IQ1_M": (256, 56),
+    "IQ2_XXS": (256, 66),
+    "IQ2_XS": (256, 74),
+    "IQ2_S": (256, 82),
+    "IQ3_XXS": (256, 98),
+    "IQ3_S": (256, 110),
+    "IQ4_NL": (32, 18),
+    "IQ4_XS": (256, 136),
+    "TQ1_0": (256, 54),
+    "TQ2_0": (256, 66),
+    "MXFP4": (32, 17),
+    "NVFP4": (64, 36),
+    "Q1_0": (128, 18),
+}
+"""Elements and bytes of a block of each of GGML's quantized types."""
+
+DTYPES: Final = {
+    **{dtype.name: dtype for dtype in _ALL},
+    **{name: Dtype(name, 8, block=block) for name, block in _BLOCKS.items()},
+}
 """All dtypes by name."""

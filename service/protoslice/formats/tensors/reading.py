@@ -18,9 +18,9 @@ from protoslice.formats.model import Data, Encoding, Fault, Later, Stored, Strin
 from protoslice.formats.outputs import npy
 from protoslice.formats.outputs.listing import row
 from protoslice.formats.tensors.counting import Placed, counted, parts_of
-from protoslice.formats.tensors.dtypes import Dtype
+from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.elements import VARINTS, selected
-from protoslice.formats.tensors.slices import TensorSlice, parsed_slice, whole
+from protoslice.formats.tensors.slices import TensorSlice, of_blocks, parsed_slice, whole
 from protoslice.sources.source import RangeSource
 
 Form = Literal["raw", "packed", "npy", "json", "lod"]
@@ -32,6 +32,7 @@ also in base64; `lod`: levels of detail, as JSON.
 
 FORMS: Final[tuple[Form, ...]] = get_args(Form)
 
+_BYTE: Final = DTYPES["U8"]
 _LARGEST_TENSOR: Final = (1 << 63) - 1
 _MOST_COMPARED: Final = 64 << 20
 """Bytes of the largest part of a tensor whose checksum is compared before a full read."""
@@ -49,6 +50,13 @@ class ReadableTensor:
     bytes: Bytes
     dtype: Dtype
     shape: tuple[int, ...]
+
+    @property
+    def as_bytes(self) -> ReadableTensor:
+        """Rows of bytes for a quantized tensor; any other is returned as it is."""
+        if self.dtype.block is None:
+            return self
+        return ReadableTensor(self.bytes, _BYTE, self.dtype.bytes_shape(self.shape))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +152,19 @@ def _read(tensor: Tensor, slice_: str | None, form: str, *, count: bool) -> Read
     data = _placed(tensor.data)
     if count and wanted.count:
         data = counted(data, dtype, shape)
-    elements = selected(data, dtype, shape, wanted)  # checks the number of elements
+    # Either checks the number of elements.
+    if dtype.block is None:
+        elements = selected(data, dtype, shape, wanted)
+    else:
+        elements = selected(data, _BYTE, dtype.bytes_shape(shape), of_blocks(wanted, dtype))
     if form == "packed" and dtype.narrow:
         if slice_ is None and isinstance(data, Stored) and data.encoding is Encoding.PACKED:
             elements = data.bytes
         else:
             elements = Bytes.of(Computed.packed(elements.rope, elements.sources, dtype.bits))
     if form == "npy":
-        elements = Bytes.joined([npy.head(dtype, wanted.shape), elements])
+        shown = ReadableTensor(elements, dtype, wanted.shape).as_bytes
+        elements = Bytes.joined([npy.head(shown.dtype, shown.shape), elements])
     return ReadableTensor(elements, dtype, wanted.shape)
 
 

@@ -36,7 +36,8 @@ def stored_size(dtype: Dtype, count: int, encoding: Encoding) -> int | None:
 
 def checked(stored: Stored, dtype: Dtype, shape: Sequence[int]) -> Stored:
     """`stored` as it is; `CorruptModel` if its size does not match `dtype` and `shape`."""
-    due = stored_size(dtype, element_count(shape), stored.encoding)
+    count = element_count(shape if dtype.block is None else dtype.bytes_shape(shape))
+    due = stored_size(dtype, count, stored.encoding)
     if due is None or due == stored.bytes.size:
         return stored
     raise CorruptModel(

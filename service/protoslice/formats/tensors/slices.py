@@ -10,6 +10,7 @@ from types import EllipsisType
 from typing import Final, TypeAlias
 
 from protoslice.errors import InvalidInput
+from protoslice.formats.tensors.dtypes import Dtype
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _LONGEST_SLICE: Final = 4096  # characters of a slice
@@ -36,6 +37,21 @@ class TensorSlice:
 def whole(shape: Sequence[int]) -> TensorSlice:
     """The cut that selects all of a tensor of `shape`."""
     return TensorSlice((0,) * len(shape), (1,) * len(shape), tuple(shape), tuple(shape))
+
+
+def of_blocks(wanted: TensorSlice, dtype: Dtype) -> TensorSlice:
+    """The slice of the rows of bytes of a quantized tensor; `InvalidInput` if it cuts a block."""
+    assert dtype.block is not None
+    elements, size = dtype.block
+    start, step, count = wanted.starts[-1], wanted.steps[-1], wanted.counts[-1]
+    if start % elements or count % elements or step != 1:
+        raise InvalidInput(
+            f"A slice of a {dtype.name} tensor consists of whole blocks: in the last dimension, use multiples of "
+            f"{elements} and step 1, or dequantize the tensor"
+        )
+    starts = (*wanted.starts[:-1], start // elements * size)
+    counts = (*wanted.counts[:-1], count // elements * size)
+    return TensorSlice(starts, wanted.steps, counts, dtype.bytes_shape(wanted.shape))
 
 
 def parsed_slice(text: str, shape: Sequence[int]) -> TensorSlice:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from protoslice.schema.detection import magic, names, paddle, text
+from protoslice.schema.detection import magic, names, paddle, text, weights
 from protoslice.schema.detection.agreement import agrees
 from protoslice.schema.detection.probe import Evidence, TypeLookup, probe
 from protoslice.schema.detection.roots import CANDIDATES, shows_marks
@@ -18,7 +18,9 @@ HEAD = 64 * 1024
 BY_NAME = 0.5
 """Confidence in a type that is known from the file's name alone."""
 
-Kind = Literal["proto", "riegeli", "table", "tfrecord", "paddle", "text", "json", "refused", "unknown"]
+Kind = Literal[
+    "proto", "riegeli", "table", "tfrecord", "paddle", "safetensors", "gguf", "text", "json", "refused", "unknown"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,8 @@ class Detection:
     """Kind and type of a file, as detected.
 
     `kind` is `proto` (with its type when known), `riegeli` (chunked or split protos, records), `table` (a tensor
-    bundle's index), `tfrecord`, `paddle` (a parameter file), `text` (a proto in text format), `json`, `refused` (`why`
+    bundle's index), `tfrecord`, `paddle` (a parameter file), `safetensors` (a file, or the JSON that says which file
+    has which tensor), `gguf`, `text` (a proto in text format), `json`, `refused` (`why`
     says what to do instead) or `unknown`. `confidence` runs from 0 to 1.
     """
 
@@ -42,6 +45,10 @@ def detect(head: bytes, filename: str | None = None, size: int | None = None) ->
     refused = magic.refused_format(head, size)
     if refused is not None:
         return Detection("refused", None, f"this is {refused}", 1.0)
+    if head.startswith(weights.GGUF_MAGIC):
+        return Detection("gguf", weights.GGUF, "starts with GGUF", 1.0)
+    if weights.is_safetensors(head, size):
+        return Detection("safetensors", weights.SAFETENSORS, "has the header of a safetensors file", 0.95)
     if magic.is_riegeli(head):
         return Detection("riegeli", None, "starts with the riegeli signature", 1.0)
     if magic.is_tfrecord(head):
@@ -108,6 +115,8 @@ def _by_name(head: bytes, named: tuple[str, ...], found: dict[str, Evidence]) ->
 
 def _text(content: str, head: bytes, filename: str | None) -> Detection:
     """Kind and type of `head`, whose decoded form is `content`: JSON, text format, or refused plain text."""
+    if text.is_json(content) and weights.is_index(names.base_name(filename), content):
+        return Detection("safetensors", weights.SAFETENSORS, "lists the safetensors files of a model", 0.95)
     if text.is_json(content):
         return Detection("json", None, "this is JSON", 0.9)
     outer = text.outer_fields(content)

@@ -30,7 +30,6 @@ _REFUSED = (
     (0, b"\x89HDF\r\n\x1a\n", "HDF5 (Keras or h5py), not a protobuf: save it as a SavedModel or as ONNX"),
     (4, b"TFL3", "a TFLite flatbuffer, not a protobuf"),
     (4, b"ET12", "an ExecuTorch flatbuffer, not a protobuf"),
-    (0, b"GGUF", "a GGUF file, not a protobuf"),
     (0, b"\x93NUMPY", "a NumPy array, not a protobuf"),
     (0, b"ML\xefR", "MLIR bytecode, not a protobuf"),
     (0, GZIP, "gzip: decompress it first"),
@@ -66,26 +65,25 @@ _REFUSED = (
     (0, b"ID3\x04", "an MP3 recording, not a protobuf"),
     (0, b"%PDF-", "a PDF document, not a protobuf"),
 )
+_PICKLE: Final = (
+    "a Python pickle (.bin, .pt, .pth, .pkl, .pdparams), which is stored but never loaded, as loading it can run any "
+    "code: save the weights as safetensors"
+)
+_TORCH: Final = b"/data.pkl"
+"""End of the name of the first file in the archives that PyTorch writes."""
 _PICKLE_NEXT = frozenset(b"}](c\x95XqU")
-_MAX_SAFETENSORS_HEADER = 100_000_000
 
 
 def refused_format(head: bytes, size: int | None) -> str | None:
     """The format of an unsupported file and a remedy, as a phrase; None for files that may be supported."""
+    if head.startswith(b"PK\x03\x04") and _TORCH in head[30:300]:
+        return _PICKLE
     for offset, magic, text in _REFUSED:
         if head[offset : offset + len(magic)] == magic:
             return text
-    if _is_safetensors(head, size):
-        return "a safetensors file, not a protobuf: its tensors can be read by range directly"
     if len(head) > 2 and head[0] == 0x80 and 2 <= head[1] <= 5 and head[2] in _PICKLE_NEXT:
-        return "a Python pickle (.pdparams, .pt, .pkl), which is never loaded: export the model to ONNX or SavedModel"
+        return _PICKLE
     return None
-
-
-def _is_safetensors(head: bytes, size: int | None) -> bool:
-    length = int.from_bytes(head[:8], "little")
-    fits = 2 <= length <= _MAX_SAFETENSORS_HEADER and (size is None or 8 + length <= size)
-    return fits and head[8:10] in (b'{"', b"{}", b"{ ", b"{\n")
 
 
 def is_riegeli(head: bytes) -> bool:

@@ -122,6 +122,57 @@ class AskMissing(RequestBody):
     chunks: list[AskedPiece] = Field(max_length=10_000)
 
 
+class AskMerge(RequestBody):
+    """A part of a message, in any file."""
+
+    path: str = Field(default="", max_length=8192, description="Field path; default: the root.", examples=["graph"])
+    fields: list[Annotated[str, Field(min_length=1, max_length=8192)]] = Field(
+        default=[],
+        max_length=100_000,
+        description="Keep only these paths below `path`; `[*]` and `[2:10]` select elements.",
+        examples=[["node[*].name", "initializer[0]"]],
+    )
+    omit_larger_than: StrictInt | str | None = Field(
+        default=None, description="Leave out fields larger than this.", examples=["64KiB"]
+    )
+    omit: list[Annotated[str, Field(min_length=1, max_length=8192)]] = Field(
+        default=[],
+        max_length=100_000,
+        description="Leave out these paths below `path`.",
+        examples=[["initializer[*].raw_data"]],
+    )
+    file: str | None = Field(default=None, description="File to read instead of the root.")
+    framing: str | None = Field(default=None, description="Framing of a stream, if it cannot be detected.")
+    type: str | None = Field(default=None, description="Message type of the records of a stream.")
+
+    @property
+    def largest(self) -> int | None:
+        """The limit in bytes."""
+        return None if self.omit_larger_than is None else plain_size(self.omit_larger_than)
+
+
+class AskedPart(BaseModel):
+    """A view of the store, or a range of it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    view: str = Field(
+        pattern=r"^[!$-~]+$",
+        max_length=65_536,
+        description="Path and query of a view below the store, percent-encoded.",
+        examples=["chunks/3", "tensors/head.weight?slice=0:4", "merge?path=graph.node[3]", "files/config.json"],
+    )
+    range: str | None = Field(
+        default=None, max_length=100, description="One range of its bytes; default: all.", examples=["bytes=0-1023"]
+    )
+
+
+class AskParts(RequestBody):
+    """Parts to return, in this order."""
+
+    parts: list[AskedPart] = Field(min_length=1, max_length=1000)
+
+
 def _few(files: dict[str, T]) -> dict[str, T]:
     """The `files`; `LimitExceeded` for too many, as on every other way in."""
     if len(files) > MAX_FILES:

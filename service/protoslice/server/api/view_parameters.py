@@ -12,6 +12,9 @@ from typing import Annotated, Any, Final, Generic, TypeVar, Union, get_args, get
 from fastapi import Query as Parameter
 from fastapi.params import Query as Described
 
+from protoslice.formats.onnx_files.external import ALIGNMENT
+from protoslice.formats.outputs.safetensors import FileLayout
+from protoslice.formats.tensors.conversion import FLOATS
 from protoslice.server.http.parameters import Query, QueryNames, number_of
 from protoslice.stores import RecordsRequest
 from protoslice.streams.framing import FRAMINGS, WRITTEN
@@ -195,6 +198,13 @@ class MergeQuery(StreamQuery):
             examples=[["node[*].name"]],
         ),
     ] = ()
+    omit: Annotated[
+        tuple[str, ...],
+        Parameter(
+            description="Leave out these paths below `path`; repeatable. `[*]` and `[2:10]` select elements.",
+            examples=[["initializer[*].raw_data"]],
+        ),
+    ] = ()
     omit_larger_than: OmitLarger = None
 
 
@@ -287,7 +297,43 @@ class TensorQuery:
             json_schema_extra={"type": "integer", "minimum": 0},
         ),
     ] = None
+    dequantize: Annotated[
+        bool,
+        Parameter(
+            description="Return the elements of a quantized tensor, or of one of F16 or BF16, as F32.", examples=[True]
+        ),
+    ] = False
     tags: Tags = None
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxQuery:
+    """A part of an ONNX model, and how its weights are aligned."""
+
+    inputs: Annotated[
+        tuple[str, ...],
+        Parameter(
+            description="Value that becomes an input of the model; repeatable. By default the inputs of the graph that "
+            "are needed.",
+            examples=[["attention"]],
+        ),
+    ] = ()
+    outputs: Annotated[
+        tuple[str, ...],
+        Parameter(
+            description="Value that becomes an output of the model; repeatable. Only what these need is in the model. "
+            "By default the outputs of the graph.",
+            examples=[["logits"]],
+        ),
+    ] = ()
+    align: Annotated[
+        int,
+        Parameter(
+            description="Alignment of each tensor in `weights.bin`, in bytes: a power of two.",
+            examples=[256],
+            json_schema_extra={"minimum": 1, "maximum": 1048576},
+        ),
+    ] = ALIGNMENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,4 +348,37 @@ class TensorsQuery:
         ),
     ] = ()
     strict: Strict = False
+    align: Annotated[
+        int | None,
+        Parameter(
+            description="Alignment of each tensor in the file, in bytes: a power of two. Tensors named "
+            "`protoslice.padding.…` fill the gaps. Default: the width of the elements.",
+            examples=[4096],
+            json_schema_extra={"minimum": 1, "maximum": 1048576},
+        ),
+    ] = None
+    dtype: Annotated[
+        str | None,
+        Parameter(
+            description="Convert floats and quantized tensors to this type, rounded to the nearest.",
+            examples=["BF16"],
+            json_schema_extra={"enum": [*FLOATS]},
+        ),
+    ] = None
     tags: Tags = None
+
+    @property
+    def layout(self) -> FileLayout:
+        """How tensors are put into the file."""
+        return FileLayout.of(self.align, self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardsQuery(TensorsQuery):
+    """Tensors of several safetensors files."""
+
+    shards: Annotated[
+        int | None,
+        SIZE,
+        Parameter(description="Maximum size of the tensors of a file. Default: 5 GB.", examples=["2GiB"]),
+    ] = None

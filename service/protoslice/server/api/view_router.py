@@ -88,6 +88,20 @@ async def serve_view(
         await _ViewAnswer(found, query, services, scope, send, fields, disconnect).of(store)
 
 
+async def answer_view(
+    found: FoundView,
+    query: object,
+    services: Services,
+    scope: Scope,
+    send: Send,
+    fields: Fields,
+    disconnect: CancelOnDisconnect,
+    store: OpenStore,
+) -> None:
+    """Answer with a view of `store`, rendered if the request accepts that."""
+    await _ViewAnswer(found, query, services, scope, send, fields, disconnect).of(store)
+
+
 @dataclass(frozen=True, slots=True)
 class _ViewAnswer:
     """Answer to a request for a view, of whichever store."""

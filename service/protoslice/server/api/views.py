@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from protoslice.errors import InvalidInput, NotFound
 from protoslice.facts import RecordsSummary, TensorEntry, TensorStatistics
 from protoslice.formats.selection import tags_of
 from protoslice.server.access.rules import SHOWN, Rule, add_rule
@@ -14,9 +15,11 @@ from protoslice.server.api.encoding import records_summary_text
 from protoslice.server.api.view_parameters import (
     MergeQuery,
     NoQuery,
+    OnnxQuery,
     Parameters,
     PlanQuery,
     RecordsQuery,
+    ShardsQuery,
     StreamQuery,
     TensorQuery,
     TensorsQuery,
@@ -161,7 +164,7 @@ async def get_merged(store: OpenStore, rest: str, query: MergeQuery) -> Represen
     For a bytes or string field, returns its content; for a scalar, its text. In a stream of records, start the path
     with a record, such as `records[1000]`; in the index of a tensor bundle, with `header` or `entries`.
     """
-    return await store.merge(query.path, query.fields, query.omit_larger_than, query.stream)
+    return await store.merge(query.path, query.fields, query.omit_larger_than, query.stream, omit=query.omit)
 
 
 @view(
@@ -230,12 +233,15 @@ async def get_records(store: OpenStore, rest: str, query: RecordsQuery) -> Repre
 async def get_tensor(store: OpenStore, rest: str, query: TensorQuery) -> Representation:
     """Return the elements row-major and little-endian, as raw bytes or as a `.npy` file.
 
+    Quantized tensors of GGUF files are returned as their blocks, or with `dequantize` as F32.
+
     Other formats: `packed` for types narrower than a byte, packed as in the model; `json` for metadata, bundle
     entries and strings; `lod`, or `/lod` after the name, for Paddle's levels of detail; `stats`, or `/stats` after the
     name, for minimum, maximum, mean, standard deviation, zeros and a histogram. `X-Tensor-Dtype` and `X-Tensor-Shape`
     (`3,4`; empty for a scalar) describe the response.
     """
-    return await store.tensors_with(tags_of(query.tags)).one(rest, query.slice, query.format, query.sample)
+    tensors = store.tensors_with(tags_of(query.tags))
+    return await tensors.one(rest, query.slice, query.format, query.sample, dequantize=query.dequantize)
 
 
 @view(
@@ -251,4 +257,44 @@ async def get_safetensors(store: OpenStore, rest: str, query: TensorsQuery) -> R
     Tensors of a type that safetensors lacks are widened, or left out and named in the metadata and in
     `Protoslice-Omitted`; with `strict`, leaving one out is an error.
     """
-    return await store.tensors_with(tags_of(query.tags)).safetensors(query.name, strict=query.strict)
+    tensors = store.tensors_with(tags_of(query.tags))
+    return await tensors.safetensors(query.name, strict=query.strict, layout=query.layout)
+
+
+@view(
+    "safetensors",
+    rest="shard",
+    summary="Get tensors as one of several safetensors files",
+    versioned=True,
+    media_types=(_BYTES,),
+    parameters=ShardsQuery,
+)
+async def get_safetensors_shard(store: OpenStore, rest: str, query: ShardsQuery) -> Representation:
+    """Return `model.safetensors` if its tensors fit into `shards`, else one of several files or their index.
+
+    `model.safetensors.index.json` names the files, such as `model-00001-of-00003.safetensors`.
+    """
+    if query.shards is not None and query.shards < 1:
+        raise InvalidInput("Invalid shards: use a size of at least one byte")
+    tensors = store.tensors_with(tags_of(query.tags))
+    made = await tensors.shards(query.name, shard_bytes=query.shards, strict=query.strict, layout=query.layout)
+    if rest not in made:
+        raise NotFound(f"No file {rest[:100]!r} of these tensors: they are in {', '.join([*made][:5]) or 'none'}")
+    return made[rest]
+
+
+@view(
+    "onnx",
+    rest="file",
+    summary="Get an ONNX model as files that runtimes load",
+    versioned=True,
+    media_types=(_BYTES,),
+    parameters=OnnxQuery,
+)
+async def get_onnx_file(store: OpenStore, rest: str, query: OnnxQuery) -> Representation:
+    """Return `model.onnx`, with weights of 1 KiB and more in `weights.bin`; or `single.onnx`, with all of them inside.
+
+    Runtimes load models of any size from the first two, next to each other in a folder; they load `single.onnx` up to
+    2 GiB. With `inputs` and `outputs`, the model is the part of the graph between these values.
+    """
+    return await store.onnx.file(rest, query.inputs, query.outputs, query.align)

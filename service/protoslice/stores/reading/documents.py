@@ -11,16 +11,17 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import NoRoot, Unsupported
 from protoslice.identity import READERS, RECORDS
-from protoslice.library.documents import Document, bundle_document
+from protoslice.library.documents import Document, index_document
 from protoslice.library.opening import look_at
+from protoslice.schema import Detection
 from protoslice.stores.objects.stored import StoredFile
 from protoslice.stores.reading.records import RecordsRequest, StoreRecords
 
 ROOT: Final = RecordsRequest()
 """Request for the document of the root."""
-_BUNDLES: Final = 64 << 20
-"""Bytes of memory for documents of bundles, for each store."""
-_LIMITS: Final = _core.Limits(held=_BUNDLES)
+_INDEXES: Final = 64 << 20
+"""Bytes of memory for documents of indexes, for each store."""
+_LIMITS: Final = _core.Limits(held=_INDEXES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,12 @@ class StoreDocuments:
         self._proto = proto
         self._records = records
         self._worker = worker
-        self._bundles: CachedFlight[str, StoreDocument] = CachedFlight(most=1, room=_BUNDLES, stops=True)
+        self._indexes: CachedFlight[str, StoreDocument] = CachedFlight(most=1, room=_INDEXES, stops=True)
 
     @property
     def weight(self) -> int:
-        """Bytes of the indexes of bundles in memory."""
-        return self._bundles.weight
+        """Bytes of the documents in memory."""
+        return self._indexes.weight
 
     async def of(self, request: RecordsRequest) -> StoreDocument:
         """The document in the file of `request`; without one, in the root or in the store's only file.
@@ -82,9 +83,9 @@ class StoreDocuments:
 
     async def _of_file(self, path: str, request: RecordsRequest) -> StoreDocument:
         stored = self._files[path]
-        kind = await self._worker.bulk(lambda: look_at(stored, path).kind) if request.framing is None else None
-        if kind == "table":
-            return await self._bundles.get(path, lambda: self._bundle(path, stored))
+        found = await self._worker.bulk(lambda: look_at(stored, path)) if request.framing is None else None
+        if found is not None and found.kind in {"table", "safetensors", "gguf"}:
+            return await self._indexes.get(path, lambda: self._index(path, stored, found))
         return await self._of_records(replace(request, file=path))
 
     async def _of_records(self, request: RecordsRequest) -> StoreDocument:
@@ -93,7 +94,9 @@ class StoreDocuments:
         facts = ("records", RECORDS, *facts)
         return StoreDocument(document, sources, facts, own.canonical if own is not None else None)
 
-    async def _bundle(self, path: str, stored: StoredFile) -> tuple[StoreDocument, int]:
-        """The index of a bundle as a document, and its weight in bytes."""
-        document = await self._worker.bulk(lambda: bundle_document(stored).document)
-        return StoreDocument(document, [], ("bundle", READERS, path)), 2 * stored.size
+    async def _index(self, path: str, stored: StoredFile, found: Detection) -> tuple[StoreDocument, int]:
+        """The document of an index or a header, and its weight in bytes."""
+        made = await self._worker.bulk(lambda: index_document(stored, path, found))
+        assert made is not None, "files of these kinds have one"
+        held = 2 * max(made.document.view()[2].size, stored.size if found.kind == "table" else 0)
+        return StoreDocument(made.document, [], ("bundle" if found.kind == "table" else "weights", READERS, path)), held

@@ -38,6 +38,7 @@ from protoslice.stores.reading.chunk_facts import ChunkFacts
 from protoslice.stores.reading.chunks import StoreChunks
 from protoslice.stores.reading.documents import ROOT, StoreDocument, StoreDocuments
 from protoslice.stores.reading.graphs import CachedGraphs, StoreGraphs
+from protoslice.stores.reading.onnx_files import StoreOnnx
 from protoslice.stores.reading.records import FindType, RecordsRequest, StoreRecords, key_passes
 from protoslice.stores.reading.root import OpenRoot
 from protoslice.stores.reading.tensors.signatures import signatures_page
@@ -120,6 +121,8 @@ class OpenStore:
             lambda *view: self._etag(READERS, *view),
         )
         """Tensors of the store."""
+        self.onnx = StoreOnnx(model, self._known, worker, self.tensors.readable, self._etag)
+        """The model as ONNX files."""
         self.graphs = StoreGraphs(model, manifest.row, self.tensors, common.graphs, worker)
         """Graphs of the model."""
         self._tagged: LruCache[tuple[str, ...], StoreTensors] = LruCache(most=_CACHED_TAGS, room=_CACHED_TAGS)
@@ -134,6 +137,7 @@ class OpenStore:
         found = sum(tensors.weight for tensors in (self.tensors, *self._tagged.values()))
         facts = sum(chunks.facts.weight for chunks in (self._chunks, self._of_policy) if chunks is not None)
         shown = self.records.weight + self.documents.weight + self._treemaps.weight + self._reports.weight
+        shown += self.onnx.weight
         return self._least_weight + found + facts + shown
 
     @cached_property
@@ -278,18 +282,24 @@ class OpenStore:
         return StoreDocument(proto.document, proto.sources)
 
     async def merge(
-        self, path: str, fields: Sequence[str] | None, omit_larger_than: int | None, of: RecordsRequest = ROOT
+        self,
+        path: str,
+        fields: Sequence[str] | None,
+        omit_larger_than: int | None,
+        of: RecordsRequest = ROOT,
+        *,
+        omit: Sequence[str] = (),
     ) -> Representation:
-        """The value at `path` in the document `of`: its `fields`, without any above `omit_larger_than`."""
+        """The value at `path` in the document `of`: its `fields`, without any above `omit_larger_than` or in `omit`."""
         found = await self.documents.of(of)
         if omit_larger_than is not None and not 0 <= omit_larger_than < 1 << 63:
             raise InvalidInput("Invalid omit_larger_than: use a size in bytes, 0 or more")
         fields = tuple(fields or ())
-        view = (path, fields, omit_larger_than)
+        view = (path, fields, omit_larger_than, tuple(omit))
         kind, type_name, rope = await self._plans.get(
             (self.manifest.row, *view, *found.facts), lambda: self._planned_merge(found.document, *view)
         )
-        whole = not path and not fields and omit_larger_than is None
+        whole = not path and not fields and omit_larger_than is None and not omit
         if whole and not found.facts and not self._known().imaged:
             as_file = self.file(self.manifest.root or "")
             return Representation(
@@ -307,7 +317,9 @@ class OpenStore:
         )
         if kind not in {"message", "string", "bytes", "unknown", "repeated"}:
             media = "text/plain; charset=utf-8"
-        etag = self._etag("merge", path, list(fields) or None, omit_larger_than, *found.facts)
+        etag = self._etag(
+            "merge", path, list(fields) or None, omit_larger_than, *([("omit", *omit)] if omit else []), *found.facts
+        )
         name = _filename(path, "pb" if kind == "message" else "txt" if media.startswith("text") else "bin")
         return Representation(
             rope,
@@ -322,13 +334,13 @@ class OpenStore:
         )
 
     async def _planned_merge(
-        self, document: Document, path: str, fields: Sequence[str], omit_larger_than: int | None
+        self, document: Document, path: str, fields: Sequence[str], omit_larger_than: int | None, omit: Sequence[str]
     ) -> tuple[MergePlan, int]:
         """The plan of a merge, and its weight in bytes."""
 
         def plan() -> tuple[MergePlan, int]:
-            kind, type_name, rope = document.view(path, list(fields) or None, omit_larger_than)
-            names = len(path) + sum(map(len, fields))
+            kind, type_name, rope = document.view(path, list(fields) or None, omit_larger_than, omit)
+            names = len(path) + sum(map(len, fields)) + sum(map(len, omit))
             return (kind, type_name, rope), names + Bytes(rope, ()).literals + _PIECE_WEIGHT * rope.piece_count
 
         return await self._worker.run(plan)
@@ -402,7 +414,7 @@ class OpenStore:
             raise self._no_root()
         if self._proto is None:
             raise Unsupported(
-                f"The root of this store, {self.manifest.root}, is not a protobuf: only its files can be read"
+                f"The root of this store, {self.manifest.root}, is not a protobuf: it has tensors, but no parts"
             )
         return self._proto
 

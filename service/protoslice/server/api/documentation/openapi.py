@@ -42,6 +42,16 @@ _REST: Final[dict[str, dict[str, Any]]] = {
         "description": "Name or address of the tensor; may contain slashes.",
         "example": "conv1.weight",
     },
+    "file": {
+        "schema": {"type": "string", "enum": ["model.onnx", "weights.bin", "single.onnx"]},
+        "description": "File to compose.",
+        "example": "model.onnx",
+    },
+    "shard": {
+        "schema": {"type": "string"},
+        "description": "Name of the file.",
+        "example": "model-00001-of-00003.safetensors",
+    },
     "n": {"schema": {"type": "integer", "minimum": 0}, "description": "Number, from 0.", "example": 0},
 }
 _REQUEST_HEADERS: Final = {
@@ -96,6 +106,7 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
                 "description": "URLs that receive the events of a space, and their deliveries.",
             },
             {"name": "tokens", "description": "Access tokens."},
+            {"name": "audit", "description": "Changes, and who made them."},
             {"name": "sessions", "description": "Browser sign-in."},
             {"name": "stores", "description": "Immutable sets of files, one of which may be the root proto."},
             {"name": "uploads", "description": "Uploads that survive interruptions: tus 1.0 and the IETF draft."},
@@ -121,7 +132,7 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
     for view in VIEWS:
         answers = [schemas[kind] for kind in view.json]
         methods = {method: _operation(view, method, answers) for method in ("get", "head")}
-        document["paths"][view.path.replace(":path}", "}")] = methods
+        document["paths"].setdefault(view.path.replace(":path}", "}"), {}).update(methods)
     document["components"]["schemas"] |= definitions
     _finish(document)
     return document

@@ -108,10 +108,10 @@ def _why(ranked: Sequence[Received], reasons: dict[str, str]) -> str:
     """Reason why no file is a root, given for the likeliest file."""
     path, reason = next(iter(reasons.items()), (ranked[0].info.path, ranked[0].detection.why))
     if len(ranked) == 1:
-        return f"{path} does not look like a protobuf ({reason}). If it is one, pass its type{_records(ranked)}"
+        return f"{path} is not in a supported format ({reason}). If it is a protobuf, pass its type{_records(ranked)}"
     return (
-        f"none of the {len(ranked)} files looks like a protobuf ({path}: {reason}). If one is, pass its path as root, "
-        f"and its type{_records(ranked)}"
+        f"none of the {len(ranked)} files is in a supported format ({path}: {reason}). If one is a protobuf, pass its "
+        f"path as root, and its type{_records(ranked)}"
     )
 
 

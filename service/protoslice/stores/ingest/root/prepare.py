@@ -33,7 +33,7 @@ _DECODED_HELD: Final = 64 << 20
 
 It is taken two or three times.
 """
-_NOT_PROTOS: Final = ("text", "json", "table", "tfrecord", "paddle")
+_NOT_PROTOS: Final = ("text", "json", "table", "tfrecord", "paddle", "safetensors", "gguf")
 """Kinds of root stored without an index, for formats that read them directly."""
 
 

@@ -18,9 +18,10 @@ from protoslice.formats.model import Model, Tensor, Tensors
 from protoslice.formats.outputs.listing import Encode, entry_of, entry_text, items
 from protoslice.formats.outputs.omitted import Omitted, refuse
 from protoslice.formats.outputs.references import References
-from protoslice.formats.outputs.safetensors import SHARD_BYTES, Safetensors
+from protoslice.formats.outputs.safetensors import PLAIN_LAYOUT, SHARD_BYTES, FileLayout, Safetensors
 from protoslice.formats.outputs.statistics import statistics_text, steps_of_statistics
 from protoslice.formats.selection import chosen, naming, pattern, single, wanted
+from protoslice.formats.tensors.conversion import dequantized
 from protoslice.formats.tensors.reading import is_ready, looked_up, read, ready, tells_facts
 from protoslice.stores.objects.computed import Computed, Readable
 from protoslice.stores.objects.joined import JoinedObject
@@ -50,6 +51,8 @@ _CACHED_READINGS: Final = 16
 _CACHED_STATISTICS: Final = 1024
 _ROOM: Final = 16 << 20
 """Bytes cached of each kind: mostly headers of safetensors files, and facts looked up of tensors."""
+_CACHED_SHARDS: Final = 2
+"""Layouts of shards that are cached."""
 _SHARDS_ROOM: Final = 128 << 20
 """Bytes cached of the shards of a model, which a client asks for file by file, and range by range."""
 _EXTENT_WEIGHT: Final = 32
@@ -61,6 +64,7 @@ _MOST_REFERENCES: Final = 64 << 20
 
 Etag = Callable[..., str]
 Find = Callable[[], Awaitable[Tensors]]
+Readables = Callable[[Bytes], Sequence[Readable]]
 
 
 class StoreTensors:
@@ -79,11 +83,13 @@ class StoreTensors:
         self._statistics: CachedFlight[tuple[object, ...], bytes] = CachedFlight(
             most=_CACHED_STATISTICS, room=_ROOM, stops=True
         )
-        self._files: CachedFlight[tuple[str, ...], Representation] = CachedFlight(
+        self._files: CachedFlight[tuple[object, ...], Representation] = CachedFlight(
             most=_CACHED_READINGS, room=_ROOM, stops=True
         )
         # Made to the end, once: clients give up on a head after ten seconds, and ask again.
-        self._shards: CachedFlight[None, Mapping[str, Representation]] = CachedFlight(most=1, room=_SHARDS_ROOM)
+        self._shards: CachedFlight[tuple[object, ...], Mapping[str, Representation]] = CachedFlight(
+            most=_CACHED_SHARDS, room=_SHARDS_ROOM
+        )
 
     @property
     def weight(self) -> int:
@@ -131,10 +137,13 @@ class StoreTensors:
                 return found
         raise AssertionError("an item comes last")  # pragma: no cover
 
-    async def one(self, name: str, slice_text: str | None, form: str, sample: int | None = None) -> Representation:
+    async def one(
+        self, name: str, slice_text: str | None, form: str, sample: int | None = None, *, dequantize: bool = False
+    ) -> Representation:
         """One tensor, or a slice of it, as `form`: raw bytes, `packed`, `npy`, `json`, `lod` or `stats`.
 
-        Statistics are of about `sample` elements; see `steps_of_statistics`.
+        Statistics are of about `sample` elements; see `steps_of_statistics`. With `dequantize`, quantized elements and
+        those of F16 and BF16 are given as F32.
         """
         found = await self.all()
         called, shown = _named(found, name, form)
@@ -142,7 +151,7 @@ class StoreTensors:
         def look() -> Representation | Tensor:
             tensor = single(found, called)
             if shown != "stats" and (is_ready(tensor) or tells_facts(tensor, shown)):
-                return self._represented(tensor, slice_text, shown)
+                return self._represented(tensor, slice_text, shown, dequantize=dequantize)
             # Invalid requests fail before the elements are counted.
             read(tensor, slice_text, "raw" if shown == "stats" else shown, compare=False)
             return tensor
@@ -153,7 +162,7 @@ class StoreTensors:
         if shown == "stats":
             return await self._summed_up(looked, slice_text, sample)
         tensor = await self._counted(looked)
-        return await self._worker.run(lambda: self._represented(tensor, slice_text, shown))
+        return await self._worker.run(lambda: self._represented(tensor, slice_text, shown, dequantize=dequantize))
 
     async def ready(self, name: str) -> Tensor:
         """The tensor of this name or address, with its elements located, and its varints counted."""
@@ -181,37 +190,53 @@ class StoreTensors:
         text = await self._statistics.get(view, made)
         return self._given(tensor, Bytes.joined([text]), "stats", self._etag("statistics", *view))
 
-    async def safetensors(self, names: Sequence[str], *, strict: bool = False) -> Representation:
+    async def safetensors(
+        self, names: Sequence[str], *, strict: bool = False, layout: FileLayout = PLAIN_LAYOUT
+    ) -> Representation:
         """One safetensors file of all tensors, or of those whose names match one of `names`.
 
         With `strict`, `Unsupported` if the file leaves any of them out.
         """
         found = await self.all()
-        made = await self._files.get(tuple(names), lambda: self._made(found, names))
+        made = await self._files.get((tuple(names), layout), lambda: self._made(found, names, layout))
         refuse(made.omitted, strict)
         return made
 
-    async def _made(self, found: Tensors, names: Sequence[str]) -> tuple[Representation, int]:
-        file = Safetensors()
+    async def _made(self, found: Tensors, names: Sequence[str], layout: FileLayout) -> tuple[Representation, int]:
+        file = Safetensors(layout=layout)
         held = await self._fill(file, found, await self._chosen(found, names) if names else range(len(found)))
         data = await self._worker.bulk(file.finish)
         name = self._model.root.rpartition("/")[2].rpartition(".")[0] or "model"
-        etag = self._etag("safetensors", names)
+        etag = self._etag("safetensors", names, *layout.facts)
         made, weight = await self._as_file(data, f"{name}.safetensors", etag, file.omitted)
         return made, weight + held
 
-    async def shards(self) -> Mapping[str, Representation]:
-        """All tensors as the files that clients of Hugging Face look for; see `Safetensors.shards`."""
-        found = await self.all()
-        return await self._shards.get(None, lambda: self._cut(found))
+    async def shards(
+        self,
+        names: Sequence[str] = (),
+        *,
+        shard_bytes: int | None = None,
+        strict: bool = False,
+        layout: FileLayout = PLAIN_LAYOUT,
+    ) -> Mapping[str, Representation]:
+        """The tensors as the files that clients of Hugging Face look for; see `Safetensors.shards`."""
+        found, most = await self.all(), shard_bytes or SHARD_BYTES
+        made = await self._shards.get((tuple(names), most, layout), lambda: self._cut(found, names, most, layout))
+        for file in made.values():
+            refuse(file.omitted, strict)
+        return made
 
-    async def _cut(self, found: Tensors) -> tuple[Mapping[str, Representation], int]:
+    async def _cut(
+        self, found: Tensors, names: Sequence[str], shard_bytes: int, layout: FileLayout
+    ) -> tuple[Mapping[str, Representation], int]:
         # Elements lie as PyTorch's do, and `transformers` opens no file of which nobody says so.
-        file = Safetensors(shard_bytes=SHARD_BYTES, metadata={"format": "pt"})
-        held = await self._fill(file, found, range(len(found)))
+        file = Safetensors(shard_bytes=shard_bytes, metadata={"format": "pt"}, layout=layout)
+        held = await self._fill(file, found, await self._chosen(found, names) if names else range(len(found)))
         made = dict[str, Representation]()
+        facts = (*([names] if names else []), *layout.facts)
         for name, data in (await self._worker.bulk(file.shards)).items():
-            made[name], weight = await self._as_file(data, name, self._etag("shards", SHARD_BYTES, name), file.omitted)
+            etag = self._etag("shards", shard_bytes, name, *facts)
+            made[name], weight = await self._as_file(data, name, etag, file.omitted)
             held += weight
         return made, held
 
@@ -231,7 +256,7 @@ class StoreTensors:
     async def _as_file(self, data: Bytes, name: str, etag: str, omitted: Omitted | None) -> tuple[Representation, int]:
         """A safetensors file, and the bytes of memory that it holds, about."""
         weight = await self._worker.bulk(lambda: data.literals + _EXTENT_WEIGHT * data.rope.piece_count)
-        file = Representation(data.rope, self._readable(data), etag, name, kind="safetensors", omitted=omitted)
+        file = Representation(data.rope, self.readable(data), etag, name, kind="safetensors", omitted=omitted)
         return file, weight
 
     async def _chosen(self, found: Tensors, names: Sequence[str]) -> Sequence[int]:
@@ -273,9 +298,9 @@ class StoreTensors:
                 self._found = await self._find()
             return self._found
 
-    def _represented(self, tensor: Tensor, slice_text: str | None, form: str) -> Representation:
-        reading = read(tensor, slice_text, form)
-        etag = self._etag("tensor", tensor.address, slice_text, form)
+    def _represented(self, tensor: Tensor, slice_text: str | None, form: str, *, dequantize: bool) -> Representation:
+        reading = read(dequantized(tensor) if dequantize else tensor, slice_text, form)
+        etag = self._etag("tensor", tensor.address, slice_text, form, *(["dequantized"] if dequantize else []))
         return self._given(tensor, reading.bytes, form, etag, (reading.dtype.name, reading.shape))
 
     def _given(
@@ -284,7 +309,7 @@ class StoreTensors:
         ending, media_type = _FORMS.get(form, ("bin", _BYTES))
         return Representation(
             data.rope,
-            self._readable(data),
+            self.readable(data),
             etag,
             f"{_filename(tensor.name)}.{ending}",
             kind="tensor",
@@ -292,7 +317,8 @@ class StoreTensors:
             elements=elements,
         )
 
-    def _readable(self, data: Bytes) -> Sequence[Readable]:
+    def readable(self, data: Bytes) -> Sequence[Readable]:
+        """The sources of `data`, as representations read them."""
         return [
             source if isinstance(source, StoredObject | JoinedObject) else Computed(source, self._worker)
             for source in data.sources

@@ -2,7 +2,7 @@
 
 /// Decoder of the elements of one type. Complex ones count by their magnitude; integers of 64 bits are rounded.
 #[derive(Clone)]
-pub(super) enum Numbers {
+pub(crate) enum Numbers {
     F64,
     F32,
     F16,
@@ -42,7 +42,7 @@ enum Special {
 }
 
 impl Numbers {
-    pub(super) fn named(dtype: &str) -> Option<Self> {
+    pub(crate) fn named(dtype: &str) -> Option<Self> {
         Some(match dtype {
             "F64" => Self::F64,
             "F32" => Self::F32,
@@ -72,7 +72,7 @@ impl Numbers {
     }
 
     /// Bytes of an element.
-    pub(super) fn width(&self) -> usize {
+    pub(crate) fn width(&self) -> usize {
         match self {
             Self::Byte(_) => 1,
             Self::F16 | Self::Bf16 | Self::I16 | Self::U16 => 2,
@@ -83,11 +83,11 @@ impl Numbers {
     }
 
     /// Decodes the elements in `bytes` into `out`, and returns their number.
-    pub(super) fn decode(&self, bytes: &[u8], out: &mut [f64]) -> usize {
+    pub(crate) fn decode(&self, bytes: &[u8], out: &mut [f64]) -> usize {
         match self {
             Self::F64 => each(bytes, out, f64::from_le_bytes),
             Self::F32 => each(bytes, out, |element| f64::from(f32::from_le_bytes(element))),
-            Self::F16 => each(bytes, out, |element| half(u16::from_le_bytes(element))),
+            Self::F16 => each(bytes, out, |element| f64::from(half(element))),
             Self::Bf16 => {
                 each(bytes, out, |element| f64::from(f32::from_bits(u32::from(u16::from_le_bytes(element)) << 16)))
             }
@@ -121,13 +121,14 @@ fn each<const WIDTH: usize>(bytes: &[u8], out: &mut [f64], number: impl Fn([u8; 
     elements.len().min(out.len())
 }
 
-/// A float of 16 bits as IEEE 754 has it.
-fn half(bits: u16) -> f64 {
+/// A float of 16 bits as IEEE 754 has it, in little-endian bytes.
+pub(super) fn half(bytes: [u8; 2]) -> f32 {
+    let bits = u16::from_le_bytes(bytes);
     let magnitude = u32::from(bits & 0x7fff);
     // Shifted into the fields of 32 bits, the exponent lacks 112: one product adds that, to subnormal numbers too.
     let scaled = f32::from_bits(magnitude << 13) * f32::from_bits((127 + 112) << 23);
     let number = if magnitude >= 0x7c00 { f32::from_bits(magnitude << 13 | 0x7f80_0000) } else { scaled };
-    f64::from(if bits & 0x8000 == 0 { number } else { -number })
+    if bits & 0x8000 == 0 { number } else { -number }
 }
 
 impl Tiny {

@@ -1,0 +1,211 @@
+"""ONNX models with their weights in another file, or all in one file; only the small parts are new bytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from protoslice import _core, schema
+from protoslice.errors import InvalidInput, Unsupported
+from protoslice.formats.bytes import Bytes, RopeBuilder, SourceList
+from protoslice.formats.model import Fault, Strings, Tensor
+from protoslice.formats.onnx import EXTERNAL, TENSOR, TensorMaker
+from protoslice.formats.onnx_files.extraction import SubModel, extracted
+from protoslice.formats.onnx_files.messages import (
+    GRAPH,
+    INITIALIZER,
+    INITIALIZERS_AS_INPUTS,
+    NODE,
+    OUTPUT,
+    Field,
+    OnnxProto,
+    joined_runs,
+    name_of,
+    varint,
+    without,
+    wrapped,
+)
+from protoslice.formats.tensors.reading import looked_up, read
+
+WEIGHTS: Final = "weights.bin"
+"""Name of the file with the weights, as the model refers to it."""
+ALIGNMENT: Final = 4096
+"""Default alignment of weights in bytes: that of a page, for loaders that map the file."""
+_MOST_ALIGNMENT: Final = 1 << 20
+_LEAST: Final = 1024
+"""Bytes of the smallest tensor that is moved to the file of weights."""
+_LARGEST_MODEL: Final = (1 << 31) - 1
+"""Bytes of the largest model that protobuf runtimes parse."""
+_NAME, _RAW, _EXTERNAL_DATA, _LOCATION = 8, 9, 13, 14
+_ELEMENTS: Final = frozenset({4, 5, 6, 7, _RAW, 10, 11, _EXTERNAL_DATA, _LOCATION})
+"""Fields of a TensorProto that hold its elements, or say where they are."""
+_PLACED: Final = re.compile(r"graph\.(?:initializer\[([0-9]+)\]|node\[([0-9]+)\]\.attribute\[[0-9]+\]\.t)")
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxFiles:
+    """A model, and the file of weights that it refers to."""
+
+    model: Bytes
+    weights: Bytes
+
+
+def check_alignment(align: int) -> int:
+    """`align`, unless it is not a power of two up to 1 MiB: then `InvalidInput`."""
+    if not 1 <= align <= _MOST_ALIGNMENT or align & (align - 1):
+        raise InvalidInput(f"Invalid alignment {align}: use a power of two, at most {_MOST_ALIGNMENT}")
+    return align
+
+
+def with_external_data(proto: OnnxProto, part: SubModel | None = None, align: int = ALIGNMENT) -> OnnxFiles:
+    """The model of `proto`, or `part` of it, with initializers and constants of 1 KiB and more in a file of weights.
+
+    Constants become initializers. Smaller ones are in the model, also those that are external now. Weights of inner
+    graphs and attributes stay where they are. `Unsupported` if the model then has 2 GiB or more.
+    """
+    weights = _Weights(align)
+    model = _composed(proto, part, weights)
+    if model.size > _LARGEST_MODEL:
+        raise Unsupported(
+            f"The model without its weights has {model.size} bytes, in attributes or inner graphs; ONNX runtimes load "
+            f"at most {_LARGEST_MODEL}"
+        )
+    return OnnxFiles(model, weights.bytes())
+
+
+def in_one_file(proto: OnnxProto, part: SubModel | None = None) -> Bytes:
+    """The model of `proto`, or `part` of it, with all initializers inside.
+
+    `Unsupported` if it has 2 GiB or more, which no ONNX runtime parses.
+    """
+    model = _composed(proto, part, None)
+    if model.size > _LARGEST_MODEL:
+        raise Unsupported(
+            f"In one file, the model has {model.size} bytes, but ONNX runtimes load at most {_LARGEST_MODEL}: use "
+            f"onnx/model.onnx and onnx/{WEIGHTS}"
+        )
+    return model
+
+
+class _Weights:
+    """The file of weights in the making."""
+
+    def __init__(self, align: int) -> None:
+        self._sources = SourceList()
+        self._builder = RopeBuilder(self._sources)
+        self._zeros = Bytes.of(_core.Computed.filled(_core.Rope([]), [], 1, align))
+
+    def add(self, data: Bytes) -> int:
+        """Append `data`, aligned; its offset."""
+        gap = -self._builder.size % self._zeros.size
+        if gap:
+            self._builder.add(self._zeros.part(0, gap))
+        offset = self._builder.size
+        self._builder.add(data)
+        return offset
+
+    def bytes(self) -> Bytes:
+        """All that was added."""
+        return Bytes(_core.Rope(self._builder.ropes()), self._sources.listed)
+
+
+def _composed(proto: OnnxProto, part: SubModel | None, weights: _Weights | None) -> Bytes:
+    """The model, with its weights in `weights`, or inside if that is None."""
+    graph = Bytes.joined(_graph(proto, part, weights))
+    number = next(number for number, field in enumerate(proto.fields) if field.number == GRAPH)
+    rest = [field for field in proto.fields[number:] if field.number != GRAPH]
+    before, after = joined_runs(proto, proto.fields[:number]), joined_runs(proto, rest)
+    return Bytes.joined([*before, *wrapped(GRAPH, graph), *after])
+
+
+def _graph(proto: OnnxProto, part: SubModel | None, weights: _Weights | None) -> Iterator[Bytes | bytes]:
+    """The content of the graph: fields as they are in runs, and initializers that change."""
+    fields, added = (proto.graph, []) if part is None else extracted(proto, part)
+    changed = _changed(proto, {field.start for field in fields}, weights)
+    run = list[Field]()
+    for field in fields:
+        if field.start not in changed:
+            run.append(field)
+            continue
+        yield from joined_runs(proto, run)
+        yield from wrapped(INITIALIZER, changed[field.start])
+        run = []
+    yield from joined_runs(proto, run)
+    yield from added
+
+
+def _changed(proto: OnnxProto, kept: set[int], weights: _Weights | None) -> dict[int, Bytes]:
+    """New contents of initializers, by the offset of the field; without those that stay as they are."""
+    fields, nodes = ([field for field in proto.graph if field.number == number] for number in (INITIALIZER, NODE))
+    maker, found = TensorMaker(proto.model, proto.proto), proto.document.find([TENSOR])
+    kind, constants = schema.bundled().message_class(TENSOR), _Constants(proto)
+    changed = dict[int, Bytes]()
+    for number in range(len(found)):
+        placed = _PLACED.fullmatch(found[number].path)
+        if placed is None:
+            continue
+        field = nodes[int(placed[2])] if placed[2] else fields[int(placed[1])]
+        if field.start not in kept:
+            continue
+        tensor = maker.tensor(found[number])
+        large = weights is not None and (tensor.size or 0) >= _LEAST
+        external = schema.parsed(kind, found[number].skeleton).data_location == EXTERNAL
+        # A tensor whose elements cannot be read stays as it is, unless they are missing in another file.
+        if isinstance(tensor.data, Strings) or (isinstance(tensor.data, Fault) and not external):
+            continue
+        if not (large or external):
+            continue
+        skeleton = without(found[number].skeleton, _ELEMENTS)
+        if placed[2]:
+            made = constants.names.get(int(placed[2])) if large else None
+            if made is None:
+                continue
+            skeleton = without(skeleton, {_NAME}) + varint(_NAME << 3 | 2) + varint(len(made.encode())) + made.encode()
+        changed[field.start] = Bytes.joined(_content(skeleton, _elements(tensor), weights if large else None))
+    return changed
+
+
+class _Constants:
+    """Nodes that can become initializers: those that make a constant out of a tensor in an attribute."""
+
+    def __init__(self, proto: OnnxProto) -> None:
+        self._proto = proto
+
+    @cached_property
+    def names(self) -> Mapping[int, str]:
+        """Names of the values that they make, by the number of the node; looked up on first use."""
+        proto, found, number = self._proto, dict[int, str](), -1
+        if proto.version < INITIALIZERS_AS_INPUTS:
+            return found
+        outputs = {name_of(proto, field) for field in proto.graph if field.number == OUTPUT}
+        kind = schema.bundled().message_class("onnx.NodeProto")
+        for each in proto.document.find(["onnx.NodeProto"]):
+            if "." in each.path.removeprefix("graph.") or not each.path.startswith("graph."):
+                continue
+            node, number = schema.parsed(kind, each.skeleton), number + 1
+            is_constant = node.op_type == "Constant" and len(node.output) == 1
+            if is_constant and node.output[0] not in outputs and "\\" not in node.output[0]:  # bytes that are no text
+                found[number] = node.output[0]
+        return found
+
+
+def _elements(tensor: Tensor) -> Bytes:
+    """The elements as `raw_data` and external files have them; raises the error of a faulty tensor."""
+    narrow = tensor.dtype is not None and tensor.dtype.narrow
+    return read(looked_up(tensor)[0], form="packed" if narrow else "raw", compare=False).bytes
+
+
+def _content(skeleton: bytes, elements: Bytes, weights: _Weights | None) -> Iterator[Bytes | bytes]:
+    """A TensorProto of the fields in `skeleton`, with `elements` inside, or in `weights`."""
+    yield skeleton
+    if weights is None:
+        yield from wrapped(_RAW, elements)
+        return
+    place = {"location": WEIGHTS, "offset": str(weights.add(elements)), "length": str(elements.size)}
+    entry = schema.bundled().message_class("onnx.StringStringEntryProto")
+    for key, value in place.items():
+        yield from wrapped(_EXTERNAL_DATA, entry(key=key, value=value).SerializeToString(deterministic=True))
+    yield varint(_LOCATION << 3) + varint(EXTERNAL)

@@ -1,0 +1,140 @@
+"""Messages of a proto as extents of their fields, from which other messages are composed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from protoslice import schema
+from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
+from protoslice.formats.bytes import Bytes
+from protoslice.formats.model import Model, RootProto
+from protoslice.schema.varints import varint_at
+from protoslice.sources.ropes import Rope
+
+GRAPH: Final = 7
+"""Field of a ModelProto."""
+NODE, INITIALIZER, INPUT, OUTPUT, VALUE_INFO = 1, 5, 11, 12, 13
+"""Fields of a GraphProto."""
+INITIALIZERS_AS_INPUTS: Final = 4
+"""First version of the format whose initializers need not be inputs too."""
+_LARGEST_DECLARATION: Final = 1 << 20
+_LENGTH: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field, or a run of equal scalar fields: offsets of its tag, its content and its end."""
+
+    number: int
+    start: int
+    content: int
+    end: int
+
+
+class OnnxProto:
+    """The fields of an ONNX model and of its graph."""
+
+    def __init__(self, model: Model) -> None:
+        """`Unsupported` if the root of `model` is no ONNX model with a graph."""
+        if model.proto is None or model.type != "onnx.ModelProto":
+            raise Unsupported(f"The root is {model.type or 'not a protobuf'}, not an ONNX model: it has no ONNX files")
+        self.model = model
+        self.proto: RootProto = model.proto
+        self.document = model.proto.document
+        self.fields = self._fields("onnx.ModelProto", "", [(0, None)])
+        """All fields of the model."""
+        graphs = [(field.content, field.end) for field in self.fields if field.number == GRAPH]
+        if not graphs:
+            raise Unsupported("The ONNX model has no graph")
+        self.graph = self._fields("onnx.GraphProto", "graph", graphs)
+        """All fields of the graph, which several fields of the model may make up."""
+
+    @property
+    def version(self) -> int:
+        """Version of the format that the model is in."""
+        (found,) = self.document.find(["onnx.ModelProto"])
+        return int(schema.parsed(schema.bundled().message_class("onnx.ModelProto"), found.skeleton).ir_version)
+
+    def bytes(self, start: int, end: int) -> Bytes:
+        """The bytes of the proto from `start` to `end`."""
+        return Bytes(self.document.at(start, end), self.proto.sources)
+
+    def _fields(self, type_name: str, path: str, spans: Sequence[tuple[int, int | None]]) -> list[Field]:
+        found = next((each for each in self.document.find([type_name], small=0) if each.path == path), None)
+        return [] if found is None else list(_in_order(found.places, spans, path))
+
+
+def _in_order(
+    places: Iterable[tuple[int, int, int, int, int]], spans: Sequence[tuple[int, int | None]], path: str
+) -> Iterator[Field]:
+    """The fields at `places` of a message that `spans` make up, each from the end of the one before."""
+    following = iter(spans)
+    at, last = next(following)
+    for number, wire, start, end, _ in places:
+        while last is not None and start > last:
+            at, last = next(following, (start, None))
+        if wire not in {0, 1, _LENGTH, 5} or start < at:
+            raise CorruptModel("The fields of the message are not in order", start, path)
+        yield Field(number, at, start, end)
+        at = end
+
+
+def declaration(proto: OnnxProto, field: Field) -> Any:
+    """The ValueInfoProto in `field`; `LimitExceeded` above 1 MiB."""
+    size = field.end - field.content
+    if size > _LARGEST_DECLARATION:
+        raise LimitExceeded(f"A ValueInfoProto may have at most {_LARGEST_DECLARATION} bytes, but this one has {size}")
+    data = proto.bytes(field.content, field.end)
+    return schema.parsed(schema.bundled().message_class("onnx.ValueInfoProto"), Rope(data.rope, data.sources).read())
+
+
+def name_of(proto: OnnxProto, field: Field) -> str:
+    """Name of the value that `field` declares."""
+    return str(declaration(proto, field).name)
+
+
+def joined_runs(proto: OnnxProto, fields: Sequence[Field]) -> Iterator[Bytes]:
+    """The bytes of `fields`, neighbours together."""
+    start = end = -1
+    for field in fields:
+        if field.start != end and end >= 0:
+            yield proto.bytes(start, end)
+        if field.start != end:
+            start = field.start
+        end = field.end
+    if end >= 0:
+        yield proto.bytes(start, end)
+
+
+def without(message: bytes, numbers: Collection[int]) -> bytes:
+    """A serialized message without its fields of these numbers; the other ones keep their bytes."""
+    at, kept = 0, bytearray()
+    while 0 <= at < len(message):
+        start = at
+        tag, at = varint_at(message, at)
+        wire, size = tag & 7, 0
+        if wire in {0, _LENGTH} and at > 0:
+            size, at = varint_at(message, at)
+        at += {1: 8, _LENGTH: size, 5: 4}.get(wire, 0) if at > 0 else 0
+        if tag >> 3 not in numbers:
+            kept += message[start:at]
+    return bytes(kept)
+
+
+def varint(value: int) -> bytes:
+    """`value` as a varint."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def wrapped(number: int, content: Bytes | bytes) -> Iterator[Bytes | bytes]:
+    """The field `number` with `content`."""
+    size = len(content) if isinstance(content, bytes) else content.size
+    yield varint(number << 3 | _LENGTH) + varint(size)
+    yield content

@@ -1,0 +1,1 @@
+"""Files of weights that are no protos: safetensors and GGUF."""

@@ -1,0 +1,112 @@
+"""Files of tensors by name, several of which may make up a model."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import Final, Protocol
+
+from protoslice.errors import CorruptModel, LimitExceeded
+from protoslice.formats.model import Fault, MissingFile, Tensor, Tensors
+from protoslice.formats.tensors.lazy import LazyTensors
+
+KIND: Final = "weight"
+_SHARD: Final = re.compile(r"(.*-)[0-9]{5}-of-([0-9]{5})(\.[a-z]+)", re.DOTALL)
+_FIRST: Final = re.compile(r".*-00001-of-[0-9]{5}\.(?:safetensors|gguf)", re.DOTALL)
+_MOST: Final = 1 << 20
+"""Limit of the tensors of a model, in all its files."""
+
+
+class TensorFile(Protocol):
+    """The tensors of one file, each with a name of its own."""
+
+    def __len__(self) -> int:
+        """Number of tensors."""
+
+    def name(self, number: int, /) -> str:
+        """Name of tensor `number`."""
+
+    def tensor(self, number: int, /) -> Tensor:
+        """Tensor `number`; an error in it becomes a Fault."""
+
+
+def address_of(name: str) -> str:
+    """The address of the tensor `name`, which no other tensor of the model has."""
+    return f"tensor:{name}"
+
+
+def shards_of(path: str) -> list[str]:
+    """Paths of all shards of a model by the path of one, `model-00001-of-00003.gguf`; only `path` if it is whole."""
+    found = _SHARD.fullmatch(path)
+    if found is None:
+        return [path]
+    before, count, ending = found.groups()
+    return [f"{before}{number:05}-of-{count}{ending}" for number in range(1, int(count) + 1)] or [path]
+
+
+def is_first_shard(path: str) -> bool:
+    """True when a file of this name is the first of several."""
+    return _FIRST.fullmatch(path) is not None
+
+
+def check_count(count: int, path: str) -> None:
+    """Raise `LimitExceeded` if a model of `count` tensors so far has too many."""
+    if count > _MOST:
+        raise LimitExceeded(f"The model has more than {_MOST} tensors", path=path)
+
+
+def check_apart(places: Iterable[tuple[int, int, str]], path: str, *, dense: bool = False) -> None:
+    """Raise `CorruptModel` if any of `places` (start, end, name of the tensor) overlap.
+
+    With `dense`, there must be no gap between them either.
+    """
+    end, before = 0, ""
+    for start, stop, name in sorted(places):
+        if start < end:
+            raise CorruptModel(f"The tensors {before[:200]!r} and {name[:200]!r} overlap", start, path)
+        if dense and start > end:
+            raise CorruptModel(f"There is a gap of {start - end} bytes before the tensor {name[:200]!r}", start, path)
+        end, before = stop, name
+
+
+def joined(files: Mapping[str, TensorFile], missing: Mapping[str, str] | None = None) -> Tensors:
+    """The tensors of all `files` by path, and Faults for those in `missing`: path of the absent file by name.
+
+    `CorruptModel` if two have the same name.
+    """
+    paths, parts = list(files), list(files.values())
+    starts = [0, *accumulate(map(len, parts))]
+    absent = list((missing or {}).items())
+    check_count(starts[-1] + len(absent), paths[0] if paths else "")
+    if len(parts) + len(absent) > 1:
+        _check_names(files, [name for name, _ in absent])
+
+    def made(number: int) -> Tensor:
+        if number >= starts[-1]:
+            name, path = absent[number - starts[-1]]
+            error = MissingFile(f"The tensor {name[:200]!r} is in the file {path!r}, which lacks it or is absent", path)
+            return Tensor(name, address_of(name), None, None, KIND, path, Fault(error))
+        part = bisect_right(starts, number) - 1
+        return parts[part].tensor(number - starts[part])
+
+    def called(number: int) -> tuple[str, str]:
+        if number >= starts[-1]:
+            name = absent[number - starts[-1]][0]
+        else:
+            part = bisect_right(starts, number) - 1
+            name = parts[part].name(number - starts[part])
+        return name, address_of(name)
+
+    return LazyTensors(starts[-1] + len(absent), made, called)
+
+
+def _check_names(files: Mapping[str, TensorFile], absent: Sequence[str]) -> None:
+    seen = set(absent)
+    for path, part in files.items():
+        for number in range(len(part)):
+            name = part.name(number)
+            if name in seen:
+                raise CorruptModel(f"The tensor {name[:200]!r} is in more than one file of the model", path=path)
+            seen.add(name)

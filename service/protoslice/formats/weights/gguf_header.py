@@ -1,0 +1,207 @@
+"""Headers of GGUF files: metadata and tensors, read in windows; counts in the file allocate nothing."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any, Final
+
+from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
+from protoslice.formats.weights.files import check_count
+from protoslice.schema.detection.weights import GGUF_MAGIC
+from protoslice.schema.strings import text_of
+from protoslice.sources.source import RangeSource
+
+LARGEST_HEADER: Final = 128 << 20
+"""Limit in bytes of a header; tokenizers of real models take up to some 20 MB."""
+_WINDOW: Final = 1 << 20
+_MOST_KEYS: Final = 1 << 16
+_MOST_ITEMS: Final = 1 << 22
+"""Limit of the strings and lists in all lists of a header: each is read on its own."""
+_DEEPEST: Final = 8
+_MOST_DIMENSIONS: Final = 8
+_LONGEST_NAME: Final = (1 << 16) - 1
+_DEFAULT_ALIGNMENT: Final = 32
+
+SCALARS: Final = {
+    0: ("uint8", "B"),
+    1: ("int8", "b"),
+    2: ("uint16", "H"),
+    3: ("int16", "h"),
+    4: ("uint32", "I"),
+    5: ("int32", "i"),
+    6: ("float32", "f"),
+    7: ("bool", "B"),
+    10: ("uint64", "Q"),
+    11: ("int64", "q"),
+    12: ("float64", "d"),
+}
+"""Name and `struct` code of each type of numbers."""
+STRING: Final = 8
+LIST: Final = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value in the metadata, by its type and its place."""
+
+    type: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """One tensor; the offset counts from the beginning of the elements."""
+
+    name: str
+    shape: tuple[int, ...]
+    """Lengths per dimension, row-major: in reverse order of the file's."""
+    type: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class GgufHeader:
+    """The header of a GGUF file."""
+
+    version: int
+    big_endian: bool
+    metadata: dict[str, Value]
+    tensors: tuple[Info, ...]
+    alignment: int
+    data: int
+    """Offset of the elements in the file."""
+
+
+def read_header(source: RangeSource, path: str) -> GgufHeader:
+    """The header of a GGUF file, validated.
+
+    `CorruptModel` for a damaged one, `Unsupported` for another version than 2 and 3, `LimitExceeded` for one of more
+    than 128 MiB.
+    """
+    cursor = Cursor(source, path)
+    if cursor.take(4) != GGUF_MAGIC:
+        raise CorruptModel("A GGUF file begins with GGUF", 0, path)
+    version = cursor.number("I")
+    if not version & 0xFFFF:
+        cursor.order, version = ">", int.from_bytes(version.to_bytes(4, "little"))
+    if version not in {2, 3}:
+        raise Unsupported(f"GGUF version {version} is not supported: convert the file to version 3", 4, path)
+    tensors, keys = cursor.number("Q"), cursor.number("Q")
+    check_count(tensors, path)
+    if keys > _MOST_KEYS:
+        raise LimitExceeded(f"A GGUF file may have at most {_MOST_KEYS} keys, not {keys}", 16, path)
+    metadata = dict[str, Value]()
+    for _ in range(keys):
+        at, key, kind = cursor.at, cursor.name(), cursor.number("I")
+        if key in metadata:
+            raise CorruptModel(f"The key {key[:200]!r} is repeated", at, path)
+        metadata[key] = Value(kind, cursor.at)
+        cursor.skip_value(kind)
+    found = tuple(_info(cursor) for _ in range(tensors))
+    alignment = _alignment(source, path, metadata, cursor)
+    data = -(-cursor.at // alignment) * alignment
+    return GgufHeader(version, cursor.order == ">", metadata, found, alignment, data)
+
+
+class Cursor:
+    """Place in a GGUF file from which values are read."""
+
+    def __init__(self, source: RangeSource, path: str, at: int = 0, order: str = "<") -> None:
+        self.at = at
+        self.order = order
+        """Byte order as `struct` has it."""
+        self._source = source
+        self._path = path
+        self._start = 0
+        self._window = b""
+        self._items = 0
+
+    def take(self, size: int) -> bytes:
+        """The next `size` bytes."""
+        end = self.at + size
+        if end > self._start + len(self._window) or self.at < self._start:
+            self._check(end)
+            self._start = self.at
+            self._window = self._source.read(self.at, min(max(size, _WINDOW), self._source.size - self.at))
+        begin = self.at - self._start
+        self.at = end
+        return self._window[begin : begin + size]
+
+    def number(self, code: str) -> int:
+        """The next integer, by its `struct` code."""
+        found: int = struct.unpack(self.order + code, self.take(struct.calcsize(code)))[0]
+        return int(found)
+
+    def scalars(self, kind: int, count: int) -> tuple[Any, ...]:
+        """The next `count` numbers of type `kind`."""
+        name, code = SCALARS[kind]
+        found = struct.unpack(f"{self.order}{count}{code}", self.take(count * struct.calcsize("<" + code)))
+        return tuple(map(bool, found)) if name == "bool" else found
+
+    def string(self) -> bytes:
+        """The next string."""
+        return self.take(self.number("Q"))
+
+    def name(self) -> str:
+        """The next string, which is a key or a name."""
+        length = self.number("Q")
+        if length > _LONGEST_NAME:
+            raise CorruptModel(f"A name has {length} bytes; at most {_LONGEST_NAME} are allowed", self.at, self._path)
+        return text_of(self.take(length))
+
+    def list_head(self) -> tuple[int, int]:
+        """Type and number of the elements of the list that begins here."""
+        return self.number("I"), self.number("Q")
+
+    def skip_value(self, kind: int, depth: int = 0) -> None:
+        """Go to the end of the next value."""
+        if kind in SCALARS:
+            self._skip(struct.calcsize("<" + SCALARS[kind][1]))
+        elif kind == STRING:
+            self._skip(self.number("Q"))
+        elif kind == LIST and depth < _DEEPEST:
+            inner, count = self.list_head()
+            if inner in SCALARS:
+                self._skip(count * struct.calcsize("<" + SCALARS[inner][1]))
+                return
+            self._items += count
+            if self._items > _MOST_ITEMS:
+                raise LimitExceeded(f"Lists in the metadata have more than {_MOST_ITEMS} strings", self.at, self._path)
+            for _ in range(count):
+                self.skip_value(inner, depth + 1)
+        elif kind == LIST:
+            raise LimitExceeded(f"Lists are nested more than {_DEEPEST} deep", self.at, self._path)
+        else:
+            raise CorruptModel(f"GGUF has no type {kind} of metadata", self.at, self._path)
+
+    def _skip(self, size: int) -> None:
+        self._check(self.at + size)
+        self.at += size
+
+    def _check(self, end: int) -> None:
+        if end > self._source.size:
+            raise CorruptModel(
+                f"The header extends to byte {end}, but the file has only {self._source.size}", self.at, self._path
+            )
+        if end > LARGEST_HEADER:
+            raise LimitExceeded(f"A GGUF header may have at most {LARGEST_HEADER} bytes", self.at, self._path)
+
+
+def _info(cursor: Cursor) -> Info:
+    name, count = cursor.name(), cursor.number("I")
+    if count > _MOST_DIMENSIONS:
+        raise CorruptModel(f"The tensor {name[:200]!r} has {count} dimensions, more than {_MOST_DIMENSIONS}", cursor.at)
+    shape = struct.unpack(f"{cursor.order}{count}Q", cursor.take(8 * count))
+    return Info(name, tuple(reversed(shape)), cursor.number("I"), cursor.number("Q"))
+
+
+def _alignment(source: RangeSource, path: str, metadata: dict[str, Value], cursor: Cursor) -> int:
+    value = metadata.get("general.alignment")
+    if value is None:
+        return _DEFAULT_ALIGNMENT
+    at = Cursor(source, path, value.offset, cursor.order)
+    found = at.scalars(value.type, 1)[0] if value.type in SCALARS else 0
+    if not isinstance(found, int) or found < 1 or found & (found - 1):
+        raise CorruptModel(f"Invalid general.alignment {found}: it must be a power of two", value.offset, path)
+    return int(found)

@@ -1,0 +1,91 @@
+"""Models in safetensors files: one, shards with or without an index, and pipelines of diffusers."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Mapping
+from typing import Any, Final
+
+from protoslice.errors import CorruptModel, LimitExceeded
+from protoslice.formats.model import Listed, Model, Tensors
+from protoslice.formats.tensors.locations import beside
+from protoslice.formats.weights.files import joined, shards_of
+from protoslice.formats.weights.header import SafetensorsFile
+from protoslice.schema.detection.weights import INDEX_ENDING, PIPELINE, SAFETENSORS
+from protoslice.sources.source import RangeSource
+
+_ENDING: Final = ".safetensors"
+_LARGEST_INDEX: Final = 64 << 20
+_LARGEST_PIPELINE: Final = 1 << 20
+_MOST_FILES: Final = 4096
+
+
+class SafetensorsFormat:
+    """Safetensors files."""
+
+    name = "safetensors"
+
+    def wants(self, model: Model) -> bool:
+        """True when the root is a safetensors file, an index of shards, or the index of a pipeline."""
+        return model.proto is None and model.type == SAFETENSORS and model.root in model.files
+
+    def tensors(self, model: Model) -> Tensors:
+        """All tensors: of a file by its header, of a pipeline below the names of its folders."""
+        if posixpath.basename(model.root) == PIPELINE:
+            return _of_pipeline(model)
+        if model.root.endswith(INDEX_ENDING):
+            return _of_index(model)
+        return joined({path: SafetensorsFile(model.beside(path), path) for path in shards_of(model.root)})
+
+
+def _of_index(model: Model) -> Tensors:
+    """The tensors of all shards that an index names; Faults for those that it places where they are not."""
+    declared = index_of(model.beside(model.root), model.root)
+    paths = sorted({beside(model.root, each) for each in set(declared.values())})
+    if len(paths) > _MOST_FILES:
+        raise LimitExceeded(f"The index names {len(paths)} files, but a model may have at most {_MOST_FILES}")
+    files = {path: SafetensorsFile(model.files[path], path) for path in paths if path in model.files}
+    found = {part.name(number) for part in files.values() for number in range(len(part))}
+    missing = {name: beside(model.root, file) for name, file in declared.items() if name not in found}
+    return joined(files, missing)
+
+
+def index_of(source: RangeSource, path: str) -> Mapping[str, str]:
+    """The file of each tensor by name."""
+    found = _json(source, path, _LARGEST_INDEX).get("weight_map")
+    if not isinstance(found, dict) or not all(isinstance(file, str) for file in found.values()):
+        raise CorruptModel("The index needs a weight_map with the file of each tensor", path=path)
+    return found
+
+
+def _of_pipeline(model: Model) -> Tensors:
+    """The tensors of all components of a pipeline, `unet/conv_in.weight`; each is in the folder that has its name."""
+    folder = posixpath.dirname(model.root)
+    files = dict[str, SafetensorsFile]()
+    names = [name for name, what in _json(model.beside(model.root), model.root, _LARGEST_PIPELINE).items() if what]
+    for name in names:
+        for path in _of_component(model, posixpath.join(folder, name)):
+            files[path] = SafetensorsFile(model.files[path], path, f"{name}/")
+            if len(files) > _MOST_FILES:
+                raise LimitExceeded(f"A pipeline may have at most {_MOST_FILES} files")
+    return joined(files) if files else Listed(())
+
+
+def _of_component(model: Model, folder: str) -> list[str]:
+    """Paths of the files in `folder` that hold the weights, without those of variants such as `model.fp16`."""
+    inside = [path for path in model.files if posixpath.dirname(path) == folder and path.endswith(_ENDING)]
+    plain = [path for path in inside if "." not in posixpath.basename(path).removesuffix(_ENDING)]
+    return sorted(plain or inside[:1])
+
+
+def _json(source: RangeSource, path: str, most: int) -> dict[str, Any]:
+    if source.size > most:
+        raise LimitExceeded(f"{path} may have at most {most} bytes, but it has {source.size}", path=path)
+    try:
+        found = json.loads(source.read(0, source.size))
+    except (ValueError, RecursionError) as error:
+        raise CorruptModel(f"{path} is not valid JSON", path=path) from error
+    if not isinstance(found, dict):
+        raise CorruptModel(f"{path} is not a JSON object", path=path)
+    return found

@@ -1,0 +1,186 @@
+"""Many parts of a store in one answer, and merges by a JSON body, which has no limit on the length of a URL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from secrets import token_hex
+from typing import Any, Final, cast
+from urllib.parse import unquote
+
+from fastapi import Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from protoslice.errors import InvalidInput, LimitExceeded, NotFound
+from protoslice.formats.bytes import Bytes
+from protoslice.server.access.places import Ref
+from protoslice.server.access.rules import READ
+from protoslice.server.api.endpoints import endpoint
+from protoslice.server.api.request_bodies import AskedPart, AskMerge, AskParts
+from protoslice.server.api.view_parameters import MergeQuery
+from protoslice.server.api.view_router import FoundView, ViewRouter, answer_view
+from protoslice.server.api.views import VIEWS
+from protoslice.server.http.answers.plan import AnswerPlanner, Terms
+from protoslice.server.http.answers.stream import send_representation
+from protoslice.server.http.disconnect import CancelOnDisconnect
+from protoslice.server.http.headers import Headers, header_lines, read_fields
+from protoslice.server.middleware.context import context_of
+from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.services import SERVICES, Given, Services
+from protoslice.stores import OpenStore, Representation
+from protoslice.stores.objects.computed import Readable
+
+router = GuardedRouter(tags=["views"])
+
+_ROUTER: Final = ViewRouter(VIEWS)
+_MOST_PIECES: Final = 1 << 20
+"""Pieces of the ropes of all parts of an answer: each takes some 32 bytes of memory."""
+_TOLD: Final = frozenset({
+    b"content-type", b"content-length", b"content-range", b"content-disposition", b"content-location", b"etag",
+    b"repr-digest", b"x-protobuf-message", b"x-tensor-dtype", b"x-tensor-shape", b"protoslice-omitted",
+})  # fmt: skip
+"""Headers that a part has; the others are those of the whole answer."""
+_MULTIPART: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "The parts, in the order of the request.",
+        "content": {"multipart/mixed": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+_BYTES: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "The message.",
+        "content": {"application/protobuf": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+@endpoint(
+    router,
+    "POST /v1/stores/{ref}/merge",
+    READ,
+    fails=(404, 406, 413, 422),
+    responses=_BYTES,
+    operation="merge_parts",
+    summary="Get a merged message by a JSON body",
+)
+async def merge(request: Request, services: Given, ref: Ref, body: AskMerge) -> Response:
+    """Return what `GET` of the same path returns, with any number of `fields`."""
+    query = MergeQuery(
+        file=body.file,
+        framing=body.framing,
+        type=body.type,
+        path=body.path,
+        fields=tuple(body.fields),
+        omit_larger_than=body.largest,
+        omit=tuple(body.omit),
+        client=context_of(request.scope).key,
+    )
+    found = _ROUTER.find(f"/v1/stores/{ref}/merge")
+    assert found is not None, "the view exists"
+    return _ViewResponse(found, query, await services.stores.view(ref))
+
+
+@endpoint(
+    router,
+    "POST /v1/stores/{ref}/parts",
+    READ,
+    fails=(404, 413, 422),
+    responses=_MULTIPART,
+    summary="Get many parts of a store in one response",
+)
+async def get_parts(request: Request, services: Given, ref: Ref, body: AskParts) -> Response:
+    """Return chunks, tensors, messages and files as one `multipart/mixed` stream.
+
+    Each part has the headers that its own URL would have: type, length, entity tag, digest, type and shape of a tensor,
+    and for a range its `Content-Range`. Nothing is sent if any part does not exist.
+    """
+    store = await services.stores.view(ref)
+    boundary, pieces, count = token_hex(16), list[Bytes | bytes](), 0
+    for number, part in enumerate(body.parts):
+        rope, headers, span = await _planned(request, services, store, part)
+        count += rope.rope.piece_count
+        if count > _MOST_PIECES:
+            raise LimitExceeded(f"The parts consist of more than {_MOST_PIECES} pieces: ask for fewer at a time")
+        line = f"--{boundary}\r\n".encode()
+        pieces += [
+            b"\r\n" * bool(number) + line + header_lines(headers) + b"\r\n",
+            Bytes(rope.rope, rope.sources).part(*span),
+        ]
+    pieces.append(f"\r\n--{boundary}--\r\n".encode())
+    data = Bytes.joined(pieces)
+    sources = cast(Sequence[Readable], data.sources)  # those of representations
+    name = f"{store.info.id[:12]}.parts"
+    media = f"multipart/mixed; boundary={boundary}"
+    return _PartsResponse(Representation(data.rope, sources, boundary, name, media_type=media))
+
+
+async def _planned(
+    request: Request, services: Services, store: OpenStore, part: AskedPart
+) -> tuple[Representation, Headers, tuple[int, int]]:
+    """The representation of a part, its headers, and the range of it that is sent."""
+    path, _, query = part.view.partition("?")
+    found = _ROUTER.find(f"/v1/stores/{store.info.id}/{unquote(path)}")
+    if found is None:
+        raise NotFound(f"No view {part.view[:200]!r}: use one such as chunks/0, tensors/NAME or files/PATH")
+    parsed = found.view.query.read(query.encode(), context_of(request.scope).key)
+    rope = await found.view.select(store, found.rest, parsed)
+    fields = {} if part.range is None else {b"range": part.range}
+    terms = found.terms(rope, f"/v1/stores/{store.info.id}/{part.view}", services)
+    answer = AnswerPlanner(rope, terms).answer("GET", fields)
+    if len(answer.parts) != 1 or (part.range is not None and answer.status != 206):
+        raise InvalidInput(f"Invalid range {part.range!r:.100}: use one range, such as bytes=0-1023")
+    (span,) = answer.parts
+    rope.check_budget(span.end - span.start)
+    return rope, [each for each in answer.headers if each[0] in _TOLD], (span.start, span.end)
+
+
+def _uncached(send: Send) -> Send:
+    """`send`, with answers that no cache keeps: what a POST gives is not what its URL gives."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            kept = [each for each in message["headers"] if each[0] not in {b"cache-control", b"content-location"}]
+            message["headers"] = [*kept, (b"cache-control", b"no-store")]
+        await send(message)
+
+    return sending
+
+
+class _ViewResponse(Response):
+    """A view of a store, as a `GET` would give it; no cache keeps it."""
+
+    def __init__(self, found: FoundView, query: object, store: OpenStore) -> None:
+        super().__init__()
+        self._asked = found, query, store
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a POST."""
+        found, query, store = self._asked
+        async with CancelOnDisconnect(receive) as disconnect:
+            asked = {**scope, "method": "GET"}
+            await answer_view(
+                found, query, scope[SERVICES], asked, _uncached(send), read_fields(scope), disconnect, store
+            )
+
+
+class _PartsResponse(Response):
+    """All parts, as one stream."""
+
+    def __init__(self, rope: Representation) -> None:
+        super().__init__()
+        self._rope = rope
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a POST."""
+        services: Services = scope[SERVICES]
+        key = context_of(scope).key
+        async with CancelOnDisconnect(receive) as disconnect:
+            await send_representation(
+                {**scope, "method": "GET"},
+                _uncached(send),
+                self._rope,
+                fields={},
+                terms=Terms(location=None, private=services.gate.closed, max_ranges=0),
+                disconnect=disconnect,
+                window=lambda length: services.windows.open(length, key),
+            )

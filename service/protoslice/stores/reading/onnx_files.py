@@ -1,0 +1,77 @@
+"""ONNX models of a store as files that runtimes load: a small model and its weights, or all in one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.singleflight import CachedFlight
+from protoslice.errors import NotFound
+from protoslice.formats.bytes import Bytes
+from protoslice.formats.model import Model
+from protoslice.formats.onnx_files.external import WEIGHTS, check_alignment, in_one_file, with_external_data
+from protoslice.formats.onnx_files.extraction import SubModel
+from protoslice.formats.onnx_files.messages import OnnxProto
+from protoslice.identity import ONNX_FILES
+from protoslice.stores.objects.representation import Representation
+from protoslice.stores.reading.tensors.tensors import Etag, Readables
+
+MODEL: Final = "model.onnx"
+SINGLE: Final = "single.onnx"
+_CACHED: Final = 8
+_ROOM: Final = 16 << 20
+_PIECE_WEIGHT: Final = 32
+"""Bytes of memory per piece of a rope, about."""
+_WEIGHT: Final = 1024
+
+Made = Mapping[str, Bytes]
+
+
+class StoreOnnx:
+    """ONNX files of one store, composed on first use and kept in memory."""
+
+    def __init__(
+        self, model: Model, check: Callable[[], object], worker: Worker, readable: Readables, etag: Etag
+    ) -> None:
+        """`check` raises the reason why there is no root proto."""
+        self._model = model
+        self._check = check
+        self._worker = worker
+        self._readable = readable
+        self._etag = etag
+        self._made: CachedFlight[tuple[object, ...], Made] = CachedFlight(most=_CACHED, room=_ROOM, stops=True)
+
+    @property
+    def weight(self) -> int:
+        """Bytes in memory, about."""
+        return self._made.weight
+
+    async def file(self, name: str, inputs: Sequence[str], outputs: Sequence[str], align: int) -> Representation:
+        """`model.onnx` or `weights.bin`, or `single.onnx` with all weights inside; `NotFound` for another name.
+
+        With `inputs` or `outputs`, of the part of the graph between these values.
+        """
+        if name not in {MODEL, WEIGHTS, SINGLE}:
+            raise NotFound(f"No ONNX file {name[:100]!r}: use {MODEL}, {WEIGHTS} or {SINGLE}")
+        check_alignment(align)
+        self._check()
+        part = SubModel(tuple(inputs), tuple(outputs)) if inputs or outputs else None
+        data = (await self._made.get((name == SINGLE, part, align), lambda: self._files(name == SINGLE, part, align)))[
+            name
+        ]
+        stated = None if part is None else (part.inputs, part.outputs)
+        etag = self._etag("onnx", ONNX_FILES, name, stated, align)
+        return Representation(data.rope, self._readable(data), etag, name, kind="onnx")
+
+    async def _files(self, single: bool, part: SubModel | None, align: int) -> tuple[Made, int]:
+        """Files by name, and the bytes of memory that they hold."""
+        files = await self._worker.bulk(lambda: self._composed(single, part, align))
+        return files, _WEIGHT + sum(data.literals + _PIECE_WEIGHT * data.rope.piece_count for data in files.values())
+
+    def _composed(self, single: bool, part: SubModel | None, align: int) -> Made:
+        proto = OnnxProto(self._model)
+        if single:
+            return {SINGLE: in_one_file(proto, part)}
+        files = with_external_data(proto, part, align)
+        return {MODEL: files.model, WEIGHTS: files.weights}

@@ -1,0 +1,166 @@
+"""ONNX models with external data, and in one file: what `onnx` loads is the same model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from tests.support.golden import folder
+
+from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
+from protoslice.formats.bytes import Bytes
+from protoslice.formats.onnx_files import external
+from protoslice.formats.onnx_files.external import check_alignment, in_one_file, with_external_data
+from protoslice.formats.onnx_files.messages import OnnxProto, without
+from protoslice.library.models import open_model
+from protoslice.sources.ropes import Rope
+
+CASES = ("onnx_external_many", "onnx_external_one", "onnx_subgraphs", "onnx_types_raw", "onnx_types_typed")
+
+
+def content(data: Bytes) -> bytes:
+    return Rope(data.rope, data.sources).read()
+
+
+def written(path: Path, out: Path, align: int = 4096) -> tuple[onnx.ModelProto, dict[str, int]]:
+    """The model at `path` with external data in `out`, loaded by onnx; offsets of its tensors."""
+    with open_model(path) as model:
+        files = with_external_data(OnnxProto(model.model), align=align)
+        (out / "model.onnx").write_bytes(content(files.model))
+        (out / "weights.bin").write_bytes(content(files.weights))
+    bare = onnx.load(out / "model.onnx", load_external_data=False)
+    places = {each.name: {item.key: item.value for item in each.external_data} for each in bare.graph.initializer}
+    assert all(place.get("location", "weights.bin") == "weights.bin" for place in places.values())
+    return onnx.load(out / "model.onnx"), {name: int(place["offset"]) for name, place in places.items() if place}
+
+
+def values(model: onnx.ModelProto) -> dict[str, Any]:
+    strings = TensorProto.STRING
+    return {
+        each.name: np.array(each.string_data) if each.data_type == strings else numpy_helper.to_array(each)
+        for each in model.graph.initializer
+    }
+
+
+def weighty(tmp_path: Path, **more: Any) -> Path:
+    """A model with tensors of all sizes, stored in all ways, and constants."""
+    random = np.random.default_rng(1)
+    tensors = [
+        numpy_helper.from_array(random.standard_normal((40, 30)).astype("f4"), "raw"),
+        helper.make_tensor("typed", TensorProto.FLOAT, [300], random.standard_normal(300).astype("f4").tolist()),
+        helper.make_tensor("varints", TensorProto.INT64, [200], random.integers(-9, 9, 200).tolist()),
+        helper.make_tensor("halves", TensorProto.FLOAT16, [600], np.arange(600, dtype="f2").tolist()),
+        helper.make_tensor("nibbles", TensorProto.INT4, [4096], [each % 16 - 8 for each in range(4096)]),
+        numpy_helper.from_array(np.arange(3, dtype="i8"), "small"),
+        helper.make_tensor("texts", TensorProto.STRING, [2], ["a" * 2000, "b"]),  # type: ignore[list-item]
+    ]
+    constant = numpy_helper.from_array(random.standard_normal(500).astype("f4"), "inside")
+    nodes = [
+        helper.make_node("Constant", [], ["constant"], value=constant),
+        helper.make_node("Constant", [], ["shown"], value=constant),
+        helper.make_node("Add", ["x", "constant"], ["y"]),
+    ]
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [500]) for name in ("x", "y", "shown")]
+    graph = helper.make_graph(nodes, "g", infos[:1], infos[1:], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=more.get("version", 10))
+    path = tmp_path / "in.onnx"
+    onnx.save(model, path)
+    return path
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_tensors_are_the_same_with_external_data(case: str, tmp_path: Path) -> None:
+    before = onnx.load(folder(case) / "model.onnx")
+    after, offsets = written(folder(case) / "model.onnx", tmp_path)
+    ours, theirs = values(after), values(before)
+    assert ours.keys() >= theirs.keys()
+    for name, value in theirs.items():
+        assert ours[name].dtype == value.dtype
+        assert ours[name].tolist() == value.tolist(), name
+    assert all(offset % 4096 == 0 for offset in offsets.values())
+    kept = {each.op_type for each in after.graph.node}
+    assert kept | {"Constant"} == {each.op_type for each in before.graph.node} | {"Constant"}
+
+
+@pytest.mark.parametrize("align", [1, 256, 1 << 20])
+def test_large_tensors_and_constants_are_external(align: int, tmp_path: Path) -> None:
+    before = onnx.load(weighty(tmp_path))
+    after, offsets = written(tmp_path / "in.onnx", tmp_path, align)
+    assert offsets.keys() == {"raw", "typed", "varints", "halves", "nibbles", "constant"}
+    assert all(offset % align == 0 for offset in offsets.values())
+    found = values(after)
+    for name, value in values(before).items():
+        assert found[name].tolist() == value.tolist(), name
+    assert found["constant"].tobytes() == numpy_helper.to_array(before.graph.node[0].attribute[0].t).tobytes()
+    assert [each.output[0] for each in after.graph.node] == ["shown", "y"]
+    onnx.checker.check_model(str(tmp_path / "model.onnx"))
+
+
+def test_constants_stay_where_initializers_are_inputs_too(tmp_path: Path) -> None:
+    after, offsets = written(weighty(tmp_path, version=3), tmp_path)
+    assert len(after.graph.node) == 3
+    assert "constant" not in offsets
+
+
+def test_a_model_in_one_file_comes_back_byte_for_byte(tmp_path: Path) -> None:
+    path = folder("onnx_subgraphs") / "model.onnx"
+    with open_model(path) as model:
+        assert content(in_one_file(OnnxProto(model.model))) == path.read_bytes()
+    before = onnx.load(folder("onnx_external_many") / "model.onnx")
+    with open_model(folder("onnx_external_many"), "model.onnx") as model:
+        after = onnx.load_from_string(content(in_one_file(OnnxProto(model.model))))
+    assert {name: value.tobytes() for name, value in values(after).items()} == {
+        name: value.tobytes() for name, value in values(before).items()
+    }
+
+
+def test_elements_are_extents_of_the_file(tmp_path: Path) -> None:
+    path = weighty(tmp_path)
+    with open_model(path) as model:
+        weights = with_external_data(OnnxProto(model.model), align=1).weights
+        source = model.model.files["in.onnx"]
+        stored = sum(
+            piece[2]
+            for piece in weights.rope.pieces()
+            if isinstance(piece, tuple) and weights.sources[piece[0]] is source
+        )
+    assert stored == 40 * 30 * 4 + 300 * 4 + 500 * 4  # the others are numbers in varints
+
+
+@pytest.mark.parametrize("case", ["onnx_hostile_missing", "onnx_hostile_dotdot", "onnx_hostile_beyond"])
+def test_weights_that_are_not_there_are_an_error(case: str) -> None:
+    with open_model(folder(case), "model.onnx") as model, pytest.raises(ProtosliceError):
+        in_one_file(OnnxProto(model.model))
+
+
+def test_a_model_above_the_limit_of_runtimes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(external, "_LARGEST_MODEL", 5000)
+    with open_model(weighty(tmp_path)) as model:
+        proto = OnnxProto(model.model)
+        with pytest.raises(Unsupported, match=r"use onnx/model\.onnx and onnx/weights\.bin"):
+            in_one_file(proto)
+        assert with_external_data(proto).model.size < 5000
+        monkeypatch.setattr(external, "_LARGEST_MODEL", 500)
+        with pytest.raises(Unsupported, match="without its weights"):
+            with_external_data(proto)
+
+
+def test_other_roots_are_refused() -> None:
+    with open_model(folder("tf_graph_const")) as model, pytest.raises(Unsupported, match="not an ONNX model"):
+        OnnxProto(model.model)
+
+
+@pytest.mark.parametrize("align", [0, -1, 3, 1 << 21])
+def test_alignments_are_powers_of_two(align: int) -> None:
+    with pytest.raises(InvalidInput, match="a power of two"):
+        check_alignment(align)
+
+
+def test_fields_are_left_out_of_a_message_byte_for_byte() -> None:
+    message = b"\x08\x01" + b"\x8a\x00\x02\xff\xfe" + b"\x0d\0\0\0\0" + b"\x11" + bytes(8) + b"\x1a\x00"
+    assert without(message, {1}) == b"\x11" + bytes(8) + b"\x1a\x00"
+    assert without(message, set()) == message

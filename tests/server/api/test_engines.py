@@ -1,0 +1,195 @@
+"""Files for engines over a real socket: GGUF and safetensors in; ONNX files and laid-out safetensors out."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+from safetensors import safe_open
+from tests.support.golden import MODELS, folder
+from tests.support.problems import assert_problem
+
+TAR = {"content-type": "application/x-tar"}
+EXPECTED: list[dict[str, Any]] = json.loads((MODELS / "gguf_types/expected.json").read_text())["tensors"]
+
+
+def packed(root: Path) -> bytes:
+    """The files below `root` as a tar archive."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        tar.add(
+            root, arcname=".", filter=lambda entry: None if entry.name.endswith(("expected.json", "how.txt")) else entry
+        )
+    return out.getvalue()
+
+
+def pushed(client: httpx.Client, data: bytes, query: str = "", headers: dict[str, str] | None = None) -> dict[str, Any]:
+    answer = client.post(f"/v1/stores{query}", content=data, headers=headers)
+    assert answer.status_code in {200, 201}, answer.text
+    made: dict[str, Any] = answer.json()
+    return made
+
+
+def got(client: httpx.Client, path: str, **headers: str) -> bytes:
+    answer = client.get(path, headers=headers)
+    assert answer.status_code in {200, 206}, answer.text
+    return answer.content
+
+
+@pytest.fixture(scope="module")
+def layers(client: httpx.Client, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """URL of a store of two layers, and the file."""
+    random = np.random.default_rng(3)
+    weights = [numpy_helper.from_array(random.standard_normal((40, 40)).astype("f4"), f"w{n}") for n in range(2)]
+    nodes = [helper.make_node("MatMul", ["x", "w0"], ["h"]), helper.make_node("MatMul", ["h", "w1"], ["y"])]
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 40]) for name in ("x", "y")]
+    model = helper.make_model(helper.make_graph(nodes, "g", infos[:1], infos[1:], weights))
+    path = tmp_path_factory.mktemp("onnx") / "layers.onnx"
+    onnx.save(model, path)
+    return f"/v1/stores/{pushed(client, path.read_bytes(), '?filename=layers.onnx')['id']}", path
+
+
+def test_onnx_files_are_the_model(client: httpx.Client, layers: tuple[str, Path], tmp_path: Path) -> None:
+    base, path = layers
+    for name in ("weights.bin", "model.onnx", "single.onnx"):
+        (tmp_path / name).write_bytes(got(client, f"{base}/onnx/{name}"))
+    assert (tmp_path / "single.onnx").read_bytes() == path.read_bytes()
+    assert (tmp_path / "model.onnx").stat().st_size < 1000
+    given = {"x": np.ones((2, 40), "f4")}
+    (whole,), (found,) = (
+        ReferenceEvaluator(onnx.load(each)).run(None, given) for each in (path, tmp_path / "model.onnx")
+    )
+    assert np.array_equal(whole, found)
+    part = got(client, f"{base}/onnx/weights.bin", range="bytes=8192-8207")
+    assert part == (tmp_path / "weights.bin").read_bytes()[8192:8208]
+    assert (
+        client.get(f"{base}/onnx/weights.bin?align=256").headers["etag"]
+        != client.get(f"{base}/onnx/weights.bin").headers["etag"]
+    )
+
+
+def test_a_part_of_a_graph_runs(client: httpx.Client, layers: tuple[str, Path]) -> None:
+    part = onnx.load_from_string(got(client, f"{layers[0]}/onnx/single.onnx?inputs=h"))
+    assert [each.name for each in part.graph.initializer] == ["w1"]
+    whole = {each.name: numpy_helper.to_array(each) for each in onnx.load(layers[1]).graph.initializer}
+    (found,) = ReferenceEvaluator(part).run(None, {"h": np.ones((1, 40), "f4")})
+    assert np.array_equal(found, np.ones((1, 40), "f4") @ whole["w1"])
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "slug"),
+    [
+        ("onnx/other.onnx", 404, "not-found"),
+        ("onnx/model.onnx?align=3", 400, "invalid-input"),
+        ("onnx/model.onnx?outputs=z", 404, "not-found"),
+        ("onnx/model.onnx?inputs=y&outputs=h", 400, "invalid-input"),
+        ("safetensors?align=3", 400, "invalid-input"),
+        ("safetensors?dtype=I8", 400, "invalid-input"),
+        ("safetensors/model.safetensors?shards=0", 400, "invalid-input"),
+        ("safetensors/model.safetensors?shards=1", 404, "not-found"),
+        ("safetensors/model-00001-of-00002.safetensors", 404, "not-found"),
+    ],
+)
+def test_impossible_files_say_why(
+    client: httpx.Client, layers: tuple[str, Path], query: str, status: int, slug: str
+) -> None:
+    answer = client.get(f"{layers[0]}/{query}")
+    assert_problem(answer.status_code, answer.headers, answer.content, expected=status, slug=slug)
+
+
+def test_onnx_files_need_an_onnx_model(client: httpx.Client) -> None:
+    base = f"/v1/stores/{pushed(client, packed(folder('gguf_types')), headers=TAR)['id']}"
+    answer = client.get(f"{base}/onnx/model.onnx")
+    assert_problem(answer.status_code, answer.headers, answer.content, expected=422, slug="unsupported")
+
+
+def test_safetensors_come_in_shards_of_a_type(client: httpx.Client, layers: tuple[str, Path], tmp_path: Path) -> None:
+    query = "shards=4KiB&align=4096&dtype=bf16"
+    index = json.loads(got(client, f"{layers[0]}/safetensors/model.safetensors.index.json?{query}"))
+    assert sorted(index["weight_map"]) == ["w0", "w1"]
+    for name in set(index["weight_map"].values()):
+        (tmp_path / name).write_bytes(got(client, f"{layers[0]}/safetensors/{name}?{query}"))
+        with safe_open(tmp_path / name, "np") as file:
+            (key,) = file.keys()
+            assert file.get_slice(key).get_dtype() == "BF16"
+    one = got(client, f"{layers[0]}/safetensors/model.safetensors?name=w1")
+    assert list(json.loads(one[8 : 8 + int.from_bytes(one[:8], "little")])) == ["__metadata__", "w1"]
+
+
+@pytest.mark.parametrize("case", ["gguf_types", "gguf_splits", "safetensors_shards", "safetensors_pipeline"])
+def test_weights_are_a_model(client: httpx.Client, case: str) -> None:
+    expected = json.loads((MODELS / case / "expected.json").read_text())
+    store = pushed(client, packed(folder(case)), headers=TAR)
+    assert (store["root"], store["type"], store["chunks"]) == (expected["root"], expected["root_type"], 0)
+    base = f"/v1/stores/{store['id']}"
+    rows = {each["name"]: each for each in client.get(f"{base}/tensors?limit=1000").json()["items"]}
+    assert {name: (row["dtype"], row["shape"], row["size"]) for name, row in rows.items()} == {
+        each["name"]: (each["dtype"], each["shape"], each["nbytes"]) for each in expected["tensors"]
+    }
+    assert client.get(f"{base}/summary").json()["tensors"] == len(rows)
+    assert client.get(f"{base}/groups").json()["items"]
+    assert client.get(f"{base}/references.json").status_code == 200
+    if case != "safetensors_pipeline":
+        tree = client.get(f"{base}/tree").json()["items"]
+        assert {"tensors", "weight_map"} & {each["path"] for each in tree}
+
+
+def test_quantized_tensors_are_blocks_or_floats(client: httpx.Client) -> None:
+    base = f"/v1/stores/{pushed(client, packed(folder('gguf_types')), headers=TAR)['id']}/tensors/q.Q4_K"
+    blocks = client.get(base)
+    assert (blocks.headers["x-tensor-dtype"], blocks.headers["x-tensor-shape"]) == ("Q4_K", "4,512")
+    assert len(blocks.content) == 4 * 2 * 144
+    floats = client.get(f"{base}?dequantize=true")
+    assert (floats.headers["x-tensor-dtype"], len(floats.content)) == ("F32", 4 * 512 * 4)
+    assert floats.headers["etag"] != blocks.headers["etag"]
+    part = client.get(f"{base}?dequantize=true&slice=1,3:300")
+    assert part.content == floats.content[4 * (512 + 3) : 4 * (512 + 300)]
+    assert np.load(io.BytesIO(got(client, f"{base}?format=npy"))).shape == (4, 288)
+    stats = client.get(f"{base}/stats").json()
+    assert (stats["dtype"], stats["elements"]) == ("Q4_K", 2048)
+    assert stats["max"] == float(np.frombuffer(floats.content, "<f4").max())
+    answer = client.get(f"{base}?slice=:,1:5")
+    assert_problem(answer.status_code, answer.headers, answer.content, expected=400, slug="invalid-input")
+    answer = client.get(base.replace("Q4_K", "IQ2_S") + "?dequantize=true")
+    assert_problem(answer.status_code, answer.headers, answer.content, expected=422, slug="unsupported")
+
+
+def test_metadata_is_found_by_path(client: httpx.Client) -> None:
+    base = f"/v1/stores/{pushed(client, packed(folder('gguf_types')), headers=TAR)['id']}"
+    assert got(client, f'{base}/merge?path=metadata["general.name"].text') == b"tiny"
+    told = client.get(f"{base}/merge?path=metadata", headers={"accept": "application/json"})
+    assert told.status_code == 422 or "x.big" in told.text
+    whole = client.get(f"{base}/merge", headers={"accept": "application/json"}).json()
+    assert whole["metadata"]["x.big"] == {"unsigned_integer": str(1 << 40)}
+    assert whole["metadata"]["x.a"]["list"] == {"integers": ["1", "2", "3"]}
+
+
+def test_models_of_different_formats_are_compared_by_name(
+    client: httpx.Client, layers: tuple[str, Path], tmp_path: Path
+) -> None:
+    file = got(client, f"{layers[0]}/safetensors")
+    other = pushed(client, file, "?filename=layers.safetensors")["id"]
+    found = client.get(f"/v1/stores/{other}/diff?before={layers[0].rpartition('/')[2]}").json()
+    assert [(each["what"], each["change"]) for each in found["items"]] == [("file", "changed")]
+    halves = pushed(client, got(client, f"{layers[0]}/safetensors?dtype=F16"), "?filename=halves.safetensors")["id"]
+    delta = client.get(f"/v1/stores/{halves}/diff/w0?before={other}").json()
+    assert 0 < delta["max"] < 0.002
+
+
+def test_pickles_are_files(client: httpx.Client) -> None:
+    for name, data in (
+        ("model.bin", b"\x80\x04\x95\x02\0\0\0\0\0\0\0}."),
+        ("m.pt", b"PK\x03\x04" + bytes(26) + b"m/data.pkl"),
+    ):
+        store = pushed(client, data, f"?filename={name}")
+        assert store["root"] is None
+        assert "never loaded, as loading it can run any code: save the weights as safetensors" in store["why"]

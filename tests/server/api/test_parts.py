@@ -1,0 +1,185 @@
+"""Many parts in one response, and merges by a JSON body: each is what its own URL gives."""
+
+from __future__ import annotations
+
+import json
+from email import message_from_bytes
+from typing import Any
+
+import httpx
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from tests.support.problems import assert_problem
+
+from protoslice.client import Client
+from protoslice.client.parts import PartReader
+from protoslice.errors import IntegrityError, NotFound
+
+
+@pytest.fixture(scope="module")
+def base(client: httpx.Client) -> str:
+    weights = [numpy_helper.from_array(np.arange(n + 3, dtype="f4"), f"w {n}") for n in range(200)]
+    model = helper.make_model(helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [], [], weights))
+    answer = client.post("/v1/stores?filename=m.onnx", content=model.SerializeToString())
+    return f"/v1/stores/{answer.json()['id']}"
+
+
+def asked(client: httpx.Client, base: str, *parts: dict[str, str]) -> list[Any]:
+    """The parts as a parser of mail reads them."""
+    answer = client.post(f"{base}/parts", json={"parts": parts})
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["cache-control"] == "no-store"
+    head = f"Content-Type: {answer.headers['content-type']}\r\n\r\n".encode()
+    mail = message_from_bytes(head + answer.content)
+    assert mail.is_multipart()
+    return list(mail.get_payload())
+
+
+VIEWS = (
+    "chunks/0",
+    "tensors/w%203?slice=1:3",
+    "tensors/w%203?format=npy",
+    "merge?path=graph.node[0]",
+    "merge?path=graph.name",
+    "files/m.onnx",
+    "onnx/model.onnx",
+    "safetensors?name=w%20*",
+    "metadata",
+)
+
+
+def test_each_part_is_what_its_url_gives(client: httpx.Client, base: str) -> None:
+    found = asked(client, base, *({"view": view} for view in VIEWS))
+    for view, part in zip(VIEWS, found, strict=True):
+        alone = client.get(f"{base}/{view}")
+        assert part.get_payload(decode=True) == alone.content, view
+        assert part["content-location"] == f"{base}/{view}"
+        for name in ("content-type", "content-length", "etag", "repr-digest", "x-tensor-shape", "x-protobuf-message"):
+            assert part[name] == alone.headers.get(name), (view, name)
+
+
+def test_a_part_may_be_a_range(client: httpx.Client, base: str) -> None:
+    whole = client.get(f"{base}/files/m.onnx").content
+    first, last = asked(
+        client, base, {"view": "files/m.onnx", "range": "bytes=5-9"}, {"view": "files/m.onnx", "range": "bytes=-3"}
+    )
+    assert first.get_payload(decode=True) == whole[5:10]
+    assert (first["content-range"], first["content-length"]) == (f"bytes 5-9/{len(whole)}", "5")
+    assert last.get_payload(decode=True) == whole[-3:]
+
+
+@pytest.mark.parametrize(
+    ("part", "status", "slug"),
+    [
+        ({"view": "tensors/nothing"}, 404, "not-found"),
+        ({"view": "chunks/99"}, 404, "not-found"),
+        ({"view": "nothing"}, 404, "not-found"),
+        ({"view": "tree"}, 404, "not-found"),
+        ({"view": "merge?path=graph&path=graph"}, 400, "invalid-input"),
+        ({"view": "tensors/w%203?slice=x"}, 400, "invalid-input"),
+        ({"view": "files/m.onnx", "range": "bytes=99999999-"}, 416, "range-not-satisfiable"),
+        ({"view": "files/m.onnx", "range": "bytes=0-1,70000-70001"}, 400, "invalid-input"),
+        ({"view": "files/m.onnx", "range": "lines=0-1"}, 400, "invalid-input"),
+        ({"view": "files/m.onnx\r\nx: y"}, 400, "invalid-input"),
+        ({"view": "files/m.onnx", "more": "1"}, 400, "invalid-input"),
+    ],
+)
+def test_nothing_is_sent_if_a_part_is_wrong(
+    client: httpx.Client, base: str, part: dict[str, str], status: int, slug: str
+) -> None:
+    answer = client.post(f"{base}/parts", json={"parts": [{"view": "chunks/0"}, part]})
+    assert_problem(answer.status_code, answer.headers, answer.content, expected=status, slug=slug)
+
+
+def test_numbers_of_parts_are_bounded(client: httpx.Client, base: str) -> None:
+    assert len(asked(client, base, *([{"view": "merge?path=graph.name"}] * 1000))) == 1000
+    for count in (0, 1001):
+        answer = client.post(f"{base}/parts", json={"parts": [{"view": "chunks/0"}] * count})
+        assert answer.status_code == 400
+
+
+def test_a_merge_by_a_body_is_that_of_the_url(client: httpx.Client, base: str) -> None:
+    for body, query in (
+        ({}, ""),
+        ({"path": "graph", "fields": ["name", "node[0]"]}, "?path=graph&fields=name&fields=node[0]"),
+        ({"omit": ["graph.node", "graph.initializer[1:]"]}, "?omit=graph.node&omit=graph.initializer[1:]"),
+        ({"omit_larger_than": "20"}, "?omit_larger_than=20"),
+        ({"omit_larger_than": 20}, "?omit_larger_than=20"),
+    ):
+        for accept in ("*/*", "application/json", "text/plain"):
+            ours = client.post(f"{base}/merge", json=body, headers={"accept": accept})
+            theirs = client.get(f"{base}/merge{query}", headers={"accept": accept})
+            assert (ours.status_code, ours.content) == (200, theirs.content), (body, accept)
+            assert ours.headers["content-type"] == theirs.headers["content-type"]
+            assert ours.headers["cache-control"] == "no-store"
+            assert "content-location" not in ours.headers
+
+
+def test_a_merge_by_a_body_takes_more_fields_than_a_url(client: httpx.Client, base: str) -> None:
+    fields = [f"initializer[{number}].name" for number in range(200)] * 100
+    assert len(json.dumps(fields)) > 400_000
+    answer = client.post(f"{base}/merge", json={"path": "graph", "fields": fields})
+    found = onnx.GraphProto.FromString(answer.content)
+    assert [each.name for each in found.initializer] == [f"w {number}" for number in range(200)]
+    assert not any(each.raw_data for each in found.initializer)
+
+
+def test_what_is_left_out_by_path_is_cleared(client: httpx.Client, base: str) -> None:
+    whole = onnx.GraphProto.FromString(client.get(f"{base}/merge?path=graph").content)
+    body = {"path": "graph", "omit": ["initializer[*].raw_data", "initializer[3:]", "node"]}
+    found = onnx.GraphProto.FromString(client.post(f"{base}/merge", json=body).content)
+    assert [each.name for each in found.initializer] == [each.name for each in whole.initializer[:3]]
+    assert not any(each.HasField("raw_data") for each in found.initializer)
+    assert not found.node
+    answer = client.post(f"{base}/merge", json={"path": "graph", "omit": ["name.more"]})
+    assert_problem(answer.status_code, answer.headers, answer.content, expected=404, slug="not-found")
+    answer = client.post(f"{base}/merge", json={"path": "graph.name", "omit": ["x"]})
+    assert_problem(answer.status_code, answer.headers, answer.content, expected=422, slug="unsupported")
+
+
+def test_a_merge_by_a_body_says_what_is_wrong(client: httpx.Client, base: str) -> None:
+    answer = client.post(f"{base}/merge", json={"path": "graph.nothing"})
+    assert_problem(answer.status_code, answer.headers, answer.content, expected=404, slug="not-found")
+    answer = client.post(f"{base}/merge", json={"other": 1})
+    assert_problem(answer.status_code, answer.headers, answer.content, expected=400, slug="invalid-input")
+    assert client.put(f"{base}/merge").headers["allow"] == "GET, HEAD, POST"
+
+
+def test_the_client_reads_parts(client: httpx.Client, base: str) -> None:
+    with Client(str(client.base_url)) as ours:
+        ref = base.rpartition("/")[2]
+        found = {}
+        for number, part in enumerate(ours.parts(ref, VIEWS)):
+            if number != 2:  # what is not read is passed over
+                found[part.view] = part.read()
+        assert found == {view: client.get(f"{base}/{view}").content for view in VIEWS if view != VIEWS[2]}
+        with pytest.raises(NotFound):
+            list(ours.parts(ref, ["chunks/0", "chunks/99"]))
+
+
+HEAD = b"--b\r\ncontent-length: 3\r\nrepr-digest: sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:\r\n\r\nabc"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (HEAD, "ended before its last part"),
+        (HEAD[:-1], "ended within a part"),
+        (HEAD.replace(b"abc", b"abd") + b"\r\n--b--\r\n", "does not have the digest"),
+        (HEAD.replace(b"content-length", b"length"), "without a length"),
+        (HEAD + b"\r\n--b\r\nx: y", "more parts"),
+        (b"--b--\r\n.", "fewer parts"),
+        (b"--b\r\n" + b"x" * (1 << 18), "malformed headers"),
+    ],
+)
+def test_the_client_refuses_damaged_streams(body: bytes, words: str) -> None:
+    pieces = iter([body[at : at + 7] for at in range(0, len(body), 7)])
+    with pytest.raises(IntegrityError, match=words):
+        [part.read() for part in PartReader("multipart/mixed; boundary=b", pieces).parts(["a"])]
+
+
+def test_the_client_wants_a_multipart_stream() -> None:
+    with pytest.raises(IntegrityError, match="instead of multipart/mixed"):
+        PartReader("text/html", iter([b""]))
