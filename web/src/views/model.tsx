@@ -80,7 +80,7 @@ function Head({ store, name, repository, isNext }: { store: Store; name: string;
         <Versions store={store} name={name} named={repository} />
       </div>
       <p class="soft" dir="auto">
-        {store.type ?? store.why} · <b>{bytes(store.size)}</b> in {many(store.files.length, "file")} · {ago(store.created)} ·{" "}
+        {store.type ?? store.why} · <b>{bytes(store.size)}</b> in {many(store.files.length, "file")} · {store.uploader && `by ${store.uploader} · `}{ago(store.created)} ·{" "}
         <code title={store.id}>{store.id.slice(0, 12)}</code>
       </p>
       {registryNames(store).length > 0 && <p class="soft" dir="auto">Names: {registryNames(store).slice(0, 10).join(", ")}</p>}
