@@ -155,7 +155,7 @@ function Card({ name, stores }: Family) {
         <span class="soft" dir="auto">{newest!.type ?? "files"}</span>
         <span class="facts"><b>{bytes(newest!.size)}</b><span>{many(newest!.files.length, "file")}</span><span>{newest!.uploader && `${newest!.uploader} · `}{ago(newest!.created)}</span></span>
       </a>
-      {(version || newest!.tags.length > 1 || names.length > 0) && (
+      {(version || newest!.tags.length > 1 || names.length > (newest!.tags.length ? 0 : 1)) && (
         <p class="soft under">
           {/* Without a first name, the page of differences looks for the version before. */}
           {version && <a href={diffPlace(before ? nameOf(before) : "", ref)}>{before ? `changes since ${versionOf(nameOf(before)) || "the previous version"}` : "latest changes"}</a>}
