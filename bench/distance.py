@@ -24,6 +24,7 @@ from tests.support.seeded import seed
 from tests.support.stores import onnx, opened, upload
 
 from protoslice.catalog import Database, Transaction, upgrade
+from protoslice.catalog.listing import StoreQuery
 from protoslice.catalog.postgres import PostgresDatabase, PostgresTransaction
 from protoslice.catalog.sqlite import SqliteDatabase, SqliteTransaction
 from protoslice.storage import ObjectKey, Storage, open_storage
@@ -183,8 +184,8 @@ async def _calls(bucket: _Bucket, name: str, count: int) -> list[Row]:
         ("PUT of one larger than 4 KiB", lambda stores: upload(stores, onnx(9000), IngestRequest(tags=("b",))), 1, 30),
         ("PUT of a stored model, its digest given", lambda stores: upload(stores, known, expected_sha256=digest), 0, 8),
         ("list of the 20 newest", lambda stores: stores.list(limit=20), 0, 2),
-        ("list of 20 by type", lambda stores: stores.list(type="seeded.Model", limit=20), 0, 2),
-        ("list of 20 by the beginning of a tag", lambda stores: stores.list(tag="t", limit=20), 0, 2),
+        ("list of 20 by type", lambda stores: stores.list(StoreQuery(type="seeded.Model"), limit=20), 0, 2),
+        ("list of 20 by the beginning of a tag", lambda stores: stores.family("t", limit=20), 0, 2),
         ("collection with nothing to do", _collect, 1, 30),  # looks for multipart uploads that stopped
     )
     return [

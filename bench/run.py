@@ -24,6 +24,7 @@ from bench import (
     engine,
     files,
     formats,
+    lists,
     loading,
     oras,
     page,
@@ -59,6 +60,7 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
     "bucket": bucket.bucket,
     "distance": distance.distance,
     "catalogue": catalogue.catalogue,
+    "lists": lists.lists,
     "endurance": endurance.endurance,
     "workers": workers.workers,
     "access": access.access,
@@ -71,6 +73,7 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
 APART = (
     "packed",
     "catalogue",
+    "lists",
     "waiting",
     "loading",
     "tensors",

@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
-from front import free_port, listening, nginx, wait_for
+from front import Nginx, free_port, listening, wait_for
 from tests.bucket import BUCKET, Gateway, options_of
-from tests.support.postgres import running_postgres
+from tests.support.postgres import TestServer, running_postgres
 
 GATEWAY = Path(__file__).parents[2] / ".make" / "versitygw-v1.8.0"
 
@@ -52,13 +53,44 @@ class Replica:
         self.running.wait(60)
 
 
+class Postgres:
+    """The database server, which loses nothing that was committed when it is killed."""
+
+    def __init__(self, server: TestServer) -> None:
+        self._server = server
+
+    def start(self) -> None:
+        """Start it, and return when it answers; it refuses to start while processes of the killed one are left."""
+
+        def started() -> bool:
+            with suppress(subprocess.CalledProcessError):
+                self._server.start()
+                return True
+            return False
+
+        wait_for(started)
+
+    def end(self, how: signal.Signals) -> None:
+        """End it as a signal to its first process does."""
+        assert how is signal.SIGKILL
+        self._server.kill()
+
+
+class Part(Protocol):
+    """What can be killed and started again."""
+
+    def start(self) -> None: ...
+
+    def end(self, how: signal.Signals) -> None: ...
+
+
 @dataclass
 class Site:
-    """Address of nginx, and all that stands behind it."""
+    """Address of nginx, and all that is behind it."""
 
     url: str
-    gateway: Gateway
     replicas: list[Replica]
+    parts: dict[str, Part]
 
 
 @contextmanager
@@ -69,11 +101,16 @@ def site(folder: Path) -> Iterator[Site]:
     bucket.mkdir()
     gateway = Gateway(str(GATEWAY), bucket)
     with ExitStack() as stack:
-        database = stack.enter_context(running_postgres()).new_catalogue()
+        server = stack.enter_context(running_postgres())
+        database = server.new_catalogue()
         replicas = [Replica(gateway.endpoint, database, folder / f"replica-{number}.log") for number in (1, 2)]
-        parts: tuple[Gateway | Replica, ...] = (gateway, *replicas)
-        for part in parts:
+        front = Nginx("nginx-replicas.conf", folder, replicas[0].port, other=replicas[1].port)
+        started: tuple[Part, ...] = (gateway, *replicas, front)
+        for part in started:
             part.start()
-            stack.callback(part.end)
-        port = stack.enter_context(nginx("nginx-replicas.conf", folder, replicas[0].port, other=replicas[1].port))
-        yield Site(f"http://127.0.0.1:{port}", gateway, replicas)
+            stack.callback(part.end, signal.SIGTERM)
+        parts: dict[str, Part] = {
+            "replica 1": replicas[0], "replica 2": replicas[1], "nginx": front, "PostgreSQL": Postgres(server),
+            "bucket": gateway,
+        }  # fmt: skip
+        yield Site(f"http://127.0.0.1:{front.port}", replicas, parts)

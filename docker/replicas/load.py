@@ -40,7 +40,7 @@ def content(seed: int) -> bytes:
 class Caller:
     """A client with a ledger; it goes on until it is told to stop."""
 
-    def __init__(self, url: str, number: int) -> None:
+    def __init__(self, url: str, number: int, seed: int = 0) -> None:
         self.ledger = Ledger()
         self.wrong: list[str] = []
         """Answers that contradict the ledger."""
@@ -48,7 +48,7 @@ class Caller:
         """Removals answered 404, right when nginx passed them on twice."""
         self.answered: Counter[str] = Counter()
         self._number = number
-        self._random = Random(number)
+        self._random = Random(seed * 1000 + number)
         self._made = 0
         self._http = httpx.Client(base_url=url, timeout=60)
         self._stopping = threading.Event()
@@ -66,7 +66,17 @@ class Caller:
         self._http.close()
 
     def _go(self) -> None:
-        calls = [self._put, self._read, self._read, self._read, self._tag, self._find, self._list, self._remove]
+        calls = [
+            self._put,
+            self._read,
+            self._read,
+            self._read,
+            self._tag,
+            self._find,
+            self._search,
+            self._list,
+            self._remove,
+        ]
         while not self._stopping.is_set():
             call = self._random.choice(calls) if len(self.ledger.seeds) > 2 else self._put
             try:
@@ -116,6 +126,12 @@ class Caller:
             found = self._ask("GET", f"/v1/tags/own-{self._number}", {200, 404}).json().get("store")
             self._expect(found in self.ledger.tagged, f"tag own-{self._number} is at {found}")
 
+    def _search(self) -> None:
+        if len(self.ledger.tagged) == 1:
+            page = self._ask("GET", f"/v1/stores?name=own-{self._number}&sort=-size", {200}).json()["items"]
+            found = {item["id"] for item in page}
+            self._expect(found == self.ledger.tagged, f"a search for own-{self._number} finds {found}")
+
     def _list(self) -> None:
         page = self._ask("GET", "/v1/stores?limit=50", {200}).json()["items"]
         self._expect(all(item["id"] not in self.ledger.removed for item in page), "a removed store is listed")
@@ -152,6 +168,12 @@ def faults(ledger: Ledger, number: int, get: Callable[[str], httpx.Response]) ->
         if get(f"/v1/stores/{store}/merge").content != content(seed)
     ]
     wrong += [f"store {store} is there" for store in ledger.removed if get(f"/v1/stores/{store}").status_code != 404]
+    removals = "/v1/audit?what=store.removed&limit=1&subject="
+    wrong += [
+        f"removal of {store} is not in the audit"
+        for store in ledger.removed
+        if not get(f"{removals}{store}").json()["items"]
+    ]
     if ledger.tagged and get(f"/v1/tags/own-{number}").json().get("store") not in ledger.tagged:
         wrong.append(f"tag own-{number}")
     return wrong

@@ -5,8 +5,10 @@ from __future__ import annotations
 import getpass
 import http.client
 import json
+import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -71,24 +73,45 @@ def adapted(name: str, folder: Path, port: int, upstreams: Sequence[int], edit: 
     return path
 
 
-@contextmanager
-def nginx(name: str, folder: Path, upstream: int, edit: Edit = str, *, other: int | None = None) -> Iterator[int]:
-    """Port of an nginx with the configuration `name`, before the replicas at `upstream` and `other`.
+class Nginx:
+    """nginx with the configuration `name`, before the replicas at `upstream` and `other`.
 
     Without `other` the second replica is one that is down.
     """
-    port = free_port()
-    config = adapted(name, folder, port, [free_port() if other is None else other, upstream], edit)
-    program = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/bin")
-    assert program, "nginx is not installed"
-    own = f"daemon off; user {getpass.getuser()};"
-    process = subprocess.Popen([program, "-c", config, "-p", folder, "-e", "stderr", "-g", own])
+
+    def __init__(self, name: str, folder: Path, upstream: int, edit: Edit = str, *, other: int | None = None) -> None:
+        self.port = free_port()
+        config = adapted(name, folder, self.port, [free_port() if other is None else other, upstream], edit)
+        program = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/bin")
+        assert program, "nginx is not installed"
+        own = f"daemon off; user {getpass.getuser()};"
+        self._command = [program, "-c", str(config), "-p", str(folder), "-e", "stderr", "-g", own]
+        self._running: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and return when it listens."""
+        self._running = subprocess.Popen(self._command, start_new_session=True)
+        wait_for(lambda: listening(self.port))
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """End it by a signal; SIGKILL for its workers too, which would go on to listen."""
+        assert self._running is not None
+        if how is signal.SIGKILL:
+            os.killpg(self._running.pid, how)
+        else:
+            self._running.send_signal(how)
+        self._running.wait(timeout=30)
+
+
+@contextmanager
+def nginx(name: str, folder: Path, upstream: int, edit: Edit = str, *, other: int | None = None) -> Iterator[int]:
+    """Port of a running `Nginx`."""
+    running = Nginx(name, folder, upstream, edit, other=other)
+    running.start()
     try:
-        wait_for(lambda: listening(port))
-        yield port
+        yield running.port
     finally:
-        process.terminate()
-        process.wait(timeout=30)
+        running.end()
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,8 @@ class Store:
     """Split rules that took precedence over the sizes, in canonical form."""
     why: str | None = None
     """Why no root was found; None if one was."""
+    uploader: Annotated[str | None, like("ci")] = None
+    """Name of the token or account that created the store; None if the service asked for neither."""
     names: tuple[StoreName, ...] = ()
     """Names that refer to the store, at most 100: its tags, and its names in registries. The response to an upload only
     has tags."""
@@ -207,6 +209,21 @@ class Redelivered:
     """Number of failed events that will be delivered again."""
 
     letters: Count
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """A change, and who made it."""
+
+    at: datetime
+    who: Annotated[str, like("ci")]
+    """Name of the token or account; empty for the service itself, and for a service that asks for neither."""
+    what: Annotated[str, like("tag.set")]
+    subject: Annotated[str, like("resnet:3")]
+    """Id of a store or token, or the name of what was changed."""
+    detail: dict[str, Any]
+    transaction: str
+    """Id that changes which were made at once share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,6 +394,29 @@ class TensorGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorBranch:
+    """Tensors whose names start alike, a range of such groups, or a single tensor, in a tree of names."""
+
+    name: Annotated[str, like("layer.3.")]
+    """What the names have in common beyond the parent's; of a range, the name of its first group."""
+    start: Count
+    """Place of the first tensor, by name."""
+    tensors: Count
+    size: Count
+    """Bytes of the elements; strings do not count."""
+    elements: Count
+    dtype: Annotated[str | None, like("F32")]
+    """Data type with the most bytes; None if unknown."""
+    last: Annotated[str | None, OMITTED] = None
+    """Name of the last group of a range; its names only share what the parent's do."""
+    address: Annotated[str | None, OMITTED] = None
+    """Identifies a single tensor."""
+    shape: Annotated[tuple[int, ...] | None, OMITTED] = None
+    children: Annotated[tuple[TensorBranch, ...], OMITTED] = ()
+    """Groups and tensors in natural order; empty for a single tensor, and for a group that is not opened."""
+
+
+@dataclass(frozen=True, slots=True)
 class Histogram:
     """Counts of numbers in bins of equal width."""
 
@@ -456,8 +496,33 @@ class TensorDelta:
     """Maximum distance; None without finite elements, or beyond 64-bit floats."""
     mean: float | None
     """Mean distance; None without finite elements."""
+    relative: float | None
+    """Length of the difference as a share of the first tensor's length, both as vectors; None if that is zero."""
     cosine: float | None
     """Cosine similarity of the two tensors as vectors; None if one is zero."""
+
+
+Move = Literal["compared", "renamed", "reshaped", "added", "removed"]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMove:
+    """A tensor of two models, and how far it moved; removed tensors are described as in the first model."""
+
+    name: str
+    address: str
+    """Address in the second model; empty for a removed tensor."""
+    was: str | None
+    """Name in the first model, if different."""
+    was_address: str
+    """Address in the first model; empty for an added tensor."""
+    dtype: str | None
+    shape: tuple[int, ...] | None
+    size: Count | None
+    change: Move
+    """`reshaped` means that type or shape differ, `compared` that neither they nor the name do."""
+    delta: TensorDelta | None
+    """Distances, of a sample of the elements; None where there is nothing to compare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,7 +541,7 @@ class SignatureTensor:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A signature of a meta graph of a SavedModel."""
+    """What a model takes and returns: a signature of a SavedModel, or the graph of an ONNX model."""
 
     name: Annotated[str, like("serving_default")]
     method: Annotated[str, like("tensorflow/serving/predict")]

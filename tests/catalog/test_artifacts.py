@@ -10,8 +10,9 @@ import pytest
 from tests.support.rows import ACCOUNT, held, put_store
 
 from protoslice.catalog import Database, open_database
-from protoslice.catalog.artifacts import OCI, ArtifactTable, ManifestRow
+from protoslice.catalog.artifacts import ArtifactTable, ManifestRow
 from protoslice.catalog.kept_files import FileMoved, KeptFile
+from protoslice.catalog.labels import OCI
 from protoslice.catalog.letters import LetterTable
 from protoslice.catalog.repositories import NamedStore, NamesOfStores, RepositoryTable
 from protoslice.catalog.webhooks import Webhook, WebhookRecords

@@ -74,6 +74,12 @@ class SteppedTransaction(Transaction):
         self._steps.step()
         self._inner.many(sql, rows)
 
+    def batches(self, sql: str, size: int) -> Any:
+        return self._inner.batches(sql, size)
+
+    def load(self, table: str, columns: Any, rows: Any) -> None:
+        self._inner.load(table, columns, rows)
+
 
 class OneConnection(Database):
     """A database whose transactions run on one connection, step by step."""

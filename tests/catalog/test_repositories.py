@@ -13,8 +13,8 @@ from tests.support.rows import ACCOUNT, put_store
 from protoslice.catalog import Database, open_database
 from protoslice.catalog.database import UniqueViolation
 from protoslice.catalog.kept_files import KeptFile, KeptFiles, purge_kept_files
+from protoslice.catalog.labels import HUB
 from protoslice.catalog.repositories import (
-    HUB,
     CommitRow,
     HistoryTable,
     Moved,

@@ -52,7 +52,7 @@ def test_upgrade_once_for_all_programs_that_start(url: str) -> None:
     async def work() -> None:
         databases = [connect(url, "memory://") for _ in range(4)]
         found = await asyncio.gather(*(upgrade(each) for each in databases))
-        assert {after for _, after in found} == {len(schema.migrations())}
+        assert {after for _, after in found} == {len(schema.migrations("sqlite"))}
         ids = {(await each.read(lambda tx: tx.first("SELECT catalogue_id FROM meta"))) for each in databases}
         assert len(ids) == 1
         for each in databases:
@@ -90,8 +90,8 @@ def test_postgres_is_upgraded_by_command_only(url: str) -> None:
 
 
 def test_sqlite_is_copied_before_an_upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scripts = schema.migrations()
-    monkeypatch.setattr(schema, "migrations", lambda: [*scripts, "CREATE TABLE newer (id integer PRIMARY KEY)"])
+    scripts = schema.migrations("sqlite")
+    monkeypatch.setattr(schema, "migrations", lambda dialect: [*scripts, "CREATE TABLE newer (id integer PRIMARY KEY)"])
 
     async def work() -> None:
         async with open_database(None, tmp_path.as_uri()) as db:
@@ -101,7 +101,7 @@ def test_sqlite_is_copied_before_an_upgrade(tmp_path: Path, monkeypatch: pytest.
             await schema.check(db)
 
     with monkeypatch.context() as patch:
-        patch.setattr(schema, "migrations", lambda: scripts)
+        patch.setattr(schema, "migrations", lambda dialect: scripts)
         asyncio.run(_create(tmp_path))
     asyncio.run(work())
 
@@ -112,15 +112,17 @@ async def _create(folder: Path) -> None:
 
 
 def test_failing_migration_changes_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    scripts = schema.migrations()
+    scripts = schema.migrations(url.partition(":")[0])
 
     async def work() -> None:
         db = connect(url, "memory://")
         await upgrade(db)
-        monkeypatch.setattr(schema, "migrations", lambda: [*scripts, "CREATE TABLE newer (id bigint); NONSENSE"])
+        monkeypatch.setattr(
+            schema, "migrations", lambda dialect: [*scripts, "CREATE TABLE newer (id bigint);\nNONSENSE"]
+        )
         with pytest.raises(Exception, match="NONSENSE"):
             await upgrade(db)
-        monkeypatch.setattr(schema, "migrations", lambda: [*scripts, "CREATE TABLE newer (id bigint)"])
+        monkeypatch.setattr(schema, "migrations", lambda dialect: [*scripts, "CREATE TABLE newer (id bigint)"])
         assert await upgrade(db) == (len(scripts), len(scripts) + 1)
         await db.close()
 

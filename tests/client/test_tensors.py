@@ -15,8 +15,8 @@ from tests.support.live import LiveServer
 
 from protoslice.client import Client
 from protoslice.client.filesystem import StoreFileSystem
-from protoslice.client.tensors import _ML_DTYPES, _NUMPY, as_array, as_strings, shape_of, slice_text
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, Unsupported
+from protoslice.formats.tensors.arrays import _ML_DTYPES, _NUMPY, as_array, as_strings, shape_of, slice_text
 from protoslice.formats.tensors.dtypes import DTYPES
 
 KINDS: dict[str, Any] = {

@@ -1,26 +1,16 @@
-"""Truth of the page about deployment: metrics, manifests, and a backup taken while the service works."""
+"""Truth of the page about deployment: metrics and manifests."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
-import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
-from tests.support.catalogues import InlineDatabase, catalogue_of
-from tests.support.stores import assert_whole, collect_garbage, onnx, opened, upload, visible
 
-from protoslice.defaults import DELETION_DELAY_SECONDS
-from protoslice.errors import IntegrityError, NotFound
 from protoslice.server.observability.metrics import Metrics
 from protoslice.server.settings import Settings, environment_name
-from protoslice.storage import MemoryStorage
-from protoslice.stores import IngestRequest, Stores
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/deployment.md").read_text()
@@ -66,51 +56,3 @@ def test_the_pod_asks_what_there_is_and_is_granted_time_to_end() -> None:
 def test_the_unit_is_granted_time_to_end() -> None:
     unit = dict(line.split("=", 1) for line in _block("ini").splitlines() if "=" in line)
     assert int(unit["TimeoutStopSec"]) > Settings.model_fields["drain_seconds"].default
-
-
-def _steps() -> list[str]:
-    """The steps of the documented backup, in their order."""
-    step = r"^(?:protoslice (?=database copy)|rclone copy .*/(?=objects/))(database|objects)"
-    return re.findall(step, _blocks("sh")[0], re.MULTILINE)
-
-
-async def _work(stores: Stores, seed: int) -> None:
-    """A store comes, with a tag, and the sixth before it goes and is collected."""
-    await upload(stores, onnx(5000, seed=seed), IngestRequest(tags=(f"t:{seed}",)))
-    if seed > 5:
-        await stores.delete((await stores.tag(f"t:{seed - 6}")).store)
-    await collect_garbage(stores.storage, grace_seconds=0, delay_seconds=DELETION_DELAY_SECONDS)
-
-
-async def _restored(steps: Sequence[str]) -> int:
-    """Number of stores in a copy made by steps, while stores come and go; asserts that each of them is whole."""
-    live, copy, restored = MemoryStorage(), MemoryStorage(), InlineDatabase()
-    async with opened(live) as stores:
-        for seed in range(8):
-            await _work(stores, seed)
-        for step in steps:
-            if step == "database":
-                catalogue_of(live).copy_to(restored)
-            else:
-                for key in [stat.key async for stat in live.iterate()]:
-                    seed += 1
-                    await _work(stores, seed)
-                    with suppress(NotFound):  # deleted since it was listed
-                        await copy.put(key, (await live.get(key)).data)
-            seed += 1
-            await _work(stores, seed)
-    async with opened(copy, database=restored) as stores:
-        found = await visible(stores)
-        for info in found.values():
-            await assert_whole(stores, info)
-        return len(found)
-
-
-def test_a_backup_in_the_order_given_is_whole_whatever_happens_meanwhile() -> None:
-    assert _steps() == ["database", "objects"]
-    assert asyncio.run(_restored(_steps())) > 0
-
-
-def test_a_backup_in_another_order_is_not() -> None:
-    with pytest.raises(IntegrityError):
-        asyncio.run(_restored(["objects", "database"]))

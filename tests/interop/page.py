@@ -31,7 +31,8 @@ MARKUP = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 VIEWS = {
     "library": "/",
     "repositories": "/?of=repositories",
-    "bytes": "/m/bert:1",
+    "weights": "/m/bert:1",
+    "bytes": "/m/bert:1/bytes",
     "tensors": "/m/bert:1/tensors?tensor=path:graph.initializer[3]",
     "graph": "/m/bert:1/graph?around=layer.3/attention/softmax&node=graph.node[60]",
     "message": "/m/bert:1/message?path=graph.node[3]",
@@ -205,7 +206,7 @@ def test_all_parts_of_the_page_are_small() -> None:
 
 
 def test_the_tree_is_walked_by_keys(context: BrowserContext) -> None:
-    page = opened(context, "/m/bert:1")
+    page = opened(context, "/m/bert:1/bytes")
     items = page.get_by_role("treeitem")
     expect(page.get_by_role("treeitem", name="initializer")).to_be_visible()
     items.first.focus()
@@ -357,6 +358,38 @@ def test_changes_are_shown_with_their_distances(context: BrowserContext) -> None
     assert violations(context, page) == "[]"
     drawer.get_by_role("link", name="After").click()
     expect(page).to_have_url(re.compile("/m/[0-9a-f]{64}/tensors"))
+
+
+def test_layers_that_moved_are_found_by_keys_and_linked(context: BrowserContext) -> None:
+    page = opened(context, "/diff/bert:1...bert:2")
+    strip = page.get_by_role("region", name="Layers that moved")
+    told = strip.get_by_role("status")
+    expect(told.first).to_have_text(re.compile("^3,038 tensors compared by a sample$"))
+    strip.get_by_role("group").focus()
+    page.keyboard.press("ArrowRight")
+    for _ in range(20):
+        if re.search(r"layer\.3 · attention", told.last.inner_text()):
+            break
+        page.keyboard.press("ArrowDown" if "layer.3" in told.last.inner_text() else "ArrowRight")
+    expect(told.last).to_contain_text(
+        re.compile(r"encoder\.layer\.3 · attention · 4 tensors · Relative change: up to 0\.05")
+    )
+    page.keyboard.press("Enter")
+    rows = page.get_by_role("grid", name="Changes").get_by_role("row")
+    expect(rows).to_have_count(5)
+    rows.nth(1).click()
+    drawer = page.get_by_role("complementary", name="Tensor")
+    for title in ("Before", "After", "Difference"):
+        expect(drawer.get_by_role("heading", name=title)).to_be_visible()
+    expect(drawer.locator("canvas")).to_have_count(3)
+    assert violations(context, page) == "[]"
+    again = opened(context, page.url)
+    expect(again.get_by_role("grid", name="Changes").get_by_role("row")).to_have_count(5)
+    expect(again.get_by_role("complementary", name="Tensor").locator("canvas")).to_have_count(3)
+    again.get_by_role("button", name="Show all").click()
+    expect(again.get_by_role("grid", name="Changes").get_by_role("row")).not_to_have_count(5)
+    again.get_by_role("combobox", name="Show").select_option("max |Δ|")
+    expect(again).to_have_url(re.compile("metric=max"))
 
 
 def test_what_is_taken_for_equal_by_checksums_is_said_and_compared_on_demand(

@@ -11,8 +11,11 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext
-from tests.support.browser import opened, window
+from playwright.sync_api import Browser, BrowserContext, expect
+from tests.hub import BESIDE
+from tests.support.browser import opened, violations, window
+from tests.support.environments import python_of
+from tests.support.hub import commit
 from tests.support.process import ServiceProcess
 from tests.support.stores import onnx
 
@@ -32,7 +35,10 @@ NAMES = (
     "' || touch PWNED || '",
     '"); __import__("os").system("touch PWNED"); ("',
 )
-SHELL_WAYS = ("curl", "CLI")
+SHELL_WAYS = ("curl", "CLI", "Hugging Face", "oras")
+HUB = "huggingface_hub==2.4.0"
+ORAS = Path(__file__).parents[2] / ".make"
+"""Folder of oras, which `make browser` builds."""
 DATA = onnx(4000)
 
 
@@ -48,9 +54,9 @@ def _put(service: ServiceProcess, path: str, data: bytes) -> httpx.Response:
 
 
 def _ways(context: BrowserContext, place: str) -> Iterator[tuple[str, str]]:
-    """Kind and text of each line that the page of a model prints below "Download"."""
+    """Kind and text of each line that the page of a model prints below "Use this model"."""
     page = opened(context, place)
-    page.get_by_text("Download", exact=True).click()
+    page.get_by_text("Use this model", exact=True).click()
     rows = page.locator("dl.ways")
     yield from zip(rows.locator("dt").all_inner_texts(), rows.locator("dd code").all_text_contents(), strict=True)
     page.close()
@@ -58,7 +64,8 @@ def _ways(context: BrowserContext, place: str) -> Iterator[tuple[str, str]]:
 
 def _run(what: str, line: str, folder: Path) -> None:
     """Run a printed line in an empty folder; asserts that it succeeds, and that it does nothing else."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    clients = [str(python_of(HUB, *BESIDE).parent)] if what == "Hugging Face" else []
+    path = os.pathsep.join([*clients, str(Path(sys.executable).parent), str(ORAS), os.environ["PATH"]])
     command = ["sh", "-c", line] if what in SHELL_WAYS else [sys.executable, "-c", line]
     done = subprocess.run(
         command, cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=60, check=False
@@ -67,10 +74,10 @@ def _run(what: str, line: str, folder: Path) -> None:
     assert not [each for each in folder.rglob("*") if each.name == "PWNED"], line
 
 
-def _check(context: BrowserContext, place: str, tmp_path: Path, data: bytes) -> None:
+def _check(context: BrowserContext, place: str, tmp_path: Path, data: bytes, *more: str) -> None:
     """Run every line that a page prints; asserts that each fetches `data`."""
     lines = list(_ways(context, place))
-    assert {what for what, _ in lines} == {"curl", "Python", "CLI"}
+    assert {what for what, _ in lines} == {"curl", "Python", "CLI", *more}
     for number, (what, line) in enumerate(lines):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -111,3 +118,52 @@ def test_commands_for_a_tag_do_only_what_they_say(
     made = _put(service, f"/v1/stores?filename=m.onnx&tag={quote(tag, safe='')}", DATA)
     assert made.status_code in {200, 201}, made.text
     _check(context, f"/m/{quote(tag, safe='')}", tmp_path, DATA)
+
+
+def test_commands_of_registries_fetch_the_model(
+    context: BrowserContext, service: ServiceProcess, tmp_path: Path
+) -> None:
+    with httpx.Client(base_url=service.url, timeout=60) as client:
+        client.post("/api/repos/create", json={"organization": "ann", "name": "m.o-del_1"})
+        assert commit(client, "models/ann/m.o-del_1", {"model.onnx": DATA}).status_code == 200
+    _check(context, "/m/ann%2Fm.o-del_1%40main", tmp_path, DATA, "Hugging Face", "oras")
+
+
+README = """---
+license: mit
+---
+# A <script>alert(1)</script> model
+
+Trained on *many* **pictures**, see [the paper](https://papers.example/1), [this](javascript:alert(2)) and
+![a picture](https://tracker.example/pixel.png) <img src=x onerror=alert(3)>.
+
+- one `item`
+- two
+
+| name | value |
+|------|-------|
+| a    | [b](http://b.example "title") |
+
+```python
+import <nothing>
+```
+"""
+
+
+def test_a_readme_is_text_with_links_to_the_web_alone(context: BrowserContext, service: ServiceProcess) -> None:
+    with httpx.Client(base_url=service.url, timeout=60) as client:
+        client.post("/api/repos/create", json={"organization": "ann", "name": "card"})
+        files = {"model.onnx": DATA, "README.md": README.encode()}
+        assert commit(client, "models/ann/card", files).status_code == 200
+    page = opened(context, "/m/ann%2Fcard%40main")
+    page.get_by_text("README").click()
+    shown = page.locator(".markdown")
+    expect(shown.get_by_role("heading")).to_have_text("A <script>alert(1)</script> model")
+    expect(shown.locator("em")).to_have_text("many")
+    expect(shown.locator("li")).to_have_text(["one item", "two"])
+    expect(shown.locator("td").first).to_have_text("a")
+    expect(shown.locator("pre")).to_have_text("import <nothing>")
+    places = [link.get_attribute("href") for link in shown.locator("a").all()]
+    assert places == ["https://papers.example/1", "https://tracker.example/pixel.png", "http://b.example"]
+    assert page.locator("main img, main script").count() == 0
+    assert violations(context, page) == "[]"

@@ -19,6 +19,7 @@ DEPTH = 30
 """Graphs within attributes of nodes: three messages each, and protobuf parses a hundred."""
 ALONE = numpy_helper.from_array(np.array([np.nan], "<f4"), MARKUP)
 TABS = (
+    "weights",
     "bytes",
     "tensors",
     "tensors?grouped=1",

@@ -14,6 +14,7 @@ from tests.support.protos.writer import varint
 from tests.support.stores import assert_whole, field, in_files, in_memory, onnx, opened, read, upload
 from tests.support.streams import FRAMED
 
+from protoslice.catalog.listing import StoreQuery
 from protoslice.errors import CorruptModel, NoRoot, NotFound, ProtosliceError, Unsupported
 from protoslice.riegeli import RecordWriter
 from protoslice.storage import MemoryStorage
@@ -54,7 +55,7 @@ def test_a_tree_without_a_proto_is_a_store(where: Callable[..., None]) -> None:
         assert (await stores.get("tree")) == info
         assert (info.root, info.type) == (None, None)
         assert [each.id for each in (await stores.list()).items] == [info.id]
-        assert (await stores.list(type="unknown")).items == []
+        assert (await stores.list(StoreQuery(type="unknown"))).items == []
         again = await upload(stores, TREE)
         assert (again.store.id, again.created) == (info.id, False)
         pieces = await stores.pieces(info.id, limit=1000, cursor=None)

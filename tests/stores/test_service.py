@@ -1,6 +1,8 @@
 """The storage that stores are kept in: damaged, careless, full."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
 
 import pytest
 from tests.support.catalogues import catalogue_of
@@ -19,6 +21,8 @@ from tests.support.stores import (
     visible,
 )
 
+from protoslice.artifacts import ArtifactRepository, RepositoryName
+from protoslice.drafts import Drafts
 from protoslice.errors import IntegrityError, NotFound, StorageFull, StorageUnavailable, Unsupported
 from protoslice.storage import Buffer, FileStorage, MemoryStorage, ObjectKey, ObjectStat
 from protoslice.storage.cloud.backend import CloudStorage
@@ -107,6 +111,18 @@ def test_readiness() -> None:
     in_files(full, StoreOptions(space_watermark_bytes=1 << 60))
 
 
+MANIFEST: Final = b"""{
+    "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "layers": [],
+    "config": {"mediaType": "application/vnd.oci.empty.v1+json", "size": 2,
+               "digest": "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"}
+}"""
+
+
+async def pieces(*data: bytes) -> AsyncIterator[bytes]:
+    for each in data:
+        yield each
+
+
 class Silent(MemoryStorage):
     """Never answers a look while `silent`."""
 
@@ -129,6 +145,10 @@ def test_a_disk_that_is_nearly_full_takes_nothing_in_and_stores_are_removed(monk
         monkeypatch.setattr(FileStorage, "free_bytes", free)
         with pytest.raises(StorageFull, match="The disk is full: remove stores"):
             await upload(stores, onnx(20))
+        with pytest.raises(StorageFull):
+            await Drafts(stores).put("run/small.txt", pieces(b"x"))
+        with pytest.raises(StorageFull):
+            await ArtifactRepository(stores, RepositoryName("ann/m")).put_manifest("1", MANIFEST, "")
         await stores.delete(info.id)
         assert not await visible(stores)
 

@@ -90,6 +90,9 @@ class InlineDatabase(Database):
             self._connection.execute(end)
             return result
 
+    async def export(self, work: Work[T]) -> T:
+        return await self._read(work, background=True)
+
     def copy_to(self, other: InlineDatabase) -> None:
         """Replace the content of another catalogue by this one's."""
         self._connection.backup(other._connection)

@@ -98,12 +98,14 @@ def _targets(template: str, found: Mapping[str, list[str]], before: str) -> Iter
             *(f"path={place}" for place in places),
             *(f"{what}={place}" for what in ("fields", "omit") for place in places),
         ],
+        "/moves": [f"before={before}", f"before={before}&sample=1&limit=1"],
         "/records": ["summary=true", "format=json"],
         "/safetensors": [f"name={name}" for name in names],
         "/safetensors/{shard}": ["align=4096", "dtype=BF16", "shards=1KiB", "shards=4KiB&align=256"],
         "/tensors": [*(f"name={name}" for name in names), "sort=name", "search=a", "prefix=%5C", "regex=x"],
         "/tensors/{name:path}": [*(f"format={form}" for form in (*FORMS, "stats")), "slice=0", "format=stats&sample=0"],
         "/tree": [f"path={place}&depth=2" for place in places],
+        "/tensortree": ["limit=1", "start=1&tensors=1", *(f"prefix={name}" for name in names)],
         "/treemap": ["min_share=0", *(f"path={place}" for place in places)],
     }
     bases = [template]

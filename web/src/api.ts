@@ -10,9 +10,11 @@ export type Store = Schemas["Store"];
 export type Repository = Schemas["RepositorySummary"];
 export type Node = Schemas["Node"];
 export type Tensor = Schemas["TensorEntry"];
+export type Branch = Schemas["TensorBranch"];
 export type TensorGroup = Schemas["TensorGroup"];
 export type Histogram = Schemas["Histogram"];
 export type Statistics = Schemas["TensorStatistics"];
+export type Signature = Schemas["Signature"];
 export type DtypeTotal = Schemas["DtypeTotal"];
 export type Summary = Schemas["ModelReport"];
 export type GraphNode = Schemas["GraphNode"];
@@ -22,6 +24,7 @@ export type Records = Schemas["RecordsSummary"];
 export type Difference = Schemas["Difference"];
 export type Diff = Schemas["Diff"];
 export type Delta = Schemas["TensorDelta"];
+export type TensorMove = Schemas["TensorMove"];
 export interface Page<T> { items: T[]; next: string | null }
 
 /** Names of a store in registries. */

@@ -43,15 +43,20 @@ export function usePlace(): URL {
   return new URL(place);
 }
 
+/** Sets parameters of the address; those that are empty are left out. */
+export function setParameters(values: Record<string, string>, push = false): void {
+  const next = new URL(location.href);
+  for (const [name, value] of Object.entries(values)) {
+    if (value) next.searchParams.set(name, value);
+    else next.searchParams.delete(name);
+  }
+  go(next.pathname + next.search, !push);
+}
+
 /** One parameter of the address, and how to set it. */
 export function useParameter(name: string): [string, (value: string, push?: boolean) => void] {
   const place = usePlace();
-  return [place.searchParams.get(name) ?? "", (value, push = false) => {
-    const next = new URL(location.href);
-    if (value) next.searchParams.set(name, value);
-    else next.searchParams.delete(name);
-    go(next.pathname + next.search, !push);
-  }];
+  return [place.searchParams.get(name) ?? "", (value, push) => setParameters({ [name]: value }, push)];
 }
 
 /** Follows links within the page without loading it anew. */

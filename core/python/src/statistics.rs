@@ -94,10 +94,11 @@ impl Delta {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).repeat(one, other, times);
     }
 
-    /// Counts of the pairs so far, and their greatest distance, the sum of all, and the cosine of both as vectors.
-    fn found(&self) -> (Pairs, f64, f64, Option<f64>) {
+    /// Counts of the pairs so far, their greatest distance and the sum of all; of both as vectors the relative length
+    /// of the difference, and the cosine.
+    fn found(&self) -> (Pairs, f64, f64, Option<f64>, Option<f64>) {
         let found = self.0.lock().unwrap_or_else(PoisonError::into_inner).distances();
         let pairs = (found.all, found.changed, found.incomparable, found.finite);
-        (pairs, found.max, found.sum, found.cosine())
+        (pairs, found.max, found.sum, found.relative(), found.cosine())
     }
 }

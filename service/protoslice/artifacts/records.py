@@ -11,8 +11,9 @@ from itertools import takewhile
 from protoslice.artifacts.faults import BlobUnknown, ManifestUnknown
 from protoslice.artifacts.manifests import StoredManifest
 from protoslice.artifacts.names import Digest, RepositoryName, check_tag
-from protoslice.catalog.artifacts import OCI, ArtifactTable
+from protoslice.catalog.artifacts import ArtifactTable
 from protoslice.catalog.kept_files import KeptFile
+from protoslice.catalog.labels import OCI
 from protoslice.catalog.repositories import RepositoryTable
 from protoslice.stores import Stores
 from protoslice.stores.paging import PageBudget

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from protoslice.catalog.database import LAST, Database, Row, Transaction
 from protoslice.catalog.kept_files import COLUMNS, KeptFile, kept, put_file, replace_file
+from protoslice.catalog.labels import OCI, label
 from protoslice.catalog.letters import tell
 from protoslice.catalog.live_stores import require_store
 from protoslice.catalog.repositories import FIRST_ID, ensure_repository
 from protoslice.catalog.spaces import Account
 
-OCI: Final = "oci"
 _ID: Final = "(SELECT id FROM repositories WHERE space = :space AND protocol = 'oci' AND name = :repository)"
 _THESE: Final = f"space = :space AND repository = {_ID}"
 _MANIFEST: Final = "m.digest, m.media_type, m.body, m.store, m.subject, m.referrer, m.pushed"
@@ -153,8 +153,8 @@ class ArtifactTable:
             for tag in sorted(set(tags)):
                 tx.run(
                     """
-                    INSERT INTO names (space, repository, kind, name, store, manifest, version, updated)
-                    VALUES (:space, :id, 'tags', :tag, :store, :digest, :version, :now)
+                    INSERT INTO names (space, repository, kind, name, store, manifest, version, updated, label)
+                    VALUES (:space, :id, 'tags', :tag, :store, :digest, :version, :now, :label)
                     ON CONFLICT (space, repository, kind, name) DO UPDATE SET
                         manifest = excluded.manifest, version = excluded.version, updated = excluded.updated""",
                     **key,
@@ -162,6 +162,7 @@ class ArtifactTable:
                     store=manifest.store,
                     version=secrets.token_bytes(16),
                     now=tx.now,
+                    label=label(self._space, OCI, self._repository, tag),
                 )
                 self._tell(tx, "artifact.tagged", tag, manifest.digest)
             tx.run(

@@ -93,13 +93,18 @@ class CollectorTable:
                 return Dropped(objects, size)
 
     async def trash(self) -> list[TrashRow]:
-        """Return bytes that are to be deleted now, which no other collector gets for some minutes."""
+        """Return bytes that are to be deleted now, which no other collector gets for some minutes.
+
+        There are none while a backup holds them.
+        """
 
         def work(tx: Transaction) -> list[TrashRow]:
             rows = tx.all(
                 """
                 UPDATE trash SET due = :later WHERE number IN (
-                    SELECT number FROM trash WHERE due <= :now ORDER BY due LIMIT :most FOR UPDATE SKIP LOCKED
+                    SELECT number FROM trash WHERE due <= :now AND NOT EXISTS (
+                        SELECT 1 FROM holds WHERE expires > :now
+                    ) ORDER BY due LIMIT :most FOR UPDATE SKIP LOCKED
                 ) RETURNING number, key, sums, passes""",
                 later=tx.now + int(_CLAIM_SECONDS * SECOND), now=tx.now, most=_BATCH,
             )  # fmt: skip
@@ -156,7 +161,7 @@ class CollectorTable:
             objects, size = tx.all(sql, **values)[0]
             return int(stores), Dropped(int(objects), int(size))
 
-        return await self._database.read(work, background=True)
+        return await self._database.export(work)  # it may read many rows
 
 
 def _purge(tx: Transaction, grace_seconds: float) -> int:

@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
-from protoslice.errors import Conflict, DatabaseUnavailable, ProtosliceError
+from protoslice.errors import Conflict, DatabaseUnavailable, ProtosliceError, Unsupported
 
 T = TypeVar("T")
 Row: TypeAlias = tuple[Any, ...]
@@ -81,10 +82,16 @@ class Transaction(ABC):
     actor: str = ""
     change: bytes = b""
     """Id of the change in `changes`; empty for a transaction that only reads."""
+    recorded: int = 0
+    """Rows that it has added to the audit."""
 
     @abstractmethod
     def all(self, sql: str, **values: Any) -> list[Row]:
         """Return all rows."""
+
+    def planned(self, sql: str, **values: Any) -> list[Row]:
+        """Return all rows of a statement whose best plan depends on the values."""
+        return self.all(sql, **values)
 
     @abstractmethod
     def run(self, sql: str, **values: Any) -> int:
@@ -93,6 +100,14 @@ class Transaction(ABC):
     @abstractmethod
     def many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Execute the statement once for each row of values."""
+
+    @abstractmethod
+    def batches(self, sql: str, size: int) -> Iterator[list[Row]]:
+        """Return all rows, `size` at a time, without holding more in memory."""
+
+    @abstractmethod
+    def load(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Insert many rows into a table."""
 
     def first(self, sql: str, **values: Any) -> Row | None:
         """Return the first row, or None."""
@@ -119,12 +134,15 @@ class Transaction(ABC):
 
 
 Work: TypeAlias = Callable[[Transaction], T]
+Observer: TypeAlias = Callable[[str, float, str | None], None]
+"""Called after a transaction with its kind (`read` or `write`), the seconds of all attempts, and the error's class."""
 
 
 class Database(ABC):
     """A database with the catalogue's schema."""
 
     dialect: str
+    observer: Observer | None = None
 
     async def write(self, work: Work[T], *, background: bool = False) -> T:
         """Run `work` in a transaction and commit it; repeat it after deadlocks and broken connections.
@@ -151,11 +169,23 @@ class Database(ABC):
                     return cast(T, unknown[-1].result)
                 raise
 
-        return await _repeated(attempt)
+        return await self._observed("write", attempt)
 
     async def read(self, work: Work[T], *, background: bool = False) -> T:
         """Run `work`, which only reads, in a transaction of at most a second."""
-        return await _repeated(lambda: self._read(work, background=background))
+        return await self._observed("read", lambda: self._read(work, background=background))
+
+    async def _observed(self, kind: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        if self.observer is None:
+            return await _repeated(attempt)
+        begun, failed = time.perf_counter(), None
+        try:
+            return await _repeated(attempt)
+        except ProtosliceError as error:
+            failed = type(error).__name__
+            raise
+        finally:
+            self.observer(kind, time.perf_counter() - begun, failed)
 
     async def alter(self, work: Work[T]) -> T:
         """Run `work` once, without a row in `changes`: for migrations, which create that table."""
@@ -174,6 +204,20 @@ class Database(ABC):
     @abstractmethod
     async def _read(self, work: Work[T], *, background: bool) -> T:
         """Run `work` once in a transaction that only reads."""
+
+    async def export(self, work: Work[T]) -> T:
+        """Run `work`, which only reads, in a transaction of any length on a connection of its own."""
+        return await asyncio.to_thread(self._export, work)
+
+    async def fill(self, work: Work[T]) -> T:
+        """Run `work` in a transaction of any length on a connection of its own."""
+        return await asyncio.to_thread(self._fill, work)
+
+    def _export(self, work: Work[T]) -> T:
+        raise Unsupported("This database cannot be copied")
+
+    def _fill(self, work: Work[T]) -> T:
+        raise Unsupported("This database cannot be filled")
 
     @abstractmethod
     async def close(self) -> None:

@@ -11,11 +11,11 @@ from typing import Final
 
 from protoslice.catalog.database import LAST, SECOND, Database, Transaction
 from protoslice.catalog.kept_files import COLUMNS, KeptFile, kept, put_file
+from protoslice.catalog.labels import MLFLOW, label
 from protoslice.catalog.live_stores import require_store
 from protoslice.catalog.repositories import ensure_repository
 from protoslice.catalog.spaces import Account
 
-PROTOCOL: Final = "mlflow"
 _ID: Final = 1
 _PAGE: Final = 500
 _REMOVED: Final = 500
@@ -54,7 +54,7 @@ class DraftTable:
 
         def work(tx: Transaction) -> None:
             require_store(tx, self._space, file.store)
-            ensure_repository(tx, self._space, PROTOCOL, "", _ID)
+            ensure_repository(tx, self._space, MLFLOW, "", _ID)
             # The folder first: writers of one folder wait for each other here, and count what the other has written.
             if folder:
                 self._note(tx, folder)
@@ -161,8 +161,8 @@ class DraftTable:
                 return
             tx.run(
                 """
-                INSERT INTO names (space, repository, kind, name, store, version, updated)
-                VALUES (:space, 1, 'sealed', :name, :store, :version, :now)
+                INSERT INTO names (space, repository, kind, name, store, version, updated, label)
+                VALUES (:space, 1, 'sealed', :name, :store, :version, :now, :label)
                 ON CONFLICT (space, repository, kind, name) DO UPDATE SET
                     store = excluded.store, version = excluded.version, updated = excluded.updated""",
                 space=self._space,
@@ -170,6 +170,7 @@ class DraftTable:
                 store=store,
                 version=version,
                 now=tx.now,
+                label=label(self._space, MLFLOW, "", folder),
             )
 
         await self._database.write(work)

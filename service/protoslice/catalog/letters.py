@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Self
 
+from protoslice.catalog.audit import record
 from protoslice.catalog.database import SECOND, Database, Row, Transaction
 from protoslice.errors import IntegrityError
 
@@ -76,18 +77,7 @@ def cloud_event(id: str, space: str, event: str, subject: str, data: Mapping[str
 
 def tell(tx: Transaction, space: str, event: str, subject: str, data: Mapping[str, str | None]) -> None:
     """Record a change in the audit, and write a letter, due now, to each webhook that wants the event."""
-    tx.run(
-        """
-        INSERT INTO audit (at, change, space, who, what, subject, detail)
-        VALUES (:now, :change, :space, :who, :what, :subject, :detail)""",
-        now=tx.now,
-        change=tx.change,
-        space=space,
-        who=tx.actor,
-        what=event,
-        subject=subject,
-        detail=json.dumps(dict(data), ensure_ascii=False, separators=(",", ":")),
-    )
+    record(tx, space, event, subject, data)
     hooks = tx.all("SELECT id, events FROM webhooks WHERE space = :space FOR SHARE", space=space)
     wanted = [hook for hook, events in hooks if not events or event in events.split()]
     if not wanted:

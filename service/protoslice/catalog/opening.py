@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import protoslice.catalog.schema as schema
+from protoslice.catalog.audit import purge_audit
 from protoslice.catalog.database import Database, Transaction
 from protoslice.catalog.letters import LetterTable
 from protoslice.catalog.sqlite import SqliteDatabase
@@ -34,12 +35,16 @@ _DAY: Final = 86_400_000_000
 
 
 @asynccontextmanager
-async def open_database(url: str | None, storage: str, *, shared: bool = True) -> AsyncIterator[Database]:
+async def open_database(
+    url: str | None, storage: str, *, shared: bool = True, audit_seconds: float = 0
+) -> AsyncIterator[Database]:
     """Yield the catalogue at `url`, or without one the default for the storage at the URI `storage`.
 
     The default for a storage that is not `shared` with other processes ends with this process. A SQLite file is
-    created and migrated. Raise `Unsupported` for a bucket without a database, and for a database whose schema needs
-    another version of the program.
+    created and migrated. Changes in the audit that are older than `audit_seconds` are deleted, unless that is 0.
+
+    Raise `Unsupported` for a bucket without a database, and for a database whose schema needs another version of the
+    program.
     """
     with tempfile.TemporaryDirectory(prefix="protoslice-") as memory:
         if url is None and (not shared or storage.startswith("memory://")):
@@ -51,7 +56,7 @@ async def open_database(url: str | None, storage: str, *, shared: bool = True) -
                 await upgrade(database)
                 _log.info("catalogue in SQLite %s", sqlite3.sqlite_version)
             await schema.check(database)
-            tidying = asyncio.create_task(_tidy(database))
+            tidying = asyncio.create_task(_tidy(database, audit_seconds))
             try:
                 yield database
             finally:
@@ -103,7 +108,7 @@ def _default(storage: str) -> Path:
 
 async def upgrade(database: Database) -> tuple[int, int]:
     """Bring the schema up to date and return the versions before and after; copy a SQLite file first."""
-    found, wanted = await schema.version_of(database), len(schema.migrations())
+    found, wanted = await schema.version_of(database), len(schema.migrations(database.dialect))
     if found > wanted:
         await schema.check(database)
     if found < wanted:
@@ -115,8 +120,8 @@ async def upgrade(database: Database) -> tuple[int, int]:
     return found, wanted
 
 
-async def _tidy(database: Database) -> None:
-    """Delete old rows of `changes` and old letters, and keep the ballast, once an hour, for ever."""
+async def _tidy(database: Database, audit_seconds: float) -> None:
+    """Delete old rows of `changes` and of the audit and old letters, and keep the ballast, once an hour, for ever."""
     wait = _FIRST_SECONDS
     while True:
         await asyncio.sleep(wait)
@@ -126,6 +131,7 @@ async def _tidy(database: Database) -> None:
                 await database.make_ballast()
             await purge_changes(database)
             await LetterTable(database).purge()
+            await purge_audit(database, audit_seconds)
 
 
 async def purge_changes(database: Database) -> None:

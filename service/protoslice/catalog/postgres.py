@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any, Final, TypeVar
@@ -83,6 +83,18 @@ class PostgresDatabase(Database):
             raise
         return result
 
+    def _export(self, work: Work[T]) -> T:
+        return self._alone(work, _SNAPSHOT)
+
+    def _fill(self, work: Work[T]) -> T:
+        return self._alone(work, "READ WRITE")
+
+    def _alone(self, work: Work[T], mode: str) -> T:
+        with translated(), psycopg.connect(**self._parameters) as connection:  # commits unless it fails
+            connection.execute(f"SET TRANSACTION {mode}".encode())
+            connection.execute("SET LOCAL statement_timeout = 0")
+            return work(PostgresTransaction(connection))
+
     def _connection(self) -> psycopg.Connection[Row]:
         """Return the connection of this thread; open one if there is none."""
         connection: psycopg.Connection[Row] | None = getattr(self._local, "connection", None)
@@ -138,9 +150,27 @@ class PostgresTransaction(Transaction):
         """Return all rows."""
         return self._connection.execute(_statement(sql), values).fetchall()
 
+    def planned(self, sql: str, **values: Any) -> list[Row]:
+        """Return all rows of a statement that is planned for these values."""
+        return self._connection.execute(_statement(sql), values, prepare=False).fetchall()
+
     def run(self, sql: str, **values: Any) -> int:
         """Return the number of rows that the statement changed."""
         return self._connection.execute(_statement(sql), values).rowcount
+
+    def batches(self, sql: str, size: int) -> Iterator[list[Row]]:
+        """Return all rows, `size` at a time, by a cursor of the server."""
+        with self._connection.cursor("batches") as cursor:
+            cursor.execute(_statement(sql))
+            while rows := cursor.fetchmany(size):
+                yield rows
+
+    def load(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Insert many rows into a table by COPY."""
+        copying = f"COPY {table} ({', '.join(columns)}) FROM STDIN"
+        with self._connection.cursor() as cursor, cursor.copy(copying.encode()) as copied:
+            for row in rows:
+                copied.write_row(row)
 
     def many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Execute the statement once for each row of values."""

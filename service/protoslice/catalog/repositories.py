@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from protoslice.catalog.audit import record
 from protoslice.catalog.database import LAST, Database, ForeignKeyViolation, Row, Transaction
+from protoslice.catalog.labels import HUB, label
 from protoslice.catalog.letters import tell
 from protoslice.catalog.live_stores import require_store
 from protoslice.errors import Conflict, NotFound
 
-HUB: Final = "hub"
 """Protocol of Hugging Face's clients."""
 FILE: Final = "file"
 """Kind of the files of MLflow's artifacts."""
@@ -87,6 +88,7 @@ class RepositoryTable:
 
         def work(tx: Transaction) -> RepositoryRow:
             tx.run(_INSERT, **self._place, id=id, name=name, now=tx.now)
+            record(tx, self._place["space"], "repository.created", name, {"protocol": self._place["protocol"]})
             return RepositoryRow(id, name, tx.now)
 
         return await self._database.write(work)
@@ -111,7 +113,14 @@ class RepositoryTable:
     async def remove(self, name: str) -> bool:
         """Delete a repository with all that is in it; return False if there is none of that name."""
         sql = "DELETE FROM repositories WHERE space = :space AND protocol = :protocol AND name = :name"
-        return await self._database.write(lambda tx: tx.run(sql, **self._place, name=name)) == 1
+
+        def work(tx: Transaction) -> bool:
+            if not tx.run(sql, **self._place, name=name):
+                return False
+            record(tx, self._place["space"], "repository.removed", name, {"protocol": self._place["protocol"]})
+            return True
+
+        return await self._database.write(work)
 
 
 def ensure_repository(tx: Transaction, space: str, protocol: str, name: str, id: int) -> None:
@@ -167,10 +176,11 @@ class HistoryTable:
             if seen is None:
                 changed = tx.run(
                     """
-                    INSERT INTO names (space, repository, kind, name, store, commit_id, version, updated)
-                    VALUES (:space, :repository, :kind, :name, :store, :commit, :version, :now)
+                    INSERT INTO names (space, repository, kind, name, store, commit_id, version, updated, label)
+                    VALUES (:space, :repository, :kind, :name, :store, :commit, :version, :now, :label)
                     ON CONFLICT (space, repository, kind, name) DO NOTHING""",
                     **values,
+                    label=label(self._space, HUB, self._repository.name, name),
                 )
             else:
                 changed = tx.run(

@@ -1,6 +1,7 @@
-"""Schema of the catalogue: numbered SQL files, applied in order, for both engines.
+"""Schema of the catalogue: numbered SQL files, applied in order.
 
-Alembic would bring SQLAlchemy as a second way to talk to the database; forward-only files need neither.
+A file is for both engines, unless its name has the dialect of one: `0009.sqlite.sql`. Alembic would bring SQLAlchemy as
+a second way to talk to the database; forward-only files need neither.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from importlib.resources import files
 from typing import Final
 
 from protoslice.catalog.database import Database, Transaction
-from protoslice.errors import Unsupported
+from protoslice.errors import StorageDenied, Unsupported
 
 _TYPES: Final[Mapping[str, Mapping[str, str]]] = {
     "sqlite": {
@@ -32,12 +33,12 @@ _LOCK: Final = 0x70726F746F736C63
 """Key of the advisory lock that lets one program upgrade at a time."""
 
 
-def migrations() -> list[str]:
-    """Return the SQL of all migrations in order; the first one makes schema 1."""
+def migrations(dialect: str) -> list[str]:
+    """Return the SQL of all migrations of an engine in order; the first one makes schema 1."""
     folder = files("protoslice.catalog") / "migrations"
-    return [
-        each.read_text() for each in sorted(folder.iterdir(), key=lambda each: each.name) if each.name.endswith(".sql")
-    ]
+    found = {each.name: each for each in folder.iterdir()}
+    names = sorted(name for name in found if re.fullmatch(rf"\d+(\.{dialect})?\.sql", name))
+    return [found[name].read_text() for name in names]
 
 
 async def version_of(database: Database) -> int:
@@ -47,7 +48,7 @@ async def version_of(database: Database) -> int:
 
 async def check(database: Database) -> None:
     """Raise `Unsupported` unless the database has the schema of this program."""
-    found, wanted = await version_of(database), len(migrations())
+    found, wanted = await version_of(database), len(migrations(database.dialect))
     if found > wanted:
         raise Unsupported(
             f"The database has schema {found}, and this version of Protoslice knows schemas up to {wanted}: "
@@ -59,14 +60,17 @@ async def check(database: Database) -> None:
 
 async def migrate(database: Database) -> int:
     """Apply the migrations that a database lacks, in one transaction; return the version that it had."""
-    dialect, scripts = database.dialect, migrations()
+    dialect, scripts = database.dialect, migrations(database.dialect)
 
     def work(tx: Transaction) -> int:
         if dialect == "postgresql":
             tx.all("SELECT pg_advisory_xact_lock(:key)", key=_LOCK)
         found = _version(tx, dialect)
         for script in scripts[found:]:
-            for statement in _statements(script, dialect):
+            types = dict(_TYPES[dialect])
+            if "{trigrams}" in script:
+                types["trigrams"] = _trigrams(tx)
+            for statement in _statements(script, types):
                 tx.run(statement)
         if found == 0:
             tx.run(
@@ -91,8 +95,32 @@ def _version(tx: Transaction, dialect: str) -> int:
     return 0 if row is None else int(row[0])
 
 
-def _statements(script: str, dialect: str) -> list[str]:
+def _trigrams(tx: Transaction) -> str:
+    """Return the name of the operator class of PostgreSQL's `pg_trgm`; create the extension if it is missing."""
+    place = """
+        SELECT quote_ident(n.nspname) FROM pg_catalog.pg_extension e
+        JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'pg_trgm'"""
+    row = tx.first(place)
+    if row is None:
+        if tx.first("SELECT 1 FROM pg_catalog.pg_available_extensions WHERE name = 'pg_trgm'") is None:
+            raise Unsupported(
+                "The database needs the extension pg_trgm, by which names are searched: install the contrib package of "
+                "PostgreSQL on its machine, then try again"
+            )
+        try:
+            tx.run("CREATE EXTENSION pg_trgm")
+        except StorageDenied:
+            raise StorageDenied(
+                "The database needs the extension pg_trgm, and this user may not create it: run "
+                "`CREATE EXTENSION pg_trgm` in this database as its owner, then try again"
+            ) from None
+        row = tx.all(place)[0]
+    return f"{row[0]}.gin_trgm_ops"
+
+
+def _statements(script: str, types: Mapping[str, str]) -> list[str]:
     text = re.sub(r"--[^\n]*", "", script)
-    for name, replacement in _TYPES[dialect].items():
+    for name, replacement in types.items():
         text = text.replace(f"{{{name}}}", replacement)
-    return [statement for statement in map(str.strip, text.split(";")) if statement]
+    # Semicolons between the statements of a trigger are not at the end of a line.
+    return [statement for statement in map(str.strip, re.split(r";[ ]*(?:\n|$)", text)) if statement]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from protoslice.catalog.audit import record
 from protoslice.catalog.database import Database, Row, Transaction, time_of
 from protoslice.errors import Conflict, NotFound
 
@@ -83,6 +84,7 @@ class SchemaRecords:
                 size=len(data),
                 data=data,
             )
+            record(tx, self._space, "schema.set", name, {"size": len(data)})
             assert row is not None  # RETURNING gives the row that was inserted or updated
             return _row(row), is_new
 
@@ -91,7 +93,14 @@ class SchemaRecords:
     async def remove(self, name: str) -> None:
         """Remove a schema; raise `NotFound` if there is none of that name."""
         sql = "DELETE FROM schemas WHERE space = :space AND name = :name"
-        if not await self._database.write(lambda tx: tx.run(sql, space=self._space, name=name)):
+
+        def work(tx: Transaction) -> bool:
+            if not tx.run(sql, space=self._space, name=name):
+                return False
+            record(tx, self._space, "schema.removed", name, {})
+            return True
+
+        if not await self._database.write(work):
             raise NotFound(f"No schema {name!r}")
 
 

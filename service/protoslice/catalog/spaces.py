@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from protoslice.catalog.audit import EVERY_SPACE, record
 from protoslice.catalog.database import Database, Row, Transaction
 from protoslice.errors import QuotaExceeded
 from protoslice.sizes import format_size
@@ -115,7 +116,14 @@ class SpaceTable:
     async def create(self, name: str) -> bool:
         """Insert a space; return False if there is one of that name."""
         sql = "INSERT INTO spaces (name, created) VALUES (:name, :now) ON CONFLICT DO NOTHING"
-        return await self._database.write(lambda tx: tx.run(sql, name=name, now=tx.now)) == 1
+
+        def work(tx: Transaction) -> bool:
+            if not tx.run(sql, name=name, now=tx.now):
+                return False
+            record(tx, EVERY_SPACE, "space.created", name, {})
+            return True
+
+        return await self._database.write(work)
 
     async def get(self, name: str) -> SpaceRow | None:
         """Return a space, or None if there is none of that name."""
@@ -134,7 +142,15 @@ class SpaceTable:
                 quota_requests = :requests WHERE name = :name"""
         stored_bytes, stores, uploads, requests = limits
         values = {"bytes": stored_bytes, "stores": stores, "uploads": uploads, "requests": requests, "name": name}
-        return await self._database.write(lambda tx: tx.run(sql, **values)) == 1
+
+        def work(tx: Transaction) -> bool:
+            if not tx.run(sql, **values):
+                return False
+            names = ("quota_bytes", "quota_stores", "quota_open_uploads", "quota_requests")
+            record(tx, EVERY_SPACE, "space.changed", name, dict(zip(names, limits, strict=True)))
+            return True
+
+        return await self._database.write(work)
 
     async def totals(self) -> tuple[Held, int]:
         """Return what all spaces hold, and the number of their tags."""

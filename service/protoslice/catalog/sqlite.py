@@ -16,7 +16,7 @@ import shutil
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
@@ -118,6 +118,30 @@ class SqliteDatabase(Database):
             finally:
                 connection.execute("ROLLBACK")
 
+    def _export(self, work: Work[T]) -> T:
+        with self._own_connection() as (connection, _):
+            connection.execute("PRAGMA query_only = ON")
+            connection.execute("BEGIN")
+            return work(SqliteTransaction(connection))
+
+    def _fill(self, work: Work[T]) -> T:
+        with self._own_connection() as (connection, lock), _exclusive(lock):
+            connection.execute("BEGIN IMMEDIATE")
+            result = work(SqliteTransaction(connection))
+            connection.execute("COMMIT")
+            return result
+
+    @contextmanager
+    def _own_connection(self) -> Iterator[tuple[sqlite3.Connection, int]]:
+        """Context with a new connection, and the lock for writing."""
+        self._file.check()
+        with open(self._writer.lock, "ab") as lock, translated():
+            connection = _connect(self.path)
+            try:
+                yield connection, lock.fileno()
+            finally:
+                _close(connection, lock.fileno())
+
     async def make_ballast(self) -> None:
         """Reserve room on the disk, which a full disk gives back."""
         await asyncio.to_thread(self._writer.ballast.make)
@@ -128,12 +152,8 @@ class SqliteDatabase(Database):
 
     def _copy(self, target: Path) -> None:
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        with open(self._writer.lock, "ab") as lock, translated():
-            connection = _connect(self.path)
-            try:
-                connection.execute("VACUUM INTO ?", (str(target),))
-            finally:
-                _close(connection, lock.fileno())
+        with self._own_connection() as (connection, _):
+            connection.execute("VACUUM INTO ?", (str(target),))
         with open(target, "rb") as copied:  # SQLite does not wait for the disk here
             os.fsync(copied.fileno())
 
@@ -243,6 +263,17 @@ class SqliteTransaction(Transaction):
     def many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Execute the statement once for each row of values."""
         self._connection.executemany(_statement(sql), rows)
+
+    def batches(self, sql: str, size: int) -> Iterator[list[Row]]:
+        """Return all rows, `size` at a time."""
+        cursor = self._connection.execute(sql)
+        while rows := cursor.fetchmany(size):
+            yield rows
+
+    def load(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Insert many rows into a table."""
+        marks = ", ".join("?" * len(columns))
+        self._connection.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
 
 
 class _Job:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -18,6 +18,7 @@ from protoslice.catalog.database import (
     UniqueViolation,
 )
 from protoslice.catalog.letters import tell
+from protoslice.catalog.listing import FoundStore, Key, StoreListing, StoreQuery, found_store
 from protoslice.catalog.live_stores import LIVE
 from protoslice.catalog.objects import Collected, OwnObject, new_id, publish_objects
 from protoslice.catalog.spaces import Account
@@ -67,6 +68,7 @@ class Published:
 
     row: StoreRow
     created: bool
+    uploader: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +81,13 @@ class RestoredRow:
 
 @dataclass(frozen=True, slots=True)
 class ListedStore:
-    """Store of a list, with the first of its tags; `place` continues the list behind it."""
+    """Store of a list, with the first of its tags; `key` continues the list behind it."""
 
     row: StoreRow
-    place: str
     weight: int
+    uploader: str
     tags: Sequence[str] = field(default=())
+    key: Key = ()
 
 
 class StoreTable:
@@ -136,7 +139,7 @@ class StoreTable:
                 set_tag(tx, self._space, tag, new.digest)
             count = 0 if replaced else 1
             self._account.charge(tx, stored_bytes=size + new.held, stores=count, logical_bytes=count * new.size)
-            return Published(StoreRow(new.id, new.digest, new.manifest), created=True)
+            return Published(StoreRow(new.id, new.digest, new.manifest), created=True, uploader=tx.actor)
 
         try:
             return await self._database.write(work)
@@ -205,34 +208,32 @@ class StoreTable:
     async def shown(self, *, digest: str | None = None, tag: str | None = None, tags: int) -> ListedStore | None:
         """Return a store by its digest or a tag, with its first `tags` tags; None if there is none."""
         where = LIVE if tag is None else f"space = :space AND deleted IS NULL AND digest = ({_TAGGED})"
-        sql = f"SELECT id, digest, manifest, weight FROM stores WHERE {where}"
+        sql = f"SELECT id, digest, manifest, weight, uploader FROM stores WHERE {where}"
 
         def work(tx: Transaction) -> ListedStore | None:
             row = tx.first(sql, space=self._space, digest=digest, tag=tag)
             if row is None:
                 return None
             names = tag_names(tx, self._space, [row[1]], tags)
-            return ListedStore(_row(row[:3]), "", row[3], names.get(row[1], ()))
+            return ListedStore(_row(row[:3]), row[3], row[4], names.get(row[1], ()))
 
         return await self._database.read(work)
 
     async def page(
-        self, *, type: str | None, limit: int, after: tuple[int, int] | None, room: int, tags: int
-    ) -> list[ListedStore]:
-        """Return at most `limit` stores, newest first, behind a time and an id, each with its first `tags` tags.
+        self, query: StoreQuery, *, limit: int, after: Key | None, room: int, tags: int
+    ) -> tuple[list[ListedStore], Key | None]:
+        """Return at most `limit` stores behind a key, each with its first `tags` tags.
 
-        Manifests are left out once those before have filled `room` bytes.
+        Manifests are left out once those before have filled `room` bytes. A page may be short, or empty, and be
+        followed by another: then the key behind which that begins is returned too.
         """
-        sql = f"""
-            SELECT id, digest, created AS place, weight FROM stores
-            WHERE space = :space AND deleted IS NULL
-            {"AND type = :type" if type is not None else ""}
-            {"AND (created, id) < (:created, :id)" if after is not None else ""}
-            ORDER BY created DESC, id DESC LIMIT :limit"""
-        created, id = after or (0, 0)
-        values = {"type": type, "created": created, "id": id, "limit": limit}
-        found = await self._listed(sql, "DESC", values, room, tags)
-        return [replace(each, place=f"{int(each.place):x}-{each.row.id:x}") for each in found]
+        listing = StoreListing(self._database.dialect, self._space, query)
+
+        def work(tx: Transaction) -> tuple[list[ListedStore], Key | None]:
+            found, rest = listing.page(tx, limit=limit, after=after, room=room)
+            return self._with_tags(tx, found, tags), rest
+
+        return await self._database.read(work)
 
     async def tagged(self, prefix: str, *, limit: int, after: str, room: int, tags: int) -> list[ListedStore]:
         """Return at most `limit` stores of tags that begin with `prefix`, each at its first, by tag behind `after`.
@@ -240,37 +241,46 @@ class StoreTable:
         See `page` for `room` and `tags`.
         """
         sql = """
-            SELECT s.id, s.digest, n.name AS place, s.weight FROM names n
-            JOIN stores s ON s.space = n.space AND s.digest = n.store AND s.deleted IS NULL
-            WHERE n.space = :space AND n.repository = 0 AND n.kind = 'tag' AND n.name >= :prefix AND n.name < :end
-                AND n.name > :after AND NOT EXISTS (
-                    SELECT 1 FROM names m WHERE m.space = n.space AND m.store = n.store AND m.repository = 0
-                        AND m.kind = 'tag' AND m.name >= :prefix AND m.name < n.name
-                )
-            ORDER BY n.name LIMIT :limit"""
-        values = {"prefix": prefix, "end": prefix + LAST, "after": after, "limit": limit}
-        return await self._listed(sql, "ASC", values, room, tags)
-
-    async def _listed(self, sql: str, order: str, values: Mapping[str, Any], room: int, tags: int) -> list[ListedStore]:
-        listed = f"""
-            SELECT p.id, p.digest, p.place, p.weight, CASE WHEN p.ahead < :room THEN s.manifest END FROM (
-                SELECT id, digest, place, weight,
-                    sum(weight) OVER (ORDER BY place {order}, id {order}) - weight AS ahead FROM ({sql}) q
-            ) p JOIN stores s ON s.space = :space AND s.id = p.id ORDER BY p.place {order}, p.id {order}"""
+            SELECT p.id, p.digest, p.weight, s.uploader, CASE WHEN p.ahead < :room THEN s.manifest END, p.name FROM (
+                SELECT *, sum(weight) OVER (ORDER BY name) - weight AS ahead FROM (
+                    SELECT s.id, s.digest, n.name, s.weight FROM names n
+                    JOIN stores s ON s.space = n.space AND s.digest = n.store AND s.deleted IS NULL
+                    WHERE n.space = :space AND n.repository = 0 AND n.kind = 'tag' AND n.name >= :prefix
+                        AND n.name < :end AND n.name > :after AND NOT EXISTS (
+                            SELECT 1 FROM names m WHERE m.space = n.space AND m.store = n.store AND m.repository = 0
+                                AND m.kind = 'tag' AND m.name >= :prefix AND m.name < n.name
+                        )
+                    ORDER BY n.name LIMIT :limit
+                ) q
+            ) p JOIN stores s ON s.space = :space AND s.id = p.id ORDER BY p.name"""
+        values = {"prefix": prefix, "end": prefix + LAST, "after": after, "limit": limit, "room": room}
 
         def work(tx: Transaction) -> list[ListedStore]:
-            rows = tx.all(listed, space=self._space, room=room, **values)
-            names = tag_names(tx, self._space, {row[1] for row in rows}, tags)
-            return [
-                ListedStore(_row((row[0], row[1], row[4])), str(row[2]), row[3], names.get(row[1], ())) for row in rows
-            ]
+            rows = tx.all(sql, space=self._space, **values)
+            return self._with_tags(tx, map(found_store, rows), tags)
 
         return await self._database.read(work)
 
-    async def tags_of(self, digest: str, tags: int) -> Sequence[str]:
-        """Return the first tags of a store, at most `tags`."""
-        found = await self._database.read(lambda tx: tag_names(tx, self._space, [digest], tags))
-        return found.get(digest, ())
+    def _with_tags(self, tx: Transaction, found: Iterable[FoundStore], tags: int) -> list[ListedStore]:
+        found = [*found]
+        names = tag_names(tx, self._space, {each.digest for each in found}, tags)
+        return [
+            ListedStore(
+                StoreRow(each.id, each.digest, each.manifest), each.weight, each.uploader,
+                names.get(each.digest, ()), each.key,
+            )
+            for each in found
+        ]  # fmt: skip
+
+    async def about(self, digest: str, tags: int) -> tuple[Sequence[str], str]:
+        """Return the first tags of a store, at most `tags`, and its uploader."""
+        sql = f"SELECT uploader FROM stores WHERE {LIVE}"
+
+        def work(tx: Transaction) -> tuple[Sequence[str], str]:
+            row = tx.first(sql, space=self._space, digest=digest)
+            return tag_names(tx, self._space, [digest], tags).get(digest, ()), "" if row is None else row[0]
+
+        return await self._database.read(work)
 
     async def with_file(self, sha256: bytes) -> list[tuple[StoreRow, int]]:
         """Return the newest stores that have a file of a digest, and its number in each."""
@@ -302,12 +312,13 @@ class StoreTable:
 
     def _insert(self, tx: Transaction, new: StoreDraft) -> bool:
         sql = """
-            INSERT INTO stores (space, id, digest, type, size, held, created, weight, manifest)
-            VALUES (:space, :id, :digest, :type, :size, :held, :created, :weight, :manifest)
+            INSERT INTO stores (space, id, digest, type, size, held, created, weight, manifest, uploader)
+            VALUES (:space, :id, :digest, :type, :size, :held, :created, :weight, :manifest, :uploader)
             ON CONFLICT (space, digest) WHERE deleted IS NULL DO NOTHING"""
         values: Mapping[str, Any] = {
             "space": self._space, "id": new.id, "digest": new.digest, "type": new.type, "size": new.size,
             "held": new.held, "created": new.created, "weight": new.weight, "manifest": new.manifest,
+            "uploader": tx.actor,
         }  # fmt: skip
         return tx.run(sql, **values) == 1
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from protoslice.catalog.database import LAST, Database, Row, Transaction
+from protoslice.catalog.labels import STORES, label
 from protoslice.catalog.letters import tell
 from protoslice.catalog.live_stores import lock_store
 from protoslice.catalog.repositories import ensure_repository
@@ -17,7 +18,6 @@ TAGS: Final = "space = :space AND repository = 0 AND kind = 'tag'"
 TAGS_OF_A_STORE: Final = 1000
 """Tags of one store, at most: all are shown with it and removed with it."""
 _COLUMNS: Final = "name, store, version, updated"
-_PROTOCOL: Final = "stores"
 _ID: Final = 0
 _FAMILY: Final = 1000
 """Tags of one family that are looked at for the one that was set last."""
@@ -134,13 +134,13 @@ def set_tag(tx: Transaction, space: str, name: str, store: str, *, new: bool = F
         if tx.all(sql, space=space, store=store)[0][0] >= TAGS_OF_A_STORE:
             raise LimitExceeded(f"Store {store[:12]} already has {TAGS_OF_A_STORE} tags, the limit: remove some")
     version = secrets.token_bytes(16)
-    values |= {"store": store, "version": version, "now": tx.now}
+    values |= {"store": store, "version": version, "now": tx.now, "label": label(space, STORES, "", name)}
     if old is None:
-        ensure_repository(tx, space, _PROTOCOL, "", _ID)
+        ensure_repository(tx, space, STORES, "", _ID)
     changed = tx.run(
         f"""
-        INSERT INTO names (space, repository, kind, name, store, version, updated)
-        VALUES (:space, 0, 'tag', :name, :store, :version, :now)
+        INSERT INTO names (space, repository, kind, name, store, version, updated, label)
+        VALUES (:space, 0, 'tag', :name, :store, :version, :now, :label)
         ON CONFLICT (space, repository, kind, name) DO {
             "NOTHING"
             if new

@@ -6,6 +6,7 @@ from base64 import b64encode
 from dataclasses import dataclass, field
 from typing import Final
 
+from protoslice.catalog.audit import record
 from protoslice.catalog.database import SECOND, Database, Row, Transaction
 from protoslice.errors import LimitExceeded, NotFound
 
@@ -72,6 +73,7 @@ class WebhookRecords:
             others = "SELECT count(*) FROM webhooks WHERE space = :space AND name <> :name"
             if tx.all(others, space=hook.space, name=hook.name)[0][0] >= MOST_HOOKS:
                 raise LimitExceeded(f"A space can have at most {MOST_HOOKS} webhooks: remove one")
+            record(tx, hook.space, "webhook.set", hook.name, {"url": hook.url, "events": list(hook.events)})
             return tx.first(
                 f"""
                 INSERT INTO webhooks ({_COLUMNS})
@@ -94,7 +96,12 @@ class WebhookRecords:
 
     async def remove(self, hook: Webhook) -> None:
         """Remove a webhook; no error if it is gone."""
-        await self._database.write(lambda tx: tx.run("DELETE FROM webhooks WHERE id = :id", id=hook.id))
+
+        def work(tx: Transaction) -> None:
+            if tx.run("DELETE FROM webhooks WHERE id = :id", id=hook.id):
+                record(tx, hook.space, "webhook.removed", hook.name, {})
+
+        await self._database.write(work)
 
 
 def _webhook(row: Row) -> Webhook:

@@ -37,12 +37,16 @@ _VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "sign": "access.sign",
         "rm": "removal.rm",
         "restore": "removal.restore",
+        "log": "log.log",
         "login": "login.login",
         "logout": "login.logout",
         "doctor": "doctor.doctor",
         "serve": "serve.serve",
         "config": "serve.config",
         "gc": "upkeep.gc",
+        "backup": "backup.backup",
+        "restore-backup": "backup.restore_backup",
+        "check": "backup.check",
     },
     "schema": {"put": "schemas.put", "ls": "schemas.ls", "show": "schemas.show", "rm": "schemas.rm"},
     "storage": {
@@ -60,9 +64,14 @@ _VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "rm": "webhooks.rm",
     },
     "auth": {"explain": "auth.explain"},
-    "database": {"upgrade": "database.upgrade", "copy": "database.copy"},
+    "database": {"upgrade": "database.upgrade"},
 }
 """Modules and functions of the verbs by group. A verb is imported when it is called, or listed by `--help`."""
+
+_ALIASES: Final[Mapping[str, str]] = {
+    "show": "info", "tensors": "tensor", "list": "ls", "upload": "push", "download": "pull", "delete": "rm",
+}  # fmt: skip
+"""Verbs by names that people try; `--help` lists only ours."""
 
 _GROUPS: Final[Mapping[str, str]] = {
     "schema": "Manage the message types of a service.",
@@ -108,8 +117,9 @@ class _Group(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return the verb or group of this name, None if there is none."""
-        self._load(cmd_name)
-        return self._loaded.get(cmd_name)
+        name = cmd_name if cmd_name in self.verbs else _ALIASES.get(cmd_name, cmd_name)
+        self._load(name)
+        return self._loaded.get(name)
 
     def _load(self, name: str) -> None:
         if name in self.verbs and name not in self._loaded:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, Final
 
 import typer
 
@@ -65,3 +66,9 @@ StorageUri = Annotated[
     str | None,
     typer.Option(metavar="URI", help="Storage: a URI or a path.", show_default="a folder under your data folder"),
 ]
+_FORMATS: Final = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
+Since = Annotated[
+    datetime | None, typer.Option(formats=_FORMATS, metavar="TIME", help="Only what is as new as this, or newer.")
+]
+Until = Annotated[datetime | None, typer.Option(formats=_FORMATS, metavar="TIME", help="Only what is older than this.")]
+Limit = Annotated[int, typer.Option(metavar="N", help="Maximum number of lines; 0 for all.", min=0)]

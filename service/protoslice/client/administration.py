@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 from protoslice.client.http.connection import Connection, Params, given_params, url_path
 from protoslice.client.http.json_facts import read_json
 from protoslice.client.http.pages import paginated
+from protoslice.client.searches import ChangeSearch, search_params
 from protoslice.errors import IntegrityError, NotFound
-from protoslice.facts import AccessToken, EventLetter, Redelivered, SignInTerms, Space, WebhookFacts
+from protoslice.facts import AccessToken, AuditEntry, EventLetter, Redelivered, SignInTerms, Space, WebhookFacts
 
 T = TypeVar("T")
 
@@ -44,6 +45,14 @@ class Administration:
         said = {"quota_bytes": stored_bytes, "quota_stores": stores}
         said |= {"quota_open_uploads": open_uploads, "quota_requests": requests}
         return read_json(Space, self._connection.call("PUT", url_path("v1", "spaces", space), json=said).json())
+
+    def changes(self, *, every_space: bool = False, **search: Unpack[ChangeSearch]) -> Iterator[AuditEntry]:
+        """Return changes of the space and who made them, newest first; needs an admin token.
+
+        With `every_space`, those that concern all spaces.
+        """
+        everywhere = given_params(every_space="true" if every_space else None)
+        return self._each(AuditEntry, "/v1/audit", [*search_params(search), *everywhere])
 
     def is_open(self) -> bool:
         """True for a service that requires no tokens."""

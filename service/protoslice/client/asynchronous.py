@@ -144,6 +144,7 @@ class AsyncClient:
             yield part
 
     tensors = _iterator(Client.tensors)
+    summary = _coroutine(Client.summary)
     signatures = _iterator(Client.signatures)
     graph = _coroutine(Client.graph)
     tensor = _coroutine(Client.tensor)
@@ -184,6 +185,7 @@ class AsyncClient:
     untag = _coroutine(Client.untag)
     spaces = _iterator(Client.spaces)
     space_usage = _iterator(Client.space_usage)
+    changes = _iterator(Client.changes)
     set_quota = _coroutine(Client.set_quota)
     create_space = _coroutine(Client.create_space)
     is_open = _coroutine(Client.is_open)

@@ -35,7 +35,7 @@ from protoslice.client.http.digests import digest_of
 from protoslice.client.http.json_facts import read_json
 from protoslice.client.parts import PartReader, StorePart
 from protoslice.client.records import RemoteRecords
-from protoslice.client.tensors import Slice, as_array, as_strings, require_numpy, shape_of, slice_text
+from protoslice.client.searches import StoreSearch, search_params
 from protoslice.client.upload.bodies import Pushable
 from protoslice.client.upload.push import Push, Pushed, PushOptions, Reported
 from protoslice.closing import ClosedAtEnd
@@ -44,6 +44,7 @@ from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, 
 from protoslice.facts import (
     ChunkEntry,
     Difference,
+    ModelReport,
     Neighbourhood,
     Node,
     Piece,
@@ -61,6 +62,7 @@ from protoslice.facts import (
     TensorEntry,
     TensorStatistics,
 )
+from protoslice.formats.tensors.arrays import Slice, as_array, as_strings, require_numpy, shape_of, slice_text
 
 
 class Parsing(Protocol):
@@ -136,6 +138,9 @@ class Client(Administration, ClosedAtEnd):
             retries=self._retries,
         )
 
+    def __repr__(self) -> str:
+        return f"<Client of {self.url}>"
+
     @property
     def url(self) -> str:
         """URL of the service."""
@@ -161,12 +166,12 @@ class Client(Administration, ClosedAtEnd):
         said = answer.json()
         return Pushed(read_json(Store, said), answer.status == 201, 0, 0, read_json(Reported, said).report)
 
-    def stores(self, *, tag: str | None = None, type: str | None = None) -> Iterator[Store]:
-        """All stores, newest first, or those of message type `type`.
+    def stores(self, **search: Unpack[StoreSearch]) -> Iterator[Store]:
+        """Return stores, newest first: all, or those that a search finds.
 
-        `tag` selects by the beginning of a tag; these stores come in the order of such tags, each once.
+        For example `client.stores(name="resnet", min_size="1GiB", sort="-size")`.
         """
-        return self._each(Store, "/v1/stores", given_params(tag=tag, type=type))
+        return self._each(Store, "/v1/stores", search_params(search))
 
     def store(self, ref: str, *, names: bool = True) -> Store:
         """Facts of a store.
@@ -314,15 +319,27 @@ class Client(Administration, ClosedAtEnd):
             yield from reader.parts(wanted)
 
     def tensors(
-        self, ref: str, *, name: str | None = None, dtype: str | None = None, tags: Sequence[str] | None = None
+        self,
+        ref: str,
+        *,
+        name: str | None = None,
+        dtype: str | None = None,
+        sort: str | None = None,
+        tags: Sequence[str] | None = None,
     ) -> Iterator[TensorEntry]:
-        """The tensors of a store, or of its meta graph with exactly `tags`."""
-        return self._each(
-            TensorEntry, self._view(ref, "tensors"), given_params(name=name, dtype=dtype, tags=_comma(tags))
-        )
+        """The tensors of a store, or of its meta graph with exactly `tags`.
+
+        `sort` is `name`, `dtype`, `shape` or `size`, with `-` before it for descending.
+        """
+        params = given_params(name=name, dtype=dtype, sort=sort, tags=_comma(tags))
+        return self._each(TensorEntry, self._view(ref, "tensors"), params)
+
+    def summary(self, ref: str) -> ModelReport:
+        """Tensors, elements and bytes by data type, missing files and duplicate names of a store."""
+        return read_json(ModelReport, self._connection.call("GET", self._view(ref, "summary"), slow=True).json())
 
     def signatures(self, ref: str, *, tags: Sequence[str] | None = None) -> Iterator[Signature]:
-        """The signatures of a SavedModel, or of its meta graph with exactly `tags`."""
+        """The signatures of a SavedModel, or of its meta graph with exactly `tags`; of ONNX one for the graph."""
         return self._each(Signature, self._view(ref, "signatures"), given_params(tags=_comma(tags)))
 
     def graph(self, ref: str, around: str | None = None, **options: Unpack[GraphOptions]) -> Neighbourhood:

@@ -9,7 +9,7 @@ from protoslice import _core
 from protoslice.errors import Unsupported
 from protoslice.facts import TensorDelta
 from protoslice.formats.model import Tensor
-from protoslice.formats.outputs.statistics import runs_and_repeats, slices_of
+from protoslice.formats.outputs.statistics import RUNS, runs_and_repeats, slices_of
 from protoslice.formats.tensors.budget import allow, distinct_bytes, stored_bytes
 from protoslice.formats.tensors.conversion import converted, is_float
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
@@ -17,12 +17,14 @@ from protoslice.formats.tensors.reading import read
 from protoslice.sources.ropes import Rope
 
 
-def steps_of_delta(before: Tensor, after: Tensor, sample: int | None = None) -> Iterator[TensorDelta | None]:
+def steps_of_delta(
+    before: Tensor, after: Tensor, sample: int | None = None, most_runs: int = RUNS
+) -> Iterator[TensorDelta | None]:
     """Yields None after each slice of work, and at the end the distances of the elements of two tensors.
 
     Varints of both have been counted (`ready`). Of tensors of more than `sample` elements runs are compared that are
-    spread evenly; 0 compares all elements. Floats of different types, and quantized ones, are compared as F32.
-    `Unsupported` for tensors of different shapes, and of other different types.
+    spread evenly, at most `most_runs`; 0 compares all elements. Floats of different types, and quantized ones, are
+    compared as F32. `Unsupported` for tensors of different shapes, and of other different types.
     """
     if before.shape == after.shape and _as_floats(before.dtype, after.dtype):
         before, after = (converted(tensor, DTYPES["F32"]) for tensor in (before, after))
@@ -35,7 +37,7 @@ def steps_of_delta(before: Tensor, after: Tensor, sample: int | None = None) -> 
     found = _core.Delta(one.dtype.name)
     data, width = (one.bytes, other.bytes), one.dtype.width
     sides = (one.bytes.rope, one.bytes.sources), (other.bytes.rope, other.bytes.sources)
-    runs, repeated = runs_and_repeats(prod(one.shape), max(map(distinct_bytes, data)) // width, sample)
+    runs, repeated = runs_and_repeats(prod(one.shape), max(map(distinct_bytes, data)) // width, sample, most_runs)
     computed = 2 * width * sum(end - start for start, end in runs)
     allow(computed, sum(map(stored_bytes, data)), "set a lower `sample`")
     for start, end in runs:
@@ -45,7 +47,7 @@ def steps_of_delta(before: Tensor, after: Tensor, sample: int | None = None) -> 
     if repeated:
         one_element, its_twin = (Rope(each.rope, each.sources).read(each.size - width, width) for each in data)
         found.repeat(one_element, its_twin, repeated)
-    (looked_at, changed, incomparable, finite), most, total, cosine = found.found()
+    (looked_at, changed, incomparable, finite), most, total, relative, cosine = found.found()
     yield TensorDelta(
         dtype=one.dtype.name,
         shape=one.shape,
@@ -55,6 +57,7 @@ def steps_of_delta(before: Tensor, after: Tensor, sample: int | None = None) -> 
         incomparable=incomparable,
         max=_number(most) if finite else None,
         mean=_number(total / finite) if finite else None,
+        relative=relative if finite else None,
         cosine=cosine,
     )
 

@@ -44,6 +44,7 @@ class Drafts:
             held += piece
             if len(held) > _SMALL:
                 return await self._put_large(path, bytes(held), pieces)
+        await self._stores.check_free_space()
         return await self._keep(path, KeptFile(size=len(held), data=bytes(held)))
 
     async def get(self, path: str) -> KeptFile:

@@ -139,7 +139,7 @@ class Fault:
 Data = Stored | Filled | Strided | Tiled | Later[Stored | Filled | Strided] | Strings | Fault
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Tensor:
     """One tensor: metadata, and the location of its elements."""
 
@@ -158,6 +158,10 @@ class Tensor:
     data: Data
     details: Callable[[], Mapping[str, object]] | None = None
     """Reads further facts of the tensor, as JSON: levels of detail, its entry in a bundle."""
+
+    def __repr__(self) -> str:
+        dtype = self.dtype.name if self.dtype is not None else "unknown type"
+        return f"<Tensor {self.name or self.address!r}: {dtype}, shape {self.shape}>"
 
     @property
     def size(self) -> int | None:

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from google.protobuf.message import DecodeError
+
 from protoslice import _core, schema
-from protoslice.errors import CorruptModel, Unsupported
+from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
+from protoslice.facts import Signature, SignatureTensor
 from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Data, Encoding, Model, ProtoFormat, RootProto, Stored, Strings, Tensor, Tensors
 from protoslice.formats.tensors.drafts import TensorDraft, parsed
@@ -18,6 +21,7 @@ from protoslice.formats.tensors.locations import beside
 from protoslice.formats.tensors.shapes import checked, element_count
 from protoslice.sources.ropes import Rope
 
+MODEL: Final = "onnx.ModelProto"
 TENSOR: Final = "onnx.TensorProto"
 EXTERNAL: Final = 1
 """`data_location` of a tensor whose elements are in another file."""
@@ -141,6 +145,38 @@ class TensorMaker:
             raise Unsupported("Strings cannot be stored in external data files")
         encoding = Encoding.PACKED if dtype.narrow else Encoding.PLAIN
         return path, checked(Stored(Bytes.of(source, offset, offset + length), encoding), dtype, message.dims)
+
+
+_MOST_VALUES: Final = 4 << 20
+"""Bytes of the inputs, outputs and names of initializers of a graph: they are parsed in memory."""
+_GRAPH_FIELDS: Final = ["graph.name", "graph.input", "graph.output", "graph.initializer[*].name"]
+
+
+def signature(proto: RootProto) -> tuple[Sequence[Signature], int]:
+    """Return the inputs and outputs of the main graph, without initializers, and the bytes read for them.
+
+    `LimitExceeded` beyond 4 MiB.
+    """
+    _, _, core = proto.document.view("", _GRAPH_FIELDS)
+    if core.size > _MOST_VALUES:
+        raise LimitExceeded(
+            f"The inputs and outputs have {core.size} bytes, but at most {_MOST_VALUES} are listed", path="graph"
+        )
+    try:
+        graph: Any = schema.parsed(schema.bundled().message_class(MODEL), Rope(core, proto.sources).read()).graph
+    except DecodeError as error:
+        raise CorruptModel(f"The inputs and outputs do not parse: {error}", path="graph") from error
+    given = {each.name for each in graph.initializer}
+    inputs = tuple(_value(each) for each in graph.input if each.name not in given)
+    return [Signature(graph.name or "graph", "", (), inputs, tuple(map(_value, graph.output)))], core.size
+
+
+def _value(info: Any) -> SignatureTensor:
+    """Return an input or output; those that are no tensors, such as sequences, have neither type nor shape."""
+    kind, dims = _KINDS.get(info.type.tensor_type.elem_type), info.type.tensor_type
+    lengths = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in dims.shape.dim)
+    shape = lengths if dims.HasField("shape") else None
+    return SignatureTensor(info.name, info.name, kind.dtype.name if kind else None, shape)
 
 
 def _number(entries: dict[str, str], key: str, default: int) -> int:

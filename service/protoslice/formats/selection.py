@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -17,12 +18,21 @@ _LONGEST: Final = 200
 _SHOWN: Final = 20
 """Addresses that the error for an ambiguous name lists."""
 
+_NUMBER: Final = re.compile("[0-9]+")
+_MOST_DIGITS: Final = 31
+"""Longer numbers are in the order of their digits; any number is before letters."""
+
 Wanted = Callable[[Tensor], bool]
 
 
 def each(found: Tensors) -> Iterator[Tensor]:
     """All tensors of `found`, in order."""
     return (found[number] for number in range(len(found)))
+
+
+def natural(name: str) -> str:
+    """Return a key that sorts `layer.2` before `layer.10`, and names with the same complete steps together."""
+    return _NUMBER.sub(lambda found: chr(min(len(found[0]), _MOST_DIGITS)) + found[0], name)
 
 
 def tags_of(text: str | None) -> list[str] | None:

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
+from heapq import nlargest
+from html import escape
 from itertools import chain
+from typing import Any, Final
 
 from protoslice import schema
 from protoslice.closing import ClosedAtEnd
-from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NoRoot, NotFound, Unsupported
+from protoslice.errors import (
+    CorruptModel,
+    InvalidInput,
+    LimitExceeded,
+    NoRoot,
+    NotFound,
+    ProtosliceError,
+    Unsupported,
+)
 from protoslice.facts import Neighbourhood, Signature
 from protoslice.formats.coreml.packages import is_manifest
 from protoslice.formats.model import Model, Tensor, Tensors
@@ -18,18 +30,22 @@ from protoslice.formats.model import RootProto as Root
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.roots import Candidate, manifests_of, one_by_one, tried
 from protoslice.formats.selection import each, single, wanted
+from protoslice.formats.signatures import signatures_of
 from protoslice.formats.tensorflow.meta_graphs import tensors_with_tags
-from protoslice.formats.tensorflow.signatures import signatures_of
+from protoslice.formats.tensors.arrays import as_array, as_strings, require_numpy
 from protoslice.formats.tensors.reading import ReadableTensor, read
 from protoslice.graphs import Graphs, Question, neighbourhood
 from protoslice.library.opening import look_at, open_looked_at
 from protoslice.library.proto import Proto
 from protoslice.schema.detection.detect import BY_NAME
+from protoslice.sizes import format_size
 from protoslice.sources.opening import files_at
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import FileSet, RangeSource
 
 Progress = Callable[[int, int], object]
+_SHOWN: Final = 10
+"""Tensors that a notebook shows of a model."""
 
 
 class LocalModel(ClosedAtEnd):
@@ -59,8 +75,47 @@ class LocalModel(ClosedAtEnd):
         """
         return LocalModel(self.model, self.proto, ExitStack(), tags)
 
+    def __len__(self) -> int:
+        """Number of tensors."""
+        return len(self.tensors)
+
+    def __bool__(self) -> bool:
+        return True
+
     def __iter__(self) -> Iterator[Tensor]:
         return each(self.tensors)
+
+    def __contains__(self, name: object) -> bool:
+        """True for the name or address of a tensor."""
+        return isinstance(name, str) and bool(self.tensors.numbers(name))
+
+    def __getitem__(self, name: str) -> Any:
+        """The tensor of this name or address as a NumPy array, one of strings as an array of `bytes`.
+
+        `NotFound` if there is none, `Conflict` for several, `Unsupported` without numpy, or without ml_dtypes for the
+        types that it adds.
+        """
+        require_numpy()
+        tensor = self.tensor(name)
+        if tensor.dtype is not None and not tensor.dtype.bits:
+            return as_strings(json.loads(self.read(tensor, form="json").read()))
+        found = self.look(tensor)
+        return as_array(Rope(found.bytes.rope, found.bytes.sources).read(), found.dtype.name, found.shape)
+
+    def __repr__(self) -> str:
+        return f"<LocalModel {self.model.root!r}: {self.model.type or 'unknown type'}, {_counted(self)}>"
+
+    def _repr_html_(self) -> str:
+        """A table of the largest tensors, for notebooks."""
+        largest = nlargest(_SHOWN, self, key=lambda tensor: tensor.size or 0)
+        cells = ((each.name, each.dtype.name if each.dtype else "?", _shape(each), each.size) for each in largest)
+        rows = "".join(
+            f"<tr><td>{escape(name)}</td><td>{dtype}</td><td>{shape}</td><td>{format_size(size or 0)}</td></tr>"
+            for name, dtype, shape, size in cells
+        )
+        more = f"<p>… {len(self) - _SHOWN} more</p>" if len(self) > _SHOWN else ""
+        head = "<tr><th>tensor</th><th>type</th><th>shape</th><th>size</th></tr>"
+        return f"<p>{escape(repr(self))}</p><table>{head}{rows}</table>{more}"
 
     def signatures(self, tags: Sequence[str] | None = None) -> Iterator[Signature]:
         """The signatures of a SavedModel, or of its first meta graph with exactly `tags`.
@@ -110,6 +165,17 @@ class LocalModel(ClosedAtEnd):
     def close(self) -> None:
         """Close the files that this model opened."""
         self._held.close()
+
+
+def _counted(model: LocalModel) -> str:
+    try:
+        return f"{len(model)} tensor{'' if len(model) == 1 else 's'}"
+    except ProtosliceError:
+        return "no tensors"
+
+
+def _shape(tensor: Tensor) -> str:
+    return "?" if tensor.shape is None else " × ".join(map(str, tensor.shape)) or "scalar"
 
 
 def open_model(

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 from protoslice.catalog.database import UniqueViolation, time_of
-from protoslice.catalog.repositories import HUB, HistoryTable, RepositoryRow, RepositoryTable
+from protoslice.catalog.labels import HUB
+from protoslice.catalog.repositories import HistoryTable, RepositoryRow, RepositoryTable
 from protoslice.repositories.faults import NoRepository, RepositoryExists
 from protoslice.repositories.model import PushedTags
 from protoslice.repositories.names import check_repository

@@ -42,7 +42,7 @@ from protoslice.server.api.routes import (
     tags,
     uploads,
 )
-from protoslice.server.api.routes.administration import spaces, tokens, webhooks
+from protoslice.server.api.routes.administration import audit, spaces, tokens, webhooks
 from protoslice.server.api.view_router import ViewRouter, serve_view
 from protoslice.server.api.views import VIEWS
 from protoslice.server.http.disconnect import CancelOnDisconnect
@@ -72,7 +72,7 @@ _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 _ROUTES: Final = (
     intake, stores, uploads, arriving, assembly, drafts, pieces, parts, json_views, file_index, comparing, tags,
     repositories, schemas,
-    spaces, tokens, webhooks, sessions, operations, pages,
+    spaces, tokens, audit, webhooks, sessions, operations, pages,
 )  # fmt: skip
 
 

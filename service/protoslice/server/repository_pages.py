@@ -13,12 +13,13 @@ from typing import Final
 
 from protoslice.artifacts import repository_names
 from protoslice.artifacts.commits import ArtifactCommits
+from protoslice.catalog.labels import FOLDERS
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.drafts import ArtifactFolder, Drafts
 from protoslice.errors import IntegrityError, InvalidInput, NotFound
 from protoslice.facts import RepositorySummary, RepositoryVersion
 from protoslice.repositories import MAIN, NoRepository, Ref
-from protoslice.server.store_names import MLFLOW, repositories_of
+from protoslice.server.store_names import repositories_of
 from protoslice.stores import ResultPage, Stores
 
 _PROTOCOLS: Final = ("hub", "oci", "mlflow")
@@ -84,9 +85,9 @@ class RepositoryPages:
             return await self._repositories.names(prefix, limit=limit, after=after)
         if protocol == "oci":
             return await repository_names(self._stores, limit=limit, after=after, prefix=prefix)
-        if not (prefix.startswith(MLFLOW) or MLFLOW.startswith(prefix)):
+        if not (prefix.startswith(FOLDERS) or FOLDERS.startswith(prefix)):
             return [], False
-        below, _, _ = prefix.removeprefix(MLFLOW).rpartition("/") if prefix.startswith(MLFLOW) else ("", "", "")
+        below, _, _ = prefix.removeprefix(FOLDERS).rpartition("/") if prefix.startswith(FOLDERS) else ("", "", "")
         folders, more = await self._drafts.artifact_folders(below, limit=limit, after=after)
         return folders, more
 
@@ -122,7 +123,7 @@ class RepositoryPages:
         return await self._sized(plain, _version(name, "oci", head))
 
     async def _of_mlflow(self, folder: ArtifactFolder) -> RepositorySummary:
-        uri = MLFLOW + folder.path
+        uri = FOLDERS + folder.path
         plain = RepositorySummary(uri, "mlflow", uri, None, None, None, None, folder.updated)
         store = await self._drafts.last_sealed(folder.path)
         if store is None:
@@ -163,7 +164,7 @@ def _place(cursor: str | None) -> tuple[str, str | None]:
 
 
 def _shown(name: str | ArtifactFolder) -> str:
-    return name if isinstance(name, str) else MLFLOW + name.path
+    return name if isinstance(name, str) else FOLDERS + name.path
 
 
 def _text(name: str | ArtifactFolder) -> str:

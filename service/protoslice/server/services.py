@@ -19,6 +19,7 @@ from starlette.types import Scope
 
 from protoslice.catalog import Database, open_database
 from protoslice.catalog.database import ACTOR
+from protoslice.catalog.sqlite import SqliteDatabase
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.concurrency.windows import Windows
 from protoslice.drafts import Drafts, QuietFolders
@@ -45,6 +46,7 @@ from protoslice.storage import MeteredStorage, Storage, open_storage
 from protoslice.storage.prefixes import check_apart
 from protoslice.storage.wrappers.circuit import CircuitBreaker
 from protoslice.stores import StoreOptions, Stores
+from protoslice.stores.backups import dump_daily
 from protoslice.stores.cache import CacheOptions
 from protoslice.stores.collection import collect_for_ever
 from protoslice.stores.spaces import Spaces
@@ -110,8 +112,14 @@ class Services:
                 self.metrics.circuit.watch(storage, budget)
             metered: Storage = MeteredStorage(storage, self.metrics.storage.observe)
             database = await stack.enter_async_context(
-                open_database(settings.database, settings.storage, shared=storage.abilities.shared)
+                open_database(
+                    settings.database,
+                    settings.storage,
+                    shared=storage.abilities.shared,
+                    audit_seconds=settings.audit_seconds,
+                )
             )
+            database.observer = self.metrics.transactions.observe
             hooks = await _webhooks(database, settings, stack) if settings.webhook_allow else None
             opened = await Stores.open(metered, database, _store_options(settings), names=StoreNames())
             if self.gate.closed:
@@ -120,11 +128,11 @@ class Services:
             await opened.room.refresh()
             spaces = Spaces(opened)
             stack.push_async_callback(spaces.close)
-            collecting = collect_for_ever(metered, database, settings.deletion_delay_seconds)
-            stack.push_async_callback(_stop, asyncio.create_task(collecting))
+            keeping = [collect_for_ever(metered, database, settings.deletion_delay_seconds)]
+            if settings.dumps and isinstance(database, SqliteDatabase) and storage.abilities.shared:
+                keeping.append(dump_daily(database, metered, keep=settings.dumps))
             if settings.draft_quiet_seconds:
-                quiet = QuietFolders(database, spaces.get, settings.draft_quiet_seconds)
-                stack.push_async_callback(_stop, asyncio.create_task(quiet.look_for_ever()))
+                keeping.append(QuietFolders(database, spaces.get, settings.draft_quiet_seconds).look_for_ever())
             self.metrics.spaces.watch(spaces)
             self.metrics.cache.watch(opened.cache)
             rendering = Renderer(
@@ -135,8 +143,8 @@ class Services:
             stack.push_async_callback(rendering.close)
             if self.peers is not None:
                 await stack.enter_async_context(self.peers.telling(self.metrics.render))
-            for watch in (self.metrics.watch_loop(), self.metrics.stored.follow(database)):
-                stack.push_async_callback(_stop, asyncio.create_task(watch))
+            for task in (*keeping, self.metrics.watch_loop(), self.metrics.stored.follow(database)):
+                stack.push_async_callback(_stop, asyncio.create_task(task))
             self.opened, self.spaces, self.rendering, self.hooks = opened, spaces, rendering, hooks
             self.database = database
             self._at_end = stack.pop_all()

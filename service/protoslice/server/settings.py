@@ -35,7 +35,7 @@ UNIX = "unix"
 _SEPARATORS = re.compile(r"[,\s]+")
 _USER_INFO = re.compile(r"(?<=://)[^/@]*@")
 _OPTIONS = TypeAdapter(dict[str, SecretStr])
-_SECRETS = ("storage", "storage_options", "database", "otel_endpoint", "signing_secret")
+_SECRETS = ("storage", "storage_options", "backup_options", "database", "otel_endpoint", "signing_secret")
 """Settings that may hold a secret: each may come from the file that its name and `_FILE` give."""
 
 
@@ -116,6 +116,15 @@ class Settings(BaseSettings):
         default=None,
         description="File with the value of `PROTOSLICE_STORAGE`, if its URI contains a secret; set only one of "
         "the two.",
+    )
+    backup_options: dict[str, SecretStr] = Field(
+        default_factory=dict,
+        description="Options of the backend that `protoslice backup` writes to, as a JSON object. Default: those of "
+        "the storage, if both are of one kind.",
+    )
+    backup_options_file: Path | None = Field(
+        default=None,
+        description="File with the JSON object of `PROTOSLICE_BACKUP_OPTIONS`; set only one of the two.",
     )
     database: str | None = Field(
         default=None,
@@ -240,6 +249,15 @@ class Settings(BaseSettings):
         le=31_536_000,
         description="How long the bytes of collected objects are kept. With PostgreSQL, set it to more than the time "
         "between two backups and the time to notice a loss: a restored backup may refer to them.",
+    )
+    audit_seconds: float = Field(
+        default=31_536_000, ge=0, description="How long changes are kept in the audit; 0 keeps them for ever."
+    )
+    dumps: int = Field(
+        default=7,
+        ge=0,
+        le=1000,
+        description="How many daily snapshots of a SQLite database are kept in the storage; 0 disables them.",
     )
     draft_quiet_seconds: float = Field(
         default=900,
@@ -444,6 +462,10 @@ class Settings(BaseSettings):
         """The options of the storage backend, secrets and all."""
         return {name: secret.get_secret_value() for name, secret in self.storage_options.items()}
 
+    def plain_backup_options(self) -> dict[str, str]:
+        """The options of the backend of backups, secrets and all."""
+        return {name: secret.get_secret_value() for name, secret in self.backup_options.items()}
+
     def shown(self) -> dict[str, Any]:
         """Every setting as plain data, secrets hidden."""
         data = self.model_dump(mode="json")
@@ -490,7 +512,7 @@ def _secret_of(settings: Settings, name: str) -> object:
         raise InvalidInput(f"{variable} and {variable}_FILE are both set: remove one")
     place = f"{variable}_FILE: {file}"
     text = secret_in(file, place)
-    if name != "storage_options":
+    if name not in {"storage_options", "backup_options"}:
         if any(letter.isspace() or not letter.isprintable() for letter in text):
             raise InvalidInput(f"{place} contains several lines, spaces or control characters")
         return text

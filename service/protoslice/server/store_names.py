@@ -5,19 +5,15 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from protoslice.artifacts import ArtifactRepository, RepositoryName
 from protoslice.artifacts.commits import ArtifactCommits
 from protoslice.artifacts.exports import ExportedRepository
+from protoslice.catalog.labels import FOLDERS
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.drafts import Drafts
 from protoslice.errors import NotFound
 from protoslice.repositories import Repositories
 from protoslice.stores import Stores
-
-MLFLOW: Final = "mlflow-artifacts:/"
-"""Scheme of names of folders of MLflow's artifacts."""
 
 
 class StoreNames:
@@ -31,7 +27,7 @@ class StoreNames:
 
     async def __call__(self, stores: Stores, ref: str) -> str:
         """Id of the store that a reference names; `NotFound` when it names none."""
-        if ref.startswith(MLFLOW):
+        if ref.startswith(FOLDERS):
             folder = _folder_of(ref)
             return await self._making.get((stores, folder), lambda: Drafts(stores).sealed(folder))
         name, _, revision = ref.partition("@")
@@ -57,7 +53,7 @@ def _folder_of(uri: str) -> str:
 
     `NotFound` for all artifacts at once.
     """
-    path = uri.removeprefix(MLFLOW)
+    path = uri.removeprefix(FOLDERS)
     folder = (path[1:].partition("/")[2] if path.startswith("/") else path).strip("/")
     if not folder:
         raise NotFound(f"{uri[:200]} does not name a folder of artifacts: use mlflow-artifacts:/FOLDER")

@@ -6,12 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from protoslice.catalog.drafts import PROTOCOL
-from protoslice.catalog.repositories import HUB, NamesOfStores
+from protoslice.catalog.labels import MLFLOW, shown_name
+from protoslice.catalog.repositories import NamesOfStores
 from protoslice.drafts import Drafts
 from protoslice.errors import IntegrityError, NotFound, StillNamed
 from protoslice.facts import Store, StoreName
-from protoslice.server.store_names import MLFLOW
 from protoslice.stores import Stores
 
 MOST_NAMES: Final = 100
@@ -56,12 +55,11 @@ class StoreReferences:
         found: dict[str, set[StoreName]] = {}
         names = await self._named.naming(ids, most + 1)
         for each in names:
-            if each.protocol != PROTOCOL:
-                sign = "@" if each.protocol == HUB or ":" in each.name else ":"
-                name = StoreName(each.protocol, f"{each.repository}{sign}{each.name}")
+            if each.protocol != MLFLOW:
+                name = StoreName(each.protocol, shown_name(each.protocol, each.repository, each.name))
                 found.setdefault(each.store, set()).add(name)
-        for store, folder in await self._drafts.naming([each for each in names if each.protocol == PROTOCOL]):
-            found.setdefault(store, set()).add(StoreName("mlflow", MLFLOW + folder))
+        for store, folder in await self._drafts.naming([each for each in names if each.protocol == MLFLOW]):
+            found.setdefault(store, set()).add(StoreName(MLFLOW, shown_name(MLFLOW, "", folder)))
         return {store: sorted(names, key=_order) for store, names in found.items()}
 
 

@@ -197,8 +197,8 @@ class Manifest:
         texts = len(self.why or "") + sum(map(len, self.rules))
         return _FILE_WEIGHT * (1 + len(self.files)) + paths + texts + records
 
-    def as_store(self, tags: Sequence[str] = ()) -> Store:
-        """The store as listings and answers show it, with `tags`."""
+    def as_store(self, tags: Sequence[str] = (), uploader: str = "") -> Store:
+        """Return the store as listings and answers show it."""
         return Store(
             id=self.id,
             type=self.shown_type,
@@ -215,6 +215,7 @@ class Manifest:
             planner=self.planner,
             rules=self.rules,
             why=self.why,
+            uploader=uploader or None,
         )
 
     @property

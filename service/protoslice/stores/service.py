@@ -13,6 +13,7 @@ from typing import Final
 from protoslice import schema
 from protoslice.catalog import Database
 from protoslice.catalog.derived import DerivedRecords
+from protoslice.catalog.listing import StoreQuery
 from protoslice.catalog.spaces import SpaceTable
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.tags import TAGS_OF_A_STORE
@@ -27,7 +28,7 @@ from protoslice.errors import (
     StorageUnavailable,
     Unsupported,
 )
-from protoslice.facts import UNKNOWN, Piece, PiecePlace, Removed, Restored, Store, TensorDelta
+from protoslice.facts import UNKNOWN, Piece, PiecePlace, Removed, Restored, Store, TensorDelta, TensorMove
 from protoslice.schema import TypeSchema
 from protoslice.storage import Storage, probe
 from protoslice.stores.cache import BlockCache
@@ -232,7 +233,7 @@ class Stores:
             if free < self._options.space_watermark_bytes:
                 raise StorageFull("the storage is almost full")
 
-    async def _check_free_space(self) -> None:
+    async def check_free_space(self) -> None:
         """Raise `StorageFull` while the rest of the disk is needed to remove stores."""
         if self._storage.abilities.free_space:
             least = min(self._options.space_watermark_bytes, _LEAST_FREE)
@@ -250,7 +251,7 @@ class Stores:
         """A new ingest, to be used as an async context manager; `QuotaExceeded` where no store may be added."""
         self._check_writable()
         await self.room.check(stores=1)
-        await self._check_free_space()
+        await self.check_free_space()
         types = await self._types(request.type)
         options = IntakeOptions(
             self._storage,
@@ -275,7 +276,7 @@ class Stores:
         self._check_writable()
         check_request(request)
         await self.room.check(stores=1)
-        await self._check_free_space()
+        await self.check_free_space()
         types = await self._types(request.type)
         objects = self.new_objects()
         try:
@@ -308,18 +309,16 @@ class Stores:
         return await self._manifests.starting_with(ref)
 
     async def list(
-        self,
-        *,
-        tag: str | None = None,
-        type: str | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
+        self, query: StoreQuery | None = None, *, limit: int = 100, cursor: str | None = None
     ) -> ResultPage[Store]:
-        """A page of stores, newest first, filtered by `type`.
+        """Return a page of stores, by default of all, newest first."""
+        return await self._store_pages.page(query or StoreQuery(), limit=limit, cursor=cursor)
 
-        With `tag`, a prefix of tag names: the stores of those tags in the order of the names, each at its first.
-        """
-        return await self._store_pages.page(tag=tag, type=type, limit=limit, cursor=cursor)
+    async def family(
+        self, tag: str, *, type: str | None = None, limit: int = 100, cursor: str | None = None
+    ) -> ResultPage[Store]:
+        """Return a page of the stores of tags that begin with `tag`, in the order of the tags, each at its first."""
+        return await self._store_pages.family(tag, type=type, limit=limit, cursor=cursor)
 
     async def delete(self, ref: str, check: Callable[[str, Collection[str]], Awaitable[None]] | None = None) -> Removed:
         """Remove a store, named by its id or a prefix of it, and the tags that point at it.
@@ -416,6 +415,12 @@ class Stores:
     async def tensor_delta(self, before: str, after: str, was: str, name: str, sample: int | None) -> TensorDelta:
         """Distances of the elements of a tensor of two stores; see `Comparisons.delta`."""
         return await self._comparisons.delta(await self.view(before), await self.view(after), was, name, sample)
+
+    async def moves(
+        self, before: str, after: str, sample: int, limit: int, cursor: str | None
+    ) -> ResultPage[TensorMove]:
+        """A page of the tensors of two stores in pairs; see `Comparisons.moves`."""
+        return await self._comparisons.moves(await self.view(before), await self.view(after), sample, limit, cursor)
 
     async def locate(self, wanted: Mapping[str, int], refs: Sequence[str] | None) -> Sequence[PiecePlace]:
         """Places of the pieces in `wanted` (digest to size), in the stores `refs`; in any when `refs` is None.

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from onnx import helper, numpy_helper
 from tests.support import bundles
 from tests.support.bundles import Variable, bundle
 from tests.support.proxy import Fault, FaultyProxy, faulty_proxy
@@ -49,10 +51,39 @@ def test_files_and_stores_differ_in_the_same(call: Any, service: str, store: str
     assert "removed  tensor      400 B" in shown
 
 
+def test_changed_tensors_are_shown_with_the_length_of_their_change(
+    call: Any, service: str, store: str, tmp_path: Path
+) -> None:
+    arrays = {f"w{n}": np.full(2000, 2, "<f4") for n in range(4)}
+    moved = {**arrays, "w1": arrays["w1"] * np.float32(1.25), "w2": arrays["w2"] * np.float32(1.5)}
+    paths = []
+    for number, tensors in enumerate((arrays, {**moved, "new": arrays["w0"]}), 1):
+        made = [numpy_helper.from_array(array, name) for name, array in tensors.items()]
+        (tmp_path / str(number)).mkdir()
+        paths.append(tmp_path / str(number) / "model.onnx")
+        paths[-1].write_bytes(helper.make_model(helper.make_graph([], "main", [], [], made)).SerializeToString())
+        call("push", paths[-1], "--tag", f"moved:{number}")
+    for one, other in (paths, ("@moved:1", "@moved:2"), (paths[0], "@moved:2")):
+        shown = call("diff", one, other, "--only", "tensor", code=8).stdout
+        assert "w1  moved by 25 %, max |Δ| 0.5\n" in shown
+        assert "file" not in shown
+        summary = call("diff", one, other, "--summary", code=8).stdout.splitlines()
+        assert "2 tensors changed, 1 tensor added" in summary[0]
+        assert [line.split() for line in summary[3:]] == [
+            ["50", "%", "1", "1.000000", "w2"],
+            ["25", "%", "0.5", "1.000000", "w1"],
+        ]
+        assert {
+            each["what"]
+            for each in json.loads(call("diff", one, other, "--only", "file", "--json", code=8).stdout)["differences"]
+        } == {"file"}
+    assert call("diff", paths[0], paths[0], "--summary").stdout == "no differences\n"
+
+
 def test_what_is_equal_is_not_fetched(call: Any, store: str, proxy: FaultyProxy, changed: Path) -> None:
     address = f"{proxy.url}/v1/stores/model:1"
     call("diff", address, changed, code=8)
-    assert 0 < proxy.sent_down < 80_000, "of 1.2 MB"
+    assert 0 < proxy.sent_down < 120_000, "of 1.2 MB, with a sample of the changed tensor"
 
 
 def test_small_things_are_named_by_path(call: Any, store: str, model: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from termios import TIOCSWINSZ
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
 from tests.support.serving import in_a_thread
 
@@ -183,5 +184,19 @@ def test_the_list_of_verbs_is_not_cut() -> None:
 
 def test_a_narrow_terminal_still_tells_things_apart(model: Path) -> None:
     shown = on_a_terminal("info", model, columns=40).lines
-    paths = [line.split()[-1] for line in shown if "tensor_content" in line]
-    assert len(set(paths)) == len(paths) == 4
+    names = [line.split()[-1] for line in shown if "constant_" in line]
+    assert len(set(names)) == len(names) == 4
+
+
+def test_a_terminal_gets_numbers_and_statistics(
+    store: str, model: Path, service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROTOSLICE_URL", service)
+    for source in (model, store):
+        shown = on_a_terminal("tensor", source, "constant_1", "--slice", "0:2").lines
+        number = f"{np.frombuffer(bytes([2] * 4), '<f4')[0]:.5g}"
+        assert shown[0] == "constant_1[0:2]  F32 2"
+        assert shown[1] == f"[{number} {number}]"
+        assert shown[2].startswith("min ")
+        whole = on_a_terminal("tensor", source, "constant_1").lines
+        assert whole[:2] == ["constant_1  F32 75000", f"[{' '.join([number] * 3)} ... {' '.join([number] * 3)}]"]

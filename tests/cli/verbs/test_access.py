@@ -143,3 +143,13 @@ def test_a_quota_is_set_and_shown(call: Any, site: Site, tmp_path: Path) -> None
     call("space", "set", "bounded", **admin)
     call("push", str(tmp_path / "other"), **inside)
     assert "Invalid size" in call("space", "set", "bounded", "--bytes", "much", code=2, **admin).stderr
+
+
+def test_log_shows_who_changed_what(call: Any, site: Site, tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(onnx(1000))
+    call("push", tmp_path / "m.onnx", "--tag", "logged:1", **site.team)
+    lines = call("log", "logged:1", **site.team).stdout.splitlines()
+    assert len(lines) == 2
+    assert lines[1].split()[3:5] == ["tag.set", "logged:1"]
+    (change,) = json.loads(call("log", "--what", "tag.set", "--limit", "1", "--json", **site.team).stdout)
+    assert (change["what"], change["subject"], change["who"]) == ("tag.set", "logged:1", lines[1].split()[2])

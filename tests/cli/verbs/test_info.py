@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from onnx import helper, numpy_helper
 
 from protoslice import schema
 from protoslice.sizes import format_size
@@ -31,8 +35,8 @@ def test_a_folder_is_as_large_as_its_files(call: Any, saved_model: Callable[[Pat
     assert (facts["size"], facts["root"]) == (sum(sizes.values()), "saved_model.pb")
     assert facts["root_size"] == facts["proto_size"] == sizes["saved_model.pb"]
     shown = call("info", folder).stdout
-    assert f"size    {in_bytes(sum(sizes.values()))} in 4 files\n" in shown
-    assert f"root    saved_model.pb: {in_bytes(sizes['saved_model.pb'])}\n" in shown
+    assert f"size     {in_bytes(sum(sizes.values()))} in 4 files\n" in shown
+    assert f"root     saved_model.pb: {in_bytes(sizes['saved_model.pb'])}\n" in shown
 
 
 def test_signatures_of_a_saved_model_are_shown(call: Any, tmp_path: Path) -> None:
@@ -77,7 +81,7 @@ def test_a_file_brings_the_files_that_its_tensors_lie_in(
         assert facts["files"] == [{"path": "model.onnx", "size": size}, {"path": "weights.bin", "size": 12_000}]
         assert (facts["size"], facts["root_size"], facts["missing"]) == (size + 12_000, size, [])
     shown = call("info", path).stdout
-    assert f"size    {in_bytes(size + 12_000)} in 2 files\nroot    model.onnx: {in_bytes(size)}\n" in shown
+    assert f"size     {in_bytes(size + 12_000)} in 2 files\nroot     model.onnx: {in_bytes(size)}\n" in shown
 
 
 def test_a_file_that_is_not_there_is_named(call: Any, onnx_beside: Callable[..., Path], tmp_path: Path) -> None:
@@ -102,8 +106,8 @@ def test_of_a_chunked_file_both_sizes_are_told(call: Any, model: Path, tmp_path:
     facts = told(call, path)
     assert (facts["size"], facts["proto_size"]) == (path.stat().st_size, model.stat().st_size)
     shown = call("info", path).stdout
-    assert f"size    {in_bytes(path.stat().st_size)}\n" in shown
-    assert f"proto   {in_bytes(model.stat().st_size)}, merged\n" in shown
+    assert f"size     {in_bytes(path.stat().st_size)}\n" in shown
+    assert f"proto    {in_bytes(model.stat().st_size)}, merged\n" in shown
 
 
 def test_a_store_tells_both_too(call: Any, onnx_beside: Callable[..., Path], tmp_path: Path) -> None:
@@ -115,3 +119,31 @@ def test_a_store_tells_both_too(call: Any, onnx_beside: Callable[..., Path], tmp
     shown = call("info", "@sizes:1").stdout
     assert f"{in_bytes(size + 12_000)} in 2 files\n" in shown
     assert f"model.onnx: {in_bytes(size)}\n" in shown
+
+
+def test_tensors_and_inputs_are_shown_of_files_and_stores_alike(call: Any, tmp_path: Path) -> None:
+    weights = [numpy_helper.from_array(np.zeros((3, n + 1), "<f4"), f"layer.{n}.w") for n in range(12)]
+    inputs = [
+        helper.make_tensor_value_info("x", 1, ["batch", 3]),
+        helper.make_tensor_value_info("layer.0.w", 1, [3, 1]),
+    ]
+    graph = helper.make_graph([], "main", inputs, [helper.make_tensor_value_info("y", 7, None)], weights)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(helper.make_model(graph).SerializeToString())
+    pushed = json.loads(call("push", path, "--tag", "shown:1", "--json").stdout)["store"]["id"]
+    facts = [told(call, path), told(call, "@shown:1")]
+    for found in facts:
+        assert (found["tensors"], found["parameters"]) == (12, 3 * 78)
+        assert found["dtypes"] == [{"dtype": "F32", "tensors": 12, "elements": 234, "size": 936}]
+        assert [each["name"] for each in found["largest"]] == [f"layer.{n}.w" for n in range(11, 1, -1)]
+        (signature,) = found["signatures"]
+        assert [(each["name"], each["dtype"], each["shape"]) for each in signature["inputs"]] == [
+            ("x", "F32", [None, 3])
+        ]
+        assert [(each["name"], each["dtype"], each["shape"]) for each in signature["outputs"]] == [("y", "I64", None)]
+    for source in (path, f"@{pushed}"):
+        shown = call("info", source).stdout
+        assert re.search(r"^tensors +12 with 234 parameters: F32 100 %$", shown, re.MULTILINE)
+        assert re.search(r"^inputs +x F32 \[\?, 3\]$", shown, re.MULTILINE)
+        assert re.search(r"^ *144 B +15.4 % +F32 +3×12 +layer.11.w$", shown, re.MULTILINE)
+    assert "did you mean 'shown:1'?" in call("info", "@shwon:1", code=4).stderr

@@ -23,4 +23,4 @@ def test_repositories_are_listed(call: Any, service: str) -> None:
     output = json.loads(call("ls", "--repositories", "--json", "--url", service).stdout)
     heads = [(each["name"], each["ref"]) for each in output if each["name"].startswith("shown/")]
     assert heads == [("shown/bare", None), ("shown/full", "shown/full@main")]
-    assert "no tags or types" in call("ls", "--repositories", "--tag", "x", "--url", service, code=2).stderr
+    assert "without a search" in call("ls", "--repositories", "--tag", "x", "--url", service, code=2).stderr

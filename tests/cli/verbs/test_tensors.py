@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy
+import pytest
+from onnx import helper, numpy_helper
 from safetensors.numpy import load_file
 from tests.support.bundles import Variable, bundle, crc32c, masked
 from tests.support.golden import MODELS
@@ -67,3 +69,29 @@ def test_numbers_are_summed_up(call: Any, store: str, model: Path) -> None:
         assert "3 evenly spread" in shown
         assert len(json.loads(call("stats", source, "*_3", "--json").stdout)) == 1
     call("stats", model, "nothing", code=4)
+
+
+def test_the_list_is_filtered_and_sorted(call: Any, store: str, tmp_path: Path) -> None:
+    sizes = {"layer.10.w": 5, "layer.2.w": 9, "layer.2.b": 1, "head": 7}
+    tensors = [numpy_helper.from_array(numpy.zeros(size, "<f4"), name) for name, size in sizes.items()]
+    path = tmp_path / "model.onnx"
+    path.write_bytes(helper.make_model(helper.make_graph([], "main", [], [], tensors)).SerializeToString())
+
+    def names(*args: str) -> list[str]:
+        return [row["name"] for row in json.loads(call("tensors", path, *args, "--json").stdout)]
+
+    assert names("--sort", "size") == ["layer.2.w", "head", "layer.10.w", "layer.2.b"]
+    assert names("--sort", "name", "--filter", "layer*w") == ["layer.2.w", "layer.10.w"]
+    assert "use one of size, name, dtype, shape" in call("tensor", path, "--sort", "weight", code=2).stderr
+    call("tensor", path, "head", "--filter", "head", code=2)
+    call("tensor", path, "--filter", "head", "-o", tmp_path / "head.npy", code=2)
+
+
+@pytest.mark.parametrize("verb", ["tensor", "stats"])
+def test_a_name_that_does_not_exist_brings_similar_ones(call: Any, store: str, model: Path, verb: str) -> None:
+    for source in (model, store):
+        assert "did you mean 'constant_1'" in call(verb, source, "onstant_1", code=4).stderr
+        assert (
+            "did you mean 'constant_0' or 'constant_1' or 'constant_2'?" in call(verb, source, "stant", code=4).stderr
+        )
+        assert "did you mean" not in call(verb, source, "unlike", code=4).stderr

@@ -188,6 +188,12 @@ KEEPING: Final = (
         ask=request("POST", "/v1/sign", b'{"path":"/v1/stores/%b"}' % (b"a" * 7_900), content_type=_JSON),
         status=422,
     ),
+    Row(
+        route="GET /v1/audit",
+        worst="a thousand changes of many filters",
+        ask=get("/v1/audit?limit=1000&what=tag.set&who=&subject=m"),
+        status=200,
+    ),
     Row(route="GET /v1/tokens", worst="of an open service", ask=get("/v1/tokens?limit=1000"), status=422),
     Row(
         route="POST /v1/tokens",

@@ -509,6 +509,14 @@ READING: Final = (
         status=200,
         budget=Budget(calls=20, work=400 * 2000, written_room=_FACTS),
     ),
+    _view(
+        "tensortree",
+        "2 000 empty tensors, as many nodes as may be",
+        "?limit=4000",
+        given=empty_tensors(26, 2000),
+        status=200,
+        budget=Budget(calls=20, work=800 * 2000, written_room=_FACTS),
+    ),
     *(
         Row(
             route=f"GET {_STORE}/diff",
@@ -532,6 +540,14 @@ READING: Final = (
         given=versions(nothings(EMPTY, 22), nothings(EMPTY, 23)),
         status=(200, 422),
         budget=Budget(calls=40, work=170 * EMPTY, written_room=2 * _FACTS),
+    ),
+    Row(
+        route=f"GET {_STORE}/moves",
+        worst="a page of 20 000 empty tensors, all called otherwise",
+        ask=lambda stores: get(f"/v1/stores/{stores[1]}/moves?before={stores[0]}&limit=1000"),
+        given=versions(nothings(EMPTY, 27), nothings(EMPTY + 1, 27)),
+        status=200,
+        budget=Budget(calls=60, work=170 * EMPTY, written_room=4 * _FACTS),
     ),
     _view("tree", "16 levels", "?depth=16&limit=1000", given=deep, status=200, budget=Budget(calls=100)),
     _view(

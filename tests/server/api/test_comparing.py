@@ -96,9 +96,32 @@ def test_distances_are_those_of_numpy(ids: tuple[str, str], connected: Client) -
     assert renamed.max == np.abs(WEIGHT[0].astype(float) - WEIGHT[2]).max()
 
 
+def test_moves_are_of_all_tensors_in_pages(client: httpx.Client, ids: tuple[str, str], connected: Client) -> None:
+    found = client.get(f"/v1/stores/{ids[1]}/moves", params={"before": ids[0]}).raise_for_status().json()
+    assert [(each["name"], each["change"]) for each in found["items"]] == [
+        ("new", "added"), ("old", "removed"), ("same", "compared"), ("w", "compared"), ("z", "compared"),
+    ]  # fmt: skip
+    moved = found["items"][3]["delta"]
+    exact = connected.tensor_delta(*ids, "w")
+    assert (moved["changed"], moved["max"], moved["relative"]) == (exact.changed, exact.max, exact.relative)
+    assert exact.relative == pytest.approx(
+        np.linalg.norm(NOISE.astype(float)) / np.linalg.norm(WEIGHT.astype(float)), 1e-4
+    )
+    assert found["items"][2]["delta"]["changed"] == 0
+    sampled = client.get(f"/v1/stores/{ids[1]}/moves", params={"before": ids[0], "sample": 100}).json()["items"][3]
+    assert sampled["delta"]["looked_at"] == 100
+    first = client.get(f"/v1/stores/{ids[1]}/moves", params={"before": ids[0], "limit": 2}).json()
+    rest = client.get(f"/v1/stores/{ids[1]}/moves", params={"before": ids[0], "cursor": first["next"]}).json()
+    assert first["items"] + rest["items"] == found["items"]
+    assert rest["next"] is None
+
+
 @pytest.mark.parametrize(
     ("path", "expected", "slug"),
     [
+        ("/moves", 400, "invalid-input"),
+        ("/moves?before=nobody:1", 404, "not-found"),
+        ("/moves?before=compared:1&sample=0", 400, "invalid-input"),
         ("/diff", 400, "invalid-input"),
         ("/diff?before=nobody:1", 404, "not-found"),
         ("/diff?before=compared:1&cursor=x", 400, "invalid-input"),

@@ -16,6 +16,7 @@ from protoslice import facts
 from protoslice.client.http.json_facts import read_json
 from protoslice.facts import (
     AccessToken,
+    AuditEntry,
     ChunkEntry,
     Damage,
     Difference,
@@ -47,9 +48,11 @@ from protoslice.facts import (
     Store,
     StoreName,
     Tag,
+    TensorBranch,
     TensorDelta,
     TensorEntry,
     TensorGroup,
+    TensorMove,
     TensorStatistics,
     WebhookFacts,
 )
@@ -75,6 +78,8 @@ REPORT = ModelReport(
     complete=False,
 )  # fmt: skip
 TENSOR = TensorEntry("w", "path:w", "F32", (2, 3), 24, "a.onnx", "initializer", "cut short")
+DELTA = TensorDelta("F32", (2, 3), 6, 6, 1, 0, 0.5, 0.25, 0.125, None)
+BRANCH = TensorBranch("w", 7, 1, 24, 6, "F32", address="path:w", shape=(2, 3))
 EMPTY = Node("graph", 7, "graph", "message", "onnx.GraphProto", None, 0, True, None, (), 0)
 
 CASES: list[object] = [
@@ -108,11 +113,16 @@ CASES: list[object] = [
     TENSOR,
     TensorGroup("w", 1, 24, TENSOR),
     TensorGroup("w.", 2, 48, None),
+    BRANCH,
+    TensorBranch("w.", 7, 2, 48, 12, "F32", children=(BRANCH,)),
     TensorStatistics("w", "path:w", "F32", (2,), 2, 2, 0, 0, 0, 1.0, 2.5, 1.75, 0.75, Histogram(1.0, 0.25, (1, 1))),
     Difference("tensor", "w", "renamed", 8, 8, "was v", "path:w[1]", "path:w[0]"),
     Difference("file", "a.onnx", "added", None, 7),
-    TensorDelta("F32", (2, 3), 6, 6, 1, 0, 0.5, 0.25, None),
+    DELTA,
+    TensorMove("w", "path:w", "v", "path:v", "F32", (2, 3), 24, "renamed", DELTA),
+    TensorMove("w", "path:w", None, "", None, None, None, "added", None),
     RecordsSummary("a.tfrecord", "tfrecord", None, 3, 70, "cut at 70"),
+    AuditEntry(TIME, "ci", "tag.set", "m:1", {"tag": "m:1", "store": None}, "9f" * 16),
     AccessToken("a", "ci", "*", ("read", "write"), ("ci-*",), TIME, None),
     AccessToken("a", "ci", "*", ("read",), (), TIME, TIME, "secret"),
     SignedUrl("http://a/b", TIME),

@@ -6,8 +6,8 @@ from typing import Any
 
 import httpx
 import pytest
+from onnx import helper
 from tests.support.problems import assert_problem
-from tests.support.stores import onnx
 
 from protoslice import schema
 from protoslice.client import Client
@@ -57,7 +57,26 @@ def test_the_client_goes_through_the_pages(client: httpx.Client, stored: str) ->
         assert [each.tags for each in own.signatures(stored, tags=["serve"])] == [("serve",)] * 2
 
 
+def test_an_onnx_model_has_one_for_its_graph(client: httpx.Client) -> None:
+    inputs = [helper.make_tensor_value_info("x", 1, ["batch", 3])]
+    outputs = [helper.make_tensor_value_info("y", 8, None), helper.make_tensor_sequence_value_info("z", 1, None)]
+    data = helper.make_model(helper.make_graph([], "main", inputs, outputs)).SerializeToString()
+    store = client.put("/v1/stores?filename=m.onnx", content=data).json()["id"]
+    assert client.get(f"/v1/stores/{store}/signatures").json()["items"] == [
+        {
+            "name": "main",
+            "method": "",
+            "tags": [],
+            "inputs": [{"name": "x", "tensor": "x", "dtype": "F32", "shape": [None, 3]}],
+            "outputs": [
+                {"name": "y", "tensor": "y", "dtype": "STRING", "shape": None},
+                {"name": "z", "tensor": "z", "dtype": None, "shape": None},
+            ],
+        }
+    ]
+
+
 def test_another_model_has_none(client: httpx.Client) -> None:
-    store = client.put("/v1/stores?filename=m.onnx", content=onnx(1)).json()["id"]
+    store = client.put("/v1/stores?filename=m.pb&type=tensorflow.GraphDef", content=b"\x0a\x03\x0a\x01n").json()["id"]
     answer = client.get(f"/v1/stores/{store}/signatures")
     assert_problem(answer.status_code, answer.headers, answer.content, expected=422, slug="unsupported")

@@ -337,6 +337,19 @@ def test_tensors_are_grouped_by_the_steps_of_their_names(client: httpx.Client, b
     assert client.get(f"{base}/groups?prefix=none").json() == {"items": [], "next": None}
 
 
+def test_the_tree_of_names_leads_to_tensors(client: httpx.Client, base: str) -> None:
+    root = client.get(f"{base}/tensortree").raise_for_status().json()
+    assert (root["name"], root["start"], root["tensors"]) == ("", 0, 6)
+    assert [child["name"] for child in root["children"]] == ["/layer/w", "far/away", "o", "twice", "words"]
+    far, twice = root["children"][1], root["children"][3]
+    assert far["address"] == client.get(f"{base}/tensors?name=far/away").json()["items"][0]["address"]
+    assert (far["shape"], far["size"], far["elements"]) == (list(BESIDE.shape), BESIDE.nbytes, BESIDE.size)
+    below = client.get(f"{base}/tensortree", params={"prefix": "twice", "start": 3, "tensors": 2}).json()
+    assert (below["tensors"], below["children"]) == (2, twice["children"])
+    assert client.get(f"{base}/tensortree?prefix=none").json()["tensors"] == 0
+    assert client.get(f"{base}/tensortree?start=99").json()["tensors"] == 0
+
+
 def test_the_summary_adds_up_all_tensors(client: httpx.Client, base: str) -> None:
     told = client.get(f"{base}/summary").json()
     assert (told["tensors"], told["duplicates"], told["complete"]) == (6, ["twice"], True)

@@ -9,6 +9,7 @@ from tests.support.catalogues import catalogue_of
 from tests.support.interrupted import InterruptedDatabase, Interruption, at_every_call
 from tests.support.stores import collect_garbage, in_files, in_memory, onnx, opened, some, upload
 
+from protoslice.catalog.listing import StoreQuery
 from protoslice.errors import (
     InvalidInput,
     NotFound,
@@ -62,14 +63,14 @@ def test_lists_by_tag_and_type() -> None:
         one = (await upload(stores, onnx(1, seed=1), IngestRequest(tags=("net:1", "other")))).store.id
         two = (await upload(stores, onnx(1, seed=2), IngestRequest(tags=("net:2",)))).store.id
         odd = (await upload(stores, {"odd": b"\x92\x4e\x03abc"})).store.id
-        assert [info.id for info in (await stores.list(tag="net:")).items] == [one, two]
-        assert [info.id for info in (await stores.list(tag="net:1")).items] == [one]
-        assert [info.id for info in (await stores.list(tag="none")).items] == []
-        assert [info.id for info in (await stores.list(type="onnx.ModelProto")).items] == [two, one]
-        assert [info.id for info in (await stores.list(type="unknown")).items] == [odd]
-        assert [info.id for info in (await stores.list(type="onnx.ModelProto", tag="oth")).items] == [one]
-        page = await stores.list(tag="net:", limit=1)
-        assert [info.id for info in (await stores.list(tag="net:", limit=1, cursor=page.next)).items] == [two]
+        assert [info.id for info in (await stores.family("net:")).items] == [one, two]
+        assert [info.id for info in (await stores.family("net:1")).items] == [one]
+        assert [info.id for info in (await stores.family("none")).items] == []
+        assert [info.id for info in (await stores.list(StoreQuery(type="onnx.ModelProto"))).items] == [two, one]
+        assert [info.id for info in (await stores.list(StoreQuery(type="unknown"))).items] == [odd]
+        assert [info.id for info in (await stores.family("oth", type="onnx.ModelProto")).items] == [one]
+        page = await stores.family("net:", limit=1)
+        assert [info.id for info in (await stores.family("net:", limit=1, cursor=page.next)).items] == [two]
 
     in_memory(work)
 
@@ -175,7 +176,7 @@ def test_stores_and_tags_that_go_between_a_list_and_its_reading(purged: bool) ->
                 interruption.arm(number)
                 listed = [info.id for info in (await ours.list()).items]
                 assert listed in ([last, gone, kept], [last, kept])
-                by_tag = {info.id for info in (await ours.list(tag="t-")).items}
+                by_tag = {info.id for info in (await ours.family("t-")).items}
                 assert {kept, last} <= by_tag <= {kept, last, gone}
                 assert {tag.store for tag in (await ours.tags()).items} >= {kept, last}
         return interruption.reached

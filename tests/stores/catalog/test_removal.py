@@ -26,6 +26,7 @@ from tests.support.stores import (
     visible,
 )
 
+from protoslice.catalog.listing import StoreQuery
 from protoslice.errors import Conflict, NotFound
 from protoslice.facts import Removed
 from protoslice.storage import MemoryStorage
@@ -204,7 +205,7 @@ def test_what_is_not_read_of_a_removed_store() -> None:
         wanted = {info.files[0].sha256 or "": info.size}
         assert await stores.locate(wanted, None)
         await stores.delete(info.id)
-        assert [*(await stores.list(tag="net")).items, *(await stores.list(type=info.type)).items] == []
+        assert [*(await stores.family("net")).items, *(await stores.list(StoreQuery(type=info.type))).items] == []
         assert await stores.locate(wanted, None) == []
         assert (await stores.tags()).items == []
         for ref in (info.id, info.id[:12], "net:1"):

@@ -27,8 +27,9 @@ from tests.support.stores import (
 )
 
 from protoslice.catalog.collector import DOUBT_SECONDS, TWICE_SECONDS, CollectorTable
+from protoslice.catalog.labels import HUB
 from protoslice.catalog.objects import LEASE_SECONDS, Collected, WriterTable
-from protoslice.catalog.repositories import HUB, CommitRow, HistoryTable, RepositoryTable
+from protoslice.catalog.repositories import CommitRow, HistoryTable, RepositoryTable
 from protoslice.defaults import DELETION_DELAY_SECONDS
 from protoslice.errors import Conflict, NotFound
 from protoslice.facts import Store

@@ -22,6 +22,7 @@ from tests.support.stores import (
 
 import protoslice
 from protoslice import schema
+from protoslice.catalog.listing import StoreQuery
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFound, ProtosliceError, Unsupported
 from protoslice.storage import FileStorage, MemoryStorage
 from protoslice.stores import Created, IngestRequest, StoreOptions, Stores
@@ -137,7 +138,7 @@ def test_what_nobody_knows_is_unknown() -> None:
         assert created.store.type == "unknown"
         assert views["merge"] == strange
         assert views["merge 1250"] == b"abc"
-        assert [info.id for info in (await stores.list(type="unknown")).items] == [created.store.id]
+        assert [info.id for info in (await stores.list(StoreQuery(type="unknown"))).items] == [created.store.id]
 
     in_memory(work)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any, TypeVar
 
 import pytest
@@ -12,17 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protoslice.errors import CorruptModel, InvalidInput
-from protoslice.facts import TensorGroup
+from protoslice.facts import TensorBranch, TensorGroup
 from protoslice.formats.model import Fault, Listed, Tensor
 from protoslice.formats.outputs.listing import entry_text
+from protoslice.formats.selection import natural
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.stores.paging import PageBudget, ResultPage
+from protoslice.stores.reading.tensors import groups as grouping
 from protoslice.stores.reading.tensors import searching
-from protoslice.stores.reading.tensors.groups import steps_of_groups
+from protoslice.stores.reading.tensors.groups import NamedTensors, totals_of
 from protoslice.stores.reading.tensors.searching import NameSearch, steps_of_page
 
 T = TypeVar("T")
-NAMES = st.lists(st.text("ab./", min_size=1, max_size=8), max_size=25)
+NAMES = st.lists(st.text("ab12./", min_size=1, max_size=8), max_size=25)
 STEP = re.compile(r"(?<=[^./:])[./:]")
 
 
@@ -49,16 +50,41 @@ def page_of(found: Listed, order: Sequence[int], search: NameSearch, limit: int,
 
 def groups(names: Sequence[str], prefix: str, limit: int = 1000) -> list[TensorGroup]:
     """All groups below `prefix`, in pages of `limit`."""
-    found = tensors(names)
-    order = sorted(range(len(names)), key=names.__getitem__)
-    sizes = [0, *accumulate(number + 1 for number in order)]
     listed, cursor = list[TensorGroup](), 0
     while True:
-        page = last(steps_of_groups(found, order, sizes, prefix, limit, cursor))
+        page = last(named(names).page(prefix, limit, cursor))
         listed += page.items
         if page.next is None:
             return listed
         cursor = int(page.next)
+
+
+def named(names: Sequence[str]) -> NamedTensors:
+    """Tensors of one byte, two bytes …, of alternating types, by name."""
+    order = sorted(range(len(names)), key=lambda number: natural(names[number]))
+    sizes = [number + 1 for number in range(len(names))]
+    dtypes = ["U8" if number % 2 else "I8" for number in range(len(names))]
+    return NamedTensors(tensors(names), totals_of(order, sizes, sizes, dtypes))
+
+
+def tree(
+    names: Sequence[str], prefix: str = "", start: int = 0, end: int = 1 << 40, limit: int = 10_000
+) -> TensorBranch:
+    """The tree of the tensors with `prefix`."""
+    *_, root = named(names).tree(prefix, start, end, limit)
+    assert isinstance(root, TensorBranch)
+    return root
+
+
+def leaves(branch: TensorBranch, above: str = "") -> list[tuple[str, TensorBranch]]:
+    """The nodes of a tree that are not opened, with the beginnings of their names; checks the nodes above."""
+    if not branch.children:
+        return [(above + branch.name, branch)]
+    for member in ("tensors", "size", "elements"):
+        assert getattr(branch, member) == sum(getattr(child, member) for child in branch.children)
+    assert branch.start == branch.children[0].start
+    below = above if branch.last is not None else above + branch.name
+    return [leaf for child in branch.children for leaf in leaves(child, below)]
 
 
 def steps_in(name: str) -> list[str]:
@@ -70,18 +96,22 @@ def steps_in(name: str) -> list[str]:
 def test_groups_hold_all_tensors_once_and_share_their_steps(names: list[str], prefix: str, limit: int) -> None:
     found = groups(names, prefix)
     assert groups(names, prefix, limit) == found
-    below = sorted(name for name in names if name.startswith(prefix))
+    below = sorted((name for name in names if name.startswith(prefix)), key=natural)
     at = 0
     for group in found:
         members = below[at : at + group.tensors]
         at += group.tensors
         assert all(name.startswith(group.prefix) for name in members)
+        if group.prefix == prefix:  # tensors of one name, one by one
+            assert group.tensor is not None
+            continue
         assert group.size == sum(n + 1 for n, name in enumerate(names) if name in members)
         assert (group.tensor is not None) == (group.tensors == 1)
         shared = [each for each in steps_in(members[0]) if all(name.startswith(each) for name in members)]
         assert group.prefix == (members[0] if len(set(members)) == 1 else shared[-1])
     assert at == len(below)
-    assert len({group.prefix for group in found}) == len(found)
+    groups_below = [group.prefix for group in found if group.prefix != prefix]
+    assert len(set(groups_below)) == len(groups_below)
 
 
 def test_a_name_that_begins_others_stands_beside_them() -> None:
@@ -93,6 +123,47 @@ def test_a_name_that_begins_others_stands_beside_them() -> None:
         ("w.", 2),
     ]
     assert [each.prefix for each in groups(["a.b", "a.b.c", "a.b.d"], "a.")] == ["a.b", "a.b."]
+
+
+def test_numbers_in_names_are_in_natural_order() -> None:
+    names = [f"layer.{n}.w" for n in range(120)] + ["layer.x", f"layer.{'9' * 400}"]
+    assert sorted(names[::-1], key=natural) == [*names[:120], names[121], names[120]]
+
+
+@given(NAMES, st.sampled_from(["", "a.", "b/"]))
+def test_a_tree_has_every_tensor_once_below_the_beginnings_of_its_name(names: list[str], prefix: str) -> None:
+    found = leaves(tree(names, prefix))
+    below = sorted((name for name in names if name.startswith(prefix)), key=natural)
+    assert [name for name, leaf in found if leaf.tensors] == below
+    assert all(leaf.tensors == 1 and leaf.address and leaf.shape for _, leaf in found if below)
+
+
+@given(st.data())
+def test_many_groups_are_ranges_whose_members_are_found_by_their_place(data: st.DataObject) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grouping, "_MOST_CHILDREN", 4)
+        patch.setattr(grouping, "_RANGES", 3)
+        names = data.draw(st.lists(st.text("ab123.", min_size=1, max_size=6), min_size=5, max_size=60))
+        root = tree(names)
+        assert [name for name, leaf in leaves(root) if leaf.tensors == 1] == sorted(names, key=natural)
+        waiting = [("", root)]
+        while waiting:
+            above, branch = waiting.pop()
+            assert len(branch.children) <= max(4, 2 * (3 + 1) + 3)
+            below = above if branch.last is not None else above + branch.name
+            waiting += [(below, child) for child in branch.children]
+            if branch.last is not None:
+                assert branch.name != branch.last or not branch.name
+                again = tree(names, below, branch.start, branch.start + branch.tensors)
+                assert again.children == branch.children
+
+
+def test_a_tree_opens_its_largest_nodes_first() -> None:
+    names = [f"layer.{n}.{part}" for n in range(30) for part in ("k", "v")]
+    root = tree(names, limit=34)
+    assert (root.name, root.tensors, root.dtype) == ("layer.", 60, "U8")
+    assert [child.name for child in root.children] == [f"{n}." for n in range(30)]
+    assert [child.name for child in root.children if child.children] == ["28.", "29."]
 
 
 @given(NAMES, st.sampled_from(["a", "^a", "a$", "[.]b", "(a|b)+$", "x"]), st.sampled_from(["", "a", "b."]))

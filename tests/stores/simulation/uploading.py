@@ -13,7 +13,8 @@ from tests.stores.simulation.ledger import Deed
 from tests.stores.simulation.replica import Unreachable, Violation
 
 from protoslice.catalog.database import UniqueViolation
-from protoslice.catalog.repositories import HUB, CommitRow, HistoryTable, Moved, RepositoryTable
+from protoslice.catalog.labels import HUB
+from protoslice.catalog.repositories import CommitRow, HistoryTable, Moved, RepositoryTable
 from protoslice.errors import Conflict, Gone, NotFound, StorageUnavailable
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.uploads import AlreadyComplete, Body, NewUpload, WrongOffset

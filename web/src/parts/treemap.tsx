@@ -2,18 +2,14 @@
 
 import { hierarchy, treemap, treemapSquarify, type HierarchyRectangularNode } from "d3-hierarchy";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useDark } from "../dark";
 import { bytes, percent } from "../format";
-
-/** In a comparison: what became of a cell. */
-export type Mark = "same" | "added" | "removed" | "changed" | "renamed" | "reordered";
 
 export interface Cell {
   key: string; label: string; size: number;
   /** True for what a cell sums up and does not show. */
   rest?: boolean;
   deeper?: boolean;
-  /** Colours the cell by what became of it, in place of its group. */
-  mark?: Mark;
   children?: Cell[];
 }
 
@@ -30,7 +26,7 @@ export function Treemap({ root, height, label, chosen, onHover, onChoose }: Give
   const [width, setWidth] = useState(0);
   const [hovered, setHovered] = useState<{ box: Box; x: number; y: number } | null>(null);
   const boxes = useMemo(() => (width ? laidOut(root, width, height) : []), [root, width, height]);
-  const theme = useTheme();
+  const dark = useDark();
 
   useEffect(() => {
     const holder = canvas.current?.parentElement;
@@ -40,8 +36,8 @@ export function Treemap({ root, height, label, chosen, onHover, onChoose }: Give
     return () => watch.disconnect();
   }, []);
   useEffect(() => {
-    if (canvas.current && width) draw(canvas.current, boxes, { width, height, chosen: hovered?.box.data.key ?? chosen });
-  }, [boxes, chosen, hovered, width, height, theme]);
+    if (canvas.current && width) draw(canvas.current, boxes, { width, height, chosen: hovered?.box.data.key ?? chosen, dark });
+  }, [boxes, chosen, hovered, width, height, dark]);
 
   const at = (event: MouseEvent): Box | null => {
     const { offsetX: x, offsetY: y } = event;
@@ -91,18 +87,17 @@ function laidOut(root: Cell, width: number, height: number): Box[] {
   return (tree.descendants() as Box[]).filter((box) => box.depth && box.x1 > box.x0 && box.y1 > box.y0);
 }
 
-interface Look { width: number; height: number; chosen: string | null }
+interface Look { width: number; height: number; chosen: string | null; dark: boolean }
 
 /** Hues of the groups at the top, apart for eyes that see few colours; names and borders say the same. */
 const HUES = [217, 28, 162, 268, 48, 338, 192, 95];
 
-function draw(canvas: HTMLCanvasElement, boxes: readonly Box[], { width, height, chosen }: Look): void {
+function draw(canvas: HTMLCanvasElement, boxes: readonly Box[], { width, height, chosen, dark }: Look): void {
   const ratio = devicePixelRatio || 1;
   canvas.width = width * ratio;
   canvas.height = height * ratio;
   canvas.style.height = `${height}px`;
   const pen = canvas.getContext("2d")!;
-  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
   const ink = dark ? "#eef2f8" : "#10203a";
   pen.scale(ratio, ratio);
   pen.textBaseline = "middle";
@@ -122,12 +117,8 @@ function draw(canvas: HTMLCanvasElement, boxes: readonly Box[], { width, height,
   }
 }
 
-const MARKS: Record<Mark, number | null> = { same: null, added: 145, removed: 8, changed: 38, renamed: 217, reordered: 268 };
-
 function hueOf(box: Box, groups: Map<Box, number>): number | null {
   if (box.data.rest) return null;
-  if (box.data.mark) return MARKS[box.data.mark];
-  if (box.leaves().some((leaf) => leaf.data.mark)) return null;
   const group = (box.ancestors() as Box[]).find((each) => groups.has(each));
   return (group && groups.get(group)) ?? null;
 }
@@ -190,16 +181,4 @@ function fitted(pen: CanvasRenderingContext2D, text: string, width: number): str
     else high = middle - 1;
   }
   return low > 1 ? `${text.slice(0, low)}…` : "";
-}
-
-/** Changes with the colours that the reader's system prefers. */
-function useTheme(): boolean {
-  const query = useMemo(() => matchMedia("(prefers-color-scheme: dark)"), []);
-  const [dark, set] = useState(query.matches);
-  useEffect(() => {
-    const change = () => set(query.matches);
-    query.addEventListener("change", change);
-    return () => query.removeEventListener("change", change);
-  }, []);
-  return dark;
 }

@@ -1,19 +1,21 @@
-/** What changed between two versions: a treemap of where, and a table of what. */
+/** What changed between two versions: which layers moved, and a table of all changes. */
 
-import { useEffect, useMemo } from "preact/hooks";
-import { getJson, url, view, type Delta, type Diff, type Difference, type Node, type Page, type Store } from "../api";
+import type { ComponentChildren } from "preact";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { getJson, url, view, type Delta, type Diff, type Difference, type Page, type Store, type TensorMove } from "../api";
+import { drawable } from "../elements";
 import { bytes, figure, many, percent, rough, whole } from "../format";
-import { cellOf } from "../groups";
-import { Await, Trouble, useJson, useLoaded, type Loaded } from "../loading";
+import { Await, Trouble, useJson, useLoaded } from "../loading";
+import { Pictures } from "../parts/heatmap";
 import { focusRows, Rows, type Column } from "../parts/rows";
-import { Treemap, type Cell, type Mark } from "../parts/treemap";
 import { diffPlace, go, modelPlace, useParameter } from "../place";
 import { beforeVersion, byAge, familyOf, repositoryOf, shortened } from "../versions";
+import { figureOf, loadMoves, METRICS, namesIn, type Metric } from "../xray/moves";
+import { HeatStrip } from "../xray/strip";
 import { Part } from "./part";
 
 const SIGNS: Record<Difference["change"], string> = { added: "+", removed: "−", changed: "±", renamed: "→", reordered: "⇅" };
 const MOST = 10_000;
-const SAMPLE = 1 << 20;
 
 export function DiffView({ names }: { names: string }) {
   const [before = "", after = ""] = names.split("...");
@@ -37,18 +39,66 @@ function SinceBefore({ after }: { after: string }) {
 
 function Between({ names, before, after }: { names: string; before: string; after: string }) {
   const [exact, setExact] = useParameter("exact");
-  const found = useLoaded<Diff>(names + exact, (signal) => allOf(before, after, !exact, signal));
+  const moves = useMoves(before, after);
+  // After the sample: the exact comparison of large models takes all of the service's time.
+  const found = useLoaded<Diff>(moves.done ? names + exact : null, (signal) => allOf(before, after, !exact, signal));
   return (
     <>
       <header class="model">
         <h1>What changed</h1>
         <p>
-          from <Named name={before} /> to <Named name={after} /> ·{" "}
+          Before: <Named name={before} /> · After: <Named name={after} /> ·{" "}
           <a href={diffPlace(after, before)}>Swap</a>
         </p>
       </header>
-      <Await of={found}>{(diff) => <Shown diff={diff} onExact={() => setExact("1")} />}</Await>
+      {moves.moves.length > 0 && <Moved {...moves} />}
+      {found.error && <Trouble error={found.error} />}
+      {found.value ? <Shown diff={found.value} moves={moves.moves} evidence={<Evidence diff={found.value} onExact={() => setExact("1")} />} />
+        : <Shown diff={sampled(before, after, moves.moves)} moves={moves.moves} evidence={!found.error && <p class="soft" role="status">Loading: comparing all bytes …</p>} />}
     </>
+  );
+}
+
+/** The differences that a sample tells, until all bytes have been compared. */
+function sampled(before: string, after: string, moves: readonly TensorMove[]): Diff {
+  const items = moves.filter(({ change, delta }) => change !== "compared" || delta?.changed).map((move): Difference => ({
+    what: "tensor", path: move.name, change: move.change === "compared" || move.change === "reshaped" ? "changed" : move.change,
+    before: move.change === "added" ? null : move.size, after: move.change === "removed" ? null : move.size,
+    detail: move.change === "reshaped" ? "type or shape" : "", address: move.address, was: move.was_address,
+  }));
+  return { before, after, equal: false, counts: [], read: 0, assumed: 0, items, next: null };
+}
+
+interface Moves { moves: readonly TensorMove[]; done: boolean; error: Error | null }
+
+/** The tensors of both versions in pairs, as they come; none for stores that are no models. */
+function useMoves(before: string, after: string): Moves {
+  const [state, set] = useState<Moves>({ moves: [], done: false, error: null });
+  useEffect(() => {
+    const leaving = new AbortController();
+    loadMoves(before, after, leaving.signal, (moves, done) => set({ moves, done, error: null }))
+      .catch((error: Error) => leaving.signal.aborted || set((known) => ({ ...known, done: true, error })));
+    return () => leaving.abort();
+  }, [before, after]);
+  return state;
+}
+
+/** At a glance: which layers moved, and how far. */
+function Moved({ moves, done, error }: Moves) {
+  const [metric, setMetric] = useParameter("metric");
+  const [cell, setCell] = useParameter("cell");
+  const by = (metric in METRICS ? metric : "relative") as Metric;
+  return (
+    <section aria-label="Layers that moved">
+      <p class="filters">
+        <label>Show <select value={by} onChange={(event) => setMetric(event.currentTarget.value === "relative" ? "" : event.currentTarget.value)}>
+          {Object.entries(METRICS).map(([name, title]) => <option key={name} value={name}>{title}</option>)}
+        </select></label>
+        <span class="soft" role="status">{whole(moves.length)} tensors compared by a sample{done ? "" : " …"}</span>
+      </p>
+      {error && <Trouble error={error} />}
+      <HeatStrip moves={moves} metric={by} chosen={cell} onChoose={(key) => setCell(key)} />
+    </section>
   );
 }
 
@@ -68,15 +118,16 @@ async function allOf(before: string, after: string, checksums: boolean, signal: 
   return { ...page, items };
 }
 
-function Shown({ diff, onExact }: { diff: Diff; onExact: () => void }) {
+function Shown({ diff, moves, evidence }: { diff: Diff; moves: readonly TensorMove[]; evidence: ComponentChildren }) {
   const [chosen, setChosen] = useParameter("at");
-  const store = useJson<Store>(view(diff.after, []));
-  const rows = diff.items;
-  const columns = useMemo(() => columnsOf(diff), [diff]);
-  const row = rows.find((each) => keyOf(each) === chosen);
+  const [cell, setCell] = useParameter("cell");
+  const known = useMemo(() => new Map(moves.map((move) => [move.address || move.was_address, move])), [moves]);
+  const within = useMemo(() => new Set(cell ? namesIn(moves, cell) : []), [moves, cell]);
+  const rows = cell ? diff.items.filter((each) => each.what === "tensor" && within.has(each.path.replace(/#\d+$/, ""))) : diff.items;
+  const columns = useMemo(() => columnsOf(known), [known]);
+  const row = diff.items.find((each) => keyOf(each) === chosen);
   const close = () => { setChosen(""); focusRows(); };
-  const told = <Evidence diff={diff} onExact={onExact} />;
-  if (diff.equal) return <><p class="empty">No changes: both are equal{diff.assumed ? "" : ", byte for byte"}.</p>{told}</>;
+  if (diff.equal) return <><p class="empty">No changes: both are equal{diff.assumed ? "" : ", byte for byte"}.</p>{evidence}</>;
   return (
     <div class="changes">
       <ul class="counts" aria-label="Number of changes">
@@ -84,8 +135,8 @@ function Shown({ diff, onExact }: { diff: Diff; onExact: () => void }) {
           <li key={what + change} class={`is-${change}`}><b aria-hidden="true">{SIGNS[change]}</b> {many(count, what)} {change}</li>
         ))}
       </ul>
-      {told}
-      {store.value?.root && <Where diff={diff} chosen={row ?? null} onChoose={setChosen} />}
+      {evidence}
+      {cell && <p><span class="tag" dir="auto">{cell}</span> {many(rows.length, "change")} <button type="button" class="plain" onClick={() => setCell("")}>Show all</button></p>}
       {row?.what === "part" && <Part key={chosen} diff={diff} row={row} onClose={close} />}
       <div class={row?.what === "tensor" ? "both drawn" : ""}>
         <Rows rows={rows} columns={columns} label="Changes" keyOf={keyOf} chosen={chosen} sort="" onSort={() => undefined}
@@ -108,47 +159,28 @@ function Evidence({ diff, onExact }: { diff: Diff; onExact: () => void }) {
 }
 
 const keyOf = (each: Difference): string => `${each.what} ${each.path}`;
-/** The path in the second version; empty for what is not in it. */
-const placeOf = (each: Difference): string => (each.what === "file" || each.change === "removed" ? "" : each.address.replace(/^path:/, ""));
 /** Of what a row tells beyond its place: its own words, and the place before where that was another. */
 const toldOf = (each: Difference): string =>
   [each.detail, each.what === "part" && each.was && each.was !== each.address ? `was ${each.was}` : ""].filter(Boolean).join("; ");
 const comparable = (each: Difference): boolean =>
   each.what === "tensor" && (each.change === "renamed" || (each.change === "changed" && !each.detail));
 
-function columnsOf(diff: Diff): Column<Difference>[] {
+function columnsOf(known: ReadonlyMap<string, TensorMove>): Column<Difference>[] {
   const size = (value: number | null) => (value === null ? "" : bytes(value));
-  const delta = (each: Difference, show: (found: Delta) => string) =>
-    comparable(each) ? <Distance diff={diff} row={each} show={show} /> : "";
+  const figure = (metric: Metric) => (each: Difference) => {
+    const move = each.what === "tensor" ? known.get(each.address || each.was) : undefined;
+    return each.what !== "tensor" ? "" : move ? rough(figureOf(move, metric)) : "…";
+  };
   return [
     { name: "change", title: "Change", show: (each) => <span class={`is-${each.change}`}><b aria-hidden="true">{SIGNS[each.change]}</b> {each.change}</span> },
     { name: "what", title: "Kind", show: (each) => each.what },
     { name: "name", title: "Where", show: (each) => <span title={each.path}>{each.path || "(the root)"}<span class="soft"> {toldOf(each)}</span></span> },
     { name: "before", title: "Before", right: true, show: (each) => size(each.before) },
     { name: "after", title: "After", right: true, show: (each) => size(each.after) },
-    { name: "max", title: "max |Δ|", right: true, show: (each) => delta(each, (found) => rough(found.max)) },
-    { name: "mean", title: "mean |Δ|", right: true, show: (each) => delta(each, (found) => rough(found.mean)) },
-    { name: "cosine", title: "cosine", right: true, show: (each) => delta(each, (found) => figure(found.cosine)) },
+    { name: "relative", title: "relative", right: true, show: figure("relative") },
+    { name: "max", title: "max |Δ|", right: true, show: figure("max") },
+    { name: "cosine", title: "1 − cos", right: true, show: figure("cosine") },
   ];
-}
-
-/** Answers that the columns of a row share. */
-const DELTAS = new Map<string, Promise<Delta>>();
-
-function useDelta(diff: Diff, row: Difference, sample?: number): Loaded<Delta> {
-  const place = view(diff.after, ["diff", row.address], { before: diff.before, was: row.was, sample: sample ?? null });
-  return useLoaded(place, () => {
-    const found = DELTAS.get(place) ?? getJson<Delta>(place);
-    DELTAS.set(place, found);
-    found.catch(() => DELTAS.delete(place));
-    return found;
-  });
-}
-
-/** One figure of a tensor, of a sample of its elements. */
-function Distance({ diff, row, show }: { diff: Diff; row: Difference; show: (found: Delta) => string }) {
-  const { value, error } = useDelta(diff, row, SAMPLE);
-  return <span title={error?.message}>{value ? show(value) : error ? "–" : "…"}</span>;
 }
 
 function Drawer({ diff, row, onClose }: { diff: Diff; row: Difference; onClose: () => void }) {
@@ -169,14 +201,14 @@ function Drawer({ diff, row, onClose }: { diff: Diff; row: Difference; onClose: 
 const tensorPlace = (store: string, address: string): string => `${modelPlace(store, "tensors")}?tensor=${encodeURIComponent(address)}`;
 
 function Figures({ diff, row }: { diff: Diff; row: Difference }) {
-  const found = useDelta(diff, row);
+  const found = useJson<Delta>(view(diff.after, ["diff", row.address], { before: diff.before, was: row.was }));
   return (
     <Await of={found}>
       {(delta) => (
         <>
           <dl class="figures">
             {Object.entries({
-              "max |Δ|": figure(delta.max), "mean |Δ|": figure(delta.mean), cosine: figure(delta.cosine),
+              "relative change": figure(delta.relative), "max |Δ|": figure(delta.max), "mean |Δ|": figure(delta.mean), cosine: figure(delta.cosine),
               changed: `${whole(delta.changed)} (${percent(delta.changed / Math.max(delta.looked_at, 1))})`,
               "not finite": whole(delta.incomparable),
             }).map(([what, value]) => <div key={what}><dt>{what}</dt><dd>{value}</dd></div>)}
@@ -184,33 +216,9 @@ function Figures({ diff, row }: { diff: Diff; row: Difference }) {
           <p class="soft">
             {delta.looked_at === delta.elements ? `Exact: all ${whole(delta.elements)} elements.` : `Sample of ${whole(delta.looked_at)} of ${whole(delta.elements)} elements, evenly spread.`}
           </p>
+          {drawable(delta.dtype) && delta.elements > 0 && <Pictures before={{ store: diff.before, address: row.was }} after={{ store: diff.after, address: row.address }} dtype={delta.dtype} shape={delta.shape} />}
         </>
       )}
     </Await>
   );
-}
-
-/** The treemap of the second version; what changed has a colour and a sign, all else is grey. */
-function Where({ diff, chosen, onChoose }: { diff: Diff; chosen: Difference | null; onChoose: (key: string) => void }) {
-  const found = useJson<Node>(view(diff.after, ["treemap"], { depth: 8, min_share: 0.0005 }));
-  const places = useMemo(() => diff.items.filter(placeOf), [diff]);
-  const cell = useMemo(() => found.value && marked(cellOf(found.value), places), [found.value, places]);
-  if (found.error) return <Trouble error={found.error} />;
-  if (!cell) return null;
-  return (
-    <Treemap root={cell} height={innerWidth < 700 ? 240 : 340} label="Treemap of the second version; the table below lists the changes"
-      chosen={chosen && placeOf(chosen)} onHover={() => undefined}
-      onChoose={(at) => { const row = places.find((each) => within(at.key, placeOf(each)) || within(placeOf(each), at.key)); if (row) onChoose(keyOf(row)); }} />
-  );
-}
-
-const within = (path: string, above: string): boolean =>
-  path === above || (path.startsWith(above) && ".[".includes(path[above.length] ?? ""));
-
-/** The cells with their marks: of a change that a cell is part of, or that is part of the cell. */
-function marked(cell: Cell, places: readonly Difference[]): Cell {
-  if (cell.children?.length) return { ...cell, children: cell.children.map((each) => marked(each, places)) };
-  const change = places.find((each) => within(cell.key, placeOf(each)) || within(placeOf(each), cell.key));
-  const mark: Mark = change ? change.change : "same";
-  return { ...cell, mark, label: change ? `${SIGNS[change.change]} ${cell.label}` : cell.label };
 }

@@ -1,29 +1,34 @@
 /** A model: its head, and one of the ways to look at it. */
 
 import { useState } from "preact/hooks";
-import { getJson, hasGraph, hasRecords, registryNames, url, view, type Page, type Store, type Summary } from "../api";
-import { fileName, python, shell } from "../commands";
+import { getJson, hasGraph, hasRecords, registryNames, url, view, type Page, type Signature, type Store, type Summary } from "../api";
+import { fileName, python, quoted, shell } from "../commands";
+import { useDark } from "../dark";
 import { ago, bytes, count, many, percent } from "../format";
 import { lazily } from "../lazily";
 import { Await, useJson, useLoaded } from "../loading";
+import { firstWords, Markdown } from "../parts/markdown";
 import { diffPlace, go, modelPlace, ofRepository, SPACE, useParameter } from "../place";
+import { textAt, type Text } from "../texts";
 import { familyOf, NUMBERS, repositoryOf, shortened, versionOf, versionsOf } from "../versions";
+import { dtypeColour } from "../weights/dtypes";
 import { Files } from "./files";
 
+const Weights = lazily(async () => (await import("./weights")).Weights);
 const Bytes = lazily(async () => (await import("./bytes")).Bytes);
 const Tensors = lazily(async () => (await import("./tensors")).Tensors);
 const Message = lazily(async () => (await import("./message")).Message);
 const Graph = lazily(async () => (await import("./graph")).Graph);
 const Records = lazily(async () => (await import("./records")).Records);
 
-const TABS = { bytes: "Bytes", tensors: "Tensors", graph: "Graph", message: "Message", records: "Records", files: "Files" } as const;
+const TABS = { weights: "Weights", tensors: "Tensors", graph: "Graph", bytes: "Proto", message: "Message", records: "Records", files: "Files" } as const;
 type Tab = keyof typeof TABS;
 
-const LOADED: Record<string, { load(): Promise<unknown> }> = { bytes: Bytes, tensors: Tensors, graph: Graph, message: Message, records: Records };
+const LOADED: Record<string, { load(): Promise<unknown> }> = { weights: Weights, bytes: Bytes, tensors: Tensors, graph: Graph, message: Message, records: Records };
 
 export function Model({ store: ref, tab }: { store: string; tab: string }) {
   // The part that will be shown comes while the service is asked about the model.
-  useState(() => { void (tab === "files" ? null : (LOADED[tab] ?? Bytes).load()); });
+  useState(() => { void (tab === "files" ? null : (LOADED[tab] ?? Weights).load()); });
   const found = useJson<Store>(url(["v1", "stores", ref]));
   return <Await of={found} whole>{(store) => <Shown store={store} name={ref} tab={tab} />}</Await>;
 }
@@ -31,7 +36,7 @@ export function Model({ store: ref, tab }: { store: string; tab: string }) {
 function Shown({ store, name, tab }: { store: Store; name: string; tab: string }) {
   const tabs = (Object.keys(TABS) as Tab[]).filter((each) =>
     each === "files" || (each === "records" ? hasRecords(store) || tab === "records" : store.root !== null && (each !== "graph" || hasGraph(store))));
-  const chosen = tabs.find((each) => each === tab) ?? (store.chunks ? "bytes" : store.root ? "tensors" : "files");
+  const chosen = tabs.find((each) => each === tab) ?? (store.root !== null ? "weights" : "files");
   // Summing up all tensors takes the service longer than the picture or the first rows, and would hold them up.
   const [pictured, setPictured] = useState(false);
   const [repository] = useParameter("repository");
@@ -45,7 +50,7 @@ function Shown({ store, name, tab }: { store: Store; name: string; tab: string }
   };
   return (
     <>
-      <Head store={store} name={name} repository={repository} isNext={pictured || (chosen !== "bytes" && chosen !== "tensors")} />
+      <Head store={store} name={name} repository={repository} isNext={pictured || !["weights", "bytes", "tensors"].includes(chosen)} />
       <div class="tabs" role="tablist" aria-label="Views" onKeyDown={key}>
         {tabs.map((each) => (
           <a key={each} id={`tab-${each}`} role="tab" href={place(each)} aria-selected={each === chosen}
@@ -53,6 +58,7 @@ function Shown({ store, name, tab }: { store: Store; name: string; tab: string }
         ))}
       </div>
       <section id="panel" role="tabpanel" aria-labelledby={`tab-${chosen}`}>
+        {chosen === "weights" && <Weights store={store} name={name} onPictured={() => setPictured(true)} />}
         {chosen === "bytes" && <Bytes store={store} onPictured={() => setPictured(true)} />}
         {chosen === "tensors" && <Tensors store={store} onPictured={() => setPictured(true)} />}
         {chosen === "graph" && <Graph store={store} name={name} />}
@@ -65,6 +71,7 @@ function Shown({ store, name, tab }: { store: Store; name: string; tab: string }
 }
 
 function Head({ store, name, repository, isNext }: { store: Store; name: string; repository: string; isNext: boolean }) {
+  const readme = store.files.find(({ path, size }) => /^readme(\.md)?$/i.test(path) && size)?.path;
   const summary = useJson<Summary>(store.root === null || !isNext ? null : view(store.id, ["summary"]));
   return (
     <header class="model">
@@ -78,10 +85,12 @@ function Head({ store, name, repository, isNext }: { store: Store; name: string;
       </p>
       {registryNames(store).length > 0 && <p class="soft" dir="auto">Names: {registryNames(store).slice(0, 10).join(", ")}</p>}
       {summary.value?.tensors ? <Totals summary={summary.value} /> : null}
+      {HAS_SIGNATURES.test(store.type ?? "") && isNext && <Signatures store={store} />}
       <details class="get">
-        <summary>Download</summary>
+        <summary>Use this model</summary>
         <Ways store={store} name={name} />
       </details>
+      {readme && isNext && <Readme store={store} path={readme} />}
     </header>
   );
 }
@@ -125,13 +134,14 @@ function Versions({ store, name, named }: { store: Store; name: string; named: s
 
 function Totals({ summary }: { summary: Summary }) {
   const all = summary.dtypes.reduce((size, total) => size + total.size, 0);
+  const dark = useDark();
   const elements = summary.dtypes.reduce((sum, total) => sum + total.elements, 0);
   return (
     <div class="totals">
       <span><b>{count(elements)}</b> parameters in <b>{count(summary.tensors ?? 0)}</b> tensors</span>
       <ul aria-label="Bytes by data type">
         {summary.dtypes.filter((total) => total.size).map((total) => (
-          <li key={total.dtype} ref={(item) => item?.style.setProperty("--share", String(total.size / Math.max(all, 1)))}>
+          <li key={total.dtype} style={{ "--share": total.size / Math.max(all, 1), "--hue": dtypeColour(total.dtype, dark) }}>
             {total.dtype ?? "unknown"} <span class="soft">{percent(total.size / Math.max(all, 1))}</span>
           </li>
         ))}
@@ -142,21 +152,67 @@ function Totals({ summary }: { summary: Summary }) {
   );
 }
 
+const HAS_SIGNATURES = /^(onnx\.ModelProto|tensorflow\.(SavedModel|MetaGraphDef))$/;
+const MOST_VALUES = 4;
+
+/** What the model takes and returns. */
+function Signatures({ store }: { store: Store }) {
+  const found = useJson<Page<Signature>>(view(store.id, ["signatures"], { limit: 8 }));
+  const told = (values: Signature["inputs"]) => values.slice(0, MOST_VALUES).map((each) =>
+    `${each.name} ${each.dtype ?? ""} [${each.shape ? each.shape.map((length) => length ?? "?").join(", ") : "…"}]`).join(", ") + (values.length > MOST_VALUES ? `, ${values.length - MOST_VALUES} more` : "");
+  return (
+    <ul class="signatures" aria-label="Inputs and outputs">
+      {found.value?.items.map((each, n) => (
+        <li key={n} dir="auto">{each.method && <b>{each.name}: </b>}<code>{told(each.inputs) || "no inputs"}</code> → <code>{told(each.outputs) || "no outputs"}</code></li>
+      ))}
+    </ul>
+  );
+}
+
+/** Bytes of a README that are shown. */
+const MOST_README = 1 << 16;
+
+function Readme({ store, path }: { store: Store; path: string }) {
+  const found = useLoaded<Text>(view(store.id, ["files", path]), (signal) => textAt(view(store.id, ["files", path]), MOST_README, signal, "*/*"));
+  if (!found.value) return null;
+  return (
+    <details class="get">
+      <summary>README <span class="soft" dir="auto">{firstWords(found.value.text)}</span></summary>
+      <Markdown text={found.value.text} />
+      {!found.value.whole && <p class="soft">Only the first {bytes(MOST_README)} are shown.</p>}
+    </details>
+  );
+}
+
+interface Way { what: string; line: string }
+
+/** Commands of the clients that know one of the store's names. */
+function registryWays(store: Store, service: string): Way[] {
+  const named = store.names.filter(({ protocol }) => protocol === "hub" || protocol === "oci").map(({ name }) => /^([\w.-]+\/[\w.-]+)[@:]([\w.-]+)$/.exec(name)).find(Boolean);
+  if (!named) return [];
+  const [, repository = "", ref = ""] = named;
+  const found = [{ what: "Hugging Face", line: `HF_ENDPOINT=${quoted(service)} ${shell("hf", "download", repository, "--revision", ref, "--local-dir", "here/")}` }];
+  // OCI clients look for repositories at the root of a host alone.
+  if (!SPACE) found.push({ what: "oras", line: shell("oras", "pull", ...(location.protocol === "http:" ? ["--plain-http"] : []), "--output", "here/", `${location.host}/${repository}:${ref}`) });
+  return found;
+}
+
 function Ways({ store, name }: { store: Store; name: string }) {
   const root = store.root ?? store.files[0]?.path ?? "";
   const service = `${location.origin}${SPACE}`;
   const base = `${service}/v1/stores/${encodeURIComponent(name)}`;
-  const lines = {
-    curl: shell("curl", "--fail", "--output", fileName(root), `${base}/files/${root.split("/").map(encodeURIComponent).join("/")}`),
-    Python: `import protoslice; protoslice.Client(${python(service)}).download(${python(name)}, "here/")`,
-    CLI: shell("protoslice", "pull", base, "here/"),
-  };
+  const ways: Way[] = [
+    { what: "CLI", line: shell("protoslice", "pull", base, "here/") },
+    { what: "Python", line: `import protoslice; protoslice.Client(${python(service)}).download(${python(name)}, "here/")` },
+    { what: "curl", line: shell("curl", "--fail", "--output", fileName(root), `${base}/files/${root.split("/").map(encodeURIComponent).join("/")}`) },
+    ...registryWays(store, service),
+  ];
   const downloads: [string, string][] = [["all files as tar", view(store.id, ["archive.tar"])]];
   if (store.root) downloads.push(["safetensors", view(store.id, ["safetensors"])], [".cpb", view(store.id, ["cpb"])], ["without large fields", view(store.id, ["merge"], { omit_larger_than: "1KiB" })]);
   return (
     <>
       <dl class="ways">
-        {Object.entries(lines).map(([what, line]) => <><dt>{what}</dt><dd><code>{line}</code><Copy text={line} what={what} /></dd></>)}
+        {ways.map(({ what, line }) => <><dt>{what}</dt><dd><code>{line}</code><Copy text={line} what={what} /></dd></>)}
       </dl>
       <p>{downloads.map(([what, place]) => <a key={what} class="tag" href={place} download>{what}</a>)}</p>
     </>

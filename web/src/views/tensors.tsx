@@ -1,14 +1,12 @@
-/** The tensors: a table of any number of them, flat or by the steps of their names, and a drawer with the numbers of one. */
+/** The tensors: a table of any number of them, flat or by the steps of their names. */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { getJson, hasGraph, view, type Page, type Query, type Statistics, type Store, type Tensor, type TensorGroup } from "../api";
-import { drawable } from "../elements";
-import { bytes, figure, many, percent, shape, whole } from "../format";
-import { Await, Trouble, useJson } from "../loading";
-import { Heatmap } from "../parts/heatmap";
-import { Bars } from "../parts/histogram";
-import { focusRows, Rows, type Column, type Numbered } from "../parts/rows";
-import { modelPlace, useParameter } from "../place";
+import { getJson, view, type Page, type Query, type Store, type Tensor, type TensorGroup } from "../api";
+import { bytes, many, shape, whole } from "../format";
+import { Trouble } from "../loading";
+import { focusRows, Rows, type Column } from "../parts/rows";
+import { useParameter } from "../place";
+import { TensorDrawer } from "./tensor";
 
 const PAGE = 500;
 const WAYS = { search: "Words", regex: "Regex" } as const;
@@ -34,7 +32,6 @@ export function Tensors({ store, onPictured }: { store: Store; onPictured: () =>
     const wait = setTimeout(() => { (way === "regex" ? setRegex : setSearch)(typed); (way === "regex" ? setSearch : setRegex)(""); }, 150);
     return () => clearTimeout(wait);
   }, [typed, way]);
-  const shown = useMemo(() => (groups && rows && !next ? inOrder(rows) : rows), [rows, next, groups]);
   const columns = useMemo(() => columnsOf(prefix, groups), [prefix, groups]);
   const choose = (row: Tensor | TensorGroup) => {
     if (isGroup(row)) { setPrefix(row.prefix, true); focusRows(); } else setChosen(row.address, true);
@@ -54,23 +51,16 @@ export function Tensors({ store, onPictured }: { store: Store; onPictured: () =>
       {prefix && <Steps prefix={prefix} onGo={(to) => setPrefix(to, true)} />}
       {error && <Trouble error={error} />}
       <div class={chosen ? "both drawn" : ""}>
-        {shown && (
-          <Rows rows={shown} columns={columns} label="Tensors" keyOf={(row) => (isGroup(row) ? row.prefix : row.address)} chosen={chosen}
+        {rows && (
+          <Rows rows={rows} columns={columns} label="Tensors" keyOf={(row) => (isGroup(row) ? row.prefix : row.address)} chosen={chosen}
             sort={groups ? "" : sort || "-size"} onSort={(wanted) => setSort(wanted === "-size" ? "" : wanted)}
             onChoose={choose} onSee={see} />
         )}
-        {chosen && <Drawer key={chosen} store={store} address={chosen} onClose={() => { setChosen(""); focusRows(); }} />}
+        {chosen && <TensorDrawer key={chosen} store={store} address={chosen} onClose={() => { setChosen(""); focusRows(); }} />}
       </div>
     </>
   );
 }
-
-const NUMBERS = new Intl.Collator("en", { numeric: true });
-const nameOf = (row: Tensor | TensorGroup): string => (isGroup(row) ? row.prefix : row.name);
-
-/** Rows by name, `layer.2` before `layer.10`. */
-const inOrder = (rows: Numbered<Tensor | TensorGroup>): (Tensor | TensorGroup)[] =>
-  Array.from({ length: rows.length }, (_, n) => rows.at(n)!).sort((a, b) => NUMBERS.compare(nameOf(a), nameOf(b)));
 
 const isGroup = (row: Tensor | TensorGroup): row is TensorGroup => "prefix" in row;
 
@@ -167,57 +157,4 @@ class Blocks<T> {
   private after(number: number): number {
     return Math.max(0, ...this.blocks.map(([start, rows]) => start + rows.length).filter((end) => end <= number));
   }
-}
-
-function Drawer({ store, address, onClose }: { store: Store; address: string; onClose: () => void }) {
-  const [slice, setSlice] = useParameter("slice");
-  const [typed, setTyped] = useState(slice);
-  const [all, setAll] = useState(false);
-  const tensor = useJson<Tensor>(view(store.id, ["tensors", address], { format: "json" }));
-  const box = useRef<HTMLElement>(null);
-  useEffect(() => box.current?.focus(), []);
-  const numeric = tensor.value !== null && tensor.value.size !== null && !tensor.value.problem;
-  const stats = useJson<Statistics>(numeric ? view(store.id, ["tensors", address], { format: "stats", slice, ...(all ? { sample: 0 } : {}) }) : null);
-  return (
-    <aside class="drawer" ref={box} tabIndex={-1} aria-label="Tensor" onKeyDown={(event) => { if (event.key === "Escape") onClose(); }}>
-      <button type="button" class="plain close" aria-label="Close" onClick={onClose}>✕</button>
-      <Await of={tensor}>
-        {(value) => (
-          <>
-            <h2 dir="auto">{value.name || value.address}</h2>
-            <p class="soft"><b>{value.dtype ?? "?"}</b> {shape(value.shape)}{value.size !== null && ` · ${bytes(value.size)}`} · {value.kind}</p>
-            {value.problem && <p class="trouble">{value.problem}</p>}
-            {numeric && (
-              <form class="slice" onSubmit={(event) => { event.preventDefault(); setSlice(typed.trim()); }}>
-                <label>Slice <input value={typed} placeholder="all, or a slice such as 0:128,:" spellcheck={false} onInput={(event) => setTyped(event.currentTarget.value)} /></label>
-                <button type="submit">Show</button>
-                <a href={view(store.id, ["tensors", address], { format: "npy", slice })} download>.npy</a>
-              </form>
-            )}
-            {numeric && <Await of={stats}>{(found) => <Figures found={found} onAll={() => setAll(true)} />}</Await>}
-            {numeric && drawable(value.dtype) && value.shape !== null && (value.size ?? 0) > 0 && <Heatmap store={store.id} tensor={value} />}
-            <p class="soft"><code dir="auto">{value.address}</code>{hasGraph(store) && <> · <a href={`${modelPlace(store.id, "graph")}?around=${encodeURIComponent(value.name)}`}>in the graph</a></>}</p>
-          </>
-        )}
-      </Await>
-    </aside>
-  );
-}
-
-function Figures({ found, onAll }: { found: Statistics; onAll: () => void }) {
-  const share = (part: number) => (part ? `${whole(part)} (${percent(part / Math.max(found.looked_at, 1))})` : "0");
-  const rows: [string, string][] = [
-    ["min", figure(found.min)], ["max", figure(found.max)], ["mean", figure(found.mean)], ["std", figure(found.deviation)],
-    ["zeros", share(found.zeros)], ["NaN", share(found.nans)], ["infinite", share(found.infinities)],
-  ];
-  return (
-    <>
-      {found.histogram && <Bars histogram={found.histogram} />}
-      <dl class="figures">{rows.map(([what, value]) => <div key={what}><dt>{what}</dt><dd>{value}</dd></div>)}</dl>
-      <p class="soft">
-        {found.looked_at === found.elements ? `Exact: all ${whole(found.elements)} elements.` : `Sample of ${whole(found.looked_at)} of ${whole(found.elements)} elements, evenly spread. `}
-        {found.looked_at < found.elements && <button type="button" class="plain" onClick={onAll}>Read all</button>}
-      </p>
-    </>
-  );
 }

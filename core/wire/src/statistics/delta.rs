@@ -26,6 +26,8 @@ pub struct Distances {
     pub max: f64,
     /// Sum of all distances.
     pub sum: f64,
+    /// Sum of the squares of all distances.
+    pub squares: f64,
     /// Scalar product of both as vectors.
     pub product: f64,
     /// Squared length of the first.
@@ -120,6 +122,11 @@ impl Distances {
         Some(self.product / lengths).filter(|cosine| cosine.is_finite()).map(|cosine| cosine.clamp(-1.0, 1.0))
     }
 
+    /// Length of the difference of both as vectors, as a share of the length of the first; None where that is zero.
+    pub fn relative(&self) -> Option<f64> {
+        Some(self.squares.sqrt() / self.one.sqrt()).filter(|share| share.is_finite())
+    }
+
     /// Adds the distances `found`, as many times.
     fn add_times(&mut self, found: &Self, times: u64) {
         let weight = times as f64;
@@ -131,6 +138,7 @@ impl Distances {
         self.incomparable = self.incomparable.saturating_add(found.incomparable.saturating_mul(times));
         self.finite = self.finite.saturating_add(found.finite.saturating_mul(times));
         self.sum += found.sum * weight;
+        self.squares += found.squares * weight;
         self.product += found.product * weight;
         self.one += found.one * weight;
         self.other += found.other * weight;
@@ -138,14 +146,15 @@ impl Distances {
 
     fn add(&mut self, before: &[f64], after: &[f64]) {
         let (mut sums, mut most) = ([0.0; LANES], [0.0; LANES]);
-        let mut products = [0.0; LANES];
+        let (mut products, mut squares) = ([0.0; LANES], [0.0; LANES]);
         let (ours, our_rest) = before.as_chunks::<LANES>();
         let (theirs, their_rest) = after.as_chunks::<LANES>();
         for (one, other) in ours.iter().zip(theirs) {
-            let lanes = sums.iter_mut().zip(&mut most).zip(&mut products);
-            for ((((sum, high), product), x), y) in lanes.zip(one).zip(other) {
+            let lanes = sums.iter_mut().zip(&mut most).zip(&mut products).zip(&mut squares);
+            for (((((sum, high), product), square), x), y) in lanes.zip(one).zip(other) {
                 let distance = (x - y).abs();
                 *sum += distance;
+                *square += distance * distance;
                 *high = if distance > *high { distance } else { *high };
                 *product += x * y;
             }
@@ -153,12 +162,14 @@ impl Distances {
         for (x, y) in our_rest.iter().zip(their_rest) {
             let distance = (x - y).abs();
             self.sum += distance;
+            self.squares += distance * distance;
             self.max = self.max.max(distance);
             self.product += x * y;
         }
         self.finite += before.len() as u64;
         self.sum += sums.iter().sum::<f64>();
         self.max = most.iter().copied().fold(self.max, f64::max);
+        self.squares += squares.iter().sum::<f64>();
         self.product += products.iter().sum::<f64>();
         self.one += in_lanes(before, |value| value * value).iter().sum::<f64>();
         self.other += in_lanes(after, |value| value * value).iter().sum::<f64>();

@@ -136,6 +136,8 @@ fn distances_are_those_of_a_plain_loop() {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
     let cosine = dot(&one, &other) / (dot(&one, &one).sqrt() * dot(&other, &other).sqrt());
     assert!((found.cosine().unwrap() - cosine).abs() < 1e-12);
+    let gaps: Vec<f64> = one.iter().zip(&other).map(|(x, y)| x - y).collect();
+    assert!((found.relative().unwrap() - (dot(&gaps, &gaps) / dot(&one, &one)).sqrt()).abs() < 1e-12);
 }
 
 #[test]
@@ -150,6 +152,7 @@ fn pairs_without_a_distance_are_counted_apart() {
 fn a_vector_of_zeros_has_no_angle() {
     assert_eq!(distances(&[0.0, 0.0], &[1.0, 2.0]).cosine(), None);
     assert_eq!(distances(&[], &[]).cosine(), None);
+    assert_eq!(distances(&[0.0, 0.0], &[1.0, 2.0]).relative(), None);
 }
 
 #[test]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import cached_property
+from heapq import nlargest
 from itertools import chain, islice
 from typing import Final
 
@@ -17,12 +18,13 @@ from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, Tr
 from protoslice.cli.models.types import RootType
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import CorruptModel, LimitExceeded, NotFound, Unsupported
-from protoslice.facts import Neighbourhood, Signature, TensorEntry, TensorStatistics
+from protoslice.facts import ModelReport, Neighbourhood, Signature, TensorEntry, TensorStatistics
 from protoslice.formats.model import Tensor
 from protoslice.formats.outputs.listing import entry_of
 from protoslice.formats.outputs.omitted import Omitted, refuse
 from protoslice.formats.outputs.safetensors import Safetensors
 from protoslice.formats.outputs.statistics import statistics
+from protoslice.formats.report import report_on
 from protoslice.graphs import Question
 from protoslice.library.chunk_sizes import size_problem
 from protoslice.library.documents import (
@@ -214,7 +216,19 @@ class LocalSubject(Subject):
         found = self._document(path)
         with errors_about(self._name):
             kind, type_name, rope = found.document.view(path, fields or None, omit_larger_than, omit)
-        return PathContent(View(rope, _core.Sources(found.sources), kind, type_name), kind)
+        return PathContent(View(rope, _core.Sources(found.sources), kind, type_name), kind, type_name)
+
+    def summary(self) -> ModelReport | None:
+        report = report_on(self._around.model, most=None)
+        return None if report.tensors is None else report
+
+    def largest(self, limit: int) -> Sequence[TensorEntry]:
+        return [entry_of(each) for each in nlargest(limit, self._around, key=lambda tensor: tensor.size or 0)]
+
+    @property
+    def _around(self) -> LocalModel:
+        """The model with its proto; of standard input without any other files."""
+        return model_around(self.proto, {}, self._name) if is_stream(self._name) else self._model
 
     def tensors(self, name: str | None, dtype: str | None) -> Iterator[TensorEntry]:
         return (entry_of(tensor) for tensor in self._model.matching(name, dtype))

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from protoslice.cli.models.addresses import Address, address_of, authorization, is_trusted
 from protoslice.cli.models.credentials import end_of
 from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, TreeListing
+from protoslice.cli.terminal.near import did_you_mean
 from protoslice.cli.terminal.show import utc
 from protoslice.defaults import CONNECTIONS
-from protoslice.errors import InvalidInput, ProtosliceError, UnknownCaller, Unsupported
-from protoslice.facts import Neighbourhood, Signature, TensorEntry, TensorStatistics
+from protoslice.errors import InvalidInput, NotFound, ProtosliceError, UnknownCaller, Unsupported
+from protoslice.facts import ModelReport, Neighbourhood, Signature, TensorEntry, TensorStatistics
 from protoslice.formats.outputs.omitted import HEADER, Omitted
-from protoslice.formats.tensorflow.signatures import META_GRAPH, SAVED_MODEL
+from protoslice.formats.signatures import TYPES
 from protoslice.graphs import Question
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -79,9 +82,20 @@ def store_facts(store: Any) -> dict[str, object]:
     return facts
 
 
+def first_of(items: Iterator[T], limit: int) -> tuple[list[T], bool]:
+    """Return the first items, at most `limit` unless it is 0, and True if there are more."""
+    found = list(islice(items, limit + 1 if limit else None))
+    return (found[:limit], len(found) > limit) if limit else (found, False)
+
+
 def names_of(store: Any) -> list[str]:
     """Return the names of a store in all protocols, each once; only its tags for an older service."""
     return list(dict.fromkeys((*store.tags, *(each.name for each in store.names))))
+
+
+_MOST_SIGNATURES: Final = 1000
+_MOST_TAGS: Final = 5000
+"""Tags of a service that are looked at for a suggestion."""
 
 
 class RemoteContent:
@@ -114,7 +128,12 @@ class RemoteSubject(Subject):
         """The store that `name` means; with `tags`, its tensors are those of one meta graph."""
         address = address_of(name)
         with client_of(address.service) as client:
-            yield cls(client, address, tags)
+            try:
+                yield cls(client, address, tags)
+            except NotFound as error:
+                if (hint := _other_tag(client, address.ref)) is not None:
+                    error.add_note(hint)
+                raise
 
     def facts(self) -> dict[str, object]:
         store = self._client.store(self._ref)
@@ -148,12 +167,25 @@ class RemoteSubject(Subject):
         from protoslice.client.client import merge_params
 
         source = self._client.source(self._ref, "merge", merge_params(path, fields or (), omit_larger_than, omit))
-        return PathContent(RemoteContent(source), _kind(source.facts.headers))
+        headers = source.facts.headers
+        return PathContent(RemoteContent(source), _kind(headers), headers.get("x-protobuf-message"))
+
+    def summary(self) -> ModelReport | None:
+        if self._client.store(self._ref, names=False).root is None:
+            return None
+        report: ModelReport = self._client.summary(self._ref)
+        return None if report.tensors is None else report
+
+    def largest(self, limit: int) -> Sequence[TensorEntry]:
+        return list(islice(self._client.tensors(self._ref, sort="-size"), limit))
 
     def signatures(self) -> Iterator[Signature]:
-        if self._client.store(self._ref, names=False).type not in {SAVED_MODEL, META_GRAPH}:
+        if self._client.store(self._ref, names=False).type not in TYPES:
             return iter(())
-        return iter(self._client.signatures(self._ref))
+        try:
+            return iter(list(islice(self._client.signatures(self._ref), _MOST_SIGNATURES)))
+        except Unsupported:  # by a service that knows fewer formats
+            return iter(())
 
     def graph(self, question: Question) -> Neighbourhood:
         asked = {name: value for name, value in asdict(question).items() if value is not None}
@@ -179,6 +211,14 @@ class RemoteSubject(Subject):
 
     def _with_tags(self) -> list[tuple[str, str]]:
         return [] if self._tags is None else [("tags", ",".join(self._tags))]
+
+
+def _other_tag(client: Any, ref: str) -> str | None:
+    """Return a suggestion for a tag that does not exist; None for one that does, and for ids."""
+    with suppress(ProtosliceError):
+        tags = [tag.name for tag in islice(client.tags(), _MOST_TAGS)]
+        return None if ref in tags or len(tags) == _MOST_TAGS else did_you_mean(ref, tags)
+    return None
 
 
 def _kind(headers: Any) -> str:

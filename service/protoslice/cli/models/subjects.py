@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from protoslice.facts import Neighbourhood, Node, Signature, TensorEntry, TensorStatistics
+from protoslice.facts import ModelReport, Neighbourhood, Node, Signature, TensorEntry, TensorStatistics
 from protoslice.formats.outputs.omitted import Omitted
 from protoslice.graphs import Question
 
@@ -32,6 +32,8 @@ class PathContent:
     content: Content
     kind: str
     """`message`, the kind of a scalar field, `repeated`, or `unknown`."""
+    type: str | None = None
+    """Full name of a message's type, if known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,12 @@ class Subject(Protocol):
         omit: Sequence[str] = (),
     ) -> PathContent:
         """The value at `path`: a message with its mask and omissions, or a field."""
+
+    def summary(self) -> ModelReport | None:
+        """Totals of the tensors, and missing files; None for a format without tensors."""
+
+    def largest(self, limit: int) -> Sequence[TensorEntry]:
+        """The largest tensors."""
 
     def tensors(self, name: str | None, dtype: str | None) -> Iterator[TensorEntry]:
         """Tensors of the model."""

@@ -85,7 +85,7 @@ def sign(
     time: Annotated[str, typer.Option("--for", metavar="TIME", help="Lifetime, such as 30m, 12h or 7d.")] = "1h",
     url: Service = None,
 ) -> None:
-    """Create a URL that works without a token for a limited time.
+    """Create a URL that works for a while without a token.
 
     Example: protoslice sign @resnet50:4 files/model.onnx --for 12h
     """

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from enum import StrEnum
+from heapq import nlargest
 from typing import Annotated, Final
 
 import typer
@@ -15,67 +18,161 @@ from protoslice.cli.models.remote import client_of
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.types import RootType
 from protoslice.cli.options import FileName, Json, SchemaFile, TypeName
-from protoslice.cli.terminal.show import Colour, print_json, print_table, say
-from protoslice.errors import Unsupported
-from protoslice.facts import Difference
+from protoslice.cli.terminal.show import Colour, note, print_json, print_table, say
+from protoslice.comparing.deltas import steps_of_delta
+from protoslice.errors import ProtosliceError, Unsupported
+from protoslice.facts import Difference, TensorDelta
+from protoslice.formats.model import Tensors
+from protoslice.formats.selection import single
+from protoslice.formats.tensors.reading import ready
 from protoslice.sizes import format_size
 
 DIFFERENT: Final = 8
+_SAMPLE: Final = 4096
+"""Elements of a tensor that its distances are made of."""
+_RUNS: Final = 4
+_FARTHEST: Final = 15
+_MOST_SUMMED: Final = 2000
+"""Changed tensors that a summary measures."""
+DeltaOf = Callable[[Difference], TensorDelta]
 COLOURS: Final[Mapping[str, Colour]] = {"added": "green", "removed": "red", "changed": "yellow"}
+
+
+class What(StrEnum):
+    """A kind of differences."""
+
+    FILE = "file"
+    TENSOR = "tensor"
+    PART = "part"
 
 
 def diff(
     before: FileName,
     after: Annotated[str, typer.Argument(metavar="OTHER", help="Another file, directory or store.")],
     limit: Annotated[int, typer.Option(metavar="N", help="Maximum number of differences to show.", min=1)] = 50,
+    only: Annotated[
+        What | None, typer.Option("--only", metavar="KIND", help="Only differences of this kind: file, tensor or part.")
+    ] = None,
+    summary: Annotated[
+        bool, typer.Option("--summary", help="Show numbers of differences, and the tensors that moved farthest.")
+    ] = False,
     type_name: TypeName = None,
     schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
     """Compare two models: files, tensors and other parts.
 
-    Parts with equal checksums are not downloaded. Exits with 0 if the models are equal, and with 8 if they differ.
+    Changed tensors are shown with the length of their change relative to the tensor before, of a sample. Parts with
+    equal checksums are not downloaded. Exits with 0 if the models are equal, and with 8 if they differ.
 
     Example: protoslice diff model.onnx http://127.0.0.1:8000/v1/stores/resnet50:3
     """
     root = root_type(type_name, schema_file)
     if root.given and is_address(before) and is_address(after):
         raise Unsupported("--type and --schema are only for files: the type of a store is fixed when it is created")
-    found = _found(before, after, root)
-    if as_json:
-        print_json({"equal": not found, "differences": [asdict(each) for each in found]})
-    elif found:
-        _show(found, limit)
-    if found:
+    with _compared(before, after, root) as (found, delta_of):
+        shown = [each for each in found if only is None or each.what == only]
+        if as_json:
+            print_json({"equal": not found, "differences": [asdict(each) for each in shown]})
+        elif summary:
+            _sum_up(shown, delta_of)
+        elif shown:
+            _show(shown, limit, delta_of)
+    if shown:
         raise typer.Exit(DIFFERENT)
 
 
-def _found(before: str, after: str, root: RootType) -> list[Difference]:
-    """The differences: two stores of one service are compared there."""
+@contextmanager
+def _compared(before: str, after: str, root: RootType) -> Iterator[tuple[list[Difference], DeltaOf]]:
+    """Give the differences, and a function for the distances of a tensor: two stores are compared by their service."""
     if is_address(before) and is_address(after):
         one, other = address_of(before), address_of(after)
         if one.service == other.service:
             with client_of(one.service) as client:
-                return [*client.diff(one.ref, other.ref)]
+                found = [*client.diff(one.ref, other.ref)]
+                yield (
+                    found,
+                    lambda each: client.tensor_delta(one.ref, other.ref, each.address, was=each.was, sample=_SAMPLE),
+                )
+                return
     with both_sides((before, after), root) as sides:
-        return [*differences(*sides)]
+        yield [*differences(*sides)], lambda each: _delta(sides[0].tensors, sides[1].tensors, each)
 
 
-def _show(found: list[Difference], limit: int) -> None:
+def _delta(before: Tensors, after: Tensors, each: Difference) -> TensorDelta:
+    one, other = ready(single(before, each.was))[0], ready(single(after, each.address))[0]
+    *_, found = steps_of_delta(one, other, _SAMPLE, _RUNS)
+    assert found is not None, "the distances come last"
+    return found
+
+
+def _distances(found: list[Difference], delta_of: DeltaOf) -> dict[str, TensorDelta]:
+    """Return the distances of the changed tensors among `found`, by address, where they can be compared."""
+    deltas: dict[str, TensorDelta] = {}
+    for each in found:
+        if each.what == "tensor" and each.change == "changed" and not each.detail:
+            with suppress(ProtosliceError):
+                deltas[each.address] = delta_of(each)
+    return deltas
+
+
+def _moved(delta: TensorDelta | None) -> str:
+    """Return how far a tensor moved, in words."""
+    if delta is None:
+        return ""
+    relative = "" if delta.relative is None else f"moved by {_share(delta.relative)}"
+    most = "" if delta.max is None else f"max |Δ| {delta.max:.3g}"
+    return ", ".join(filter(None, [relative, most]))
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.3g} %"
+
+
+def _counted(found: list[Difference]) -> str:
+    counts = Counter((each.what, each.change) for each in found)
+    return ", ".join(f"{count} {what}{'' if count == 1 else 's'} {change}" for (what, change), count in counts.items())
+
+
+def _show(found: list[Difference], limit: int, delta_of: DeltaOf) -> None:
     shown = found[:limit]
+    deltas = _distances(shown, delta_of)
     titles = ["change", "what", "before", "after", "path"]
-    print_table(titles, [_row(each) for each in shown], right=(2, 3), colours=COLOURS)
+    rows = [_row(each, _moved(deltas.get(each.address))) for each in shown]
+    print_table(titles, rows, right=(2, 3), colours=COLOURS)
     if len(found) > 1:
-        counts = Counter((each.what, each.change) for each in found)
-        told = ", ".join(
-            f"{count} {what}{'' if count == 1 else 's'} {change}" for (what, change), count in counts.items()
-        )
         more = f"… {len(found) - limit} more (--limit shows more, --json all); in total: " if len(found) > limit else ""
         say()
-        say(f"{more}{told}")
+        say(f"{more}{_counted(found)}")
 
 
-def _row(each: Difference) -> list[str]:
+def _sum_up(found: list[Difference], delta_of: DeltaOf) -> None:
+    say(_counted(found) or "no differences")
+    changed = [each for each in found if each.what == "tensor" and each.change == "changed"]
+    deltas = _distances(changed[:_MOST_SUMMED], delta_of)
+    farthest = nlargest(_FARTHEST, deltas.items(), key=lambda item: item[1].relative or 0)
+    if farthest:
+        names = {each.address: each.path for each in changed}
+        rows = [
+            [
+                _share(delta.relative or 0),
+                "" if delta.max is None else f"{delta.max:.3g}",
+                _cosine(delta),
+                names[address],
+            ]
+            for address, delta in farthest
+        ]
+        say()
+        print_table(["moved by", "max |Δ|", "cosine", "tensors that moved farthest"], rows, right=(0, 1, 2))
+    if len(changed) > _MOST_SUMMED:
+        note(f"only the first {_MOST_SUMMED} changed tensors were measured")
+
+
+def _cosine(delta: TensorDelta) -> str:
+    return "" if delta.cosine is None else f"{delta.cosine:.6f}"
+
+
+def _row(each: Difference, moved: str) -> list[str]:
     before, after = ("" if size is None else format_size(size) for size in (each.before, each.after))
-    path = each.path or "(the root)"
-    return [each.change, each.what, before, after, f"{path}  {each.detail}" if each.detail else path]
+    words = [each.path or "(the root)", each.detail, moved]
+    return [each.change, each.what, before, after, "  ".join(filter(None, words))]

@@ -42,6 +42,9 @@ from protoslice.splitters import splitter_named
 
 _SAVED_MODEL: Final = "tensorflow.SavedModel"
 
+_LONGEST_SHOWN: Final = 1024
+"""Bytes of a field that a terminal shows."""
+_MOST_RENDERED: Final = 16 << 20
 _LONGEST_HINT: Final = 4096
 """Bytes of a name that a hint repeats."""
 _NAMED: Final = 5
@@ -54,22 +57,30 @@ def cat(
     out: Annotated[str, typer.Option("--out", "-o", metavar="OUT", help="Output file; - for standard output.")] = STDIO,
     type_name: TypeName = None,
     schema_file: SchemaFile = None,
+    as_json: Json = False,
 ) -> None:
-    """Print the bytes at a path: a message, or the content of a field.
+    """Print the bytes at a path: a message or a field.
 
-    Messages are printed serialized, numbers as text.
+    Messages are printed serialized, or as text on a terminal; numbers as text.
 
     Example: protoslice cat model.onnx graph.initializer[0].raw_data -o weights.bin
     """
-    with opened_subject(file, root_type(type_name, schema_file)) as subject:
+    root = root_type(type_name, schema_file)
+    with opened_subject(file, root) as subject:
         try:
             part = subject.part(path)
         except NotFound as error:
             if hint := _external(subject, file, path):
                 error.add_note(hint)
             raise
+        if as_json:
+            _print_message(part, "json", root)
+            return
         if out == STDIO and sys.stdout.isatty():
-            _show(part)
+            if part.kind == "message" and part.type is not None:
+                _print_message(_shortened(subject, path, part), "text", root)
+            else:
+                _show(part)
             return
         with Progress("writing", part.content.size) as progress:
             write_content(part.content, out, progress, source=file)
@@ -96,6 +107,33 @@ def _external(subject: Subject, file: str, path: str) -> str | None:
         offset = text('external_data[key="offset"].value')
     run = command("tensor", file, known, out="raw_data.bin")
     return f"the elements are in file {location!r} from byte {offset}; to write them, run: {run}"
+
+
+def _shortened(subject: Subject, path: str, part: PathContent) -> PathContent:
+    """Return the message without fields that nobody reads on a terminal, and say so."""
+    if part.content.size <= _LONGEST_SHOWN:
+        return part
+    note(f"fields larger than {format_size(_LONGEST_SHOWN)} are left out: use --json, -o FILE or a pipe for all of it")
+    return subject.part(path, omit_larger_than=_LONGEST_SHOWN)
+
+
+def _print_message(part: PathContent, form: str, root: RootType) -> None:
+    """Print a message as JSON or text; `Unsupported` for other content, and for messages of unknown types."""
+    if part.kind != "message" or part.type is None:
+        raise Unsupported(f"Only messages of known types have a JSON form, and this is {part.kind}: pass --type")
+    if part.content.size > _MOST_RENDERED:
+        raise Unsupported(
+            f"Won't print a message of {format_size(part.content.size)}: at most {format_size(_MOST_RENDERED)}. "
+            "Use merge --omit-larger-than, or choose a part of it"
+        )
+    from protoslice.schema.rendering import render
+
+    try:
+        shown = render(part.type, form, root.descriptor_set(part.type), part.content.read())
+    except ValueError as error:
+        raise Unsupported(str(error)) from error
+    text = shown.decode("utf-8", "replace").rstrip("\n")
+    print(escaped(text, keep="\n\t") if sys.stdout.isatty() else text)
 
 
 def _show(part: PathContent) -> None:
@@ -187,7 +225,7 @@ def merge(
     type_name: TypeName = None,
     schema_file: SchemaFile = None,
 ) -> None:
-    """Write a model, or the part at a path, as one serialized message.
+    """Write a model, or the part at a path, as one message.
 
     Example: protoslice merge model.cpb model.onnx
     """

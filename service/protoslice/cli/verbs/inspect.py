@@ -21,6 +21,9 @@ from protoslice.library.chunk_sizes import size_problem
 from protoslice.sizes import format_size, parse_size
 
 _MOST_SIGNATURES: Final = 100
+_LARGEST: Final = 10
+"""Tensors that `info` lists."""
+_UNITS: Final = ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K"))
 _NODE_MEMBERS: Final = ("path", "number", "name", "kind", "type", "count", "size", "deeper", "text")
 _FORMS: Final = {
     "serialized": ("serialized proto", ""),
@@ -31,7 +34,7 @@ _FORMS: Final = {
 
 
 def info(file: FileName, type_name: TypeName = None, schema_file: SchemaFile = None, as_json: Json = False) -> None:
-    """Show the type, size, chunks and largest parts of a model.
+    """Show type, size, tensors, inputs and outputs of a model.
 
     Example: protoslice info model.onnx
     """
@@ -39,17 +42,30 @@ def info(file: FileName, type_name: TypeName = None, schema_file: SchemaFile = N
         facts: dict[str, Any] = subject.facts()
         found = [asdict(signature) for signature in islice(subject.signatures(), _MOST_SIGNATURES + 1)]
         facts["signatures"] = found[:_MOST_SIGNATURES]
+        facts |= _of_tensors(subject)
     if as_json:
         print_json(facts)
     elif "id" in facts:
         _show_store(facts)
     else:
         _show_file(facts)
-    if facts["signatures"] and not as_json:
+    named = [each for each in facts["signatures"] if each["method"] or each["tags"]]
+    if named and not as_json:
         say()
-        print_table(["signature", "tags", "inputs", "outputs", "method"], list(map(_called, facts["signatures"])))
+        print_table(["signature", "tags", "inputs", "outputs", "method"], list(map(_called, named)))
     if len(found) > _MOST_SIGNATURES:
         note(f"warning: only the first {_MOST_SIGNATURES} signatures are shown")
+
+
+def _of_tensors(subject: Subject) -> dict[str, Any]:
+    """Return totals of the tensors and the largest of them, in JSON's types; null for a format without tensors."""
+    report = subject.summary()
+    if report is None:
+        return {"tensors": None, "parameters": None, "dtypes": [], "largest": []}
+    totals = [asdict(total) for total in report.dtypes]
+    largest = [asdict(each) for each in subject.largest(_LARGEST)] if report.tensors else []
+    parameters = sum(total["elements"] for total in totals)
+    return {"tensors": report.tensors, "parameters": parameters, "dtypes": totals, "largest": largest}
 
 
 def _called(signature: dict[str, Any]) -> list[str]:
@@ -80,10 +96,60 @@ def _show_file(facts: dict[str, Any]) -> None:
             ("chunks", f"{facts['chunks']} ({_planned(facts)})"),
             ("index", format_size(facts["index_size"])),
         ]
-    print_pairs(pairs)
-    if facts["biggest"]:
+    print_pairs([*pairs, *_totals(facts)])
+    has_sizes = any(total["size"] for total in facts["dtypes"])
+    if has_sizes and is_proto:
+        _show_largest(facts)
+    elif facts["biggest"]:
         say()
         _show_biggest(facts["biggest"], proto_size)
+
+
+def _totals(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return rows about the tensors, and the files that hold them beside the root."""
+    if not facts["tensors"]:
+        return []
+    sizes = sum(total["size"] for total in facts["dtypes"]) or 1
+    shares = [f"{each['dtype'] or 'unknown'} {100 * each['size'] / sizes:.3g} %" for each in facts["dtypes"][:_LARGEST]]
+    rows = [
+        (side, ", ".join(map(_typed, each[side])))
+        for each in _unnamed(facts)
+        for side in ("inputs", "outputs")
+        if each[side]
+    ]
+    return [
+        *rows,
+        ("tensors", f"{facts['tensors']} with {_short(facts['parameters'])} parameters: {', '.join(shares)}"),
+    ]
+
+
+def _unnamed(facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return signatures that are just the graph's inputs and outputs."""
+    return [each for each in facts["signatures"] if not each["method"] and not each["tags"]]
+
+
+def _short(count: int) -> str:
+    """Return a number as people say it: `124M`."""
+    if count < 10_000:
+        return str(count)
+    unit, name = next(each for each in _UNITS if count >= each[0])
+    return f"{count / unit:.3g}{name}"
+
+
+def _show_largest(facts: dict[str, Any]) -> None:
+    say()
+    sizes = sum(total["size"] for total in facts["dtypes"]) or 1
+    rows = [
+        [
+            format_size(each["size"] or 0),
+            f"{100 * (each['size'] or 0) / sizes:.1f} %",
+            each["dtype"] or "?",
+            "?" if each["shape"] is None else "×".join(map(str, each["shape"])) or "scalar",
+            each["name"] or each["address"],
+        ]
+        for each in facts["largest"]
+    ]
+    print_table(["size", "share", "dtype", "shape", "largest tensors"], rows, right=(0, 1))
 
 
 def _bundle(shards: int, endianness: str, version: int) -> str:
@@ -144,11 +210,14 @@ def _show_store(facts: dict[str, Any]) -> None:
             *_sizes(facts),
             ("chunks", f"{facts['chunks']} ({_of_store(facts)})"),
             ("created", f"{facts['created']} by {facts['source']}"),
+            *_totals(facts),
         ]
     )
     say()
     rows = [[format_size(file["size"]), (file["sha256"] or "")[:12], file["path"]] for file in facts["files"]]
     print_table(["size", "sha-256", "file"], rows, right=(0,))
+    if facts["tensors"]:
+        _show_largest(facts)
 
 
 def _counted(path: str, count: int | None, size: int) -> str:
@@ -223,7 +292,7 @@ def chunks(  # noqa: PLR0913 - each is an option
     schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
-    """List the chunks that a split would make, or those of a store.
+    """List the chunks of a planned split, or those of a store.
 
     Example: protoslice chunks model.onnx --min-chunk 64KiB
     """

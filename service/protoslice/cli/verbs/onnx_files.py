@@ -50,7 +50,7 @@ def extract(
     ] = ALIGNMENT,
     as_json: Json = False,
 ) -> None:
-    """Write an ONNX model, or part of its graph, as runnable files.
+    """Write an ONNX model, or a part of it, as runnable files.
 
     A folder gets a small model and its weights, which runtimes load at any size. Without values, it is the whole model.
 

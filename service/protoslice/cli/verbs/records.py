@@ -73,7 +73,7 @@ def records(  # noqa: PLR0913 - each is an option
     schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
-    """Show the records of a stream: how many, one of them, or several.
+    """Show the records of a stream: how many, or some of them.
 
     With --json, records are printed as JSON lines; otherwise in the framing of the file.
 

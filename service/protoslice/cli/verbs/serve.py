@@ -57,7 +57,7 @@ def serve(
 
 
 def config(as_json: Json = False) -> None:
-    """Show all settings of the service, and the rules of its issuers.
+    """Show the settings of the service and rules of issuers.
 
     Example: protoslice config --json
     """

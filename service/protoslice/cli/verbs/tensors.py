@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from typing import Annotated
+from math import prod
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -14,13 +17,21 @@ from protoslice.cli.models.output import STDIO, write_content
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.subjects import Subject
 from protoslice.cli.options import FileName, Json, MetaGraphTags, SchemaFile, TypeName
+from protoslice.cli.terminal.near import did_you_mean
+from protoslice.cli.terminal.numbers import array_lines, reader_of
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import note, print_json, print_pairs, print_table, say
-from protoslice.errors import InvalidInput, Unsupported
+from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.facts import Histogram, TensorEntry, TensorStatistics
 from protoslice.formats.outputs.omitted import Omitted
-from protoslice.formats.selection import tags_of
+from protoslice.formats.selection import natural, tags_of
+from protoslice.formats.tensors.slices import parsed_slice, whole
 from protoslice.sizes import format_size
+
+_MOST_PRINTED: Final = 1 << 20
+"""Elements of a slice that is printed."""
+_SAMPLE: Final = 1 << 20
+"""Elements that printed statistics are made of."""
 
 Strict = Annotated[
     bool, typer.Option("--strict", help="Fail if tensors have to be left out, instead of only warning about them.")
@@ -52,18 +63,30 @@ def tensor(  # noqa: PLR0913 - each is an option
         str, typer.Option("--out", "-o", metavar="OUT", help="Where to write it; - is standard output.")
     ] = STDIO,
     dtype: Annotated[str | None, typer.Option(metavar="DTYPE", help="List only tensors of this type.")] = None,
+    name_filter: Annotated[
+        str | None, typer.Option("--filter", metavar="PATTERN", help="List only these names; `*` matches anything.")
+    ] = None,
+    sort: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Sort the list by size (largest first), name, dtype or shape."),
+    ] = None,
     strict: Strict = False,
     tags: MetaGraphTags = None,
     type_name: TypeName = None,
     schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
-    """List the tensors of a model, or extract one of them.
+    """List the tensors of a model, or print or write one.
 
-    Use -o OUT.safetensors to write all of them to one file.
+    On a terminal, a tensor is printed as numbers with statistics. Use -o OUT.safetensors to write all tensors to one
+    file.
 
     Example: protoslice tensor model.onnx conv1.weight --slice 0:8 -o part.npy
     """
+    key = _key(sort)
+    if name_filter is not None and name is not None:
+        raise InvalidInput("Use NAME or --filter, not both")
+    name = name_filter if name is None else name
     with opened_subject(file, root_type(type_name, schema_file), tags=tags_of(tags)) as subject:
         if out.endswith(".safetensors") and slice_ is None and form is None and dtype is None:
             with Progress("writing") as progress:
@@ -73,12 +96,19 @@ def tensor(  # noqa: PLR0913 - each is an option
             return
         if out.endswith(".safetensors") and form is None:
             raise InvalidInput("A safetensors file holds whole tensors: leave out --slice and --dtype, or set --format")
-        if name is not None and "*" not in name:
-            _take(subject, name, slice_, form or ("json" if as_json else "npy" if out.endswith(".npy") else "raw"), out)
+        if name is not None and name_filter is None and "*" not in name:
+            with _suggesting(subject, name):
+                if _is_shown(form, out, as_json=as_json):
+                    _print_tensor(subject, name, slice_)
+                    return
+                form = form or ("json" if as_json else "npy" if out.endswith(".npy") else "raw")
+                _take(subject, name, slice_, form, out)
             return
         if slice_ is not None or out != STDIO:
             raise InvalidInput("No tensor given: name the one to write (protoslice tensor MODEL lists them)")
         rows = list(subject.tensors(name, dtype))
+    if key is not None:
+        rows.sort(key=key)
     damaged = [row.name for row in rows if row.problem is not None]
     if strict and damaged:
         raise Unsupported(f"cannot read all tensors, as --strict requires: {Omitted.of(len(damaged), damaged)}")
@@ -86,6 +116,66 @@ def tensor(  # noqa: PLR0913 - each is an option
         print_json([asdict(row) for row in rows])
     else:
         _show(rows)
+
+
+def _key(sort: str | None) -> Callable[[TensorEntry], Any] | None:
+    """Return the key that sorts rows by a column; None leaves the model's order."""
+    keys: dict[str, Callable[[TensorEntry], Any]] = {
+        "size": lambda row: -(row.size or 0),
+        "name": lambda row: natural(row.name),
+        "dtype": lambda row: row.dtype or "",
+        "shape": lambda row: -prod(row.shape or (0,)),
+    }
+    if sort is not None and sort not in keys:
+        raise InvalidInput(f"Unknown sort column {sort!r}: use one of {', '.join(keys)}")
+    return None if sort is None else keys[sort]
+
+
+@contextmanager
+def _suggesting(subject: Subject, name: str) -> Iterator[None]:
+    """Add similar names to the error for a tensor that does not exist."""
+    try:
+        yield
+    except NotFound as error:
+        with suppress(ProtosliceError):
+            if (hint := did_you_mean(name, (row.name for row in subject.tensors(None, None)))) is not None:
+                error.add_note(hint)
+        raise
+
+
+def _is_shown(form: str | None, out: str, *, as_json: bool) -> bool:
+    return form is None and out == STDIO and not as_json and sys.stdout.isatty()
+
+
+def _print_tensor(subject: Subject, name: str, slice_: str | None) -> None:
+    """Print the elements of a tensor or of a slice, of many only some, and statistics."""
+    entry: dict[str, Any] = json.loads(subject.tensor(name, None, "json").read())
+    dtype, shape = entry["dtype"], entry["shape"]
+    if dtype == "STRING":
+        _take(subject, name, slice_, "json", STDIO)
+        return
+    chosen = whole(shape) if slice_ is None else parsed_slice(slice_, shape)
+    if slice_ is not None and chosen.count > _MOST_PRINTED:
+        raise InvalidInput(
+            f"The slice has {chosen.count} elements, but at most {_MOST_PRINTED} are printed: "
+            "choose fewer, or use -o FILE"
+        )
+    size = "×".join(map(str, chosen.shape)) or "scalar"
+    say(f"{entry['name']}{'' if slice_ is None else f'[{slice_}]'}  {dtype} {size}")
+    if slice_ is None:
+        lines = array_lines(dtype, shape, lambda text: subject.tensor(name, text or None, "raw").read())
+    else:
+        data = subject.tensor(name, slice_, "raw").read()
+        lines = array_lines(dtype, chosen.shape, reader_of(data, chosen.shape))
+    for line in lines:
+        say(line)
+    found = subject.statistics(name, slice_, _SAMPLE)
+    sampled = "" if found.looked_at == found.elements else f"  ({found.looked_at} of {found.elements} elements)"
+    figures = {"min": found.min, "max": found.max, "mean": found.mean, "std": found.deviation}
+    said = [f"{what} {_figure(value)}" for what, value in figures.items() if value is not None]
+    said += [f"zeros {_share(found.zeros, found.looked_at)}"]
+    said += [f"NaN {found.nans}"] if found.nans else []
+    say("  ".join(said) + sampled)
 
 
 def _warn(omitted: Omitted | None) -> None:
@@ -140,7 +230,7 @@ def stats(  # noqa: PLR0913 - each is an option
     schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
-    """Show statistics of tensors: minimum, maximum, mean, zeros, NaN.
+    """Show statistics of tensors: minimum, mean, zeros, NaN.
 
     For a single tensor also the standard deviation and a histogram.
 
@@ -152,7 +242,8 @@ def stats(  # noqa: PLR0913 - each is an option
         found, without = _all_statistics(subject, rows, slice_, sample)
         if strict and without is not None:
             raise Unsupported(f"cannot compute statistics of all tensors, as --strict requires: {without}")
-        found = found if several else [subject.statistics(name, slice_, sample)]
+        with _suggesting(subject, name):
+            found = found if several else [subject.statistics(name, slice_, sample)]
     if as_json:
         print_json([asdict(each) for each in found] if several else asdict(found[0]))
     elif several:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,11 +16,11 @@ from protoslice.cli.models.files import errors_about, named_files
 from protoslice.cli.models.output import STDIO
 from protoslice.cli.models.parts import pull_parts
 from protoslice.cli.models.pull_targets import target_of
-from protoslice.cli.models.remote import client_of, names_of, store_facts
+from protoslice.cli.models.remote import client_of, first_of, names_of, store_facts
 from protoslice.cli.models.reports import report_lines
 from protoslice.cli.models.rules import rules_in
 from protoslice.cli.models.types import RootType
-from protoslice.cli.options import Json, MaxChunk, MinChunk, RulesFile, ServiceUrl, TypeName
+from protoslice.cli.options import Json, Limit, MaxChunk, MinChunk, RulesFile, ServiceUrl, Since, TypeName, Until
 from protoslice.cli.terminal.commands import command
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import note, print_json, print_table, say
@@ -28,6 +28,9 @@ from protoslice.defaults import CONNECTIONS
 from protoslice.errors import InvalidInput, NotFound, UnsoundModel, Unsupported
 from protoslice.sizes import format_size, parse_size
 from protoslice.uris import is_uri, local_path
+
+if TYPE_CHECKING:
+    from protoslice.client.searches import StoreSearch
 
 Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="TAG", help="Tag to point at the store; repeatable.")]
 Root = Annotated[str | None, typer.Option(metavar="FILE", help="Root file of the model, if it isn't detected.")]
@@ -256,35 +259,56 @@ def _told(got: Any) -> dict[str, object]:
     return told if got.omitted is None else told | {"omitted": asdict(got.omitted)}
 
 
-def ls(
-    url: ServiceUrl = None,
-    tag: Annotated[
-        str | None, typer.Option(metavar="TAG", help="Only stores with a tag that starts with this.")
+def ls(  # noqa: PLR0913 - each is an option
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Only stores with this in a tag or another name.")
     ] = None,
+    url: ServiceUrl = None,
     type_name: Annotated[
         str | None,
         typer.Option("--type", metavar="TYPE", help="Only stores of this message type, such as onnx.ModelProto."),
     ] = None,
+    uploader: Annotated[
+        str | None, typer.Option(metavar="WHO", help="Only stores that this token or account created.")
+    ] = None,
+    min_size: Annotated[str | None, typer.Option(metavar="SIZE", help="Only stores of this size or more.")] = None,
+    max_size: Annotated[str | None, typer.Option(metavar="SIZE", help="Only stores of this size or less.")] = None,
+    since: Since = None,
+    until: Until = None,
+    sort: Annotated[
+        str,
+        typer.Option(metavar="KEY", help="created, size, name, type or uploader; with - in front, descending."),
+    ] = "-created",
+    tag: Annotated[
+        str | None, typer.Option(metavar="TAG", help="Only stores with a tag that starts with this, sorted by tag.")
+    ] = None,
+    limit: Limit = 100,
     repositories: Annotated[
         bool, typer.Option("--repositories", help="List repositories of model registries instead.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List stores, newest first; with --tag, sorted by tag.
+    """List and search stores, newest first.
 
-    Example: protoslice ls --url http://127.0.0.1:8000 --tag resnet
+    Example: protoslice ls resnet --min-size 1GiB --sort -size
     """
+    search: StoreSearch = {
+        "name": name, "type": type_name, "uploader": uploader, "min_size": min_size, "max_size": max_size,
+        "since": since, "until": until, "tag": tag, "sort": None if tag is not None else sort,
+    }  # fmt: skip
     if repositories:
-        if tag is not None or type_name is not None:
-            raise InvalidInput("Repositories have no tags or types: leave out --tag and --type")
+        if any(value is not None for key, value in search.items() if key != "sort"):
+            raise InvalidInput("Repositories are listed without a search: leave out the other options")
         _ls_repositories(url, as_json)
         return
     with client_of(service_url(url)) as client:
-        stores = list(client.stores(tag=tag, type=type_name))
+        stores, more = first_of(client.stores(**search), limit)
     if as_json:
         print_json([store_facts(store) for store in stores])
-        return
-    print_table(["store", "size", "created", "type", "names"], [_row(store) for store in stores], right=(1,))
+    else:
+        print_table(["store", "size", "created", "type", "names"], [_row(store) for store in stores], right=(1,))
+    if more:
+        note(f"only the first {limit} are shown; use --limit 0 for all")
 
 
 def _ls_repositories(url: str | None, as_json: bool) -> None:

@@ -73,7 +73,7 @@ def gc(
 async def _collect(settings: Settings, grace_seconds: float, dry_run: bool) -> GarbageReport:
     from protoslice.stores.collection import collect_garbage
 
-    async with _opened(settings) as (storage, database):
+    async with opened(settings) as (storage, database):
         return await collect_garbage(
             storage,
             database,
@@ -84,8 +84,8 @@ async def _collect(settings: Settings, grace_seconds: float, dry_run: bool) -> G
 
 
 @asynccontextmanager
-async def _opened(settings: Settings) -> AsyncIterator[tuple[Storage, Database]]:
-    """The storage and the catalogue of the settings, which belong together."""
+async def opened(settings: Settings) -> AsyncIterator[tuple[Storage, Database]]:
+    """Open the storage and the catalogue of the settings, which belong together."""
     from protoslice.catalog import open_database
     from protoslice.storage import open_storage
     from protoslice.stores.marker import check_storage
@@ -172,7 +172,7 @@ async def _usage(settings: Settings) -> dict[str, Usage]:
     from protoslice.stores.collection import usage_of
 
     found: dict[str, Usage] = {}
-    async with _opened(settings) as (_, database):
+    async with opened(settings) as (_, database):
         while rows := await SpaceTable(database).page(_PAGE, max(found, default="")):
             for row in rows:
                 found[row.name] = await usage_of(database, row)

@@ -71,6 +71,12 @@ def _text(value: Any) -> str:
     return value
 
 
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError
+    return value
+
+
 def _flag(value: Any) -> bool:
     if type(value) is not bool:
         raise TypeError
@@ -103,4 +109,6 @@ def _tuple(read: Read, value: Any, length: int | None = None) -> tuple[Any, ...]
     return tuple(map(read, value))
 
 
-_SCALARS: Final[Mapping[Any, Read]] = {str: _text, bool: _flag, int: _count, float: _number, datetime: _time}
+_SCALARS: Final[Mapping[Any, Read]] = {
+    str: _text, bool: _flag, int: _count, float: _number, datetime: _time, dict[str, Any]: _object,
+}  # fmt: skip

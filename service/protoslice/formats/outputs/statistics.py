@@ -21,7 +21,7 @@ from protoslice.sources.ropes import Rope
 SAMPLE: Final = 1 << 24
 """Elements that are looked at, at most, unless the caller says otherwise."""
 _BINS: Final = 64
-_RUNS: Final = 64
+RUNS: Final = 64
 """Stretches of neighbouring elements that make up a sample: each is a read of its own."""
 _READ_AT_ONCE: Final = 8 << 20
 
@@ -73,7 +73,7 @@ def _numeric(tensor: Tensor, dtype: Dtype) -> Dtype:
     return dtype
 
 
-def runs_of(count: int, sample: int | None) -> Iterator[tuple[int, int]]:
+def runs_of(count: int, sample: int | None, most_runs: int = RUNS) -> Iterator[tuple[int, int]]:
     """Start and end of each run of elements that are looked at, out of `count`: all if `sample` is 0."""
     most = SAMPLE if sample is None else sample
     if not 0 <= most < 1 << 63:
@@ -81,7 +81,7 @@ def runs_of(count: int, sample: int | None) -> Iterator[tuple[int, int]]:
     if not most or count <= most:
         yield 0, count
         return
-    runs = min(_RUNS, most)
+    runs = min(most_runs, most)
     length = most // runs
     for number in range(runs):
         # The first run begins at the first element, the last one ends at the last.
@@ -89,15 +89,17 @@ def runs_of(count: int, sample: int | None) -> Iterator[tuple[int, int]]:
         yield start, start + length
 
 
-def runs_and_repeats(count: int, distinct: int, sample: int | None) -> tuple[list[tuple[int, int]], int]:
+def runs_and_repeats(
+    count: int, distinct: int, sample: int | None, most_runs: int = RUNS
+) -> tuple[list[tuple[int, int]], int]:
     """Runs of elements that are read, out of `count`, and how often the last element counts besides.
 
     Elements from `distinct` on are all the same: where the others are no more than a sample, all elements count.
     """
-    runs = list(runs_of(distinct, sample))
+    runs = list(runs_of(distinct, sample, most_runs))
     if distinct < count and runs == [(0, distinct)]:
         return runs, count - distinct
-    return list(runs_of(count, sample)), 0
+    return list(runs_of(count, sample, most_runs)), 0
 
 
 def slices_of(start: int, end: int, width: int) -> Iterator[tuple[int, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -30,9 +30,7 @@ class MetaGraphs:
     def __init__(self, model: Model, tags: Sequence[str] | None = None) -> None:
         """Meta graphs of `model`, or the first with exactly `tags`; `Unsupported` for another root."""
         if model.proto is None or model.type not in {SAVED_MODEL, META_GRAPH}:
-            raise Unsupported(
-                f"Only a {SAVED_MODEL} or a {META_GRAPH} has signatures, not {model.type or 'such a file'}"
-            )
+            raise Unsupported(f"Signatures of {model.type or 'such a file'} are not supported")
         self._proto: RootProto = model.proto
         self._tags = tags
         self._is_saved = model.type == SAVED_MODEL
@@ -71,15 +69,6 @@ class MetaGraphs:
         if self._tags is None:
             return f"meta_graphs[{number}]"
         return f"meta_graphs[meta_info_def.tags={{{','.join(map(_quoted, self._tags))}}}]"
-
-
-def signatures_of(model: Model, tags: Sequence[str] | None = None) -> Iterator[Signature]:
-    """All signatures of `model`, meta graph by meta graph, or those of the first with exactly `tags`.
-
-    `Unsupported` for a root that has none by its type, `NotFound` if no meta graph has these tags.
-    """
-    graphs = MetaGraphs(model, tags)
-    return (signature for number in range(len(graphs)) for signature in graphs.signatures(number)[0])
 
 
 def _signature(name: str, found: Any, tags: tuple[str, ...]) -> Signature:

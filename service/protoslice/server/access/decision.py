@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
-from typing import Final
 
+from protoslice.catalog.audit import EVERY_SPACE as EVERY_SPACE
 from protoslice.formats.selection import pattern
-
-EVERY_SPACE: Final = "*"
-"""Space of a grant that holds in all of them, and of what concerns all of them."""
 
 
 class Scope(StrEnum):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from protoslice.catalog import audit
 from protoslice.catalog.database import Database, Row, Transaction
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.server.access.decision import EVERY_SPACE, Grant, Principal, Scope
@@ -108,7 +109,14 @@ class Tokens:
     async def revoke(self, id: str, space: str) -> None:
         """Remove a token of `space`; `NotFound` if it has none of that id."""
         sql = "DELETE FROM tokens WHERE id = :id AND space = :space"
-        if not await self._database.write(lambda tx: tx.run(sql, id=id, space=space)):
+
+        def work(tx: Transaction) -> bool:
+            if not tx.run(sql, id=id, space=space):
+                return False
+            audit.record(tx, space, "token.revoked", id, {})
+            return True
+
+        if not await self._database.write(work):
             raise NotFound(f"No token {id[:40]!r} in this space")
 
     async def first(self) -> Token | None:
@@ -146,6 +154,8 @@ def _insert(tx: Transaction, record: TokenRecord) -> None:
         created=_microseconds(record.created),
         expires=None if record.expires is None else _microseconds(record.expires),
     )
+    detail = {"name": record.name, "scopes": sorted(record.grant.scopes), "tags": list(record.grant.tags)}
+    audit.record(tx, record.grant.space, "token.created", record.id, detail)
 
 
 def _record(row: Row) -> TokenRecord:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import is_dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import Query, Request
@@ -29,7 +29,16 @@ from protoslice.stores import Created, ResultPage, Stores
 Limit = Annotated[int, Query(ge=1, description="Maximum number of items; the service may return fewer.")]
 Cursor = Annotated[str | None, Query(description="`next` of the previous page.")]
 """Query parameters of calls that answer with a page."""
+Since = Annotated[
+    datetime | None,
+    Query(description="Only what is as new as this, or newer.", examples=["2026-11-01", "2026-11-01T12:00:00Z"]),
+]
+Until = Annotated[
+    datetime | None, Query(description="Only what is older than this.", examples=["2026-12-01", "2026-12-01T12:00:00Z"])
+]
+"""Query parameters of calls that list what has a time; UTC unless an offset is given."""
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 REVALIDATED = "no-cache"
 VERSIONED = "public, max-age=3600"
 """Of a store, under its id: a later program may find more to say of it."""
@@ -69,6 +78,13 @@ def json_answer(
     return Response(body, status, said, "application/json")
 
 
+def microseconds_of(time: datetime | None) -> int | None:
+    """Return a time of a query in microseconds since the epoch; None for None."""
+    if time is None:
+        return None
+    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
+
+
 async def made_answer(request: Request, stores: Stores, made: Created) -> Response:
     """Return the store that an upload made, or found.
 
@@ -78,7 +94,7 @@ async def made_answer(request: Request, stores: Stores, made: Created) -> Respon
     store, created, context.store = made.store, made.created, made.store.id
     if not given(request).may(Scope.READ):
         own = tuple(tag for tag in store.tags if tag in context.tags)
-        store, created = replace(store, tags=own, created=datetime.now(UTC)), True
+        store, created = replace(store, tags=own, uploader=None, created=datetime.now(UTC)), True
     headers = {"location": url_of(request.scope, f"/v1/stores/{store.id}")}
     status, body = 201 if created else 200, await store_body(stores, store)
     if made.report is None:

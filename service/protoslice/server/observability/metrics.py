@@ -14,6 +14,7 @@ from protoslice.server.observability.request_counts import RequestCounts
 from protoslice.server.observability.space_gauges import SpaceGauges
 from protoslice.server.observability.storage_calls import BOUNDS, StorageCalls
 from protoslice.server.observability.stored_counts import StoredCounts
+from protoslice.server.observability.transactions import Transactions
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 LAG_EVERY_SECONDS: Final = 0.5
@@ -29,6 +30,7 @@ class Metrics:
         self._requests = RequestCounts()
         registry.register(self._requests)
         self.storage = StorageCalls(registry)
+        self.transactions = Transactions(registry)
         self.circuit = CircuitState()
         registry.register(self.circuit)
         self.cache = CacheReads()

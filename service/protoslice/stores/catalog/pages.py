@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
-import re
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import Final
 
+from protoslice.catalog.listing import Key, StoreQuery
 from protoslice.catalog.stores import ListedStore, StoreTable
 from protoslice.errors import IntegrityError, InvalidInput, NotFound
 from protoslice.facts import Store
@@ -18,7 +20,9 @@ from protoslice.stores.paging import PAGE_BYTES, PageBudget, ResultPage
 
 TAGS_SHOWN: Final = 100
 """Tags shown with a store, at most; `Tags.page` pages through all of them."""
-_PLACE: Final = re.compile(r"([0-9a-f]{1,15})-([0-9a-f]{1,16})")
+_FOREIGN: Final = "this cursor was not given by this service, or for another list"
+_LONGEST_CURSOR: Final = 8192
+_BEHIND: Final = 1 << 63
 
 _log = logging.getLogger(__name__)
 
@@ -40,51 +44,75 @@ class StorePages:
 
     async def described(self, manifest: Manifest) -> Store:
         """Return the store of a manifest, with up to `TAGS_SHOWN` tags."""
-        return manifest.as_store(await self._table.tags_of(manifest.id, TAGS_SHOWN))
+        return manifest.as_store(*await self._table.about(manifest.id, TAGS_SHOWN))
 
-    async def page(self, *, tag: str | None, type: str | None, limit: int, cursor: str | None) -> ResultPage[Store]:
-        """Return a page of stores, newest first, filtered by `type`.
+    async def page(self, query: StoreQuery, *, limit: int, cursor: str | None) -> ResultPage[Store]:
+        """Return a page of the stores of a query.
 
-        With `tag`, a prefix of tag names: the stores of those tags in the order of the names, each at its first. Such a
-        page may hold fewer stores than there is room for, or none, and yet be followed by another.
+        A page may hold fewer stores than there is room for, or none, and yet be followed by another.
         """
-        listed = await (self._newest(type, limit + 1, cursor) if tag is None else self._tagged(tag, limit + 1, cursor))
+        after = None if cursor is None else _key_of(cursor, query)
+        listed, rest = await self._table.page(query, limit=limit + 1, after=after, room=PAGE_BYTES, tags=TAGS_SHOWN)
+        fitting, found = await self._fitting(listed, limit)
+        if len(fitting) < len(listed):
+            rest = fitting[-1].key
+        return ResultPage(found, None if rest is None else _cursor_of(rest, query))
+
+    async def family(self, tag: str, *, type: str | None, limit: int, cursor: str | None) -> ResultPage[Store]:
+        """Return a page of the stores of tags that begin with `tag`, in the order of the tags, each at its first.
+
+        Such a page may hold fewer stores than there is room for, or none, and yet be followed by another.
+        """
+        if cursor is not None and not is_tag_prefix(cursor):
+            raise InvalidInput(_FOREIGN)
+        if tag and not is_tag_prefix(tag):
+            return ResultPage(())
+        listed = await self._table.tagged(tag, limit=limit + 1, after=cursor or "", room=PAGE_BYTES, tags=TAGS_SHOWN)
+        fitting, found = await self._fitting(listed, limit)
+        after = str(fitting[-1].key[0]) if len(fitting) < len(listed) else None
+        return ResultPage([store for store in found if type in {None, store.type}], after)
+
+    async def _fitting(
+        self, listed: Sequence[ListedStore], limit: int
+    ) -> tuple[Sequence[ListedStore], Sequence[Store]]:
+        """Return those stores of a list that fit on a page, and as the API shows them."""
         room = PageBudget(limit)
         fitting = [*takewhile(lambda each: room.takes(each.weight), listed[:limit])]
-        after = fitting[-1].place if len(fitting) < len(listed) else None
-        found = [store for each in fitting if (store := await self._shown(each)) is not None]
-        fits = [store for store in found if tag is None or type in {None, store.type}]
-        if not fits and after is not None and tag is None:  # all of them are gone or damaged
-            return await self.page(tag=tag, type=type, limit=limit, cursor=after)
-        return ResultPage(fits, after)
-
-    async def _newest(self, type: str | None, limit: int, cursor: str | None) -> Sequence[ListedStore]:
-        place = None if cursor is None else _PLACE.fullmatch(cursor)
-        if cursor is not None and place is None:
-            raise InvalidInput("this cursor was not given by this service")
-        after = None if place is None else (int(place[1], 16), int(place[2], 16))
-        if after is not None and max(after) >= 1 << 63:
-            raise InvalidInput("this cursor was not given by this service")
-        return await self._table.page(type=type, limit=limit, after=after, room=PAGE_BYTES, tags=TAGS_SHOWN)
-
-    async def _tagged(self, prefix: str, limit: int, cursor: str | None) -> Sequence[ListedStore]:
-        if cursor is not None and not is_tag_prefix(cursor):
-            raise InvalidInput("this cursor was not given by this service")
-        if prefix and not is_tag_prefix(prefix):
-            return ()
-        return await self._table.tagged(prefix, limit=limit, after=cursor or "", room=PAGE_BYTES, tags=TAGS_SHOWN)
+        return fitting, [store for each in fitting if (store := await self._shown(each)) is not None]
 
     async def _known(self, found: ListedStore | None, missing: str) -> Store:
         if found is None:
             raise NotFound(missing)
-        return (await self._manifests.of(found.row)).as_store(found.tags)
+        return (await self._manifests.of(found.row)).as_store(found.tags, found.uploader)
 
     async def _shown(self, listed: ListedStore) -> Store | None:
         """Return a store of a list; None for a damaged one, which is logged, and one that is gone."""
         try:
-            return (await self._manifests.of(listed.row)).as_store(listed.tags)
+            return (await self._manifests.of(listed.row)).as_store(listed.tags, listed.uploader)
         except IntegrityError:
             _log.exception("store %s is unreadable and was left out of a list", listed.row.digest)
         except NotFound:
             pass
         return None
+
+
+def _cursor_of(key: Key, query: StoreQuery) -> str:
+    """Return the cursor behind a store, for the sort order of a query."""
+    text = json.dumps([query.order, query.descending, *key], separators=(",", ":"))
+    return base64.b64encode(text.encode(), b"-_").decode().rstrip("=")
+
+
+def _key_of(cursor: str, query: StoreQuery) -> Key:
+    """Return the key in a cursor; raise `InvalidInput` for one of another sort order, or of none."""
+    try:
+        if len(cursor) > _LONGEST_CURSOR:
+            raise ValueError
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        order, descending, *key = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+        if (order, descending) != (query.order, query.descending) or [*map(type, key)] != [*query.key_types]:
+            raise ValueError
+        if any(isinstance(each, int) and not -_BEHIND <= each < _BEHIND for each in key):
+            raise ValueError
+    except (ValueError, TypeError, RecursionError):
+        raise InvalidInput(_FOREIGN) from None
+    return tuple(key)

@@ -58,7 +58,7 @@ class Publisher:
             self._tags.forget(request.tags)
             if done.created:
                 objects.kept(new.own)
-                return Created(manifest.as_store(sorted(set(request.tags))), True, report)
+                return Created(manifest.as_store(sorted(set(request.tags)), done.uploader), True, report)
             there = await self._sound(done.row)
             replaces = None if there is not None else done.row.id
             if there is not None:

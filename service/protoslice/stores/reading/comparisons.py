@@ -11,13 +11,15 @@ from typing import Final
 from protoslice.comparing.deltas import steps_of_delta
 from protoslice.comparing.differences import steps_of_differences
 from protoslice.comparing.equality import Equality
+from protoslice.comparing.moves import Pair, steps_of_move, steps_of_pairs
 from protoslice.comparing.pieces import ComparedPiece, PieceList
 from protoslice.comparing.sides import ComparedModel
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
-from protoslice.errors import CorruptModel, NoRoot, Unsupported
-from protoslice.facts import Difference, TensorDelta
-from protoslice.formats.model import Listed, Model, Tensors
+from protoslice.errors import CorruptModel, LimitExceeded, NoRoot, Unsupported
+from protoslice.facts import Difference, TensorDelta, TensorMove
+from protoslice.formats.model import Later, Listed, Model, Tensor, Tensors
+from protoslice.formats.tensors.reading import is_ready, ready
 from protoslice.sources.source import RangeSource
 from protoslice.stores.catalog.piece_table import PieceTable
 from protoslice.stores.paging import PageBudget, ResultPage, first_item
@@ -35,6 +37,14 @@ MOST_CONFIRMED: Final = 256 << 20
 Digests are kept, and spare the next comparison of either the same."""
 _CACHED: Final = 64
 _ROOM: Final = 16 << 20
+_PAIR: Final = 100
+"""Bytes of memory of a pair of tensors, about; elements that a pair without any counts for."""
+_MOST_COMPARED: Final = 8 << 20
+"""Elements that are compared for a page of pairs."""
+_STEPS: Final = 128
+"""Reads of runs of elements in one slice of work."""
+_MOST_COUNTED: Final = 16 << 20
+"""Bytes of a tensor of varints that a sample is taken of: all of them have to be counted."""
 _WEIGHT: Final = 300
 """Bytes of memory of a listed difference beside its texts, about."""
 
@@ -83,6 +93,8 @@ class Comparisons:
             most=MOST_LISTED, room=_ROOM, stops=True
         )
 
+        self._pairs: CachedFlight[tuple[str, str], Sequence[Pair]] = CachedFlight(most=8, room=_ROOM, stops=True)
+
     async def of(self, before: OpenStore, after: OpenStore, *, checksums: bool = False) -> StoreComparison:
         """Comparison of two stores; what no digest tells is read, unless `checksums` of blocks agree."""
         view = (before.info.id, after.info.id, checksums)
@@ -103,6 +115,26 @@ class Comparisons:
             raise AssertionError("the distances come last")  # pragma: no cover
 
         return await self._deltas.get(view, made)
+
+    async def moves(
+        self, before: OpenStore, after: OpenStore, sample: int, limit: int, cursor: str | None
+    ) -> ResultPage[TensorMove]:
+        """A page of the tensors of both stores in pairs, with distances of `sample` of their elements."""
+        first = first_item(cursor)
+        one, other = [await _tensors_of(store) for store in (before, after)]
+
+        async def paired() -> tuple[Sequence[Pair], int]:
+            async for found in self._worker.steps(steps_of_pairs(one, other)):
+                if found is not None:
+                    return found, _PAIR * len(found)
+            raise AssertionError("the pairs come last")  # pragma: no cover
+
+        pairs = await self._pairs.get((before.info.id, after.info.id), paired)
+
+        async for page in self._worker.steps(_steps_of_moves(pairs, one, other, sample, PageBudget(limit), first)):
+            if page is not None:
+                return page
+        raise AssertionError("the page comes last")  # pragma: no cover
 
     async def _make(self, before: OpenStore, after: OpenStore, checksums: bool) -> tuple[StoreComparison, int]:
         one, other = [_ComparedStore(store, await _tensors_of(store)) for store in (before, after)]
@@ -167,6 +199,36 @@ async def _tensors_of(store: OpenStore) -> Tensors:
         return await store.tensors.all()
     except (Unsupported, CorruptModel, NoRoot):  # a store that is no model: its files and parts are compared
         return Listed([])
+
+
+def _steps_of_moves(
+    pairs: Sequence[Pair], before: Tensors, after: Tensors, sample: int, room: PageBudget, first: int
+) -> Iterator[ResultPage[TensorMove] | None]:
+    """Yield None after each slice of work, and at the end the page that begins with pair `first`."""
+    items, left, turn = list[TensorMove](), _MOST_COMPARED, 0
+    for old, new in pairs[first:]:
+        found: TensorMove | None = None
+        tensors = None if old is None else before[old], None if new is None else after[new]
+        for step in steps_of_move(*tensors, sample, _ready):
+            found, turn = step, turn + 1
+            if not turn % _STEPS:  # one is a short read
+                yield None
+        assert found is not None, "the move comes last"
+        if left <= 0 or not room.takes(_WEIGHT + 2 * len(found.name)):
+            break
+        items.append(found)
+        left -= _PAIR + (found.delta.looked_at if found.delta is not None else 0)
+    last = first + len(items)
+    yield ResultPage(items, str(last) if last < len(pairs) else None)
+
+
+def _ready(tensor: Tensor) -> Tensor:
+    """Return the tensor with its elements located; `LimitExceeded` where too many varints would have to be counted."""
+    if is_ready(tensor):
+        return tensor
+    if not isinstance(tensor.data, Later) and (tensor.size or 0) > _MOST_COUNTED:
+        raise LimitExceeded("The elements are varints, too many to be counted for a sample")
+    return ready(tensor)[0]
 
 
 def _listed(table: PieceTable, store: OpenStore) -> dict[int, PieceList]:

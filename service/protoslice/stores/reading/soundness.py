@@ -14,16 +14,22 @@ from protoslice.stores.objects.stored import open_object
 _STEP = 4 << 20
 
 
-async def is_sound(storage: Storage, manifest: Manifest, worker: Worker, *, verify: bool) -> bool:
+async def is_sound(
+    storage: Storage, manifest: Manifest, worker: Worker, *, verify: bool, seen: set[str] | None = None
+) -> bool:
     """True when a store can be read whole.
 
-    `verify` also compares every block of its objects with its checksum.
+    `verify` also compares every block of its objects with its checksum. Objects in `seen` are sound, and those that are
+    found to be are added to it.
     """
     try:
         for name, key in manifest.beside.items():
             unseal((await storage.get(ObjectKey(key))).data, name)
         for stored in _objects(manifest):
-            await _check(storage, stored, worker, verify=verify)
+            if seen is None or stored.key not in seen:
+                await _check(storage, stored, worker, verify=verify)
+            if seen is not None and stored.key is not None:
+                seen.add(stored.key)
     except (NotFound, IntegrityError):
         return False
     return True

@@ -141,6 +141,8 @@ READING: Final = _plain("""
     GET /v1/stores/mine/diff?from={store}
     GET /v1/stores/{store}/diff?from=mine
     GET /v1/stores/mine/diff/weight-0?from={store}
+    GET /v1/stores/mine/moves?before={store}
+    GET /v1/stores/{store}/moves?before=mine
     GET /v1/stores/{store}/graph
     GET /v1/stores/{store}/groups
     GET /v1/stores/{store}/merge
@@ -157,6 +159,7 @@ READING: Final = _plain("""
     GET /v1/stores/{store}/tensors
     GET /v1/stores/{store}/tensors?regex=w&prefix=w&from=0
     GET /v1/stores/{store}/tensors/weight-0
+    GET /v1/stores/{store}/tensortree
     GET /v1/stores/{store}/tree
     GET /v1/stores/{store}/treemap
     GET /v1/stores/{slashed}@main
@@ -184,6 +187,8 @@ READING: Final = _plain("""
     GET /v1/schemas?limit=1
     GET /v1/stores/{store}/pieces?limit=1
     GET /v1/webhooks
+    GET /v1/audit
+    GET /v1/audit?limit=1
     OPTIONS /v1/uploads
     OPTIONS /v1/uploads/{tus}
     GET /v1/uploads/{tus}

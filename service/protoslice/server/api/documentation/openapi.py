@@ -106,6 +106,7 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
                 "description": "URLs that receive the events of a space, and their deliveries.",
             },
             {"name": "tokens", "description": "Access tokens."},
+            {"name": "audit", "description": "Changes, and who made them."},
             {"name": "sessions", "description": "Browser sign-in."},
             {"name": "stores", "description": "Immutable sets of files, one of which may be the root proto."},
             {"name": "uploads", "description": "Uploads that survive interruptions: tus 1.0 and the IETF draft."},

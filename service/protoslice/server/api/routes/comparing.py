@@ -8,18 +8,26 @@ from typing import Annotated
 from fastapi import Query, Request
 from starlette.responses import Response
 
-from protoslice.facts import Difference, TensorDelta
+from protoslice.facts import Difference, TensorDelta, TensorMove
 from protoslice.server.access.places import Ref
 from protoslice.server.access.rules import SHOWN
-from protoslice.server.api.encoding import encode_fact
+from protoslice.server.api.encoding import encode_fact, encode_items
 from protoslice.server.api.endpoints import endpoint
-from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, json_answer, large_answer, next_page
-from protoslice.server.api.models import Diff, DifferenceCount
+from protoslice.server.api.json_answers import (
+    VERSIONED,
+    Cursor,
+    Limit,
+    json_answer,
+    large_answer,
+    next_page,
+    page_answer,
+)
+from protoslice.server.api.models import Diff, DifferenceCount, PageOf
 from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 from protoslice.stores.names import is_id
-from protoslice.stores.paging import ResultPage
+from protoslice.stores.paging import PAGE_BYTES, ResultPage
 
 router = GuardedRouter(tags=["views"])
 
@@ -77,6 +85,38 @@ async def get_diff(
     page, body = await services.stores.worker.sized(most * _DIFFERENCE_BYTES, told)
     headers = next_page(request, page) | _lasting(before, ref)
     return await large_answer(request, services.stores, body, headers=headers)
+
+
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/moves",
+    SHOWN,
+    answer=PageOf[TensorMove],
+    fails=(404, 422),
+    cached=True,
+    summary="Compare all tensors with those of another store",
+)
+async def list_moves(
+    request: Request,
+    services: Given,
+    ref: Ref,
+    before: Before,
+    sample: Annotated[
+        int, Query(description="Maximum number of elements to compare of each tensor.", ge=1, le=1 << 20)
+    ] = 4096,
+    limit: Limit = 1000,
+    cursor: Cursor = None,
+) -> Response:
+    """Return a page of tensors, by name, with their distances from those of another store, by a sample of elements.
+
+    Tensors are matched by name. Where numbers in names changed, they are matched by the order of these numbers and by
+    their shapes. A page ends early when much was compared.
+    """
+    most = min(limit, services.settings.max_page_items)
+    async with CancelOnDisconnect(request.receive):
+        page = await services.stores.moves(before, ref, sample, most, cursor)
+    items = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_items(page.items))
+    return page_answer(request, page, items, headers=_lasting(before, ref), weak=False)
 
 
 @endpoint(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
 from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
-from protoslice.facts import ChunkEntry, ModelReport, Neighbourhood, Node, Signature, TensorGroup
+from protoslice.facts import ChunkEntry, ModelReport, Neighbourhood, Node, Signature, TensorBranch, TensorGroup
 from protoslice.formats.outputs.omitted import HEADER as OMITTED
 from protoslice.formats.selection import tags_of
 from protoslice.graphs import Question
@@ -236,12 +237,44 @@ async def list_tensor_groups(
 
 @endpoint(
     router,
+    "GET /v1/stores/{ref}/tensortree",
+    SHOWN,
+    answer=TensorBranch,
+    fails=(404, 422),
+    cached=True,
+    summary="List tensors as a tree of names",
+)
+async def get_tensor_tree(
+    request: Request,
+    services: Given,
+    ref: Ref,
+    prefix: Annotated[
+        str, Query(description="Only tensors whose names begin with this; default: all.", examples=["encoder.layer."])
+    ] = "",
+    start: Annotated[int, Query(ge=0, description="Only tensors from this place on, by name: `start` of a node.")] = 0,
+    tensors: Annotated[
+        int | None, Query(ge=1, description="Only so many tensors from `start` on: `tensors` of a node; default: all.")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=4000, description="Maximum number of nodes, about.")] = 1000,
+) -> Response:
+    """Return tensors as a tree of names with sizes, the largest nodes opened first.
+
+    Nodes are in natural order. Of a node with more than 256 groups, small neighbours are one node: a range.
+    """
+    store = await services.stores.view(ref)
+    found = await store.tensors.tree(prefix, start, start + tensors if tensors else sys.maxsize, limit)
+    body = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_fact(found))
+    return await large_answer(request, services.stores, body, headers=lasting_headers(request, store, ref))
+
+
+@endpoint(
+    router,
     "GET /v1/stores/{ref}/signatures",
     SHOWN,
     answer=PageOf[Signature],
     fails=(404, 413, 422),
     cached=True,
-    summary="List the signatures of a SavedModel",
+    summary="List inputs and outputs of a model",
 )
 async def list_signatures(
     request: Request,
@@ -253,7 +286,7 @@ async def list_signatures(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
-    """Return a page of signatures, by meta graph, with the types and shapes of their tensors."""
+    """Return the signatures of a SavedModel, by meta graph, or the inputs and outputs of an ONNX graph as one."""
     store = await services.stores.view(ref)
     page = await store.signatures(tags_of(tags), _at_most(limit, services), cursor)
     items = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_items(page.items))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Query, Request
 from starlette.responses import Response
 
+from protoslice.catalog.listing import SORTS, Sort, StoreQuery
+from protoslice.errors import InvalidInput
 from protoslice.facts import Removed, Store
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import Ref, url_of
@@ -17,8 +19,11 @@ from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import (
     Cursor,
     Limit,
+    Since,
+    Until,
     json_answer,
     large_answer,
+    microseconds_of,
     page_answer,
     restored_body,
     store_body,
@@ -29,6 +34,8 @@ from protoslice.server.services import Given
 from protoslice.server.store_references import StoreReferences
 
 router = GuardedRouter(tags=["stores"])
+
+_LONGEST_TERM: Final = 256
 
 Names = Annotated[bool, Query(description="Also include names in registries, which takes longer.")]
 Force = Annotated[
@@ -41,27 +48,86 @@ Force = Annotated[
 ]
 
 
-@endpoint(router, "GET /v1/stores", READ, answer=PageOf[Store], cached=True, summary="List stores")
-async def list_stores(
+@endpoint(
+    router, "GET /v1/stores", READ, answer=PageOf[Store], fails=(400,), cached=True, summary="List and search stores"
+)
+async def list_stores(  # noqa: PLR0913 - each is a parameter of the query
     request: Request,
     services: Given,
-    tag: Annotated[
-        str | None, Query(description="Only stores with a tag that starts with this; the list is sorted by these tags.")
+    name: Annotated[
+        str | None,
+        Query(
+            max_length=_LONGEST_TERM,
+            description="Only stores with this in a name: a tag, or a name in a registry such as `ann/m@main`; in "
+            "upper or lower case. Fewer than three characters match the beginning of a name.",
+            examples=["resnet"],
+        ),
     ] = None,
     type: Annotated[
-        str | None, Query(description="Only stores of this message type, such as `onnx.ModelProto`.")
+        str | None,
+        Query(description="Only stores of this message type, such as `onnx.ModelProto`; empty: those without a root."),
+    ] = None,
+    uploader: Annotated[str | None, Query(description="Only stores that this token or account created.")] = None,
+    min_size: Annotated[
+        int | None, Query(ge=0, lt=1 << 63, description="Only stores of at least this size, in bytes.")
+    ] = None,
+    max_size: Annotated[
+        int | None, Query(ge=0, lt=1 << 63, description="Only stores of at most this size, in bytes.")
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    sort: Annotated[
+        str,
+        Query(
+            description="`created`, `size`, `name`, `type` or `uploader`; with `-` in front, descending. A list "
+            "sorted by name has only stores with a name, each at the first that matches.",
+            examples=["-size"],
+        ),
+    ] = "-created",
+    tag: Annotated[
+        str | None,
+        Query(
+            description="Only stores with a tag that starts with this; the list is sorted by these tags. Only together "
+            "with `type`."
+        ),
     ] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
     names: Names = True,
 ) -> Response:
-    """List stores, newest first."""
-    page = await services.stores.list(
-        tag=tag, type=type, limit=min(limit, services.settings.max_page_items), cursor=cursor
+    """List stores, newest first.
+
+    A search looks at a limited number of stores at a time: a page may be short, or empty, although there is a `next`.
+    """
+    most = min(limit, services.settings.max_page_items)
+    query = StoreQuery(
+        name=name or None,
+        type=type,
+        uploader=uploader,
+        min_size=min_size,
+        max_size=max_size,
+        since=microseconds_of(since),
+        until=microseconds_of(until),
+        sort=_sort_of(sort),
+        descending=sort.startswith("-"),
     )
+    if tag is None:
+        page = await services.stores.list(query, limit=most, cursor=cursor)
+    elif query == StoreQuery(type=type):
+        page = await services.stores.family(tag, type=type, limit=most, cursor=cursor)
+    else:
+        raise InvalidInput("Parameter tag cannot be combined with a search: use name in its place")
     found = await StoreReferences(services.stores).named(page.items) if names else page.items
     items = [await store_body(services.stores, store) for store in found]
     return page_answer(request, page, b",".join(items))
+
+
+def _sort_of(text: str) -> Sort:
+    name = text.removeprefix("-")
+    for each in SORTS:
+        if each == name:
+            return each
+    raise InvalidInput(f"Invalid sort {text[:40]!r}: use {', '.join(SORTS)}, or one of these with - in front")
 
 
 @endpoint(router, "GET /v1/stores/{ref}", SHOWN, answer=Store, fails=(404,), cached=True, summary="Get a store")

@@ -3,74 +3,236 @@
 from __future__ import annotations
 
 import re
+from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import zip_longest
 from typing import Final
 
-from protoslice.facts import TensorGroup
+from protoslice.facts import TensorBranch, TensorGroup
 from protoslice.formats.model import Tensors
 from protoslice.formats.outputs.listing import entry_of
-from protoslice.formats.selection import naming
+from protoslice.formats.selection import naming, natural
 from protoslice.stores.paging import PageBudget, ResultPage
 
 _STEP: Final = re.compile(r"[^./:][./:]")
 """End of a step of a name: signs at its beginning end none."""
 _ALONE: Final = 200
 """Bytes of JSON of a tensor or a group beside its texts, about."""
+_MOST_CHILDREN: Final = 256
+"""Children of a node of a tree; of more, small neighbours are shown as one range."""
+_RANGES: Final = 96
+"""A range has about this part of what its parent has."""
+_DEPTH: Final = 24
 
 
-def steps_of_groups(
-    found: Tensors, order: Sequence[int], sizes: Sequence[int], prefix: str, limit: int, first: int
-) -> Iterator[ResultPage[TensorGroup] | None]:
-    """Yields None after each group, and at the end a page of the groups below `prefix`, by name.
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Running totals over tensors in the natural order of their names."""
 
-    `order` has the tensors by name, `sizes` the bytes of those before each place of it. A group goes as far as all of
-    its names have steps in common; a group of one tensor is that tensor.
-    """
-    ranked = _Ranked(found, order)
-    at, end = ranked.span(prefix, 0, len(order))
-    at, room, groups = at + first, PageBudget(limit), list[TensorGroup]()
-    begin = at - first
-    while at < end:
-        shared, after = ranked.group(prefix, at, end)
-        tensor = entry_of(found[order[at]]) if after == at + 1 else None
-        group = TensorGroup(shared, after - at, sizes[after] - sizes[at], tensor)
-        if not room.takes(_ALONE + 2 * len(shared)):
-            yield ResultPage(groups, str(at - begin))
-            return
-        groups.append(group)
-        at = after
-        yield None
-    yield ResultPage(groups, None)
+    order: Sequence[int]
+    """Numbers of the tensors."""
+    sizes: Sequence[int]
+    """Bytes of the tensors before each place, and of all."""
+    elements: Sequence[int]
+    """Their elements."""
+    dtypes: Mapping[str, tuple[Sequence[int], Sequence[int]]]
+    """For each data type the places of its tensors, and the bytes of those before each of them and of all."""
+
+    @property
+    def weight(self) -> int:
+        """Bytes in memory beside the order's."""
+        return 8 * (len(self.sizes) + len(self.elements) + 2 * len(self.order) + len(self.dtypes))
+
+    def dtype(self, start: int, end: int) -> str | None:
+        """Return the data type with the most bytes among the tensors from `start` to `end`."""
+        found: tuple[int, str | None] = (-1, None)
+        for name, (places, sums) in self.dtypes.items():
+            first, after = bisect_left(places, start), bisect_left(places, end)
+            if after > first:
+                found = max(found, (sums[after] - sums[first], name or None), key=lambda each: each[0])
+        return found[1]
 
 
-class _Ranked:
-    """Names of tensors in their order."""
+def totals_of(order: Sequence[int], sizes: Sequence[int], elements: Sequence[int], dtypes: Sequence[str]) -> Totals:
+    """Return the totals of tensors; columns are by the tensors' numbers, and negative where unknown."""
+    bytes_, counts = array("Q", [0]), array("Q", [0])
+    by_dtype: dict[str, tuple[array[int], array[int]]] = {}
+    for place, number in enumerate(order):
+        size = max(sizes[number], 0)
+        bytes_.append(min(bytes_[-1] + size, _MOST))
+        counts.append(min(counts[-1] + max(elements[number], 0), _MOST))
+        places, sums = by_dtype.setdefault(dtypes[number], (array("q"), array("Q", [0])))
+        places.append(place)
+        sums.append(min(sums[-1] + size, _MOST))
+    return Totals(order, bytes_, counts, by_dtype)
 
-    def __init__(self, found: Tensors, order: Sequence[int]) -> None:
+
+_MOST: Final = (1 << 64) - 1
+"""Totals end here: a model may claim any sizes."""
+
+
+class NamedTensors:
+    """Tensors in the natural order of their names, grouped by the steps of these."""
+
+    def __init__(self, found: Tensors, totals: Totals) -> None:
+        self._found = found
         self._called = naming(found)
-        self._order = order
+        self._totals = totals
 
-    def name(self, place: int) -> str:
-        return self._called(self._order[place])[0]
+    def page(self, prefix: str, limit: int, first: int) -> Iterator[ResultPage[TensorGroup] | None]:
+        """Yield None after each group, and at the end a page of the groups below `prefix`.
 
-    def span(self, prefix: str, low: int, high: int) -> tuple[int, int]:
-        """Places from `low` to `high` of the names that begin with `prefix`."""
-        places, size = range(low, high), len(prefix)
-        start = low + bisect_left(places, prefix, key=self.name)
-        return start, start + bisect_right(range(start, high), prefix, key=lambda place: self.name(place)[:size])
+        A group goes as far as all of its names have steps in common; a group of one tensor is that tensor.
+        """
+        sizes, order = self._totals.sizes, self._totals.order
+        begin, end = self._span(prefix, 0, len(order))
+        at, room, groups = begin + first, PageBudget(limit), list[TensorGroup]()
+        while at < end:
+            shared, after = self._group(prefix, at, end)
+            tensor = entry_of(self._found[order[at]]) if after == at + 1 else None
+            group = TensorGroup(shared, after - at, sizes[after] - sizes[at], tensor)
+            if not room.takes(_ALONE + 2 * len(shared)):
+                yield ResultPage(groups, str(at - begin))
+                return
+            groups.append(group)
+            at = after
+            yield None
+        yield ResultPage(groups, None)
 
-    def group(self, prefix: str, at: int, end: int) -> tuple[str, int]:
-        """Shared beginning of the names of the group at `at`, and the place behind it."""
-        name = self.name(at)
+    def tree(self, prefix: str, start: int, end: int, limit: int) -> Iterator[TensorBranch | None]:
+        """Yield None after some work, and at the end a tree of about `limit` nodes.
+
+        Its root are the tensors from place `start` to `end` whose names begin with `prefix`. The largest nodes are
+        opened first.
+        """
+        low, high = self._span(prefix, min(start, len(self._totals.order)), min(end, len(self._totals.order)))
+        shared, after = self._group(prefix, low, high) if high > low else (prefix, low)
+        root, room, count = _Opened(shared if after == high else prefix, low, high, 0), PageBudget(limit), 0
+        waiting = [(-self._bulk(low, high), count, root)] if high > low + 1 else []
+        while waiting and room.left:
+            _, _, node = heappop(waiting)
+            children = self._children(node)
+            if not all(room.takes(_ALONE + len(child.prefix)) for child in children):
+                break
+            node.children = children
+            for child in children:
+                count += 1
+                if child.end - child.start > 1 and child.depth < _DEPTH:
+                    heappush(waiting, (-self._bulk(child.start, child.end), count, child))
+            yield None
+        yield self._branch(root, "")
+
+    def _children(self, node: _Opened) -> list[_Opened]:
+        """Return the groups of `node`; of many, small neighbours as one."""
+        found, at = list[_Opened](), node.start
+        while at < node.end and len(found) <= _MOST_CHILDREN:
+            shared, after = self._group(node.prefix, at, node.end)
+            found.append(_Opened(shared, at, after, node.depth + 1))
+            at = after
+        return found if at == node.end and len(found) <= _MOST_CHILDREN else self._folded(node)
+
+    def _folded(self, node: _Opened) -> list[_Opened]:
+        """Return groups of `node`, and ranges of neighbours that are too small to be shown."""
+        sizes, prefix, end = self._totals.sizes, node.prefix, node.end
+        share = max(self._bulk(node.start, end) // _RANGES, 1)
+        found, at = list[_Opened](), node.start
+        while at < end:
+            shared, after = self._group(prefix, at, end)
+            most = sizes[at] + at + share
+            if self._bulk(at, after) < share:
+                # As far as the share goes, back to the beginning of a group.
+                reach = bisect_right(range(at, end), most, key=lambda place: sizes[place + 1] + place + 1) + at
+                reach = self._begin(prefix, at, reach, end)
+                if reach > after:
+                    first, last = shared, self._group(prefix, self._begin(prefix, at, reach - 1, end), reach)[0]
+                    found.append(_Opened(prefix, at, reach, node.depth + 1, (first, last)))
+                    at = reach
+                    continue
+            found.append(_Opened(shared, at, after, node.depth + 1))
+            at = after
+        return found
+
+    def _begin(self, prefix: str, low: int, place: int, end: int) -> int:
+        """Return the first place of the group that has `place`; `end` at the end."""
+        if place >= end:
+            return end
+        name = self._name(place)
         step = _STEP.search(name, len(prefix))
-        if step is None:  # the names that are just this one
-            return name, at + bisect_right(range(at, end), name, key=self.name)
-        _, after = self.span(name[: step.end()], at, end)
-        last = self.name(after - 1)
+        start = name[: step.end()] if step else name
+        if not step and name == prefix:
+            return place
+        key = natural(start)
+        return low + bisect_left(range(low, place), key, key=self._key)
+
+    def _branch(self, node: _Opened, above: str) -> TensorBranch:
+        start, end, totals = node.start, node.end, self._totals
+        alone = self._found[totals.order[start]] if end == start + 1 else None
+        first, last = node.span or (node.prefix, None)
+        return TensorBranch(
+            name=first.removeprefix(above),
+            last=None if last is None else last.removeprefix(above),
+            start=start,
+            tensors=end - start,
+            size=totals.sizes[end] - totals.sizes[start],
+            elements=totals.elements[end] - totals.elements[start],
+            dtype=totals.dtype(start, end),
+            address=None if alone is None else alone.address,
+            shape=None if alone is None else alone.shape,
+            children=tuple(self._branch(child, node.prefix) for child in node.children),
+        )
+
+    def _bulk(self, start: int, end: int) -> int:
+        """Return the bytes from `start` to `end`; texts and empty tensors count one each, as the others do more."""
+        return self._totals.sizes[end] - self._totals.sizes[start] + end - start
+
+    def _name(self, place: int) -> str:
+        return self._called(self._totals.order[place])[0]
+
+    def _key(self, place: int) -> str:
+        return natural(self._name(place))
+
+    def _span(self, prefix: str, low: int, high: int) -> tuple[int, int]:
+        """Return the places from `low` to `high` of the names that begin with `prefix`."""
+        start = low + bisect_left(range(low, high), natural(prefix), key=self._key)
+        return start, self._after(prefix, start, high)
+
+    def _after(self, prefix: str, at: int, end: int) -> int:
+        """Return the place behind the names from `at` on that begin with `prefix`; groups are short, so look near."""
+        key, step = natural(prefix), 1
+        size = len(key)
+        while at + step < end and self._key(at + step)[:size] == key:
+            step *= 2
+        near = range(at + step // 2, min(at + step, end))
+        return near.start + bisect_right(near, key, key=lambda place: self._key(place)[:size])
+
+    def _group(self, prefix: str, at: int, end: int) -> tuple[str, int]:
+        """Return the shared beginning of the names of the group at `at`, and the place behind it."""
+        name = self._name(at)
+        step = _STEP.search(name, len(prefix))
+        if step is None:  # the names that are just this one; below their own name, one by one
+            if name == prefix:
+                return name, at + 1
+            return name, at + bisect_right(range(at, end), natural(name), key=self._key)
+        after = self._after(name[: step.end()], at, end)
+        last = self._name(after - 1)
         if last == name:
             return name, after
         shared = next(n for n, (one, other) in enumerate(zip_longest(name, last)) if one != other)
         ends = [found.end() for found in _STEP.finditer(name, len(prefix), shared)]
         return name[: ends[-1]], after
+
+
+@dataclass(slots=True)
+class _Opened:
+    """A node of a tree while it is made."""
+
+    prefix: str
+    start: int
+    end: int
+    depth: int
+    span: tuple[str, str] | None = None
+    """The first and the last group of a range."""
+    children: Sequence[_Opened] = ()

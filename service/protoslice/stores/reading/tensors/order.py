@@ -1,4 +1,4 @@
-"""Order of the tensors of a store, and their sizes in it."""
+"""Order of the tensors of a store, and their totals in it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,14 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import InvalidInput
 from protoslice.formats.model import Tensor, Tensors
-from protoslice.formats.selection import naming
+from protoslice.formats.selection import naming, natural
+from protoslice.stores.reading.tensors.groups import Totals, totals_of
 
 _CACHED: Final = 8
 _ROOM: Final = 16 << 20
 _FACTS_ROOM: Final = 64 << 20
 """Bytes of facts to sort by that are kept: those of two million tensors."""
 _AT_ONCE: Final = 256
-_SIZES: Final = "sums of sizes"
-"""Key of the sums among the orders."""
-_MOST_BYTES: Final = (1 << 64) - 1
-"""Sums end here: a model may claim any sizes."""
 _MOST: Final = (1 << 63) - 1
 """Sizes and numbers of elements end here, for the same reason."""
 _COLUMNS: Final = ("name", "dtype", "shape", "size")
@@ -56,16 +53,17 @@ class TensorOrder:
         self._sorted: CachedFlight[str, Sequence[int]] = CachedFlight(most=_CACHED, room=_ROOM, stops=True)
         # A tensor is built from its message each time: once for all columns but the name, which costs less alone.
         self._facts: CachedFlight[None, _Facts] = CachedFlight(most=1, room=_FACTS_ROOM, stops=True)
+        self._totals: CachedFlight[None, Totals] = CachedFlight(most=1, room=_FACTS_ROOM, stops=True)
 
     @property
     def weight(self) -> int:
         """Bytes of the orders in memory."""
-        return self._sorted.weight + self._facts.weight
+        return self._sorted.weight + self._facts.weight + self._totals.weight
 
     async def by(self, found: Tensors, sort: str | None) -> Sequence[int]:
         """Numbers of the tensors `found` in the order of `sort`: a column, descending with `-` before it.
 
-        None keeps the model's order. `InvalidInput` for an unknown column.
+        None keeps the model's order; names are in natural order. `InvalidInput` for an unknown column.
         """
         if sort is None:
             return range(len(found))
@@ -75,22 +73,14 @@ class TensorOrder:
             )
         return await self._sorted.get(sort, lambda: self._made(found, sort))
 
-    async def sizes(self, found: Tensors) -> tuple[Sequence[int], Sequence[int]]:
-        """The tensors by name, and the bytes of all before each place of that order, and of all."""
-        order = await self.by(found, "name")
-        return order, await self._sorted.get(_SIZES, lambda: self._summed(found, order))
+    async def totals(self, found: Tensors) -> Totals:
+        """Return the tensors by name, with running totals in that order."""
+        return await self._totals.get(None, lambda: self._totalled(found))
 
-    async def _summed(self, found: Tensors, order: Sequence[int]) -> tuple[Sequence[int], int]:
-        facts = await self._facts_of(found)
-
-        def summed() -> array[int]:
-            sums = array("Q", [0])
-            for number in order:
-                sums.append(min(sums[-1] + max(facts.sizes[number], 0), _MOST_BYTES))
-            return sums
-
-        sums = await self._worker.bulk(summed)
-        return sums, sums.itemsize * len(sums)
+    async def _totalled(self, found: Tensors) -> tuple[Totals, int]:
+        order, facts = await self.by(found, "name"), await self._facts_of(found)
+        totals = await self._worker.bulk(lambda: totals_of(order, facts.sizes, facts.elements, facts.dtypes))
+        return totals, totals.weight
 
     async def _made(self, found: Tensors, sort: str) -> tuple[Sequence[int], int]:
         keys: Sequence[int] | Sequence[str]
@@ -110,7 +100,7 @@ class TensorOrder:
 
     async def _names(self, found: Tensors) -> list[str]:
         called, names = naming(found), list[str]()
-        async for _ in self._worker.steps(_slices(lambda number: names.append(called(number)[0]), len(found))):
+        async for _ in self._worker.steps(_slices(lambda number: names.append(natural(called(number)[0])), len(found))):
             pass
         return names
 

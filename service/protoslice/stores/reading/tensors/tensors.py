@@ -12,7 +12,7 @@ from urllib.parse import quote
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import LimitExceeded
-from protoslice.facts import TensorGroup
+from protoslice.facts import TensorBranch, TensorGroup
 from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Model, Tensor, Tensors
 from protoslice.formats.outputs.listing import Encode, entry_of, entry_text, items
@@ -28,7 +28,7 @@ from protoslice.stores.objects.joined import JoinedObject
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import StoredObject
 from protoslice.stores.paging import PageBudget, ResultPage, first_item
-from protoslice.stores.reading.tensors.groups import steps_of_groups
+from protoslice.stores.reading.tensors.groups import NamedTensors
 from protoslice.stores.reading.tensors.order import TensorOrder
 from protoslice.stores.reading.tensors.searching import NameSearch, steps_of_page
 
@@ -121,15 +121,21 @@ class StoreTensors:
     async def groups(self, prefix: str, limit: int, cursor: str | None) -> ResultPage[TensorGroup]:
         """A page of the groups of tensors whose names begin with `prefix`, by their next steps."""
         first, found = first_item(cursor), await self.all()
-        order, sizes = await self._order.sizes(found)
-        return await self._last(steps_of_groups(found, order, sizes, prefix, limit, first))
+        named = NamedTensors(found, await self._order.totals(found))
+        return await self._last(named.page(prefix, limit, first))
 
-    async def _last(self, steps: Iterator[ResultPage[T] | None]) -> ResultPage[T]:
-        """The page that comes last of `steps`."""
+    async def tree(self, prefix: str, start: int, end: int, limit: int) -> TensorBranch:
+        """Return the tensors from place `start` to `end` with `prefix` as a tree of about `limit` nodes."""
+        found = await self.all()
+        named = NamedTensors(found, await self._order.totals(found))
+        return await self._last(named.tree(prefix, start, end, limit))
+
+    async def _last(self, steps: Iterator[T | None]) -> T:
+        """The item that comes last of `steps`."""
         async for found in self._worker.steps(steps):
             if found is not None:
                 return found
-        raise AssertionError("the page comes last")  # pragma: no cover
+        raise AssertionError("an item comes last")  # pragma: no cover
 
     async def one(
         self, name: str, slice_text: str | None, form: str, sample: int | None = None, *, dequantize: bool = False

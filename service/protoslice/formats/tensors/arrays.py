@@ -76,7 +76,7 @@ def as_strings(data: Any) -> np.ndarray[Any, Any]:
         array[:] = [b64decode(value, validate=True) for value in data["values"]]
         return array.reshape([int(size) for size in data["shape"]])
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise IntegrityError("The service returned a malformed tensor of strings") from error
+        raise IntegrityError("Received a malformed tensor of strings") from error
 
 
 def shape_of(text: str) -> tuple[int, ...]:

@@ -1,0 +1,123 @@
+"""The audit: changes and who made them, written in the transaction of the change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, TypeAlias
+
+from protoslice.catalog.database import SECOND, Database, Row, Transaction
+
+EVERY_SPACE: Final = "*"
+"""Space of a grant that holds in all of them, and of what concerns all of them."""
+_COLUMNS: Final = "at, change, n, who, what, subject, detail"
+_TIMES: Final = {"since": ">=", "until": "<"}
+_NEWEST: Final = "ORDER BY at DESC, change DESC, n DESC"
+_WALKED: Final = 5000
+"""Rows of one index that a page reads, at most."""
+_PURGED: Final = 1000
+"""Rows that one transaction deletes."""
+Place: TypeAlias = tuple[int, bytes, int]
+"""Time of a row, its change and its number in the change, by which the audit is sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """A change: `who` did `what` to `subject`; `at` is in microseconds since the epoch."""
+
+    at: int
+    change: bytes
+    """Id that the rows of one transaction share."""
+    n: int
+    who: str
+    """Name of a token or an account; empty for the service itself, or one that asks for neither."""
+    what: str
+    subject: str
+    detail: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditQuery:
+    """Which changes to show; `since` and `until` are in microseconds since the epoch."""
+
+    subject: str | None = None
+    who: str | None = None
+    what: str | None = None
+    since: int | None = None
+    until: int | None = None
+
+
+def record(tx: Transaction, space: str, what: str, subject: str, detail: Mapping[str, Any]) -> None:
+    """Add a change to the audit."""
+    tx.run(
+        """
+        INSERT INTO audit (at, change, n, space, who, what, subject, detail)
+        VALUES (:now, :change, :n, :space, :who, :what, :subject, :detail)""",
+        now=tx.now,
+        change=tx.change,
+        n=tx.recorded,
+        space=space,
+        who=tx.actor,
+        what=what,
+        subject=subject,
+        detail=json.dumps(dict(detail), ensure_ascii=False, separators=(",", ":")),
+    )
+    tx.recorded += 1
+
+
+class AuditTable:
+    """Changes of one space."""
+
+    def __init__(self, database: Database, space: str) -> None:
+        self._database = database
+        self._space = space
+
+    async def page(
+        self, query: AuditQuery, *, limit: int, after: Place | None = None
+    ) -> tuple[list[AuditRow], Place | None]:
+        """Return at most `limit` changes, newest first, behind a place.
+
+        If not all changes behind it were looked at, the place behind which to continue is returned too.
+        """
+        given = [name for name in ("subject", "who", "what") if getattr(query, name) is not None]
+        equal = [f"{name} = :{name}" for name in given]
+        times = [f"at {sign} :{name}" for name, sign in _TIMES.items() if getattr(query, name) is not None]
+        behind = [] if after is None else ["(at, change, n) < (:at, :change, :n)"]
+        where = " AND ".join(["space = :space", *equal[:1], *times, *behind])
+        walk = f"SELECT {_COLUMNS} FROM audit WHERE {where} {_NEWEST} LIMIT :walked"
+        found = f"SELECT * FROM ({walk}) w WHERE {' AND '.join(equal) or '1 = 1'} {_NEWEST} LIMIT :limit"
+        last = f"SELECT at, change, n FROM ({walk}) w {_NEWEST} LIMIT 1 OFFSET :walked - 1"
+        at, change, n = after or (0, b"", 0)
+        values = asdict(query) | {
+            "space": self._space, "walked": max(_WALKED, limit) if len(equal) > 1 else limit, "limit": limit, "at": at,
+            "change": change, "n": n,
+        }  # fmt: skip
+
+        def work(tx: Transaction) -> tuple[list[AuditRow], Place | None]:
+            rows = [_row(row) for row in tx.planned(found, **values)]
+            if len(rows) >= limit:
+                return rows, (rows[-1].at, rows[-1].change, rows[-1].n)
+            end = tx.first(last, **values)
+            return rows, None if end is None else (end[0], bytes(end[1]), end[2])
+
+        return await self._database.read(work)
+
+
+async def purge_audit(database: Database, seconds: float) -> None:
+    """Delete changes that are older than `seconds`; 0 keeps all."""
+    sql = """
+        DELETE FROM audit WHERE number IN (
+            SELECT number FROM (SELECT number, at FROM audit ORDER BY number LIMIT :most) oldest WHERE at < :before
+        )"""
+
+    def work(tx: Transaction) -> int:
+        return tx.run(sql, most=_PURGED, before=tx.now - int(seconds * SECOND))
+
+    while seconds and await database.write(work, background=True) == _PURGED:
+        pass
+
+
+def _row(row: Row) -> AuditRow:
+    at, change, n, who, what, subject, detail = row
+    return AuditRow(at, bytes(change), n, who, what, subject, json.loads(detail))

@@ -1,0 +1,76 @@
+"""Names as users see them, and the search for parts of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from protoslice.catalog.database import LAST, UNSTORABLE
+from protoslice.errors import InvalidInput
+
+STORES: Final = "stores"
+HUB: Final = "hub"
+OCI: Final = "oci"
+MLFLOW: Final = "mlflow"
+"""Protocols of repositories."""
+FOLDERS: Final = "mlflow-artifacts:/"
+"""Scheme of names of folders of MLflow's artifacts."""
+_TRIGRAM: Final = 3
+_SPECIAL: Final = {"sqlite": re.compile(r"[*?[]"), "postgresql": re.compile(r"[\\%_]")}
+_ESCAPED: Final = {"sqlite": r"[\g<0>]", "postgresql": r"\\\g<0>"}
+
+
+def shown_name(protocol: str, repository: str, name: str) -> str:
+    """Return a name as users see it: `m:1`, `ann/m@main`, `ann/m:1` or `mlflow-artifacts:/folder`."""
+    if protocol == STORES:
+        return name
+    if protocol == MLFLOW:
+        return FOLDERS + name
+    return f"{repository}{'@' if protocol == HUB or ':' in name else ':'}{name}"
+
+
+def label(space: str, protocol: str, repository: str, name: str) -> str:
+    """Return the text by which a name is searched and sorted: no two spaces share one."""
+    return f"{space}\n{shown_name(protocol, repository, name).casefold()}"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSearch:
+    """A search for a part of a name.
+
+    A term of three characters or more is found anywhere in a name, by an index of trigrams; a shorter one, or one in
+    which no three characters in a row are ordinary, only at its beginning.
+    """
+
+    dialect: str
+    values: Mapping[str, str]
+    by_trigrams: bool
+
+    @classmethod
+    def of(cls, dialect: str, space: str, term: str) -> LabelSearch:
+        """Return the search for a term in the names of a space."""
+        if "\0" in term:  # SQLite would search for what is in front of it
+            raise InvalidInput(UNSTORABLE)
+        folded, special = term.casefold(), _SPECIAL[dialect]
+        if max(map(len, special.split(folded))) < _TRIGRAM:
+            first = f"{space}\n{folded}"
+            return cls(dialect, {"label": first, "label_end": first + LAST}, by_trigrams=False)
+        anything = "*" if dialect == "sqlite" else "%"
+        text = special.sub(_ESCAPED[dialect], folded)
+        return cls(dialect, {"pattern": f"{space}\n{anything}{text}{anything}"}, by_trigrams=True)
+
+    def condition(self, alias: str) -> str:
+        """Return the condition on a row of `names`."""
+        if not self.by_trigrams:
+            return f"{alias}.label >= :label AND {alias}.label < :label_end"
+        return f"{alias}.label {'GLOB' if self.dialect == 'sqlite' else 'LIKE'} :pattern"
+
+    def rows(self, alias: str) -> str:
+        """Return the rows of `names` that match and have a store: a source and its conditions."""
+        has_store = f"{alias}.store IS NOT NULL"
+        if self.by_trigrams and self.dialect == "sqlite":
+            joined = f"name_trigrams t JOIN names {alias} ON {alias}.number = t.rowid"
+            return f"{joined} WHERE {self.condition('t')} AND {has_store}"
+        return f"names {alias} WHERE {self.condition(alias)} AND {has_store}"

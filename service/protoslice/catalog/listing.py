@@ -1,0 +1,256 @@
+"""Lists of stores: filtered, sorted and paged, at a cost that does not grow with the number of stores.
+
+A list reads the index of its sort key. Filters that this index does not serve could let it read far, so the statement
+first takes candidates from the index of one of them. If they are few, it sorts those. Otherwise it filters the next
+`_WALKED` rows of the sort key: such a page may be short, or empty, and still be followed by another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from protoslice.catalog.database import LAST, Row, Transaction
+from protoslice.catalog.labels import LabelSearch
+
+Sort: TypeAlias = Literal["created", "size", "name", "type", "uploader"]
+SORTS: Final[tuple[Sort, ...]] = get_args(Sort)
+Key: TypeAlias = tuple[int | str, ...]
+"""Values of a row in the columns by which a list is sorted."""
+
+_CANDIDATES: Final = 2000
+_WALKED: Final = 3000
+_TYPE: Final = "coalesce(type, '')"
+_KEYS: Final[Mapping[Sort, tuple[str, ...]]] = {
+    "created": ("created", "id"),
+    "size": ("size", "id"),
+    "name": ("label", "store"),
+    "type": (_TYPE, "created", "id"),
+    "uploader": ("uploader", "created", "id"),
+}
+_LIVE: Final = "space = :space AND deleted IS NULL"
+_CONDITIONS: Final[Mapping[str, str]] = {
+    "uploader": "uploader = :uploader",
+    "type": f"{_TYPE} = :type",
+    "size": "size BETWEEN :min_size AND :max_size",
+    "created": "created >= :since AND created < :until",
+}
+_NAMED: Final = "s.space = :space AND s.digest = n.store AND s.deleted IS NULL"
+_WITHIN: Final = "n.label >= :first AND n.label < :end"
+_FEW: Final = "(SELECT count(*) FROM hits) < :candidates"
+_MANY: Final = "(SELECT count(*) FROM hits) >= :candidates"
+_ROW: Final = "id, digest, weight, type, size, created, uploader"
+_STORE: Final = ", ".join(f"s.{column}" for column in _ROW.split(", "))
+_LARGEST: Final = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreQuery:
+    """Which stores a list shows, and in which order; times are in microseconds since the epoch.
+
+    A list that is sorted by name shows only stores that have one, each at the first of its names that match.
+    """
+
+    name: str | None = None
+    """Part of a name, in upper or lower case."""
+    type: str | None = None
+    """Type of the root; empty for stores without one."""
+    uploader: str | None = None
+    min_size: int | None = None
+    max_size: int | None = None
+    since: int | None = None
+    """Time of the oldest store."""
+    until: int | None = None
+    """Time before which the newest store was created."""
+    sort: Sort = "created"
+    descending: bool = True
+
+    @property
+    def order(self) -> Sort:
+        """Sort key that has an effect: stores of one type, or of one uploader, are sorted by time."""
+        fixed = {"type": self.type, "uploader": self.uploader}.get(self.sort)
+        return self.sort if fixed is None else "created"
+
+    @property
+    def key_types(self) -> Sequence[Any]:
+        """Types of the values in the key of a store."""
+        return tuple(int if each in {"created", "size", "id"} else str for each in _KEYS[self.order])
+
+    @property
+    def filters(self) -> list[str]:
+        """Filters on the columns of a store that are given, in the order in which one gives candidates."""
+        given = {
+            "uploader": self.uploader is not None,
+            "type": self.type is not None,
+            "size": self.min_size is not None or self.max_size is not None,
+            "created": self.since is not None or self.until is not None,
+        }
+        return [name for name, is_given in given.items() if is_given]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Values of the filters."""
+        return {
+            "type": self.type,
+            "uploader": self.uploader,
+            "min_size": self.min_size or 0,
+            "max_size": _LARGEST if self.max_size is None else self.max_size,
+            "since": -_LARGEST if self.since is None else self.since,
+            "until": _LARGEST if self.until is None else self.until,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FoundStore:
+    """A store of a list; `key` continues the list behind it."""
+
+    id: int
+    digest: str
+    weight: int
+    uploader: str
+    manifest: bytes | None
+    key: Key
+
+
+class StoreListing:
+    """The statements of one list in one space."""
+
+    def __init__(self, dialect: str, space: str, query: StoreQuery) -> None:
+        self._query = query
+        self._sort = query.order
+        self._keys = _KEYS[self._sort]
+        self._order = "DESC" if query.descending else "ASC"
+        self._search = None if query.name is None else LabelSearch.of(dialect, space, query.name)
+        # The index of an uploader or a type is sorted by time.
+        index = next((name for name in query.filters if name in {"uploader", "type"}), "")
+        served = {self._sort, index} if self._sort == "created" else {self._sort}
+        self._served = [_CONDITIONS[name] for name in query.filters if name in served]
+        self._rest = [_CONDITIONS[name] for name in query.filters if name not in served]
+        self._values = query.values | {
+            "space": space, "first": f"{space}\n", "end": f"{space}\n{LAST}", "candidates": _CANDIDATES,
+            "most": _LARGEST, "walked": _WALKED, **({} if self._search is None else self._search.values),
+        }  # fmt: skip
+
+    def page(self, tx: Transaction, *, limit: int, after: Key | None, room: int) -> tuple[list[FoundStore], Key | None]:
+        """Return at most `limit` stores behind a key, and the key behind which a short page continues.
+
+        Manifests are left out once those before have filled `room` bytes.
+        """
+        values = self._values | {"limit": limit, "room": room}
+        behind = ""
+        if after is not None:
+            values |= {f"after{number}": value for number, value in enumerate(after)}
+            given = ", ".join(f":after{number}" for number in range(len(after)))
+            behind = f"({', '.join(self._keys)}) {'<' if self._query.descending else '>'} ({given})"
+        if self._sort == "name":
+            chosen, walk = self._by_name(behind)
+        else:
+            chosen, walk = self._by_store(behind)
+        rows = tx.planned(self._ordered(chosen), **values)
+        found = [found_store(row) for row in rows if row[0] is not None]
+        if len(found) == len(rows) or len(found) >= limit:  # without a row of nulls, all stores were looked at
+            return found, None
+        last = tx.first(f"SELECT {self._named} FROM ({walk}) w {self._sorted} LIMIT 1 OFFSET :walked - 1", **values)
+        return found, None if last is None else tuple(last)
+
+    @property
+    def _named(self) -> str:
+        """The key, each column with its name in the page."""
+        return ", ".join(f"{key} AS k{number}" for number, key in enumerate(self._keys))
+
+    @property
+    def _sorted(self) -> str:
+        return f"ORDER BY {', '.join(f'{key} {self._order}' for key in self._keys)}"
+
+    def _ordered(self, chosen: str) -> str:
+        """Return the statement of a page of chosen stores, in order and with the manifests that fit."""
+        names = [f"k{number}" for number in range(len(self._keys))]
+        order = ", ".join(f"{name} {self._order}" for name in names)
+        keys = ", ".join(f"p.{name}" for name in names)
+        return f"""
+            SELECT p.id, p.digest, p.weight, s.uploader, CASE WHEN p.ahead < :room THEN s.manifest END, {keys} FROM (
+                SELECT q.*, sum(weight) OVER (ORDER BY {order} ROWS UNBOUNDED PRECEDING) - weight AS ahead
+                FROM ({chosen}) q
+            ) p LEFT JOIN stores s ON s.space = :space AND s.id = p.id ORDER BY {order}"""
+
+    def _by_store(self, behind: str) -> tuple[str, str]:
+        """Return the statement for the stores of a page, and for those that it may walk."""
+        walk = f"""
+            SELECT {_ROW} FROM stores WHERE {_all(_LIVE, *self._served, behind)} {self._sorted} LIMIT :walked"""
+        if self._search is None and not self._rest:
+            return self._picked("stores", _LIVE, *self._served, behind), walk
+        if self._search is None:
+            hits, source, named = f"SELECT {_ROW} FROM stores WHERE {_LIVE} AND {self._rest[0]}", "hits", ""
+        else:
+            hits, source = (
+                f"SELECT n.store FROM {self._search.rows('n')}",
+                _of_names("(SELECT DISTINCT store FROM hits)"),
+            )
+            match = f"n.space = :space AND n.store = listed.digest AND {self._search.condition('n')}"
+            named = f"(SELECT 1 FROM names n WHERE {match} LIMIT 1) = 1"
+        few = self._picked(source, _FEW, *self._served, *self._rest, behind)
+        many = self._picked(f"({walk}) listed", _MANY, *self._rest, named)
+        return self._choice(hits, few, many), walk
+
+    def _by_name(self, behind: str) -> tuple[str, str]:
+        """Return the statement for the stores of a page, and for the names that it may walk."""
+        search = self._search
+        matching = "m.label IS NOT NULL" if search is None else search.condition("m")
+        first = f"""(
+            SELECT 1 FROM names m
+            WHERE m.space = :space AND m.store = listed.store AND m.label < listed.label AND {matching} LIMIT 1
+        ) IS NULL"""
+        within = _WITHIN if search is None or search.by_trigrams else search.condition("n")
+        walk = f"""
+            SELECT label, store FROM names n WHERE {_all(within, "store IS NOT NULL", behind)}
+            {self._sorted} LIMIT :walked"""
+        walked = _of_names(f"({walk})", "n.label, ")
+        named = "" if search is None else search.condition("listed")
+        many = self._picked(walked, _MANY, *self._rest, named, first)
+        if search is not None and search.by_trigrams:
+            hits, source = f"SELECT n.label, n.store FROM {search.rows('n')}", _of_names("hits", "n.label, ")
+            few = self._picked(source, _FEW, *self._rest, behind, first)
+        elif self._rest:
+            hits = f"SELECT {_ROW} FROM stores WHERE {_LIVE} AND {self._rest[0]}"
+            joined = "n.space = :space AND n.store = hits.digest AND n.label IS NOT NULL"
+            source = f"(SELECT n.label, n.store, hits.* FROM hits CROSS JOIN names n WHERE {joined} LIMIT :most) listed"
+            few = self._picked(source, _FEW, *self._rest, named, behind, first)
+        else:
+            return f"{self._picked(walked, first)} {self._nulls}", walk
+        return self._choice(hits, few, many), walk
+
+    def _choice(self, hits: str, few: str, many: str) -> str:
+        """Return the statement for the stores of `few` or of `many`, depending on the number of `hits`."""
+        ends = f"{few} UNION ALL {many} {self._nulls} WHERE {_MANY}"
+        return f"WITH hits AS MATERIALIZED ({hits} LIMIT :candidates) {ends}"
+
+    def _picked(self, source: str, *conditions: str) -> str:
+        """Return the statement for at most a page of the rows of `source` that meet conditions, in order."""
+        return f"""
+            SELECT * FROM (
+                SELECT id, digest, weight, {self._named} FROM {source} WHERE {_all(*conditions)}
+                {self._sorted} LIMIT :limit
+            ) picked"""
+
+    @property
+    def _nulls(self) -> str:
+        return f"UNION ALL SELECT {', '.join(['NULL'] * (3 + len(self._keys)))}"
+
+
+def _of_names(names: str, columns: str = "") -> str:
+    """Return the source of the stores of `names`, each looked up by its digest.
+
+    The limit cuts nothing off: it keeps PostgreSQL from joining in another order.
+    """
+    return f"(SELECT {columns}n.store, {_STORE} FROM {names} n CROSS JOIN stores s WHERE {_NAMED} LIMIT :most) listed"
+
+
+def _all(*conditions: str) -> str:
+    return " AND ".join(filter(None, conditions)) or "1 = 1"
+
+
+def found_store(row: Row) -> FoundStore:
+    """Return the store of a row: id, digest, weight, uploader, manifest and key."""
+    id, digest, weight, uploader, manifest, *key = row
+    return FoundStore(id, digest, weight, uploader, None if manifest is None else bytes(manifest), tuple(key))

@@ -1,0 +1,4 @@
+-- Search for parts of names.
+
+CREATE INDEX names_label ON names (label, store) WHERE store IS NOT NULL;
+CREATE INDEX names_trigrams ON names USING gin (label {trigrams});

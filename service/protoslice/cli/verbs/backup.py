@@ -1,0 +1,203 @@
+"""The verbs `backup`, `restore-backup` and `check`.
+
+Each imports the service when it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from protoslice.cli.options import Json, StorageUri
+from protoslice.cli.service import service_settings
+from protoslice.cli.terminal.show import note, print_json, say
+from protoslice.cli.verbs.database import DatabaseUrl
+from protoslice.cli.verbs.upkeep import NOT_KEPT, opened
+from protoslice.errors import InvalidInput
+from protoslice.sizes import format_size
+from protoslice.uris import parse_location
+
+if TYPE_CHECKING:
+    from protoslice.server.settings import Settings
+    from protoslice.storage import Storage
+    from protoslice.stores.backups import Checked, Copied
+
+_SHOWN = 10
+Target = Annotated[
+    str, typer.Argument(metavar="TARGET", help="A path, or the URI of a bucket, such as s3://BUCKET/FOLDER.")
+]
+
+
+def backup(
+    target: Target,
+    storage: StorageUri = None,
+    database: DatabaseUrl = None,
+    keep: Annotated[int, typer.Option(min=1, metavar="N", help="Snapshots of the database to keep.")] = 7,
+    as_json: Json = False,
+) -> None:
+    """Copy the database and new objects to a backup.
+
+    The service may keep running. A target that has backups already gets what is new.
+
+    Example: protoslice backup s3://backups/protoslice --storage /var/lib/protoslice
+    """
+    settings = service_settings(storage=storage, database=database)
+    done = asyncio.run(_back_up(settings, target, keep))
+    if as_json:
+        print_json(asdict(done))
+    else:
+        say(f"snapshot {done.snapshot}: {_copied(done)}")
+        if done.deleted:
+            say(f"{_objects(done.deleted)} deleted that no snapshot needs")
+    _end_of("missing from the storage", done.missing)
+
+
+def restore_backup(
+    target: Target,
+    storage: StorageUri = None,
+    database: DatabaseUrl = None,
+    snapshot: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Snapshot to restore.", show_default="the newest")
+    ] = None,
+    list_only: Annotated[bool, typer.Option("--list", help="List the snapshots of TARGET instead.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Fill an empty storage and database from a backup.
+
+    If TARGET is the storage itself, only the database is restored, from the dump that the service makes every day.
+
+    Example: protoslice restore-backup s3://backups/protoslice --storage /var/lib/protoslice
+    """
+    settings = service_settings(storage=storage, database=database)
+    if list_only:
+        names = asyncio.run(_snapshots(settings, target))
+        if as_json:
+            print_json(names)
+        else:
+            say("\n".join(names) or "There are no snapshots")
+        return
+    done = asyncio.run(_restore(settings, target, snapshot))
+    if as_json:
+        print_json(asdict(done))
+    else:
+        say(f"restored snapshot {done.snapshot}: {_copied(done)}")
+    _end_of("missing from the backup", done.missing)
+
+
+def check(
+    storage: StorageUri = None,
+    database: DatabaseUrl = None,
+    read: Annotated[bool, typer.Option("--read", help="Also read all data, and verify its checksums.")] = False,
+    delete_unknown: Annotated[
+        bool, typer.Option("--delete-unknown", help="Delete objects that the database does not have.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Check that the storage has what the database names.
+
+    The service may keep running. Ends with 3 if objects are missing or damaged.
+
+    Example: protoslice check --storage /var/lib/protoslice --read
+    """
+    settings = service_settings(storage=storage, database=database)
+    found = asyncio.run(_check(settings, read=read, delete_unknown=delete_unknown))
+    if as_json:
+        print_json(asdict(found))
+    else:
+        stores = f", {found.stores} stores read" if read else ""
+        say(f"{_objects(found.objects)} checked{stores}")
+        if found.unknown:
+            what = "deleted" if delete_unknown else "left; --delete-unknown deletes them"
+            say(f"{_objects(len(found.unknown))} that the database does not have: {what}")
+    _end_of("damaged stores", found.damaged, fails=False)
+    _end_of("missing or incomplete", found.missing, fails=False)
+    if found.missing or found.damaged:
+        raise typer.Exit(NOT_KEPT)
+
+
+async def _back_up(settings: Settings, target: str, keep: int) -> Copied:
+    from protoslice.stores.backups import back_up
+
+    uri = _uri(target)
+    if _is_same(uri, settings.storage):
+        raise InvalidInput("The target is the storage itself: name another place")
+    async with _opened_target(settings, uri) as there, opened(settings) as (storage, database):
+        return await back_up(storage, database, there, keep=keep)
+
+
+async def _restore(settings: Settings, target: str, name: str | None) -> Copied:
+    from protoslice.catalog import connect
+    from protoslice.storage import open_storage
+    from protoslice.stores.backups import restore
+
+    uri = _uri(target)
+    async with (
+        _opened_target(settings, uri) as source,
+        open_storage(settings.storage, settings.plain_storage_options()) as storage,
+    ):
+        database = await asyncio.to_thread(connect, settings.database, settings.storage)
+        try:
+            in_place = _is_same(uri, settings.storage)
+            return await restore(source, storage, database, name=name, in_place=in_place)
+        finally:
+            await database.close()
+
+
+async def _snapshots(settings: Settings, target: str) -> list[str]:
+    from protoslice.stores.backups import snapshots
+
+    async with _opened_target(settings, _uri(target)) as source:
+        return await snapshots(source)
+
+
+async def _check(settings: Settings, *, read: bool, delete_unknown: bool) -> Checked:
+    from protoslice.concurrency.executor import Worker
+    from protoslice.stores.backups import check
+
+    worker = Worker(settings.worker_threads)
+    try:
+        async with opened(settings) as (storage, database):
+            return await check(storage, database, worker, read=read, delete_unknown=delete_unknown)
+    finally:
+        await worker.close()
+
+
+def _uri(target: str) -> str:
+    """Return the URI of a target, which may be a path."""
+    return service_settings(storage=target).storage
+
+
+def _is_same(uri: str, storage: str) -> bool:
+    return parse_location(uri) == parse_location(storage)
+
+
+def _opened_target(settings: Settings, uri: str) -> Storage:
+    """Open a target with its own options, or with those of the storage if it is of the same kind."""
+    from protoslice.storage import open_storage
+
+    options = settings.plain_backup_options()
+    if not options and uri.partition("://")[0] == settings.storage.partition("://")[0]:
+        options = settings.plain_storage_options()
+    return open_storage(uri, options)
+
+
+def _copied(done: Copied) -> str:
+    return f"{_objects(done.objects)} copied ({format_size(done.bytes)}), {done.kept} were there"
+
+
+def _objects(count: int) -> str:
+    return f"{count} object{'' if count == 1 else 's'}"
+
+
+def _end_of(what: str, found: Sequence[str], *, fails: bool = True) -> None:
+    """Name what is wrong on standard error, and end with a code if there is anything."""
+    if not found:
+        return
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    note(f"{what}: {', '.join(found[:_SHOWN])}{more}")
+    if fails:
+        raise typer.Exit(NOT_KEPT)

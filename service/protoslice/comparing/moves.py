@@ -1,0 +1,151 @@
+"""Tensors of two models in pairs, and how far each of them moved, by a sample of its elements."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from difflib import SequenceMatcher
+from typing import Final
+
+from protoslice.comparing.deltas import steps_of_delta
+from protoslice.errors import ProtosliceError
+from protoslice.facts import Move, TensorDelta, TensorMove
+from protoslice.formats.model import Fault, Tensor, Tensors
+from protoslice.formats.selection import naming, natural
+
+_NUMBER: Final = re.compile("[0-9]+")
+_STEPS: Final = re.compile("[./:]+")
+_ALIGNED: Final = 4000
+"""Tensors of names that differ in numbers alone, of both sides, that are aligned by their shapes."""
+_AT_ONCE: Final = 256
+_RUNS: Final = 2
+"""Reads of each tensor: a few, as all tensors of a model are read."""
+
+Pair = tuple[int | None, int | None]
+"""Numbers of a tensor before and after; None where it is missing."""
+
+
+def steps_of_pairs(before: Tensors, after: Tensors) -> Iterator[Sequence[Pair] | None]:
+    """Yield None after each slice of work, and at the end the pairs, in the order of the names after.
+
+    Tensors of one name are a pair. Where numbers in names changed, as those of a graph exported again do, tensors are
+    paired in the order of these numbers, by type and shape.
+    """
+    families: dict[str, tuple[list[int], list[int]]] = {}
+    names: tuple[list[str], list[str]] = ([], [])
+    for side, found in enumerate((before, after)):
+        called = naming(found)
+        for number in range(len(found)):
+            name = called(number)[0]
+            names[side].append(name)
+            families.setdefault(_NUMBER.sub("#", name), ([], []))[side].append(number)
+            if not number % _AT_ONCE:
+                yield None
+    pairs = list[Pair]()
+    for olds, news in families.values():
+        olds.sort(key=lambda number: natural(names[0][number]))
+        news.sort(key=lambda number: natural(names[1][number]))
+        pairs += _paired(before, after, olds, news, names)
+        yield None
+    pairs = [*_rematched(before, after, pairs, names)]
+    yield None
+    yield sorted(pairs, key=lambda pair: natural(names[0][pair[0] or 0] if pair[1] is None else names[1][pair[1]]))
+
+
+def _paired(
+    before: Tensors, after: Tensors, olds: Sequence[int], news: Sequence[int], names: tuple[list[str], list[str]]
+) -> Iterator[Pair]:
+    """Yield the pairs of tensors whose names differ in numbers alone, both sides in natural order."""
+    keys = [_occurrences(numbers, side) for numbers, side in zip((olds, news), names, strict=True)]
+    renumbered = [key[0] for key in keys[0]] != [key[0] for key in keys[1]]
+    if renumbered and len(olds) != len(news) and len(olds) + len(news) <= _ALIGNED:
+        looks = [[_look(before[number]) for number in olds], [_look(after[number]) for number in news]]
+        blocks = SequenceMatcher(None, looks[0], looks[1], autojunk=False).get_matching_blocks()
+        places = {block.b + n: block.a + n for block in blocks for n in range(block.size)}
+    elif renumbered and len(olds) == len(news):
+        places = {n: n for n in range(len(news))}
+    else:
+        known = {key: place for place, key in enumerate(keys[0])}
+        places = {place: known[key] for place, key in enumerate(keys[1]) if key in known}
+    for place, number in enumerate(news):
+        yield olds[places[place]] if place in places else None, number
+    taken = set(places.values())
+    yield from ((number, None) for place, number in enumerate(olds) if place not in taken)
+
+
+def _rematched(
+    before: Tensors, after: Tensors, pairs: Sequence[Pair], names: tuple[list[str], list[str]]
+) -> Iterator[Pair]:
+    """Yield `pairs`, of which tensors without a twin are paired by the end of their names, numbers, type and shape."""
+    alone: tuple[dict[str, list[int]], dict[str, list[int]]] = ({}, {})
+    for old, new in pairs:
+        if old is None and new is not None:
+            alone[1].setdefault(_trait(names[1][new], after[new]), []).append(new)
+        elif new is None and old is not None:
+            alone[0].setdefault(_trait(names[0][old], before[old]), []).append(old)
+    twins = {
+        news[0]: alone[0][trait][0]
+        for trait, news in alone[1].items()
+        if len(news) == len(alone[0].get(trait, ())) == 1
+    }
+    taken = set(twins.values())
+    for old, new in pairs:
+        if old is None and new in twins:
+            yield twins[new], new
+        elif new is not None or old not in taken:
+            yield old, new
+
+
+def _trait(name: str, tensor: Tensor) -> str:
+    """Return what a tensor keeps when layers are renamed, or the model becomes a part of another."""
+    end = ".".join(_STEPS.split(name)[-2:])
+    return f"{end} {' '.join(_NUMBER.findall(name))} {_look(tensor)}"
+
+
+def _look(tensor: Tensor) -> str:
+    return f"{tensor.dtype.name if tensor.dtype is not None else None} {tensor.shape}"
+
+
+def _occurrences(numbers: Sequence[int], names: Sequence[str]) -> list[tuple[str, int]]:
+    """Return names with how often each has been met: several tensors may share one."""
+    met: dict[str, int] = {}
+    found = list[tuple[str, int]]()
+    for number in numbers:
+        name = names[number]
+        found.append((name, met.get(name, 0)))
+        met[name] = met.get(name, 0) + 1
+    return found
+
+
+def steps_of_move(
+    before: Tensor | None, after: Tensor | None, sample: int | None, make_ready: Callable[[Tensor], Tensor]
+) -> Iterator[TensorMove | None]:
+    """Yield None after each slice of work, and at the end how far a tensor moved, by `sample` of its elements."""
+    shown = after or before
+    assert shown is not None
+    change: Move
+    delta: TensorDelta | None = None
+    if before is None or after is None:
+        change = "added" if before is None else "removed"
+    elif (before.dtype, before.shape) != (after.dtype, after.shape):
+        change = "reshaped"
+    else:
+        change = "renamed" if before.name != after.name else "compared"
+        if after.size is not None and not isinstance(before.data, Fault) and not isinstance(after.data, Fault):
+            try:
+                for found in steps_of_delta(make_ready(before), make_ready(after), sample, _RUNS):
+                    delta = found
+                    yield None
+            except ProtosliceError:  # what cannot be read is listed without figures
+                delta = None
+    yield TensorMove(
+        name=shown.name,
+        address="" if after is None else after.address,
+        was=None if before is None or after is None or before.name == after.name else before.name,
+        was_address="" if before is None else before.address,
+        dtype=shown.dtype.name if shown.dtype is not None else None,
+        shape=shown.shape,
+        size=shown.size,
+        change=change,
+        delta=delta,
+    )

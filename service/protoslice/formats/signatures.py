@@ -1,0 +1,43 @@
+"""Signatures of models: what they take and return, of the formats that say it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from protoslice.facts import Signature
+from protoslice.formats import onnx
+from protoslice.formats.model import Model
+from protoslice.formats.tensorflow.signatures import META_GRAPH, SAVED_MODEL, MetaGraphs
+
+TYPES = (SAVED_MODEL, META_GRAPH, onnx.MODEL)
+"""Types of roots that have signatures."""
+
+
+class Signatures:
+    """The signatures of a model, some at a time."""
+
+    def __init__(self, model: Model, tags: Sequence[str] | None = None) -> None:
+        """Signatures of `model`, or of its first meta graph with exactly `tags`; `Unsupported` for other formats."""
+        self._onnx = model.proto if model.type == onnx.MODEL and tags is None else None
+        self._graphs = MetaGraphs(model, tags) if self._onnx is None else None
+
+    def __len__(self) -> int:
+        return 1 if self._graphs is None else len(self._graphs)
+
+    def __getitem__(self, number: int) -> tuple[Sequence[Signature], int]:
+        """The signatures of graph `number`, and the bytes read for them; see `MetaGraphs.signatures`."""
+        if number >= len(self):
+            raise IndexError(number)
+        if self._graphs is not None:
+            return self._graphs.signatures(number)
+        assert self._onnx is not None
+        return onnx.signature(self._onnx)
+
+
+def signatures_of(model: Model, tags: Sequence[str] | None = None) -> Iterator[Signature]:
+    """All signatures of `model`, or those of its first meta graph with exactly `tags`.
+
+    `Unsupported` for a format that has none, `NotFound` if no meta graph has these tags.
+    """
+    found = Signatures(model, tags)
+    return (signature for number in range(len(found)) for signature in found[number][0])

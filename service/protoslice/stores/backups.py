@@ -1,0 +1,468 @@
+"""Backups: a folder or bucket with the objects of a storage and snapshots of its catalogue.
+
+Objects never change and their keys are never used again, so a later backup only copies those that are new. A hold keeps
+the collector from deleting bytes meanwhile. The snapshot is written last: an interrupted backup leaves the ones before
+it as they are, and the next one continues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from protoslice.catalog import Database, Transaction
+from protoslice.catalog.database import Row
+from protoslice.catalog.objects import LARGEST_SUMLESS
+from protoslice.catalog.snapshots import NEEDED, Hold, Snapshot, take_snapshot
+from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.gather import map_concurrently
+from protoslice.errors import Conflict, IntegrityError, NotFound, ProtosliceError, Unsupported
+from protoslice.storage import ObjectKey, Storage
+from protoslice.stores.manifest import Manifest, sums_of
+from protoslice.stores.marker import Marker, catalogue_id, read_marker, write_marker
+from protoslice.stores.reading.soundness import is_sound
+
+_log = logging.getLogger(__name__)
+
+SNAPSHOTS: Final = ObjectKey("snapshots")
+OBJECTS: Final = ObjectKey("objects")
+GONE: Final = SNAPSHOTS / "gone.json"
+"""Objects of a backup that are in no snapshot since a time."""
+_NAME: Final = re.compile(r"snapshots/(\d{8}T\d{6}Z)\.sqlite")
+_TIME: Final = "%Y%m%dT%H%M%SZ"
+_HOUR: Final = 3600.0
+_BATCH: Final = 256
+"""Objects that are copied before the next are looked for."""
+_SMALL: Final = 1 << 20
+_SKEW_SECONDS: Final = 3600.0
+"""Difference of the clocks of storage and service, at most."""
+Progress = Callable[[int, int], None]
+"""Called with the numbers of objects and of bytes that were copied."""
+
+
+@dataclass(slots=True)
+class Copied:
+    """What a backup or a restoration did."""
+
+    snapshot: str = ""
+    """Time of the snapshot, which names it."""
+    objects: int = 0
+    bytes: int = 0
+    """Objects that were copied, and their bytes; others were there."""
+    kept: int = 0
+    """Objects that were there."""
+    deleted: int = 0
+    """Objects that no snapshot needs any more."""
+    missing: list[str] = field(default_factory=list)
+    """Keys of objects that the catalogue has and the storage has not, or not whole."""
+
+
+async def back_up(
+    storage: Storage, database: Database, target: Storage, *, keep: int, progress: Progress | None = None
+) -> Copied:
+    """Copy a catalogue and its objects into `target`, and keep the `keep` newest snapshots there.
+
+    Raise `Unsupported` for a target that is no backup of this catalogue.
+    """
+    mine = await catalogue_id(database)
+    marker = await read_marker(target)
+    if marker is None:
+        async with aclosing(target.iterate(limit=1)) as found:
+            async for each in found:
+                raise Unsupported(f"The target is not empty and no backup: it contains {each.key}; use an empty one")
+        await write_marker(target, Marker(mine, backup=True))
+    elif not marker.backup:
+        raise Unsupported("The target is the storage of a service, not a backup: use another place")
+    elif marker.catalogue != mine:
+        raise Unsupported("The target is the backup of another service: use another place")
+    done = Copied()
+    async with Hold(database) as hold, _temporary() as folder:
+        path = folder / "catalog.sqlite"
+        done.snapshot = await _new_name(target)
+        await take_snapshot(database, path)
+        snapshot = Snapshot(path)
+        gone = await _copy_objects(Copier(storage, target, done, progress, hold.check), snapshot)
+        await _put_file(target, SNAPSHOTS / f"{done.snapshot}.sqlite", path)
+        hold.check()
+        await _prune(target, gone, done, keep)
+    return done
+
+
+async def dump_daily(database: Database, storage: Storage, *, keep: int, first_seconds: float = 60.0) -> None:
+    """Write a snapshot of a catalogue into its own storage each day, for ever; keep the `keep` newest."""
+    wait = first_seconds
+    while True:
+        await asyncio.sleep(wait)
+        wait = _HOUR
+        try:
+            if await _is_due(storage):
+                await _dump(database, storage, keep)
+        except Conflict:  # another process does it, or a backup runs
+            pass
+        except (ProtosliceError, OSError) as error:
+            _log.warning("the database could not be dumped into the storage: %s", error)
+
+
+async def _is_due(storage: Storage) -> bool:
+    names = await snapshots(storage)
+    return not names or datetime.now(UTC) - _time_of(names[-1]) >= timedelta(days=1)
+
+
+async def _dump(database: Database, storage: Storage, keep: int) -> None:
+    async with Hold(database), _temporary() as folder:
+        if not await _is_due(storage):
+            return
+        name, path = await _new_name(storage), folder / "catalog.sqlite"
+        await take_snapshot(database, path)
+        await _put_file(storage, SNAPSHOTS / f"{name}.sqlite", path)
+        for old in (await snapshots(storage))[:-keep]:
+            await storage.delete(SNAPSHOTS / f"{old}.sqlite")
+
+
+async def _new_name(target: Storage) -> str:
+    """Return the time, or the second after the newest snapshot if the clock is behind it."""
+    now = datetime.now(UTC)
+    if names := await snapshots(target):
+        now = max(now, _time_of(names[-1]) + timedelta(seconds=1))
+    return now.strftime(_TIME)
+
+
+def _time_of(name: str) -> datetime:
+    return datetime.strptime(name, _TIME).replace(tzinfo=UTC)
+
+
+async def snapshots(source: Storage) -> list[str]:
+    """Return the names of all snapshots, the oldest first."""
+    found = list[str]()
+    async with aclosing(source.iterate(SNAPSHOTS)) as items:
+        async for each in items:
+            if match := _NAME.fullmatch(each.key.text):
+                found.append(match[1])
+    return found
+
+
+async def restore(
+    source: Storage,
+    storage: Storage,
+    database: Database,
+    *,
+    name: str | None = None,
+    in_place: bool = False,
+    progress: Progress | None = None,
+) -> Copied:
+    """Fill an empty database and storage from a backup, by default from its newest snapshot.
+
+    With `in_place`, `source` is the storage itself, and only the database is filled. A restoration that was interrupted
+    continues.
+    """
+    names = await snapshots(source)
+    if not names:
+        raise NotFound("No snapshots found: name a backup, or a storage with snapshots")
+    if name is not None and name not in names:
+        raise NotFound(f"No snapshot {name[:40]!r}: there are {', '.join(names[-10:])}")
+    done = Copied(snapshot=name or names[-1])
+    async with _temporary() as folder:
+        path = folder / "catalog.sqlite"
+        await _get_file(source, SNAPSHOTS / f"{done.snapshot}.sqlite", path)
+        snapshot = await Snapshot.open(path)
+        if not in_place:
+            there = await read_marker(storage)
+            if there is None and (await storage.list(OBJECTS, limit=1)).items:
+                raise Unsupported("The storage is not empty: restore into a new one")
+            if there is not None and (there.backup or there.catalogue != snapshot.catalogue_id):
+                raise Unsupported("The storage belongs to another database: restore into a new one")
+            await write_marker(storage, Marker(snapshot.catalogue_id))
+            await _copy_objects(Copier(source, storage, done, progress), snapshot)
+        await snapshot.restore(database)
+    return done
+
+
+async def _copy_objects(copier: Copier, snapshot: Snapshot) -> set[str]:
+    """Copy the objects of a snapshot that the target lacks; return the keys of those that only the target has."""
+    only_there = set[str]()
+    async with aclosing(_compared(snapshot.objects(), copier.target)) as pairs:
+        async for key, row, there in pairs:
+            if row is None:
+                only_there.add(key)
+            elif there is not None and _is_whole(row[0], there):
+                copier.done.kept += 1
+            else:
+                await copier.add(key, row[0])
+    await copier.flush()
+    return only_there
+
+
+@dataclass(slots=True)
+class Copier:
+    """Copies objects, many at a time."""
+
+    source: Storage
+    target: Storage
+    done: Copied
+    progress: Progress | None = None
+    check: Callable[[], None] = lambda: None
+    """Called before each batch; raises to stop."""
+    _wanted: list[tuple[str, int | None]] = field(default_factory=list)
+
+    async def add(self, key: str, size: int | None) -> None:
+        """Copy an object, now or with those that follow."""
+        self._wanted.append((key, size))
+        if len(self._wanted) >= _BATCH:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Copy all objects that were added."""
+        self.check()
+        await map_concurrently(self._copy, self._wanted)
+        self._wanted.clear()
+        if self.progress is not None:
+            self.progress(self.done.objects, self.done.bytes)
+
+    async def _copy(self, each: tuple[str, int | None]) -> None:
+        key, size = ObjectKey(each[0]), each[1]
+        try:
+            sums = 0
+            if size is None or size > LARGEST_SUMLESS:
+                sums = await self._copy_sums(key, needed=size is not None)
+            copied = sums + await _copy(self.source, self.target, key, None if size is None else size - sums)
+        except (NotFound, IntegrityError):
+            self.done.missing.append(each[0])
+        else:
+            self.done.objects, self.done.bytes = self.done.objects + 1, self.done.bytes + copied
+
+    async def _copy_sums(self, key: ObjectKey, *, needed: bool) -> int:
+        try:
+            return await _copy(self.source, self.target, sums_of(key), None)
+        except NotFound:
+            if needed:
+                raise
+            return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Sizes of an object and of its checksums in a storage, None for what is not there, and the time of the last."""
+
+    size: int | None = None
+    sums: int | None = None
+    modified: datetime | None = None
+
+
+def _is_whole(size: int | None, there: Found) -> bool:
+    """True if an object is there, with the checksums that a large one has; `size` is that of both, if it is known."""
+    if there.size is None or (there.size > LARGEST_SUMLESS and there.sums is None):
+        return False
+    return size in {None, there.size + (there.sums or 0)}
+
+
+async def _compared(
+    rows: Iterator[tuple[str, int | None]], storage: Storage
+) -> AsyncGenerator[tuple[str, tuple[int | None] | None, Found | None], None]:
+    """Return the keys of rows and of objects in order, each with the size in its row, and what is in the storage."""
+    batches = _in_batches(rows)
+    listed = _objects(storage)
+    async with aclosing(batches), aclosing(listed):
+        row, there = await anext(batches, None), await anext(listed, None)
+        while row is not None or there is not None:
+            key = min(each[0] for each in (row, there) if each is not None)
+            size = (row[1],) if row is not None and row[0] == key else None
+            found = there[1] if there is not None and there[0] == key else None
+            yield key, size, found
+            if size is not None:
+                row = await anext(batches, None)
+            if found is not None:
+                there = await anext(listed, None)
+
+
+async def _in_batches(rows: Iterator[tuple[str, int | None]]) -> AsyncGenerator[tuple[str, int | None], None]:
+    """Return rows that a thread reads, many at a time."""
+
+    def some() -> list[tuple[str, int | None]]:
+        return [row for row, _ in zip(rows, range(10_000), strict=False)]
+
+    while found := await asyncio.to_thread(some):
+        for row in found:
+            yield row
+
+
+async def _objects(storage: Storage) -> AsyncGenerator[tuple[str, Found], None]:
+    """Return the keys of the objects of a storage in order, with their sizes and those of their checksums."""
+    held: tuple[str, Found] | None = None
+    async with aclosing(storage.iterate(OBJECTS)) as items:
+        async for each in items:
+            key = each.key.text
+            base = key.removesuffix(".sums")
+            if held is not None and held[0] != base:
+                yield held
+                held = None
+            if key == base:
+                held = (base, Found(each.size, held[1].sums if held else None, each.modified))
+            else:
+                held = (base, Found(held[1].size if held else None, each.size, each.modified))
+    if held is not None:
+        yield held
+
+
+async def _copy(source: Storage, target: Storage, key: ObjectKey, size: int | None) -> int:
+    """Copy an object and return its size; raise `IntegrityError` if it has another one."""
+    if size is not None and size <= _SMALL:
+        data = (await source.get(key)).data
+        if len(data) != size:
+            raise IntegrityError(f"object {str(key)!r} has {len(data)} bytes, not {size}")
+        await target.put(key, data)
+        return size
+    async with await target.writer(key) as writer:
+        async with aclosing(source.stream(key)) as pieces:
+            async for piece in pieces:
+                await writer.write(piece)
+        if size not in {None, writer.size}:
+            raise IntegrityError(f"object {str(key)!r} has {writer.size} bytes, not {size}")
+        copied = writer.size
+        await writer.commit()
+    return copied
+
+
+@dataclass(slots=True)
+class Checked:
+    """What a check found."""
+
+    objects: int = 0
+    """Objects that the catalogue has."""
+    stores: int = 0
+    """Stores whose bytes were read."""
+    missing: list[str] = field(default_factory=list)
+    """Keys of objects that the storage has not, or not whole."""
+    damaged: list[str] = field(default_factory=list)
+    """Stores whose bytes are not those that were stored, as `space/id`."""
+    unknown: list[str] = field(default_factory=list)
+    """Keys of objects that the catalogue does not have."""
+
+
+async def check(
+    storage: Storage, database: Database, worker: Worker, *, read: bool = False, delete_unknown: bool = False
+) -> Checked:
+    """Compare the objects of a storage with those of its catalogue, and with `read` all bytes with their checksums.
+
+    With `delete_unknown`, objects that the catalogue does not have are deleted, unless they are new.
+
+    The service may keep running: bytes that are being written are not reported.
+    """
+    done = Checked()
+    async with Hold(database) as hold, _temporary() as folder:
+        path = folder / "objects"
+        begun = datetime.now(UTC) - timedelta(seconds=_SKEW_SECONDS)
+        await database.export(lambda tx: _write_objects(tx, path))
+        optional = set[str]()
+        async with aclosing(_compared(_read_objects(path, optional), storage)) as pairs:
+            async for key, row, there in pairs:
+                if row is None:
+                    if there is not None and there.modified is not None and there.modified < begun:
+                        done.unknown.append(key)
+                elif key not in optional:
+                    done.objects += 1
+                    if there is None or not _is_whole(row[0], there):
+                        done.missing.append(key)
+                optional.discard(key)
+        hold.check()
+        if delete_unknown:
+            await map_concurrently(partial(_delete, storage), done.unknown)
+        if read:
+            await _read_stores(storage, database, done, worker)
+    return done
+
+
+def _write_objects(tx: Transaction, path: Path) -> None:
+    """Write the objects of a catalogue to a file, sorted by key: size, or - for an object that may be missing."""
+    sql = f"""
+        SELECT key, size, CASE WHEN {NEEDED} THEN 1 ELSE 0 END FROM objects
+        UNION ALL SELECT key, NULL, 0 FROM trash ORDER BY 1"""
+    with open(path, "w") as file:
+        for rows in tx.batches(sql, 10_000):
+            file.writelines(f"{key} {'' if size is None else size} {needed}\n" for key, size, needed in rows)
+
+
+def _read_objects(path: Path, optional: set[str]) -> Iterator[tuple[str, int | None]]:
+    with open(path) as file:
+        for line in file:
+            key, size, needed = line.rstrip("\n").split(" ")
+            if needed == "0":
+                optional.add(key)
+            yield key, int(size) if size else None
+
+
+async def _read_stores(storage: Storage, database: Database, done: Checked, worker: Worker) -> None:
+    """Read the bytes of all stores, each object once."""
+    sql = """
+        SELECT space, id, digest, manifest FROM stores
+        WHERE deleted IS NULL AND (space, id) > (:space, :id) ORDER BY space, id LIMIT 50"""
+    seen, space, id = set[str](), "", 0
+    while rows := await database.read(partial(_rows, sql, space, id), background=True):
+        for space, id, digest, data in rows:
+            done.stores += 1
+            try:
+                sound = await is_sound(storage, Manifest.decode(bytes(data), id), worker, verify=True, seen=seen)
+            except IntegrityError:
+                sound = False
+            if not sound:
+                done.damaged.append(f"{space}/{digest}")
+
+
+def _rows(sql: str, space: str, id: int, tx: Transaction) -> list[Row]:
+    return tx.all(sql, space=space, id=id)
+
+
+async def _prune(target: Storage, only_there: set[str], done: Copied, keep: int) -> None:
+    """Delete old snapshots of a backup, and the objects that those which are left do not need."""
+    names = await snapshots(target)
+    for old in names[:-keep]:
+        await target.delete(SNAPSHOTS / f"{old}.sqlite")
+    oldest = names[-keep:][0]
+    before = dict[str, str]()
+    with suppress(NotFound, ValueError):  # without it, objects are kept for longer
+        before = dict(json.loads((await target.get(GONE)).data))
+    gone = {key: before.get(key, done.snapshot) for key in sorted(only_there)}
+    useless = [key for key, since in gone.items() if since <= oldest]
+    await map_concurrently(partial(_delete, target), useless)
+    done.deleted = len(useless)
+    left = {key: since for key, since in gone.items() if since > oldest}
+    await target.put(GONE, json.dumps(left, separators=(",", ":")).encode())
+
+
+@asynccontextmanager
+async def _temporary() -> AsyncIterator[Path]:
+    folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="protoslice-")
+    try:
+        yield Path(folder)
+    finally:
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+async def _put_file(target: Storage, key: ObjectKey, path: Path) -> None:
+    with open(path, "rb") as file:
+        async with await target.writer(key) as writer:
+            while piece := await asyncio.to_thread(file.read, _SMALL):
+                await writer.write(piece)
+            await writer.commit()
+
+
+async def _get_file(source: Storage, key: ObjectKey, path: Path) -> None:
+    with open(path, "wb") as file:
+        async with aclosing(source.stream(key)) as pieces:
+            async for piece in pieces:
+                await asyncio.to_thread(file.write, piece)
+
+
+async def _delete(storage: Storage, key: str) -> None:
+    await storage.delete(sums_of(ObjectKey(key)))
+    await storage.delete(ObjectKey(key))

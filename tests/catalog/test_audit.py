@@ -1,0 +1,111 @@
+"""The audit: filtered and paged, on each engine, and purged."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from functools import partial
+from itertools import product
+from typing import Any
+
+import pytest
+
+from protoslice.catalog import Database, Transaction, audit, connect, upgrade
+from protoslice.catalog.audit import AuditQuery, AuditRow, AuditTable, Place, purge_audit, record
+from protoslice.catalog.spaces import SpaceTable
+
+DAY = 86_400_000_000
+
+
+def _run(url: str, work: Callable[[Database], Awaitable[None]]) -> None:
+    async def run() -> None:
+        database = connect(url, "memory://")
+        try:
+            await upgrade(database)
+            await work(database)
+        finally:
+            await database.close()
+
+    asyncio.run(run())
+
+
+def _insert(tx: Transaction, rows: list[dict[str, Any]]) -> None:
+    sql = """
+        INSERT INTO audit (at, change, n, space, who, what, subject, detail)
+        VALUES (:at, :change, :n, :space, :who, :what, :subject, '{}')"""
+    tx.many(sql, [{"change": b"c", "n": n, **row} for n, row in enumerate(rows)])
+
+
+async def _pages(table: AuditTable, query: AuditQuery, limit: int) -> list[AuditRow]:
+    found, after = list[AuditRow](), None
+    for _ in range(500):
+        rows, after = await table.page(query, limit=limit, after=after)
+        found += rows
+        if after is None:
+            return found
+    raise AssertionError("the list does not end")
+
+
+@pytest.mark.parametrize("walked", [5000, 3])
+def test_changes_are_filtered_newest_first(catalogue: str, walked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "_WALKED", walked)
+    chosen = random.Random(1)
+    rows: list[dict[str, Any]] = [
+        {"at": chosen.randrange(20), "who": chosen.choice("ab"), "what": chosen.choice(("x.y", "z")),
+         "subject": chosen.choice(("s", "t")), "space": chosen.choice(("team", "other"))}
+        for _ in range(80)
+    ]  # fmt: skip
+
+    async def work(database: Database) -> None:
+        await database.write(partial(_insert, rows=rows))
+        options = product((None, "a"), (None, "x.y"), (None, "s", "none"), (None, 5), (None, 12))
+        for number, (who, what, subject, since, until) in enumerate(options):
+            query = AuditQuery(who=who, what=what, subject=subject, since=since, until=until)
+            found = await _pages(AuditTable(database, "team"), query, 1 + number % 7)
+            expected = [
+                (row["at"], row["who"], row["what"], row["subject"])
+                for row in sorted(rows, key=lambda row: row["at"], reverse=True)
+                if row["space"] == "team" and who in {None, row["who"]} and what in {None, row["what"]}
+                and subject in {None, row["subject"]} and (since or 0) <= row["at"] < (until or 99)
+            ]  # fmt: skip
+            assert sorted((each.at, each.who, each.what, each.subject) for each in found) == sorted(expected)
+            places: list[Place] = [(each.at, each.change, each.n) for each in found]
+            assert places == sorted(places, reverse=True)
+
+    _run(catalogue, work)
+
+
+def test_old_changes_are_deleted(catalogue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "_PURGED", 4)
+
+    async def work(database: Database) -> None:
+        now = await database.read(lambda tx: tx.now)
+        old = {"who": "", "what": "w", "subject": "s", "space": "team"}
+        ages = [9, 9, 9, 9, 9, 8, 1, 7, 0]
+        await database.write(partial(_insert, rows=[old | {"at": now - age * DAY - DAY // 2} for age in ages]))
+        await purge_audit(database, 0)
+        rows, _ = await AuditTable(database, "team").page(AuditQuery(), limit=99)
+        assert len(rows) == len(ages), "0 days keep all"
+        await purge_audit(database, 5 * 86_400)
+        rows, _ = await AuditTable(database, "team").page(AuditQuery(), limit=99)
+        assert [(now - row.at) // DAY for row in rows] == [0, 1]
+
+    _run(catalogue, work)
+
+
+def test_change_that_is_rolled_back_is_not_recorded(catalogue: str) -> None:
+    def failing(tx: Transaction) -> None:
+        record(tx, "team", "what", "subject", {})
+        raise ZeroDivisionError
+
+    async def work(database: Database) -> None:
+        with pytest.raises(ZeroDivisionError):
+            await database.write(failing)
+        assert await SpaceTable(database).create("team")
+        assert not await SpaceTable(database).create("team")
+        everywhere, _ = await AuditTable(database, "*").page(AuditQuery(), limit=9)
+        assert [(row.what, row.subject) for row in everywhere] == [("space.created", "team")]
+        assert (await AuditTable(database, "team").page(AuditQuery(), limit=9))[0] == []
+
+    _run(catalogue, work)

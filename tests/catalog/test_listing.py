@@ -1,0 +1,171 @@
+"""Lists of stores compared with the same filter and sort in Python, on each engine."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, Final
+
+import pytest
+
+from protoslice.catalog import Database, connect, listing, upgrade
+from protoslice.catalog.database import ACTOR
+from protoslice.catalog.drafts import DraftTable, folder_version
+from protoslice.catalog.kept_files import KeptFile
+from protoslice.catalog.labels import HUB
+from protoslice.catalog.listing import SORTS, StoreQuery
+from protoslice.catalog.objects import new_id
+from protoslice.catalog.repositories import CommitRow, HistoryTable, RepositoryTable
+from protoslice.catalog.spaces import Account
+from protoslice.catalog.stores import StoreDraft, StoreTable
+
+SPACES: Final = ("team", "team-2")
+WORDS: Final = ("ResNet", "bert", "100%_\\", "[v2]*?", "naïve", "ÉCOLE", "模型", "a.b", "--")
+
+
+@dataclass
+class Model:
+    digest: str
+    size: int
+    created: int
+    type: str | None
+    uploader: str
+    names: list[str] = field(default_factory=list)
+
+
+async def _fill(database: Database, space: str, seed: int, count: int) -> list[Model]:
+    """Publish stores with tags, some in repositories and some in folders of artifacts; remove a few."""
+    table, chosen, made = StoreTable(database, Account(space)), random.Random(seed), list[Model]()
+    for number in range(count):
+        tags = [f"{chosen.choice(('ResNet', 'bert', 'a.b', 'yolo'))}-{number}:{each}" for each in range(number % 3)]
+        model = Model(
+            digest=f"{seed}-{number}", size=chosen.choice((1, 5, 1 << 40)), created=chosen.randrange(5),
+            type=chosen.choice((None, "onnx", "tf")), uploader=chosen.choice(("", "ann", "ben")), names=tags,
+        )  # fmt: skip
+        ACTOR.set(model.uploader)
+        new = StoreDraft(
+            id=new_id(), digest=model.digest, type=model.type, size=model.size, created=model.created,
+            manifest=b"{}", weight=1,
+        )  # fmt: skip
+        await table.publish(new, tags)
+        made.append(model)
+    drafts = DraftTable(database, Account(space))
+    for number, word in enumerate(WORDS):
+        folder, model = f"{word}/run", made[number]
+        await drafts.put(f"{folder}/f", folder, KeptFile(size=1, store=model.digest, path="p"))
+        await drafts.seal(folder, folder_version(await drafts.versions(folder, 9)), model.digest, 9)
+        model.names.append(f"mlflow-artifacts:/{folder}")
+    row = await RepositoryTable(database, space, HUB).create("ann/Bert")
+    for number in range(4):
+        model, name = made[-1 - number], f"r{number}"
+        commit = CommitRow(id=name, digits=name, store=model.digest, parent=None, number=1)
+        await HistoryTable(database, space, row).move("heads", name, commit, None, new=True)
+        model.names.append(f"ann/Bert@{name}")
+    for model in made[5::7]:
+        await table.remove(model.digest)
+        made.remove(model)
+    return made
+
+
+def _matches(name: str, term: str) -> bool:
+    """True if a name is found by a term, as `LabelSearch` says."""
+    folded, term = name.casefold(), term.casefold()
+    return term in folded if len(term) > 2 else folded.startswith(term)
+
+
+def _expected(models: list[Model], query: StoreQuery) -> list[str]:
+    found = list[tuple[Any, str]]()
+    for each in models:
+        names = [name for name in each.names if query.name is None or _matches(name, query.name)]
+        fits = (
+            (query.name is None or names)
+            and query.type in {None, each.type or ""}
+            and query.uploader in {None, each.uploader}
+            and (query.min_size or 0) <= each.size <= (query.max_size or 1 << 62)
+            and (query.since is None or each.created >= query.since)
+            and (query.until is None or each.created < query.until)
+        )
+        if fits and (query.sort != "name" or names):
+            keys = {"created": 0, "size": each.size, "type": each.type or "", "uploader": each.uploader}
+            key = min(name.casefold() for name in names) if query.sort == "name" else keys[query.sort]
+            found.append(((key, 0 if query.sort in {"name", "size"} else each.created), each.digest))
+    return [digest for _, digest in sorted(found, reverse=query.descending)]
+
+
+def _queries() -> Iterator[StoreQuery]:
+    names = (
+        None,
+        "resnet",
+        "ESNET-1",
+        "bert",
+        "be",
+        "run",
+        "100%_\\",
+        "[v2]*?",
+        "v2]",
+        "NAÏVE",
+        "école",
+        "模型/",
+        "@r",
+        "zzz",
+        "--/r",
+        "%",
+    )
+    filters: tuple[dict[str, Any], ...] = (
+        {}, {"type": "onnx"}, {"type": ""}, {"uploader": "ann"}, {"min_size": 5}, {"max_size": 5}, {"since": 2},
+        {"until": 2, "since": 1}, {"type": "tf", "uploader": "ben", "min_size": 5, "until": 4},
+    )  # fmt: skip
+    for name, given, sort, descending in product(names, filters, SORTS, (False, True)):
+        yield StoreQuery(name=name, sort=sort, descending=descending, **given)
+
+
+async def _pages(table: StoreTable, query: StoreQuery, limit: int) -> list[str]:
+    found, after = list[str](), None
+    for _ in range(200):
+        page, rest = await table.page(query, limit=limit, after=after, room=1 << 20, tags=9)
+        found += [each.row.digest for each in page]
+        after = rest if rest is not None else page[-1].key if len(page) == limit else None
+        if after is None:
+            return found
+    raise AssertionError("a list does not end")
+
+
+def _same_order(found: list[str], expected: list[str], models: list[Model], query: StoreQuery) -> bool:
+    """True if two lists are equal, but for the order of stores with the same key."""
+
+    def key(digest: str) -> Any:
+        (model,) = (each for each in models if each.digest == digest)
+        return (
+            query.sort in {"name"} and digest,
+            model.size if query.sort == "size" else model.created,
+            model.type if query.sort == "type" else "",
+            model.uploader if query.sort == "uploader" else "",
+        )
+
+    return sorted(found) == sorted(expected) and [*map(key, found)] == [*map(key, expected)]
+
+
+@pytest.mark.parametrize(("candidates", "walked"), [(2000, 3000), (1, 4), (6, 5)])
+def test_lists_have_the_stores_that_match_in_order(
+    catalogue: str, candidates: int, walked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "_CANDIDATES", candidates)
+    monkeypatch.setattr(listing, "_WALKED", walked)
+
+    async def work() -> None:
+        database = connect(catalogue, "memory://")
+        await upgrade(database)
+        models = {space: await _fill(database, space, seed, 40) for seed, space in enumerate(SPACES)}
+        try:
+            for number, query in enumerate(_queries()):
+                space = SPACES[number % 2]
+                found = await _pages(StoreTable(database, Account(space)), query, 3 + number % 5)
+                expected = _expected(models[space], query)
+                assert _same_order(found, expected, models[space], query), (query, found, expected)
+        finally:
+            await database.close()
+
+    asyncio.run(work())

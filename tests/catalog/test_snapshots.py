@@ -1,0 +1,98 @@
+"""Holds of backups, and snapshots that cannot be restored."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.support.rows import SPACE, reserved
+
+from protoslice.catalog import Database, connect, snapshots, upgrade
+from protoslice.catalog.collector import CollectorTable
+from protoslice.catalog.objects import WriterTable
+from protoslice.catalog.snapshots import Hold, Snapshot, take_snapshot
+from protoslice.errors import Conflict, IntegrityError, Unsupported
+
+
+def _run(url: str, work: Callable[[Database], Awaitable[None]]) -> None:
+    async def run() -> None:
+        database = connect(url, "memory://")
+        try:
+            await upgrade(database)
+            await work(database)
+        finally:
+            await database.close()
+
+    asyncio.run(run())
+
+
+def test_nothing_is_deleted_during_a_hold(catalogue: str) -> None:
+    async def work(database: Database) -> None:
+        table = CollectorTable(database)
+        objects = await reserved(database, 1)
+        await WriterTable(database).drop(SPACE, objects)
+        await table.drop_objects(-1)
+        async with Hold(database):
+            assert await table.trash() == []
+        assert [row.key for row in await table.trash()] == [objects[0].key]
+
+    _run(catalogue, work)
+
+
+def test_hold_that_expired_is_no_obstacle(catalogue: str) -> None:
+    async def work(database: Database) -> None:
+        table = CollectorTable(database)
+        objects = await reserved(database, 1)
+        await WriterTable(database).drop(SPACE, objects)
+        await table.drop_objects(-1)
+        async with Hold(database):
+            await database.write(lambda tx: tx.run("UPDATE holds SET expires = :at", at=tx.now - 1))
+            async with Hold(database):
+                with pytest.raises(Conflict, match="Another backup"):
+                    await Hold(database).__aenter__()
+        assert len(await table.trash()) == 1
+
+    _run(catalogue, work)
+
+
+def test_hold_that_was_lost_stops_the_backup(catalogue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(database: Database) -> None:
+        async with Hold(database) as hold:
+            await asyncio.sleep(0.05)
+            hold.check()
+            await database.write(lambda tx: tx.run("DELETE FROM holds"))
+            await asyncio.sleep(0.3)
+            with pytest.raises(Conflict, match="start it again"):
+                hold.check()
+
+    monkeypatch.setattr(snapshots, "HOLD_SECONDS", 1.0)
+    _run(catalogue, work)
+
+
+def test_snapshots_that_are_no_catalogue_are_refused(tmp_path: Path) -> None:
+    async def refused(path: Path, error: type[Exception], match: str) -> None:
+        with pytest.raises(error, match=match):
+            await Snapshot.open(path)
+
+    (tmp_path / "text").write_text("no database" * 100)
+    with closing(sqlite3.connect(tmp_path / "empty")) as connection:
+        connection.execute("CREATE TABLE other (id integer)")
+        connection.commit()
+    asyncio.run(refused(tmp_path / "text", IntegrityError, "database"))
+    asyncio.run(refused(tmp_path / "empty", IntegrityError, "no catalogue"))
+
+    async def newer() -> None:
+        database = connect(f"sqlite:///{tmp_path}/live", "memory://")
+        await upgrade(database)
+        await take_snapshot(database, tmp_path / "newer")
+        await database.close()
+        with closing(sqlite3.connect(tmp_path / "newer")) as connection:
+            connection.execute("UPDATE meta SET schema = 999")
+            connection.commit()
+        await refused(tmp_path / "newer", Unsupported, "newer version")
+
+    asyncio.run(newer())

@@ -1,0 +1,120 @@
+"""Tensors of two models in pairs: by name, and by their order where numbers in names changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from protoslice.comparing.moves import steps_of_move, steps_of_pairs
+from protoslice.errors import CorruptModel
+from protoslice.facts import TensorMove
+from protoslice.formats.bytes import Bytes
+from protoslice.formats.model import Fault, Listed, Stored, Tensor
+from protoslice.formats.tensors.dtypes import DTYPES
+from protoslice.sources.files import BytesSource
+
+
+def tensor(name: str, values: Sequence[float] = (1, 2), number: int = 0, dtype: str = "F32") -> Tensor:
+    """A tensor of these values."""
+    data = Stored(Bytes.of(BytesSource(np.array(values, DTYPES[dtype].numpy).tobytes())))
+    return Tensor(name, f"path:t[{number}]", DTYPES[dtype], (len(values),), "t", None, data)
+
+
+def listed(*named: str | tuple[str, int]) -> Listed:
+    """Tensors by name, some with their length."""
+    rows = [(each, 2) if isinstance(each, str) else each for each in named]
+    return Listed([tensor(name, [1.0] * length, n) for n, (name, length) in enumerate(rows)])
+
+
+def pairs(before: Listed, after: Listed) -> list[tuple[str | None, str | None]]:
+    """The names of all pairs."""
+    *_, found = steps_of_pairs(before, after)
+    assert found is not None
+    return [(None if a is None else before[a].name, None if b is None else after[b].name) for a, b in found]
+
+
+def test_names_make_pairs_in_natural_order() -> None:
+    found = pairs(
+        listed("layer.10.w", "layer.2.w", "old", "twice", "twice"), listed("layer.2.w", "layer.10.w", "new", "twice")
+    )
+    assert found == [
+        ("layer.2.w", "layer.2.w"),
+        ("layer.10.w", "layer.10.w"),
+        (None, "new"),
+        ("old", None),
+        ("twice", "twice"),
+        ("twice", None),
+    ]
+
+
+def test_renumbered_names_are_paired_in_their_order() -> None:
+    before, after = (
+        listed("MatMul_10", "MatMul_20", "MatMul_30", "bias"),
+        listed("MatMul_20", "MatMul_30", "MatMul_40", "bias"),
+    )
+    assert pairs(before, after) == [
+        ("MatMul_10", "MatMul_20"),
+        ("MatMul_20", "MatMul_30"),
+        ("MatMul_30", "MatMul_40"),
+        ("bias", "bias"),
+    ]
+
+
+def test_renumbered_names_of_another_count_are_aligned_by_shape() -> None:
+    before = listed(("Conv_1", 3), ("Conv_2", 4), ("Conv_3", 5))
+    after = listed(("Conv_11", 3), ("Conv_12", 9), ("Conv_13", 4), ("Conv_14", 5))
+    assert pairs(before, after) == [
+        ("Conv_1", "Conv_11"),
+        (None, "Conv_12"),
+        ("Conv_2", "Conv_13"),
+        ("Conv_3", "Conv_14"),
+    ]
+
+
+def test_layers_that_were_added_leave_the_others_in_pairs() -> None:
+    names = [f"layer.{n}.w" for n in range(4)]
+    assert pairs(listed(*names[:2]), listed(*names)) == [
+        *((name, name) for name in names[:2]),
+        (None, names[2]),
+        (None, names[3]),
+    ]
+
+
+def test_renamed_layers_are_paired_by_the_end_of_their_names() -> None:
+    before = listed("encoder.layer.5.query.weight", "encoder.layer.5.key.weight", ("head.bias", 3))
+    after = listed("bert.encoder.block.5.query.weight", "bert.encoder.block.5.key.weight", ("tail.weight", 3))
+    assert pairs(before, after) == [
+        ("encoder.layer.5.key.weight", "bert.encoder.block.5.key.weight"),
+        ("encoder.layer.5.query.weight", "bert.encoder.block.5.query.weight"),
+        ("head.bias", None),
+        (None, "tail.weight"),
+    ]
+
+
+def move(before: Tensor | None, after: Tensor | None) -> TensorMove:
+    """How far a tensor moved."""
+    *_, found = steps_of_move(before, after, 4096, lambda tensor: tensor)
+    assert found is not None
+    return found
+
+
+def test_moves_have_distances_and_structural_changes() -> None:
+    found = move(tensor("a", [3, 4]), tensor("a", [3, 5]))
+    assert (found.change, found.name, found.was, found.size) == ("compared", "a", None, 8)
+    assert found.delta is not None
+    assert (found.delta.changed, found.delta.max) == (1, 1)
+    assert found.delta.relative == pytest.approx(0.2)
+    renamed = move(tensor("a"), tensor("b"))
+    assert (renamed.change, renamed.was) == ("renamed", "a")
+    assert renamed.delta is not None
+    assert (renamed.delta.changed, renamed.delta.relative) == (0, 0)
+    assert (move(tensor("a"), tensor("a", [1])).change, move(tensor("a"), tensor("a", [1])).delta) == ("reshaped", None)
+    assert move(tensor("a"), tensor("a", dtype="F64")).change == "reshaped"
+    assert (move(None, tensor("a")).change, move(tensor("a"), None).change) == ("added", "removed")
+
+
+def test_tensors_that_cannot_be_read_have_no_distances() -> None:
+    broken = Tensor("a", "path:a", DTYPES["F32"], (2,), "t", None, Fault(CorruptModel("damaged")))
+    assert move(tensor("a"), broken).delta is None

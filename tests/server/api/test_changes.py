@@ -1,0 +1,148 @@
+"""The audit over HTTP: who may read it, and what it has of each change."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from google.protobuf import descriptor_pb2
+from tests.server.access.closed import bearer, closed_service, token_for
+from tests.support.asgi import ask
+from tests.support.stores import onnx
+
+from protoslice.server.access.decision import EVERY_SPACE, Scope
+from protoslice.server.app import Application
+
+
+async def changes(app: Application, token: str, path: str = "/spaces/own/v1/audit") -> list[dict[str, Any]]:
+    answer = await ask(app, "GET", path, headers=bearer(token))
+    assert answer.status == 200, answer.text
+    items: list[dict[str, Any]] = json.loads(answer.body)["items"]
+    return items
+
+
+@pytest.mark.anyio
+async def test_changes_name_who_what_and_subject() -> None:
+    async with closed_service() as app:
+        writer, admin = await token_for(app, Scope.WRITE, Scope.DELETE), await token_for(app, Scope.ADMIN)
+        path = "/spaces/own/v1/stores"
+        made = await ask(app, "PUT", f"{path}?filename=m.onnx&tag=m:1", body=onnx(100), headers=bearer(writer))
+        store = json.loads(made.body)["id"]
+        await ask(app, "DELETE", f"{path}/{store}?force=m:1", headers=bearer(writer))
+        found = await changes(app, admin)
+        assert [(each["what"], each["subject"], each["who"]) for each in found[:4]] == [
+            ("store.removed", store, "t"),
+            ("tag.removed", "m:1", "t"),
+            ("tag.set", "m:1", "t"),
+            ("store.created", store, "t"),
+        ]
+        assert found[0]["transaction"] == found[1]["transaction"] != found[2]["transaction"]
+        assert [each["what"] for each in found[4:]] == ["token.created", "token.created"]
+        assert [each["what"] for each in await changes(app, admin, "/spaces/own/v1/audit?subject=m:1")] == [
+            "tag.removed",
+            "tag.set",
+        ]
+        secret = admin.rpartition("_")[2]
+        assert secret not in json.dumps(found)
+
+
+@pytest.mark.anyio
+async def test_only_admins_of_the_space_read_changes() -> None:
+    async with closed_service() as app:
+        for scope in Scope:
+            token = await token_for(app, scope)
+            answer = await ask(app, "GET", "/spaces/own/v1/audit", headers=bearer(token))
+            assert answer.status == (200 if scope is Scope.ADMIN else 403), scope
+        admin = await token_for(app, Scope.ADMIN)
+        assert (await ask(app, "GET", "/spaces/other/v1/audit", headers=bearer(admin))).status == 404
+        assert (await ask(app, "GET", "/v1/audit", headers=bearer(admin))).status == 404
+        assert (await ask(app, "GET", "/spaces/own/v1/audit?every_space=true", headers=bearer(admin))).status == 403
+        assert (await ask(app, "GET", "/spaces/own/v1/audit")).status == 401
+
+
+@pytest.mark.anyio
+async def test_admins_of_all_spaces_see_what_concerns_all() -> None:
+    async with closed_service() as app:
+        admin = await token_for(app, Scope.ADMIN, space=EVERY_SPACE)
+        await ask(
+            app,
+            "PUT",
+            "/v1/spaces/own",
+            body=b'{"quota_stores": 5}',
+            headers=bearer(admin) | {"content-type": "application/json"},
+        )
+        found = await changes(app, admin, "/v1/audit?every_space=true")
+        assert [(each["what"], each["subject"]) for each in found if each["what"].startswith("space.")] == [
+            ("space.changed", "own"),
+            ("space.created", "other"),
+            ("space.created", "own"),
+        ]
+        assert found[0]["detail"]["quota_stores"] == 5
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "query",
+    ["cursor=x", "cursor=1-", f"cursor=1-{32 * '0'}-9999999999999999999", "since=soon", "limit=0"],
+)
+async def test_bad_queries_are_refused(query: str) -> None:
+    async with closed_service() as app:
+        admin = await token_for(app, Scope.ADMIN)
+        answer = await ask(app, "GET", f"/spaces/own/v1/audit?{query}", headers=bearer(admin))
+        assert answer.status in {400, 422}, answer.text
+
+
+@pytest.mark.anyio
+async def test_pages_follow_each_other() -> None:
+    async with closed_service() as app:
+        admin = await token_for(app, Scope.ADMIN)
+        for _ in range(4):
+            await token_for(app, Scope.READ)
+        seen, cursor = list[str](), ""
+        for _ in range(9):
+            answer = await ask(app, "GET", f"/spaces/own/v1/audit?limit=2{cursor}", headers=bearer(admin))
+            page = json.loads(answer.body)
+            seen += [each["subject"] for each in page["items"]]
+            if page["next"] is None:
+                break
+            cursor = f"&cursor={page['next']}"
+        assert len(seen) == len(set(seen)) == 5
+
+
+@pytest.mark.anyio
+async def test_changes_of_settings_are_recorded() -> None:
+    async with closed_service(webhook_allow=("https://hooks.example/",)) as app:
+        admin = bearer(await token_for(app, *Scope)) | {"content-type": "application/json"}
+        place = "/spaces/own"
+        hook = b'{"url": "https://hooks.example/x"}'
+        types = descriptor_pb2.FileDescriptorSet(
+            file=[descriptor_pb2.FileDescriptorProto(name="k.proto", package="k", syntax="proto3")]
+        )
+        schema = admin | {"content-type": "application/protobuf"}
+        repository = b'{"organization": "ann", "name": "net"}'
+        made = await ask(app, "POST", f"{place}/v1/tokens", body=b'{"name": "x", "scopes": ["read"]}', headers=admin)
+        token = json.loads(made.body)["id"]
+        for method, path, body, headers in (
+            ("DELETE", f"/v1/tokens/{token}", b"", admin),
+            ("PUT", "/v1/webhooks/ci", hook, admin),
+            ("DELETE", "/v1/webhooks/ci", b"", admin),
+            ("PUT", "/v1/schemas/k", types.SerializeToString(), schema),
+            ("DELETE", "/v1/schemas/k", b"", admin),
+            ("POST", "/api/repos/create", repository, admin),
+            ("DELETE", "/api/repos/delete", repository, admin),
+        ):
+            answer = await ask(app, method, f"{place}{path}", body=body, headers=headers)
+            assert answer.status < 300, (path, answer.text)
+        found = json.loads((await ask(app, "GET", f"{place}/v1/audit", headers=admin)).body)["items"]
+        assert [(each["what"], each["subject"]) for each in reversed(found)][1:] == [
+            ("token.created", token),
+            ("token.revoked", token),
+            ("webhook.set", "ci"),
+            ("webhook.removed", "ci"),
+            ("schema.set", "k"),
+            ("schema.removed", "k"),
+            ("repository.created", "ann/net"),
+            ("repository.removed", "ann/net"),
+        ]
+        assert {each["who"] for each in found[:-1]} == {"t"}

@@ -1,0 +1,119 @@
+"""Lists of stores over HTTP: searched, sorted and paged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from tests.server.access.closed import bearer, closed_service, token_for
+from tests.server.api.test_named_stores import new_model, new_repository
+from tests.support.asgi import ask
+from tests.support.hub import commit
+from tests.support.live import live_server
+from tests.support.stores import onnx
+
+from protoslice.client import Client
+from protoslice.server.access.decision import Scope
+from protoslice.server.app import create_app
+from protoslice.server.settings import Settings
+from protoslice.server.transport.uvicorn_config import uvicorn_config
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """Service with three stores: a large one, one of a repository, and one without a root."""
+    settings = Settings(storage=tmp_path_factory.mktemp("site").as_uri(), space_watermark_bytes=0)
+    with (
+        live_server(uvicorn_config(create_app(settings), settings)) as live,
+        httpx.Client(base_url=live.url, timeout=30) as client,
+    ):
+        assert client.put("/v1/stores?filename=m.onnx&tag=ResNet:1&tag=zoo", content=onnx(5000)).status_code == 201
+        new_repository(client, "ann/bert")
+        assert commit(client, "models/ann/bert", {"m.onnx": new_model()}).status_code == 200
+        assert client.put("/v1/stores?filename=a.bin&tag=plain", content=b"\xff" * 9).status_code == 201
+        yield client
+
+
+def found(client: httpx.Client, **search: Any) -> list[str]:
+    """Return the first names of the stores of a search, over all its pages of one store."""
+    names, params = list[str](), {"limit": 1, **search}
+    for _ in range(20):
+        answer = client.get("/v1/stores", params=params)
+        assert answer.status_code == 200, answer.text
+        page = answer.json()
+        names += [each["names"][0]["name"] for each in page["items"]]
+        if page.get("next") is None:
+            return names
+        params["cursor"] = page["next"]
+    raise AssertionError("the list does not end")
+
+
+def test_searches_find_names_of_all_protocols(site: httpx.Client) -> None:
+    assert found(site, name="resnet") == ["ResNet:1"]
+    assert found(site, name="NN/BERT@ma") == ["ann/bert@main"]
+    assert found(site, name="zo") == ["ResNet:1"]
+    assert found(site, name="oo") == []
+    assert found(site, name="") == ["plain", "ann/bert@main", "ResNet:1"]
+
+
+def test_lists_are_sorted_and_filtered(site: httpx.Client) -> None:
+    assert found(site, sort="size") == ["plain", "ann/bert@main", "ResNet:1"]
+    assert found(site, sort="-size") == ["ResNet:1", "ann/bert@main", "plain"]
+    assert found(site, sort="name") == ["ann/bert@main", "plain", "ResNet:1"]
+    assert found(site, type="onnx.ModelProto", sort="created") == ["ResNet:1", "ann/bert@main"]
+    assert found(site, min_size=10, max_size=2000) == ["ann/bert@main"]
+    assert found(site, since="2020-01-01", until="2020-01-02") == []
+    assert len(found(site, since="2020-01-01T00:00:00%2B02:00".replace("%2B", "+"))) == 3
+    assert found(site, uploader="nobody") == []
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("sort=color", "Invalid sort"),
+        ("tag=m&name=x", "name in its place"),
+        ("tag=m&sort=size", "name in its place"),
+        ("cursor=x", "cursor"),
+        ("cursor=WyJzaXplIix0cnVlLDEsMl0", "cursor"),
+        ("min_size=-1", "min_size"),
+        ("max_size=9223372036854775808", "max_size"),
+        ("since=yesterday", "since"),
+        ("name=" + "x" * 300, "name"),
+        ("name=a%00b", "NUL"),
+    ],
+)
+def test_bad_searches_are_refused(site: httpx.Client, query: str, said: str) -> None:
+    answer = site.get(f"/v1/stores?{query}")
+    assert answer.status_code in {400, 422}, answer.text
+    assert said in answer.text
+
+
+def test_cursor_belongs_to_its_order(site: httpx.Client) -> None:
+    following = site.get("/v1/stores?sort=size&limit=1").json()["next"]
+    assert site.get("/v1/stores", params={"sort": "size", "cursor": following}).status_code == 200
+    assert site.get("/v1/stores", params={"sort": "-size", "cursor": following}).status_code == 400
+    assert site.get("/v1/stores", params={"sort": "type", "cursor": following}).status_code == 400
+
+
+def test_the_client_searches(site: httpx.Client) -> None:
+    with Client(str(site.base_url)) as client:
+        assert [each.tags for each in client.stores(name="resn", min_size="1KiB", sort="name")] == [("ResNet:1", "zoo")]
+        assert [each.type for each in client.stores(sort="size")] == [None, "onnx.ModelProto", "onnx.ModelProto"]
+
+
+@pytest.mark.anyio
+async def test_uploaders_are_shown_to_readers() -> None:
+    async with closed_service() as app:
+        writer = await token_for(app, Scope.WRITE)
+        path = "/spaces/own/v1/stores?filename=m.onnx"
+        answer = await ask(app, "PUT", path, body=onnx(100), headers=bearer(writer))
+        assert json.loads(answer.body)["uploader"] is None
+        reader = bearer(await token_for(app, Scope.READ))
+        path = "/spaces/own/v1/stores?uploader"
+        shown = json.loads((await ask(app, "GET", f"{path}=t", headers=reader)).body)["items"]
+        assert [each["uploader"] for each in shown] == ["t"]
+        assert json.loads((await ask(app, "GET", f"{path}=x", headers=reader)).body)["items"] == []
+        assert (await ask(app, "GET", "/spaces/other/v1/stores?uploader=t", headers=reader)).status == 404

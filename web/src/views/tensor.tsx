@@ -1,0 +1,63 @@
+/** One tensor: its facts, its numbers in figures, as a histogram and as a picture. */
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { hasGraph, view, type Statistics, type Store, type Tensor } from "../api";
+import { drawable } from "../elements";
+import { bytes, figure, percent, shape, whole } from "../format";
+import { Await, useJson } from "../loading";
+import { Heatmap } from "../parts/heatmap";
+import { Bars } from "../parts/histogram";
+import { modelPlace, useParameter } from "../place";
+
+export function TensorDrawer({ store, address, onClose }: { store: Store; address: string; onClose: () => void }) {
+  const [slice, setSlice] = useParameter("slice");
+  const [typed, setTyped] = useState(slice);
+  const [all, setAll] = useState(false);
+  const tensor = useJson<Tensor>(view(store.id, ["tensors", address], { format: "json" }));
+  const box = useRef<HTMLElement>(null);
+  useEffect(() => box.current?.focus(), []);
+  const numeric = tensor.value !== null && tensor.value.size !== null && !tensor.value.problem;
+  const stats = useJson<Statistics>(numeric ? view(store.id, ["tensors", address], { format: "stats", slice, ...(all ? { sample: 0 } : {}) }) : null);
+  return (
+    <aside class="drawer" ref={box} tabIndex={-1} aria-label="Tensor" onKeyDown={(event) => { if (event.key === "Escape") onClose(); }}>
+      <button type="button" class="plain close" aria-label="Close" onClick={onClose}>✕</button>
+      <Await of={tensor}>
+        {(value) => (
+          <>
+            <h2 dir="auto">{value.name || value.address}</h2>
+            <p class="soft"><b>{value.dtype ?? "?"}</b> {shape(value.shape)}{value.size !== null && ` · ${bytes(value.size)}`} · {value.kind}</p>
+            {value.problem && <p class="trouble">{value.problem}</p>}
+            {numeric && (
+              <form class="slice" onSubmit={(event) => { event.preventDefault(); setSlice(typed.trim()); }}>
+                <label>Slice <input value={typed} placeholder="all, or a slice such as 0:128,:" spellcheck={false} onInput={(event) => setTyped(event.currentTarget.value)} /></label>
+                <button type="submit">Show</button>
+                <a href={view(store.id, ["tensors", address], { format: "npy", slice })} download>.npy</a>
+              </form>
+            )}
+            {numeric && <Await of={stats}>{(found) => <Figures found={found} onAll={() => setAll(true)} />}</Await>}
+            {numeric && drawable(value.dtype) && value.shape !== null && (value.size ?? 0) > 0 && <Heatmap store={store.id} tensor={value} />}
+            <p class="soft"><code dir="auto">{value.address}</code>{hasGraph(store) && <> · <a href={`${modelPlace(store.id, "graph")}?around=${encodeURIComponent(value.name)}`}>in the graph</a></>}</p>
+          </>
+        )}
+      </Await>
+    </aside>
+  );
+}
+
+function Figures({ found, onAll }: { found: Statistics; onAll: () => void }) {
+  const share = (part: number) => (part ? `${whole(part)} (${percent(part / Math.max(found.looked_at, 1))})` : "0");
+  const rows: [string, string][] = [
+    ["min", figure(found.min)], ["max", figure(found.max)], ["mean", figure(found.mean)], ["std", figure(found.deviation)],
+    ["zeros", share(found.zeros)], ["NaN", share(found.nans)], ["infinite", share(found.infinities)],
+  ];
+  return (
+    <>
+      {found.histogram && <Bars histogram={found.histogram} />}
+      <dl class="figures">{rows.map(([what, value]) => <div key={what}><dt>{what}</dt><dd>{value}</dd></div>)}</dl>
+      <p class="soft">
+        {found.looked_at === found.elements ? `Exact: all ${whole(found.elements)} elements.` : `Sample of ${whole(found.looked_at)} of ${whole(found.elements)} elements, evenly spread. `}
+        {found.looked_at < found.elements && <button type="button" class="plain" onClick={onAll}>Read all</button>}
+      </p>
+    </>
+  );
+}

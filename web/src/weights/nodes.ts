@@ -1,0 +1,110 @@
+/** Tensors as a tree of their names: nodes are loaded as they come into sight. */
+
+import { getJson, view, type Branch } from "../api";
+
+export interface WeightNode {
+  /** What is shown of the name. */
+  label: string;
+  /** What all names below begin with; of a single tensor its name. */
+  prefix: string;
+  parent: WeightNode | null;
+  start: number;
+  tensors: number;
+  size: number;
+  elements: number;
+  dtype: string | null;
+  /** Of a single tensor. */
+  address: string | null;
+  shape: readonly number[] | null;
+  range: boolean;
+  /** True for neighbours that are shown as one because they are small. */
+  gathered: boolean;
+  /** Null before they are loaded; empty for a single tensor. */
+  children: WeightNode[] | null;
+}
+
+export type Measure = "size" | "elements";
+
+/** The nodes of an answer. */
+export function nodeOf(branch: Branch, above = "", parent: WeightNode | null = null): WeightNode {
+  const range = branch.last !== undefined && branch.last !== null;
+  const prefix = range ? above : above + branch.name;
+  const node: WeightNode = {
+    label: labelOf(branch), prefix, parent, start: branch.start, tensors: branch.tensors, size: branch.size, elements: branch.elements,
+    dtype: branch.dtype, address: branch.address ?? null, shape: branch.shape ?? null, range, gathered: false, children: branch.tensors < 2 ? [] : null,
+  };
+  if (branch.children?.length) node.children = branch.children.map((child) => nodeOf(child, prefix, node));
+  return node;
+}
+
+function labelOf({ name, last, address }: Branch): string {
+  const first = stripped(name) || name || address || "(same name)";
+  return last ? spanned(stripped(name), stripped(last)) : first;
+}
+
+/** A range by its ends: `0–11`, `MatMul_10 … 99`. */
+const spanned = (first: string, last: string): string => {
+  const end = shortLast(first, last);
+  return /^\d+$/.test(first) && /^\d+$/.test(end) ? `${first}–${end}` : `${first} … ${end}`;
+};
+
+const stripped = (name: string): string => name.replace(/[./:]+$/, "");
+
+/** The end of a range without what it has in common with its beginning: `MatMul_10 … 99`. */
+function shortLast(first: string, last: string): string {
+  let same = 0;
+  while (same < Math.min(first.length, last.length) && first[same] === last[same]) same += 1;
+  while (same > 0 && /[\p{L}\p{N}]/u.test(last[same - 1]!) && /[\p{L}\p{N}]/u.test(last[same] ?? "")) same -= 1;
+  return last.slice(same) || last;
+}
+
+/** Identifies a node in its model. */
+export const keyOf = (node: WeightNode): string => `${node.start}+${node.tensors}.${node.prefix.length}${node.gathered ? "g" : node.range ? "r" : ""}`;
+
+/** The whole of a model's tensors; its nodes are opened from the largest on. */
+export const loadRoot = async (store: string, signal: AbortSignal): Promise<WeightNode> =>
+  nodeOf(await getJson<Branch>(view(store, ["tensortree"], { limit: 3000 }), signal));
+
+/** Loads what is below a node. */
+export async function loadBelow(store: string, node: WeightNode): Promise<void> {
+  const place = view(store, ["tensortree"], { prefix: node.prefix, start: node.start, tensors: node.tensors, limit: 1000 });
+  const found = nodeOf(await getJson<Branch>(place), "", node.parent);
+  // Nothing below: names that cannot be told apart any further.
+  node.children = found.children ?? [];
+  for (const child of node.children) child.parent = node;
+}
+
+const holds = (node: WeightNode, [from, to]: [number, number]): boolean => node.start <= from && to <= node.start + node.tensors;
+
+/** The node with just these tensors, loaded on the way; else the smallest that holds them. */
+export async function nodeAt(store: string, root: WeightNode, start: number, tensors: number): Promise<WeightNode> {
+  let node = root;
+  for (let depth = 0; depth < 64 && node.tensors > tensors; depth += 1) {
+    if (!node.children) await loadBelow(store, node);
+    const next = node.children?.find((child) => holds(child, [start, start + tensors]));
+    if (!next) break;
+    node = next;
+  }
+  return node;
+}
+
+/** A node that stands for neighbours which are too small to be named alone. */
+export function rangeOf(members: WeightNode[], parent: WeightNode): WeightNode {
+  const ordered = [...members].sort((a, b) => a.start - b.start);
+  const [first, last] = [ordered[0]!, ordered.at(-1)!];
+  const sum = (of: (node: WeightNode) => number) => members.reduce((total, node) => total + of(node), 0);
+  const totals = new Map<string | null, number>();
+  for (const { dtype, size } of members) totals.set(dtype, (totals.get(dtype) ?? 0) + size);
+  const [dtype] = [...totals].sort((a, b) => b[1] - a[1])[0]!;
+  const node: WeightNode = {
+    label: spanned(first.label.split(/ … |–/)[0]!, last.label.split(/ … |–/).at(-1)!),
+    prefix: parent.prefix, parent, start: first.start, tensors: sum((each) => each.tensors), size: sum((each) => each.size),
+    elements: sum((each) => each.elements), dtype, address: null, shape: null, range: true, gathered: true, children: members,
+  };
+  return node;
+}
+
+/** The nodes from the root to a node. */
+export function pathTo(node: WeightNode): WeightNode[] {
+  return node.parent ? [...pathTo(node.parent), node] : [node];
+}
