@@ -10,7 +10,7 @@ PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev run test long soak fuzz check check-package check-core test-core fmt docs protos bench kills bucket oci oidc logins registries clients openapi engines merger nginx replicas tus web browser screenshots clean
+.PHONY: help dev run test long soak fuzz check check-package check-core test-core fmt docs protos bench kills bucket oci oidc logins registries clients openapi engines merger nginx replicas tus web browser screenshots models clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -233,9 +233,15 @@ browser: .venv/ready .venv/core web $(ORAS) ## drive the page in a browser, and 
 	$(PIP) install --constraint constraints.txt playwright
 	$(BIN)/python -m pytest -n 2 tests/interop/chromium.py tests/interop/page.py tests/interop/page_weights.py tests/interop/page_uploads.py tests/interop/page_library.py tests/interop/page_texts.py tests/interop/page_operations.py tests/interop/page_spaces.py tests/interop/page_hostile.py tests/interop/page_commands.py
 
-screenshots: .venv/ready .venv/core web ## pictures of every view of the page, in docs/screenshots
+screenshots: .venv/ready .venv/core web ## pictures of the page, on models that others published too, in docs/screenshots
 	$(PIP) install --constraint constraints.txt playwright
 	PROTOSLICE_SCREENSHOTS=$(CURDIR)/docs/screenshots $(BIN)/python -m pytest tests/interop/page.py -k "every_view or sign_in"
+	PROTOSLICE_SCREENSHOTS=$(CURDIR)/docs/screenshots $(BIN)/python -m tests.interop.real_models .make/real
+
+models: .venv/ready .venv/core web ## the page on twenty models, most of which others published (150 MB): a table of what was measured
+	@command -v chromium >/dev/null || apt-get install --yes --no-install-recommends chromium
+	$(PIP) install --constraint constraints.txt playwright
+	$(BIN)/python -m tests.interop.real_models .make/real
 
 tus: .venv/ready .venv/core ## tus-js-client under Node (and npm), directly and through nginx, with the service killed meanwhile
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light

@@ -29,6 +29,7 @@ ROWS = {
     "bucket": 16,
     "distance": 82,
     "catalogue": 3,
+    "lists": 6,
     "endurance": 1,
     "workers": 3,
     "loading": 3,

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from protoslice.catalog import Database, connect, listing, upgrade
+from protoslice.catalog import Database, Transaction, connect, listing, upgrade
 from protoslice.catalog.database import ACTOR
 from protoslice.catalog.drafts import DraftTable, folder_version
 from protoslice.catalog.kept_files import KeptFile
@@ -165,6 +165,41 @@ def test_lists_have_the_stores_that_match_in_order(
                 found = await _pages(StoreTable(database, Account(space)), query, 3 + number % 5)
                 expected = _expected(models[space], query)
                 assert _same_order(found, expected, models[space], query), (query, found, expected)
+        finally:
+            await database.close()
+
+    asyncio.run(work())
+
+
+def test_stores_with_many_names_are_listed_in_time(catalogue: str) -> None:
+    """A store may have any number of names: the statements look at few of them."""
+
+    async def work() -> None:
+        database = connect(catalogue, "memory://")
+        await upgrade(database)
+        table = StoreTable(database, Account("team"))
+        for number in range(3):
+            new = StoreDraft(
+                id=new_id(), digest=f"d{number}", size=1, created=number, type=None, manifest=b"{}", weight=1
+            )
+            await table.publish(new, [f"t{number}"])
+
+        def name(tx: Transaction) -> None:
+            sql = """
+                INSERT INTO names (space, repository, kind, name, store, version, updated, label)
+                VALUES ('team', 0, 'tag', :name, :store, :version, 0, :label)"""
+            names = [(f"n{each:05}", f"d{each % 3}") for each in range(9000)]
+            rows = [{"name": name, "store": store, "label": f"team\n{name}", "version": b"v"} for name, store in names]
+            tx.many(sql, rows)
+
+        await database.fill(name)
+        try:
+            for query in (
+                StoreQuery(sort="name"), StoreQuery(sort="name", descending=False, min_size=0),
+                StoreQuery(sort="name", name="n00"), StoreQuery(sort="size", name="n0"), StoreQuery(name="zzz"),
+            ):  # fmt: skip
+                found = await _pages(table, query, 10)
+                assert sorted(set(found)) == ([] if query.name == "zzz" else ["d0", "d1", "d2"]), query
         finally:
             await database.close()
 

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from tests.support.rows import SPACE, reserved
 
-from protoslice.catalog import Database, connect, snapshots, upgrade
+from protoslice.catalog import Database, connect, holds, upgrade
 from protoslice.catalog.collector import CollectorTable
+from protoslice.catalog.holds import Hold
 from protoslice.catalog.objects import WriterTable
-from protoslice.catalog.snapshots import Hold, Snapshot, take_snapshot
+from protoslice.catalog.snapshots import Snapshot, take_snapshot
 from protoslice.errors import Conflict, IntegrityError, Unsupported
 
 
@@ -50,10 +51,17 @@ def test_hold_that_expired_is_no_obstacle(catalogue: str) -> None:
         await WriterTable(database).drop(SPACE, objects)
         await table.drop_objects(-1)
         async with Hold(database):
-            await database.write(lambda tx: tx.run("UPDATE holds SET expires = :at", at=tx.now - 1))
-            async with Hold(database):
-                with pytest.raises(Conflict, match="Another backup"):
-                    await Hold(database).__aenter__()
+            for seconds in (-1, 365 * 86_400):  # the clock was ahead when it was written
+                at = int(seconds * 1e6)
+                await database.write(lambda tx: tx.run("UPDATE holds SET expires = :at", at=tx.now + at))  # noqa: B023
+                async with Hold(database):
+                    with pytest.raises(Conflict, match="Another backup"):
+                        await Hold(database).__aenter__()
+            await database.write(
+                lambda tx: tx.run(
+                    "INSERT INTO holds (id, owner, expires) VALUES ('backup', 'x', :at)", at=tx.now + int(1e15)
+                )
+            )
         assert len(await table.trash()) == 1
 
     _run(catalogue, work)
@@ -69,7 +77,7 @@ def test_hold_that_was_lost_stops_the_backup(catalogue: str, monkeypatch: pytest
             with pytest.raises(Conflict, match="start it again"):
                 hold.check()
 
-    monkeypatch.setattr(snapshots, "HOLD_SECONDS", 1.0)
+    monkeypatch.setattr(holds, "HOLD_SECONDS", 1.0)
     _run(catalogue, work)
 
 

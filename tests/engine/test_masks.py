@@ -291,3 +291,25 @@ def test_more_steps_than_are_allowed_are_refused() -> None:
     with pytest.raises(LimitExceeded, match="steps"):
         document(b"", steps=100_000).view("", [f"node[{number}:].name" for number in range(400)])
     assert document(data, steps=100_000).view("", ["node[0:1000].name"])[2].size > 1000
+
+
+def test_all_entries_of_a_key_are_left_out() -> None:
+    def entry(key: bytes, text: bytes) -> bytes:
+        return field(1, field(1, key) + field(2, text))
+
+    data = entry(b"a", b"1") + entry(b"b", b"2") + entry(b"a", b"3")
+    proto = protoslice.open(data, "protoslice.Safetensors")
+    assert proto.merge(omit=['metadata["a"]']).read() == entry(b"b", b"2")
+    assert proto.merge(omit=['metadata["c"]']).read() == data
+
+
+def test_elements_of_a_run_are_left_out() -> None:
+    run = b"".join(b"\x08" + bytes([number]) for number in range(9))
+    proto = protoslice.open(run + field(8, b"name"), "onnx.TensorProto")
+    assert proto.merge(omit=["dims[2:5]", "dims[8]"]).read() == run[:4] + run[10:16] + field(8, b"name")
+    with pytest.raises(Unsupported, match="packed"):
+        protoslice.open(field(1, b"\x01\x02"), "onnx.TensorProto").merge(omit=["dims[0]"])
+    with pytest.raises(InvalidInput, match="empty path"):
+        proto.merge(omit=[""])
+    with pytest.raises(InvalidInput, match="list of paths"):
+        proto.merge(omit="dims")

@@ -6,6 +6,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from onnx import helper
 from tests.graphs.models import graph_def, graphs_of, onnx_model
 from tests.support.golden import folder
 
@@ -185,3 +186,10 @@ def test_attributes_are_told_shortly() -> None:
 )
 def test_a_tensor_leads_to_the_node_that_takes_or_holds_it(name: str, tensor: str, path: str) -> None:
     assert node_of(name, tensor).path == path
+
+
+@pytest.mark.parametrize(("inner", "first"), [(10, "graph"), (11, "graph.node[0].attribute[0].g")])
+def test_a_far_larger_inner_graph_is_shown_first(inner: int, first: str) -> None:
+    branch = helper.make_graph([helper.make_node("Relu", [f"x{n}"], [f"x{n + 1}"]) for n in range(inner)], "b", [], [])
+    outer = helper.make_graph([helper.make_node("Loop", [], ["y"], body=branch)], "outer", [], [])
+    assert looked(helper.make_model(outer)).graph == first

@@ -64,12 +64,22 @@ def test_stores_are_searched_filtered_and_paged(context: BrowserContext) -> None
     expect(cards.first).not_to_contain_text("changes since 1")
     page.get_by_role("combobox", name="Type").select_option("")
     page.get_by_role("searchbox").press_sequentially("notes-5")
-    expect(page).to_have_url(re.compile(r"\?tag=notes-5$"))
+    expect(page).to_have_url(re.compile(r"\?name=notes-5$"))
     expect(cards).to_have_count(NUMBER - 50)
     expect(cards.first).to_contain_text("1 file")
     assert violations(context, page) == "[]"
     page.get_by_role("searchbox").fill("nothing")
-    expect(page.locator("main")).to_contain_text("No matches")
+    expect(page.locator("main")).to_contain_text("No matches for “nothing”")
+    page.get_by_role("button", name="Show all").click()
+    page.get_by_role("searchbox").fill("ODE")
+    expect(cards).to_have_count(1)
+    expect(cards).to_contain_text("model")
+    page.get_by_role("searchbox").fill("")
+    page.get_by_role("combobox", name="Sort").select_option("Largest first")
+    expect(page).to_have_url(re.compile(r"\?sort=-size$"))
+    expect(cards.first).to_contain_text("model")
+    page.get_by_role("combobox", name="Sort").select_option("By name")
+    expect(cards.nth(1)).to_contain_text("notes-00")
 
 
 def test_repositories_stand_beside_models_and_open_their_heads(

@@ -40,13 +40,17 @@ function half(bits: number): number {
   return sign * (exponent ? 2 ** (exponent - 25) * (1024 + mantissa) : 2 ** -24 * mantissa);
 }
 
-/** A slice of at most `most` by `most` elements over the last two dimensions; the other ones at `place`. */
+/** The two longest dimensions, which a picture shows: of a kernel those of its channels. */
+export function axesOf(shape: readonly number[]): number[] {
+  const longest = shape.map((_, axis) => axis).sort((a, b) => shape[b]! - shape[a]! || a - b);
+  return longest.slice(0, 2).sort((a, b) => a - b);
+}
+
+/** A slice of at most `most` by `most` elements over the two longest dimensions; the other ones at `place`. */
 export function pictureOf(shape: readonly number[], place: readonly number[], most: number): { slice: string; rows: number; columns: number } {
-  const steps = shape.map((length, axis) => {
-    if (axis < shape.length - 2) return String(Math.min(place[axis] ?? 0, Math.max(length - 1, 0)));
-    return `::${Math.max(1, Math.ceil(length / most))}`;
-  });
-  const shown = (length: number) => Math.ceil(length / Math.max(1, Math.ceil(length / most)));
-  const [rows, columns] = shape.length > 1 ? [shape.at(-2)!, shape.at(-1)!] : [1, shape[0] ?? 1];
-  return { slice: steps.join(","), rows: shown(rows), columns: shown(columns) };
+  const axes = axesOf(shape);
+  const stride = (length: number) => Math.max(1, Math.ceil(length / most));
+  const slice = shape.map((length, axis) => (axes.includes(axis) ? `::${stride(length)}` : String(Math.min(place[axis] ?? 0, Math.max(length - 1, 0))))).join(",");
+  const [rows = 1, columns = 1] = axes.length > 1 ? axes.map((axis) => shape[axis]!) : [1, shape[0]];
+  return { slice, rows: Math.ceil(rows / stride(rows)), columns: Math.ceil(columns / stride(columns)) };
 }

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from protoslice.catalog.database import SECOND, Database, Row, Transaction
+from protoslice.catalog.holds import HOLD_SECONDS
 from protoslice.catalog.objects import LARGEST_SUMLESS, end_writer, release_objects
 from protoslice.catalog.spaces import discharge
 from protoslice.catalog.uploads import end_uploads, forget_uploads
@@ -103,10 +104,11 @@ class CollectorTable:
                 """
                 UPDATE trash SET due = :later WHERE number IN (
                     SELECT number FROM trash WHERE due <= :now AND NOT EXISTS (
-                        SELECT 1 FROM holds WHERE expires > :now
+                        SELECT 1 FROM holds WHERE expires > :now AND expires < :far
                     ) ORDER BY due LIMIT :most FOR UPDATE SKIP LOCKED
                 ) RETURNING number, key, sums, passes""",
                 later=tx.now + int(_CLAIM_SECONDS * SECOND), now=tx.now, most=_BATCH,
+                far=tx.now + int(2 * HOLD_SECONDS * SECOND),
             )  # fmt: skip
             return [TrashRow(number, key, bool(sums), passes) for number, key, sums, passes in rows]
 

@@ -64,6 +64,10 @@ class Transient(ProtosliceError):
     """An attempt failed in a way that the same transaction may survive; `write` and `read` repeat it."""
 
 
+class Disconnected(Transient):
+    """The database cannot be reached."""
+
+
 class CommitUnknown(Transient):
     """The connection broke during COMMIT: the change may or may not have taken effect."""
 
@@ -143,6 +147,8 @@ class Database(ABC):
 
     dialect: str
     observer: Observer | None = None
+    _is_away = False
+    """True from a failure to reach the database until an attempt succeeds: meanwhile nothing waits for it."""
 
     async def write(self, work: Work[T], *, background: bool = False) -> T:
         """Run `work` in a transaction and commit it; repeat it after deadlocks and broken connections.
@@ -177,15 +183,34 @@ class Database(ABC):
 
     async def _observed(self, kind: str, attempt: Callable[[], Awaitable[T]]) -> T:
         if self.observer is None:
-            return await _repeated(attempt)
+            return await self._repeated(attempt)
         begun, failed = time.perf_counter(), None
         try:
-            return await _repeated(attempt)
+            return await self._repeated(attempt)
         except ProtosliceError as error:
             failed = type(error).__name__
             raise
         finally:
             self.observer(kind, time.perf_counter() - begun, failed)
+
+    async def _repeated(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Return what `attempt` returns; repeat it with growing pauses while it raises `Transient`."""
+        loop = asyncio.get_running_loop()
+        deadline, pause = loop.time() + RETRY_SECONDS, _FIRST_PAUSE
+        while True:
+            try:
+                result = await attempt()
+            except Transient as failure:
+                wait = pause * (0.5 + random.random())
+                unreachable = isinstance(failure, Disconnected)
+                if loop.time() + wait > deadline or (unreachable and self._is_away):
+                    self._is_away = unreachable
+                    raise DatabaseUnavailable(f"{failure.message}; try again later") from failure
+            else:
+                self._is_away = False
+                return result
+            await asyncio.sleep(wait)
+            pause = min(pause * 2, 0.5)
 
     async def alter(self, work: Work[T]) -> T:
         """Run `work` once, without a row in `changes`: for migrations, which create that table."""
@@ -222,21 +247,6 @@ class Database(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Finish transactions that have begun and close all connections."""
-
-
-async def _repeated(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Return what `attempt` returns; repeat it with growing pauses while it raises `Transient`."""
-    loop = asyncio.get_running_loop()
-    deadline, pause = loop.time() + RETRY_SECONDS, _FIRST_PAUSE
-    while True:
-        try:
-            return await attempt()
-        except Transient as failure:
-            wait = pause * (0.5 + random.random())
-            if loop.time() + wait > deadline:
-                raise DatabaseUnavailable(f"{failure.message}; try again later") from failure
-        await asyncio.sleep(wait)
-        pause = min(pause * 2, 0.5)
 
 
 class Lane:

@@ -2,7 +2,8 @@
 
 A list reads the index of its sort key. Filters that this index does not serve could let it read far, so the statement
 first takes candidates from the index of one of them. If they are few, it sorts those. Otherwise it filters the next
-`_WALKED` rows of the sort key: such a page may be short, or empty, and still be followed by another.
+`_WALKED` rows of the sort key: such a page may be short, or empty, and still be followed by another. A walk looks only
+at the first `_NAMES` names of a store.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ Key: TypeAlias = tuple[int | str, ...]
 """Values of a row in the columns by which a list is sorted."""
 
 _CANDIDATES: Final = 2000
-_WALKED: Final = 3000
+_WALKED: Final = 2000
+_NAMES: Final = 64
+"""Names of a store that a walk looks at."""
 _TYPE: Final = "coalesce(type, '')"
 _KEYS: Final[Mapping[Sort, tuple[str, ...]]] = {
     "created": ("created", "id"),
@@ -187,8 +190,7 @@ class StoreListing:
                 f"SELECT n.store FROM {self._search.rows('n')}",
                 _of_names("(SELECT DISTINCT store FROM hits)"),
             )
-            match = f"n.space = :space AND n.store = listed.digest AND {self._search.condition('n')}"
-            named = f"(SELECT 1 FROM names n WHERE {match} LIMIT 1) = 1"
+            named = f"(SELECT 1 FROM {_first_names('listed.digest')} WHERE {self._search.condition('n')} LIMIT 1) = 1"
         few = self._picked(source, _FEW, *self._served, *self._rest, behind)
         many = self._picked(f"({walk}) listed", _MANY, *self._rest, named)
         return self._choice(hits, few, many), walk
@@ -196,29 +198,32 @@ class StoreListing:
     def _by_name(self, behind: str) -> tuple[str, str]:
         """Return the statement for the stores of a page, and for the names that it may walk."""
         search = self._search
-        matching = "m.label IS NOT NULL" if search is None else search.condition("m")
-        first = f"""(
-            SELECT 1 FROM names m
-            WHERE m.space = :space AND m.store = listed.store AND m.label < listed.label AND {matching} LIMIT 1
-        ) IS NULL"""
-        within = _WITHIN if search is None or search.by_trigrams else search.condition("n")
-        walk = f"""
-            SELECT label, store FROM names n WHERE {_all(within, "store IS NOT NULL", behind)}
-            {self._sorted} LIMIT :walked"""
-        walked = _of_names(f"({walk})", "n.label, ")
-        named = "" if search is None else search.condition("listed")
-        many = self._picked(walked, _MANY, *self._rest, named, first)
         if search is not None and search.by_trigrams:
-            hits, source = f"SELECT n.label, n.store FROM {search.rows('n')}", _of_names("hits", "n.label, ")
-            few = self._picked(source, _FEW, *self._rest, behind, first)
-        elif self._rest:
-            hits = f"SELECT {_ROW} FROM stores WHERE {_LIVE} AND {self._rest[0]}"
-            joined = "n.space = :space AND n.store = hits.digest AND n.label IS NOT NULL"
-            source = f"(SELECT n.label, n.store, hits.* FROM hits CROSS JOIN names n WHERE {joined} LIMIT :most) listed"
-            few = self._picked(source, _FEW, *self._rest, named, behind, first)
-        else:
+            walk = self._names(_WITHIN, behind)
+            before = f"n.label < listed.label AND {search.condition('n')}"
+            first = f"(SELECT 1 FROM {_first_names('listed.store')} WHERE {before} LIMIT 1) IS NULL"
+            hits = f"SELECT n.label, n.store FROM {search.rows('n')}"
+            source = _of_names("(SELECT store, min(label) AS label FROM hits GROUP BY store)", "n.label, ")
+            few = self._picked(source, _FEW, *self._rest, behind)
+            matching = search.condition("listed")
+            many = self._picked(_of_names(f"({walk})", "n.label, "), _MANY, *self._rest, matching, first)
+            return self._choice(hits, few, many), walk
+        low, end = ("first", "end") if search is None else ("label", "label_end")
+        walk = self._names(f"n.label >= :{low} AND n.label < :{end}", behind)
+        first = f"label = {_first_label('listed.store', low)}"
+        walked = _of_names(f"({walk})", "n.label, ")
+        if not self._rest:
             return f"{self._picked(walked, first)} {self._nulls}", walk
+        hits = f"SELECT {_ROW} FROM stores WHERE {_LIVE} AND {self._rest[0]}"
+        labelled = f"SELECT {_first_label('hits.digest', low)} AS label, digest AS store, hits.* FROM hits LIMIT :most"
+        few = self._picked(f"({labelled}) listed", _FEW, *self._rest, f"label < :{end}", behind)
+        many = self._picked(walked, _MANY, *self._rest, first)
         return self._choice(hits, few, many), walk
+
+    def _names(self, within: str, behind: str) -> str:
+        """Return the statement for the names that a list may walk."""
+        conditions = _all(within, "store IS NOT NULL", behind)
+        return f"SELECT label, store FROM names n WHERE {conditions} {self._sorted} LIMIT :walked"
 
     def _choice(self, hits: str, few: str, many: str) -> str:
         """Return the statement for the stores of `few` or of `many`, depending on the number of `hits`."""
@@ -236,6 +241,23 @@ class StoreListing:
     @property
     def _nulls(self) -> str:
         return f"UNION ALL SELECT {', '.join(['NULL'] * (3 + len(self._keys)))}"
+
+
+def _first_label(store: str, low: str) -> str:
+    """Return the first label of a store from `low` on; the row values leave PostgreSQL no index but that of stores."""
+    return f"""(
+        SELECT m.label FROM names m WHERE m.store = {store} AND (m.store, m.label) >= ({store}, :{low})
+        ORDER BY m.store, m.label LIMIT 1
+    )"""
+
+
+def _first_names(store: str) -> str:
+    """Return the source of the first names of a store, at most `_NAMES`: it may have any number."""
+    return f"""(
+        SELECT m.label FROM names m
+        WHERE m.store = {store} AND (m.store, m.label) >= ({store}, :first) AND (m.store, m.label) < ({store}, :end)
+        ORDER BY m.store, m.label LIMIT {_NAMES}
+    ) n"""
 
 
 def _of_names(names: str, columns: str = "") -> str:

@@ -36,12 +36,13 @@ _DAY: Final = 86_400_000_000
 
 @asynccontextmanager
 async def open_database(
-    url: str | None, storage: str, *, shared: bool = True, audit_seconds: float = 0
+    url: str | None, storage: str, *, shared: bool = True, create: bool = True, audit_seconds: float = 0
 ) -> AsyncIterator[Database]:
     """Yield the catalogue at `url`, or without one the default for the storage at the URI `storage`.
 
     The default for a storage that is not `shared` with other processes ends with this process. A SQLite file is
-    created and migrated. Changes in the audit that are older than `audit_seconds` are deleted, unless that is 0.
+    created, unless `create` is False, and migrated. Changes in the audit that are older than `audit_seconds` are
+    deleted, unless that is 0.
 
     Raise `Unsupported` for a bucket without a database, and for a database whose schema needs another version of the
     program.
@@ -52,6 +53,11 @@ async def open_database(
         else:
             database = await asyncio.to_thread(connect, url, storage)
         try:
+            if not create and not await schema.version_of(database):
+                raise Unsupported(
+                    "The database is empty, but the storage is in use: set PROTOSLICE_DATABASE to the database of this "
+                    "storage, or run `protoslice restore-backup` (again, if it was interrupted)"
+                )
             if isinstance(database, SqliteDatabase):
                 await upgrade(database)
                 _log.info("catalogue in SQLite %s", sqlite3.sqlite_version)

@@ -26,6 +26,7 @@ from protoslice.catalog.database import (
     WAIT_SECONDS,
     CommitUnknown,
     Database,
+    Disconnected,
     ForeignKeyViolation,
     Lane,
     Row,
@@ -57,6 +58,7 @@ class PostgresDatabase(Database):
     def __init__(self, url: str) -> None:
         self._parameters, self._prepare = _parameters(url)
         self._local = threading.local()
+        self._has_warned = False
         self._connections: set[psycopg.Connection[Row]] = set()
         self._lanes = {False: Lane(_CONNECTIONS, "catalogue"), True: Lane(_BACKGROUND, "catalogue-background")}
 
@@ -104,8 +106,11 @@ class PostgresDatabase(Database):
                     **self._parameters, autocommit=True, prepare_threshold=5 if self._prepare else None
                 )
             except psycopg.Error as error:  # without a code; the text names host and user, but no password
-                _log.warning("cannot connect to the database: %s", " ".join(str(error).split()))
-                raise Transient("The database does not respond") from error
+                if not self._has_warned:
+                    _log.warning("cannot connect to the database: %s", " ".join(str(error).split()))
+                self._has_warned = True
+                raise Disconnected("The database does not respond") from error
+            self._has_warned = False
             self._local.connection = connection
             self._connections.add(connection)
         return connection
@@ -215,7 +220,7 @@ def _error(error: psycopg.Error) -> Exception:
             "Access to the database was denied: check user, password and privileges in PROTOSLICE_DATABASE"
         )
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-        return Transient("The database does not respond")
+        return Disconnected("The database does not respond")
     return error
 
 

@@ -309,7 +309,8 @@ class NamesOfStores:
         """Return the names of stores, at most `most` of each kind for each store."""
         listed = list(stores)
         parts = [listed[start : start + _STORES] for start in range(0, len(listed), _STORES)]
-        found = [await self._database.read(partial(_naming, self._space, part, most)) for part in parts]
+        naming = _naming_by_join if self._database.dialect == "postgresql" else _naming
+        found = [await self._database.read(partial(naming, self._space, part, most)) for part in parts]
         return [name for names in found for name in names]
 
 
@@ -317,29 +318,37 @@ _NAMING: Final = """
     SELECT * FROM (
         SELECT n.store, r.protocol, r.name, n.name, n.kind FROM names n JOIN repositories r
         ON r.space = n.space AND r.id = n.repository
-        WHERE n.space = :space AND n.store = :{store} AND n.repository <> 0 LIMIT :most
-    ) n{store} UNION ALL SELECT * FROM (
+        WHERE n.space = :space AND n.store = {store} AND n.repository <> 0 LIMIT :most
+    ) n{alias} UNION ALL SELECT * FROM (
         SELECT DISTINCT c.store, r.protocol, r.name, c.digits, 'commit' FROM commits c JOIN repositories r
         ON r.space = c.space AND r.id = c.repository
-        WHERE c.space = :space AND c.store = :{store} AND NOT EXISTS (
+        WHERE c.space = :space AND c.store = {store} AND NOT EXISTS (
             SELECT 1 FROM names n WHERE n.space = c.space AND n.repository = c.repository AND n.store = c.store
         ) LIMIT :most
-    ) c{store} UNION ALL SELECT * FROM (
+    ) c{alias} UNION ALL SELECT * FROM (
         SELECT m.store, r.protocol, r.name, m.digest, 'manifest' FROM manifests m JOIN repositories r
         ON r.space = m.space AND r.id = m.repository
-        WHERE m.space = :space AND m.store = :{store} AND NOT EXISTS (
+        WHERE m.space = :space AND m.store = {store} AND NOT EXISTS (
             SELECT 1 FROM names n WHERE n.space = m.space AND n.repository = m.repository AND n.manifest = m.digest
         ) LIMIT :most
-    ) m{store} UNION ALL SELECT * FROM (
+    ) m{alias} UNION ALL SELECT * FROM (
         SELECT DISTINCT k.store, r.protocol, r.name, coalesce(k.folder, k.name), k.kind FROM kept_files k
         JOIN repositories r ON r.space = k.space AND r.id = k.repository
-        WHERE k.space = :space AND k.store = :{store} AND k.kind = 'file' LIMIT :most
-    ) k{store}"""
+        WHERE k.space = :space AND k.store = {store} AND k.kind = 'file' LIMIT :most
+    ) k{alias}"""
+_NAMING_BY_JOIN: Final = f"""
+    SELECT found.* FROM unnest(CAST(:stores AS text[])) listed (store)
+    CROSS JOIN LATERAL ({_NAMING.format(store="listed.store", alias="")}) found"""
+
+
+def _naming_by_join(space: str, stores: Sequence[str], most: int, tx: Transaction) -> list[NamedStore]:
+    return [NamedStore(*row) for row in tx.all(_NAMING_BY_JOIN, stores=list(stores), space=space, most=most)]
 
 
 def _naming(space: str, stores: Sequence[str], most: int, tx: Transaction) -> list[NamedStore]:
     values = {f"s{number}": store for number, store in enumerate(stores)}
-    sql = " UNION ALL ".join(f"SELECT * FROM ({_NAMING.format(store=store)}) {store}" for store in values)
+    parts = (_NAMING.format(store=f":{name}", alias=name) for name in values)
+    sql = " UNION ALL ".join(f"SELECT * FROM ({part})" for part in parts)
     return [NamedStore(*row) for row in tx.all(sql, **values, space=space, most=most)]
 
 

@@ -60,29 +60,30 @@ async def check(database: Database) -> None:
 
 async def migrate(database: Database) -> int:
     """Apply the migrations that a database lacks, in one transaction; return the version that it had."""
-    dialect, scripts = database.dialect, migrations(database.dialect)
+    return await database.alter(lambda tx: apply_migrations(tx, database.dialect))
 
-    def work(tx: Transaction) -> int:
-        if dialect == "postgresql":
-            tx.all("SELECT pg_advisory_xact_lock(:key)", key=_LOCK)
-        found = _version(tx, dialect)
-        for script in scripts[found:]:
-            types = dict(_TYPES[dialect])
-            if "{trigrams}" in script:
-                types["trigrams"] = _trigrams(tx)
-            for statement in _statements(script, types):
-                tx.run(statement)
-        if found == 0:
-            tx.run(
-                "INSERT INTO meta (one, schema, catalogue_id) VALUES (1, :schema, :id)",
-                schema=len(scripts),
-                id=secrets.token_bytes(16),
-            )
-        elif found < len(scripts):
-            tx.run("UPDATE meta SET schema = :schema", schema=len(scripts))
-        return found
 
-    return await database.alter(work)
+def apply_migrations(tx: Transaction, dialect: str) -> int:
+    """Apply the migrations that a database lacks and return the version that it had."""
+    scripts = migrations(dialect)
+    if dialect == "postgresql":
+        tx.all("SELECT pg_advisory_xact_lock(:key)", key=_LOCK)
+    found = _version(tx, dialect)
+    for script in scripts[found:]:
+        types = dict(_TYPES[dialect])
+        if "{trigrams}" in script:
+            types["trigrams"] = _trigrams(tx)
+        for statement in _statements(script, types):
+            tx.run(statement)
+    if found == 0:
+        tx.run(
+            "INSERT INTO meta (one, schema, catalogue_id) VALUES (1, :schema, :id)",
+            schema=len(scripts),
+            id=secrets.token_bytes(16),
+        )
+    elif found < len(scripts):
+        tx.run("UPDATE meta SET schema = :schema", schema=len(scripts))
+    return found
 
 
 def _version(tx: Transaction, dialect: str) -> int:

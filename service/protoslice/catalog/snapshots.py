@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
+from functools import cache, partial
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Final
 
 import protoslice.catalog.schema as schema
-from protoslice.catalog.database import SECOND, Database, Transaction
+from protoslice.catalog.database import Database, Transaction
 from protoslice.catalog.sqlite import SqliteDatabase, SqliteTransaction, translated
-from protoslice.errors import Conflict, DatabaseUnavailable, IntegrityError, Unsupported
+from protoslice.errors import IntegrityError, Unsupported
 
-HOLD_SECONDS: Final = 300.0
-"""Seconds for which no bytes are deleted after a hold was renewed."""
 NEEDED: Final = "writer IS NULL AND (size IS NOT NULL OR due IS NULL)"
 """Condition on a row of `objects` whose bytes are in the storage."""
+_WRONG: Final = (
+    "SELECT 1 FROM objects WHERE typeof(key) <> 'text' OR typeof(size) NOT IN ('integer', 'null')",
+    "SELECT 1 FROM meta WHERE typeof(catalogue_id) <> 'blob'",
+)
+"""Rows that a restoration cannot read; SQLite checks no types."""
 _BATCH: Final = 5000
-_LEFT_OUT: Final = frozenset({"changes", "holds", "sqlite_sequence"})
+_LEFT_OUT: Final = frozenset({"changes", "holds", "sqlite_sequence", "sqlite_schema"})
 _NUMBERS: Final = frozenset({("names", "number"), ("trash", "number"), ("audit", "number")})
 """Columns that the engine fills itself."""
 
@@ -46,7 +49,7 @@ def _fill(source: Transaction, path: Path) -> None:
         target.execute("PRAGMA foreign_keys = OFF")
         target.execute("PRAGMA journal_mode = DELETE")
         target.execute("BEGIN")
-        for table, columns in _tables(target):
+        for table, columns in tables():
             target.execute(f"DELETE FROM {table}")
             for rows in source.batches(f"SELECT {', '.join(columns)} FROM {table}", _BATCH):
                 SqliteTransaction(target).load(table, columns, rows)
@@ -67,11 +70,14 @@ class Snapshot:
         database = SqliteDatabase(path, durable=False)
         try:
             found, wanted = await schema.version_of(database), len(schema.migrations("sqlite"))
-            if not found:
+            if found < 1:
                 raise IntegrityError("The snapshot has no catalogue: it is damaged")
             if found > wanted:
                 await schema.check(database)
             await schema.migrate(database)
+            await asyncio.to_thread(_check_tables, path)
+        except (sqlite3.Error, ValueError, TypeError) as error:
+            raise IntegrityError(f"The snapshot is damaged: {error}") from error
         finally:
             await database.close()
         return cls(path)
@@ -89,17 +95,23 @@ class Snapshot:
             yield from connection.execute(sql)
 
     async def restore(self, database: Database) -> None:
-        """Fill an empty database; raise `Unsupported` for one that has tables already."""
-        if await schema.version_of(database):
-            raise Unsupported("The database is not empty: restore into a new one, or remove its tables first")
-        await schema.migrate(database)
-        await database.fill(self._copied_to)
+        """Fill an empty database, in one transaction; raise `Unsupported` for one that has stores."""
+        await database.fill(partial(self._copied_to, database.dialect))
 
-    def _copied_to(self, tx: Transaction) -> None:
+    def _copied_to(self, dialect: str, tx: Transaction) -> None:
+        schema.apply_migrations(tx, dialect)
+        _require_empty(tx)
+        order = tables()
+        for table, _ in reversed(order):
+            tx.run(f"DELETE FROM {table}")
         with self._connected() as source:
-            for table, columns in _tables(source):
-                tx.run(f"DELETE FROM {table}")
-                tx.load(table, columns, source.execute(f"SELECT {', '.join(columns)} FROM {table}"))
+            for table, columns in order:
+                try:
+                    tx.load(table, columns, source.execute(f"SELECT {', '.join(columns)} FROM {table}"))
+                except Exception as error:
+                    raise IntegrityError(f"The snapshot is damaged in the table {table}: {error}") from error
+        if dialect == "postgresql":
+            tx.run("ANALYZE")
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
@@ -107,67 +119,46 @@ class Snapshot:
             yield connection
 
 
-def _tables(connection: sqlite3.Connection) -> list[tuple[str, list[str]]]:
-    """Return the tables of the catalogue with their columns, each behind those that it refers to."""
-    sql = """
-        SELECT name FROM pragma_table_list
-        WHERE schema = 'main' AND type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"""
-    names = [name for (name,) in connection.execute(sql) if name not in _LEFT_OUT]
-    refers = 'SELECT DISTINCT "table" FROM pragma_foreign_key_list(?)'
-    order = TopologicalSorter({name: {row[0] for row in connection.execute(refers, (name,))} for name in names})
-    columns = "SELECT name FROM pragma_table_info(?)"
-    return [
-        (name, [column for (column,) in connection.execute(columns, (name,)) if (name, column) not in _NUMBERS])
-        for name in order.static_order()
-    ]
+async def require_empty(database: Database) -> None:
+    """Raise `Unsupported` for a database that has stores or names, or the tables of another program."""
+    if await schema.version_of(database):
+        await schema.check(database)
+        await database.read(_require_empty)
 
 
-class Hold:
-    """Keeps bytes from being deleted while a backup is made, and other backups from beginning."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._owner = secrets.token_hex(8)
-        self._renewing: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Hold:
-        sql = "INSERT INTO holds (id, owner, expires) VALUES ('backup', :owner, :expires) ON CONFLICT DO NOTHING"
-
-        def work(tx: Transaction) -> int:
-            tx.run("DELETE FROM holds WHERE expires < :now", now=tx.now)
-            return tx.run(sql, owner=self._owner, expires=_end(tx))
-
-        if not await self._database.write(work, background=True):
-            raise Conflict(
-                f"Another backup or check is running: try again when it has ended, or after {HOLD_SECONDS / 60:.0f} "
-                "minutes if it was killed"
-            )
-        self._renewing = asyncio.create_task(self._renew())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.gather(self._renewing, return_exceptions=True)
-        sql = "DELETE FROM holds WHERE owner = :owner"
-        await self._database.write(lambda tx: tx.run(sql, owner=self._owner), background=True)
-
-    def check(self) -> None:
-        """Raise if the hold is lost: bytes may have been deleted."""
-        if self._renewing is not None and self._renewing.done():
-            self._renewing.result()
-
-    async def _renew(self) -> None:
-        """Renew the hold for ever; raise `Conflict` if it has expired."""
-        sql = "UPDATE holds SET expires = :expires WHERE owner = :owner AND expires > :now"
-        while True:
-            await asyncio.sleep(HOLD_SECONDS / 10)
-            with suppress(DatabaseUnavailable):  # the next renewal may be in time
-                if not await self._database.write(
-                    lambda tx: tx.run(sql, expires=_end(tx), owner=self._owner, now=tx.now), background=True
-                ):
-                    raise Conflict("The backup was interrupted for too long, and data may be deleted: start it again")
+def _require_empty(tx: Transaction) -> None:
+    for table in ("stores", "names", "repositories", "uploads"):
+        if tx.first(f"SELECT 1 FROM {table} LIMIT 1") is not None:
+            raise Unsupported("The database is not empty: restore into a new one")
 
 
-def _end(tx: Transaction) -> int:
-    return tx.now + int(HOLD_SECONDS * SECOND)
+@cache
+def tables() -> list[tuple[str, list[str]]]:
+    """Return the tables of a catalogue with the columns that are copied, each behind those that it refers to.
+
+    They are those of this program: a snapshot is a file that others may have changed.
+    """
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        schema.apply_migrations(SqliteTransaction(connection), "sqlite")
+        sql = "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' ORDER BY name"
+        names = [name for (name,) in connection.execute(sql) if name not in _LEFT_OUT]
+        refers = 'SELECT DISTINCT "table" FROM pragma_foreign_key_list(?)'
+        order = TopologicalSorter({name: {row[0] for row in connection.execute(refers, (name,))} for name in names})
+        columns = "SELECT name FROM pragma_table_info(?)"
+        return [
+            (name, [column for (column,) in connection.execute(columns, (name,)) if (name, column) not in _NUMBERS])
+            for name in order.static_order()
+        ]
+
+
+def _check_tables(path: Path) -> None:
+    """Raise `IntegrityError` unless a file has the tables of a catalogue, and no views in their place."""
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        for table, columns in tables():
+            if table not in there:
+                raise IntegrityError(f"The snapshot is damaged: it has no table {table}")
+            connection.execute(f"SELECT {', '.join(columns)} FROM {table} LIMIT 1")
+        for wrong in _WRONG:
+            if connection.execute(f"{wrong} LIMIT 1").fetchone() is not None:
+                raise IntegrityError("The snapshot is damaged: values have wrong types")

@@ -254,15 +254,15 @@ class SqliteTransaction(Transaction):
 
     def all(self, sql: str, **values: Any) -> list[Row]:
         """Return all rows."""
-        return self._connection.execute(_statement(sql), values).fetchall()
+        return self._connection.execute(_statement(sql), _storable(values)).fetchall()
 
     def run(self, sql: str, **values: Any) -> int:
         """Return the number of rows that the statement changed."""
-        return self._connection.execute(_statement(sql), values).rowcount
+        return self._connection.execute(_statement(sql), _storable(values)).rowcount
 
     def many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Execute the statement once for each row of values."""
-        self._connection.executemany(_statement(sql), rows)
+        self._connection.executemany(_statement(sql), map(_storable, rows))
 
     def batches(self, sql: str, size: int) -> Iterator[list[Row]]:
         """Return all rows, `size` at a time."""
@@ -274,6 +274,14 @@ class SqliteTransaction(Transaction):
         """Insert many rows into a table."""
         marks = ", ".join("?" * len(columns))
         self._connection.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
+
+
+def _storable(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return values; raise `InvalidInput` for text that PostgreSQL would not store."""
+    for value in values.values():
+        if type(value) is str and "\0" in value:
+            raise InvalidInput(UNSTORABLE)
+    return values
 
 
 class _Job:

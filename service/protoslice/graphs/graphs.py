@@ -15,6 +15,8 @@ from protoslice.sources.ropes import Rope
 
 MOST_GRAPHS: Final = 200
 """Graphs that are listed."""
+_LARGER: Final = 10
+"""An inner graph with so many times the nodes of the outermost is shown first."""
 _SMALL: Final = 4096
 """Bytes of the largest fields that are kept of a node: its attributes, and the list of its operands."""
 _LARGEST_NODE: Final = 1 << 20
@@ -55,7 +57,7 @@ class Graphs:
         return self.links.held
 
     def number(self, path: str | None) -> int:
-        """Number of the graph at `path`; without one, of the outermost, the one with the most nodes.
+        """Number of the graph at `path`; without one, the outermost with the most nodes, or a far larger inner one.
 
         `NotFound` when there is none.
         """
@@ -66,10 +68,13 @@ class Graphs:
             return number
         if not self.entries:
             raise NotFound("The model has no graph nodes")
-        return min(
+        outer = min(
             range(len(self.entries)),
             key=lambda number: (self.entries[number].path.count("."), -self.entries[number].nodes),
         )
+        largest = max(range(len(self.entries)), key=lambda number: self.entries[number].nodes)
+        # The main graph of a SavedModel may have just the calls of the functions that do the work.
+        return largest if self.entries[largest].nodes > _LARGER * self.entries[outer].nodes else outer
 
     def entry(self, graph: int) -> GraphEntry:
         """Path, name and size of a graph."""

@@ -160,7 +160,7 @@ def pool_of(descriptor_set: bytes) -> DescriptorPool:
         try:
             pool.AddSerializedFile(file.SerializeToString())
         except Exception as error:  # TypeError in today's runtime, undocumented; its text may be long
-            if any(each in str(error) for each in _NO_MEMORY):
+            if isinstance(error, MemoryError) or any(each in str(error) for each in _NO_MEMORY):
                 raise MemoryError from error
             reason = str(error).rpartition("pool: ")[2].strip() or type(error).__name__
             raise InvalidInput(f"The protobuf runtime does not accept this type: {reason[:300]}") from error

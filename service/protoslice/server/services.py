@@ -49,6 +49,7 @@ from protoslice.stores import StoreOptions, Stores
 from protoslice.stores.backups import dump_daily
 from protoslice.stores.cache import CacheOptions
 from protoslice.stores.collection import collect_for_ever
+from protoslice.stores.marker import read_marker
 from protoslice.stores.spaces import Spaces
 from protoslice.stores.uploads import UploadOptions, Uploads
 
@@ -116,6 +117,7 @@ class Services:
                     settings.database,
                     settings.storage,
                     shared=storage.abilities.shared,
+                    create=await read_marker(storage) is None,
                     audit_seconds=settings.audit_seconds,
                 )
             )

@@ -23,8 +23,9 @@ from typing import Final
 
 from protoslice.catalog import Database, Transaction
 from protoslice.catalog.database import Row
+from protoslice.catalog.holds import Hold
 from protoslice.catalog.objects import LARGEST_SUMLESS
-from protoslice.catalog.snapshots import NEEDED, Hold, Snapshot, take_snapshot
+from protoslice.catalog.snapshots import NEEDED, Snapshot, require_empty, take_snapshot
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import Conflict, IntegrityError, NotFound, ProtosliceError, Unsupported
@@ -147,9 +148,17 @@ async def snapshots(source: Storage) -> list[str]:
     found = list[str]()
     async with aclosing(source.iterate(SNAPSHOTS)) as items:
         async for each in items:
-            if match := _NAME.fullmatch(each.key.text):
+            if (match := _NAME.fullmatch(each.key.text)) and _is_plausible(match[1]):
                 found.append(match[1])
     return found
+
+
+def _is_plausible(name: str) -> bool:
+    """True for the time of a snapshot, False for one of a clock that was ahead and for other names."""
+    try:
+        return _time_of(name) < datetime.now(UTC) + timedelta(days=1)
+    except ValueError:
+        return False
 
 
 async def restore(
@@ -177,6 +186,7 @@ async def restore(
         await _get_file(source, SNAPSHOTS / f"{done.snapshot}.sqlite", path)
         snapshot = await Snapshot.open(path)
         if not in_place:
+            await require_empty(database)
             there = await read_marker(storage)
             if there is None and (await storage.list(OBJECTS, limit=1)).items:
                 raise Unsupported("The storage is not empty: restore into a new one")

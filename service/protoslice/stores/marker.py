@@ -57,7 +57,7 @@ async def check_storage(storage: Storage, database: Database | None, *, mark: bo
     found = await read_marker(storage)
     if found is None:
         if not mark or database is None or catalogue is None:
-            raise NotFound("This storage contains no stores")
+            raise NotFound("This storage contains no stores: check PROTOSLICE_STORAGE or --storage")
         if await database.read(lambda tx: tx.first("SELECT 1 FROM objects WHERE size IS NOT NULL LIMIT 1")) is not None:
             raise Unsupported(
                 "This storage is empty, but the database has stores: mount the storage or correct PROTOSLICE_STORAGE; "

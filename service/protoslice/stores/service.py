@@ -308,6 +308,13 @@ class Stores:
             return await self._tags.trusted(ref) if trusting else (await self._tags.get(ref)).store
         return await self._manifests.starting_with(ref)
 
+    async def whole_id(self, prefix: str) -> str:
+        """Return the only id of a store, or else of a removed one, that begins with `prefix`; `NotFound`."""
+        try:
+            return await self._manifests.starting_with(prefix)
+        except NotFound:
+            return await self._manifests.removed(prefix)
+
     async def list(
         self, query: StoreQuery | None = None, *, limit: int = 100, cursor: str | None = None
     ) -> ResultPage[Store]:

@@ -153,3 +153,7 @@ def test_log_shows_who_changed_what(call: Any, site: Site, tmp_path: Path) -> No
     assert lines[1].split()[3:5] == ["tag.set", "logged:1"]
     (change,) = json.loads(call("log", "--what", "tag.set", "--limit", "1", "--json", **site.team).stdout)
     assert (change["what"], change["subject"], change["who"]) == ("tag.set", "logged:1", lines[1].split()[2])
+    store = call("ls", "logged:1", **site.team).stdout.splitlines()[1].split()[0]
+    assert "store.created" in call("log", store, **site.team).stdout, "the id may be short"
+    call("token", "create", "x", "--scope", "read", "--scope", "write", **site.team)
+    assert 'scopes=["read", "write"]' in call("log", "--what", "token.created", **site.team).stdout

@@ -15,8 +15,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from safetensors import safe_open
+from safetensors.numpy import save_file
 from tests.support.golden import MODELS, folder
 from tests.support.problems import assert_problem
+
+from protoslice.client import Client
 
 TAR = {"content-type": "application/x-tar"}
 EXPECTED: list[dict[str, Any]] = json.loads((MODELS / "gguf_types/expected.json").read_text())["tensors"]
@@ -193,3 +196,19 @@ def test_pickles_are_files(client: httpx.Client) -> None:
         store = pushed(client, data, f"?filename={name}")
         assert store["root"] is None
         assert "never loaded, as loading it can run any code: save the weights as safetensors" in store["why"]
+
+
+def test_a_push_of_a_changed_safetensors_file_sends_what_changed(client: httpx.Client, tmp_path: Path) -> None:
+    random = np.random.default_rng(6)
+    arrays = {f"layer.{n}": random.standard_normal((512, 512)).astype("f4") for n in range(16)}
+    path = tmp_path / "model.safetensors"
+    with Client(str(client.base_url)) as ours:
+        save_file(arrays, path)
+        ours.push(path, tags=["delta:1"])
+        arrays["layer.7"] = arrays["layer.7"] + 1
+        save_file(arrays, path)
+        pushed = ours.push(path, tags=["delta:2"], base=["delta:1"])
+        assert pushed.sent < 3 * arrays["layer.7"].nbytes
+        assert np.array_equal(ours.tensor("delta:2", "layer.7"), arrays["layer.7"])
+        changed = [each.path for each in ours.diff("delta:1", "delta:2") if each.what == "tensor"]
+        assert changed == ["layer.7"]

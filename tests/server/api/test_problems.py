@@ -72,7 +72,7 @@ def test_values_that_do_not_validate_are_not_repeated() -> None:
         ("GET", "/v1/stores?limit=x", 400, "invalid-input"),
         ("GET", "/v1/stores/nobody%2ffiles%2fa", 404, "not-found"),
         ("GET", "/v1/stores?cursor=x", 400, "invalid-input"),
-        ("POST", "/v1/stores/nobody/merge", 405, "method-not-allowed"),
+        ("POST", "/v1/stores/nobody/tree", 405, "method-not-allowed"),
         ("PATCH", "/v1/stores", 405, "method-not-allowed"),
         ("POST", "/livez", 405, "method-not-allowed"),
         ("GET", "/problems/nothing", 404, "not-found"),

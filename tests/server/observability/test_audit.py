@@ -28,6 +28,8 @@ from protoslice.stores.quotas import Quota
 
 READING_POSTS = {
     "/v1/chunks/missing",
+    "/v1/stores/{ref}/merge",
+    "/v1/stores/{ref}/parts",
     "/v1/sign",
     "/api/{kind}/{name:repository}/paths-info/{revision}",
     "/api/validate-yaml",

@@ -2,7 +2,7 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, view, type Tensor } from "../api";
-import { numbersIn, pictureOf } from "../elements";
+import { axesOf, numbersIn, pictureOf } from "../elements";
 import { figure } from "../format";
 import { Await, useLoaded, type Loaded } from "../loading";
 
@@ -13,7 +13,7 @@ interface Picture { values: Float64Array; rows: number; columns: number; least: 
 /** What a picture is made of. */
 export type Pictured = Pick<Tensor, "address" | "dtype" | "shape">;
 
-/** Every n-th element of a tensor's last two dimensions, the others at `place`; nothing is fetched for null. */
+/** Every n-th element of a tensor's two longest dimensions, the others at `place`; nothing is fetched for null. */
 function usePicture(store: string, tensor: Pictured | null, place: readonly number[], edge: number): Loaded<Picture> & { slice: string } {
   const { slice, rows, columns } = pictureOf(tensor?.shape ?? [], place, edge);
   const where = tensor && view(store, ["tensors", tensor.address], tensor.shape?.length ? { slice } : {});
@@ -41,7 +41,7 @@ export function Heatmap({ store, tensor }: { store: string; tensor: Tensor }) {
   const step = (axis: number, value: number) => setPlace(shape.map((_, n) => (n === axis ? value : place[n] ?? 0)));
   return (
     <div class="heat">
-      {shape.slice(0, -2).map((length, axis) => length > 1 && (
+      {shape.map((length, axis) => length > 1 && !axesOf(shape).includes(axis) && (
         <label key={axis} class="soft">
           dimension {axis}: {place[axis] ?? 0}
           <input type="range" min={0} max={length - 1} value={place[axis] ?? 0}

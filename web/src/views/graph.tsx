@@ -19,8 +19,10 @@ export function Graph({ store, name }: { store: Store; name: string }) {
   const [typed, setTyped] = useState(search);
   useEffect(() => { const wait = setTimeout(() => setSearch(typed), 150); return () => clearTimeout(wait); }, [typed]);
   const begin = useJson<Neighbourhood>(around && !search ? null : view(store.id, ["graph"], { graph, search, limit: MOST }));
-  const middle = around || (search ? "" : begin.value?.nodes[0]?.path ?? "");
-  const near = useJson<Neighbourhood>(middle ? view(store.id, ["graph"], { graph: around ? graph : begin.value?.graph ?? "", around: middle, hops: hops || "2", limit: MOST }) : null);
+  const middle = around || (search ? "" : begin.value && startOf(begin.value) || "");
+  // At first a wide view: nobody has asked for a node yet.
+  const far = hops || (around ? "2" : "4");
+  const near = useJson<Neighbourhood>(middle ? view(store.id, ["graph"], { graph: around ? graph : begin.value?.graph ?? "", around: middle, hops: far, limit: MOST }) : null);
   const centre = (path: string) => { setTyped(""); setSearch(""); setChosen(path); setAround(path, true); };
   const shown = near.value ?? begin.value;
   const node = near.value?.nodes.find((each) => each.path === chosen);
@@ -35,7 +37,7 @@ export function Graph({ store, name }: { store: Store; name: string }) {
             {shown.graphs.map((each) => <option key={each.path} value={each.path}>{each.name || "graph"} ({whole(each.nodes)})</option>)}
           </select>
         )}
-        <select aria-label="Hops" value={hops || "2"} onChange={(event) => setHops(event.currentTarget.value === "2" ? "" : event.currentTarget.value)}>
+        <select aria-label="Hops" value={far} onChange={(event) => setHops(event.currentTarget.value)}>
           {HOPS.map((each) => <option key={each} value={each}>{many(Number(each), "hop")}</option>)}
         </select>
         <span class="soft" role="status">{told(search ? begin.value : near.value)}</span>
@@ -61,6 +63,10 @@ export function Graph({ store, name }: { store: Store; name: string }) {
     </>
   );
 }
+
+/** The node to begin with: one that others are linked to, as a graph may have nodes that do nothing. */
+const startOf = ({ nodes, edges }: Neighbourhood): string | undefined =>
+  (nodes.find((node) => node.more > 0 || edges.some(({ source, target }) => source === node.path || target === node.path)) ?? nodes[0])?.path;
 
 function told(found: Neighbourhood | null): string {
   if (!found) return "";

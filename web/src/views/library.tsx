@@ -5,10 +5,11 @@ import { getJson, registryNames, url, type Page, type Repository, type Store } f
 import { ago, bytes, many } from "../format";
 import { Await, Trouble, useJson } from "../loading";
 import { Drop } from "../parts/drop";
-import { diffPlace, modelPlace, ofRepository, SPACE, useParameter } from "../place";
+import { diffPlace, modelPlace, ofRepository, setParameters, SPACE, useParameter, usePlace } from "../place";
 import { byAge, familyOf, nameOf, repositoryOf, versionOf } from "../versions";
 
 const PAGE = 50;
+const SORTS = { "": "Newest first", created: "Oldest first", name: "By name", "-size": "Largest first", size: "Smallest first" };
 /** Versions of a name that are shown at once. */
 const SHOWN = 4;
 
@@ -18,12 +19,15 @@ interface More<T> { place: string; items: T[]; next: string | null; error: Error
 export function Library() {
   const [of, setOf] = useParameter("of");
   const stores = of !== "repositories";
-  const [begin, setBegin] = useParameter("tag");
+  const { searchParams } = usePlace();
+  // Links of earlier releases have `tag`.
+  const sought = searchParams.get("name") ?? searchParams.get("tag") ?? "";
   const [type, setType] = useParameter("type");
-  const [typed, setTyped] = useState(begin);
-  useEffect(() => { if (typed.trim() === begin) return; const wait = setTimeout(() => setBegin(typed.trim()), 200); return () => clearTimeout(wait); }, [typed]);
-  useEffect(() => setTyped(begin), [begin]);
-  const list = useList<Store & Repository>(stores ? url(["v1", "stores"], { tag: begin, type, limit: PAGE }) : url(["v1", "repositories"], { prefix: begin, limit: PAGE }));
+  const [sort, setSort] = useParameter("sort");
+  const [typed, setTyped] = useState(sought);
+  useEffect(() => { if (typed.trim() === sought) return; const wait = setTimeout(() => setParameters({ name: typed.trim(), tag: "" }), 200); return () => clearTimeout(wait); }, [typed]);
+  useEffect(() => setTyped(sought), [sought]);
+  const list = useList<Store & Repository>(stores ? url(["v1", "stores"], { name: sought, type, sort, limit: PAGE }) : url(["v1", "repositories"], { prefix: sought, limit: PAGE }));
   const types = [...new Set([type, ...list.items.map((each) => each.type ?? "")])].filter(Boolean).sort();
   const items = stores || !type ? list.items : list.items.filter((each) => each.type === type);
   return (
@@ -35,17 +39,22 @@ export function Library() {
           <button type="button" aria-pressed={stores} onClick={() => setOf("", true)}>Models</button>
           <button type="button" aria-pressed={!stores} onClick={() => setOf("repositories", true)}>Repositories</button>
         </span>
-        <input type="search" placeholder={stores ? "Search tags …" : "Search names …"} aria-label={`Search by the beginning of a ${stores ? "tag" : "name"}`} value={typed}
+        <input type="search" placeholder={stores ? "Search names, such as bert or ann/resnet" : "Search names …"} aria-label={stores ? "Search by any part of a name" : "Search by the beginning of a name"} value={typed}
           onInput={(event) => setTyped(event.currentTarget.value)} />
         <select aria-label="Type" value={type} onChange={(event) => setType(event.currentTarget.value)}>
           <option value="">All types</option>
           {types.map((name) => <option key={name} value={name}>{name}</option>)}
         </select>
+        {stores && (
+          <select aria-label="Sort" value={sort} onChange={(event) => setSort(event.currentTarget.value)}>
+            {Object.entries(SORTS).map(([value, title]) => <option key={value} value={value}>{title}</option>)}
+          </select>
+        )}
       </form>
       <Await of={list.first}>
         {() => items.length
           ? stores ? <Cards stores={items} /> : <ul class="cards">{items.map((each) => <li key={each.name}><RepositoryCard repository={each} /></li>)}</ul>
-          : list.cursor ? null : <Nothing filtered={Boolean(begin || type)} stores={stores} />}
+          : list.cursor ? null : <Nothing sought={sought} type={type} stores={stores} />}
       </Await>
       {list.error && <Trouble error={list.error} />}
       {list.cursor && <p class="more"><button type="button" onClick={list.load}>More</button></p>}
@@ -66,8 +75,15 @@ function useList<T>(place: string) {
   return { first, items: [...(first.value?.items ?? []), ...(after?.items ?? [])], cursor, load, error: after?.error };
 }
 
-function Nothing({ filtered, stores }: { filtered: boolean; stores: boolean }) {
-  if (filtered) return <p class="soft empty">No matches.</p>;
+function Nothing({ sought, type, stores }: { sought: string; type: string; stores: boolean }) {
+  if (sought || type) {
+    return (
+      <p class="soft empty" dir="auto">
+        No matches{sought && ` for “${sought}”`}{type && ` of type ${type}`}. {stores ? "Names of all protocols are searched, by any part of them." : "Type the beginning of a name."}{" "}
+        <button type="button" onClick={() => setParameters({ name: "", tag: "", type: "" })}>Show all</button>
+      </p>
+    );
+  }
   if (stores) return <p class="soft empty">No models yet: drop one above.</p>;
   return (
     <p class="soft empty">
@@ -124,24 +140,27 @@ const Title = ({ name, version }: { name: string; version: string }) => (
 /** A store that has no tag is known by its file. */
 const fileOf = ({ root, files }: Store): string => (root ?? files[0]?.path ?? "no files").split("/").pop()!;
 
+const COMMIT = /@([0-9a-f]{7})[0-9a-f]{33}$/;
+
 function Card({ name, stores }: Family) {
   const [newest, before] = stores;
   const ref = nameOf(newest!);
   const version = versionOf(ref);
-  const names = registryNames(newest!);
+  // Commits come last, and by their first digits.
+  const names = registryNames(newest!).sort((a, b) => Number(COMMIT.test(a)) - Number(COMMIT.test(b))).map((each) => each.replace(COMMIT, "@$1"));
   return (
     <>
       <a class="card" href={modelPlace(ref)}>
-        <Title name={newest!.tags.length ? name : fileOf(newest!)} version={newest!.tags.length ? version : name.slice(0, 12)} />
+        <Title name={newest!.tags.length ? name : names[0] ?? fileOf(newest!)} version={newest!.tags.length ? version : names[0] ? "" : name.slice(0, 12)} />
         <span class="soft" dir="auto">{newest!.type ?? "files"}</span>
-        <span class="facts"><b>{bytes(newest!.size)}</b><span>{many(newest!.files.length, "file")}</span><span>{ago(newest!.created)}</span></span>
+        <span class="facts"><b>{bytes(newest!.size)}</b><span>{many(newest!.files.length, "file")}</span><span>{newest!.uploader && `${newest!.uploader} · `}{ago(newest!.created)}</span></span>
       </a>
-      {(version || newest!.tags.length > 1 || names.length > 0) && (
+      {(version || newest!.tags.length > 1 || names.length > (newest!.tags.length ? 0 : 1)) && (
         <p class="soft under">
           {/* Without a first name, the page of differences looks for the version before. */}
           {version && <a href={diffPlace(before ? nameOf(before) : "", ref)}>{before ? `changes since ${versionOf(nameOf(before)) || "the previous version"}` : "latest changes"}</a>}
           <Others family={{ name, stores }} but={ref} />
-          {names.slice(0, SHOWN).map((each) => <span key={each} class="tag" dir="auto">{each}</span>)}
+          {names.slice(newest!.tags.length ? 0 : 1, SHOWN).map((each) => <span key={each} class="tag" dir="auto">{each}</span>)}
         </p>
       )}
     </>
@@ -153,7 +172,7 @@ function Others({ family: { name, stores }, but }: { family: Family; but: string
   return (
     <>
       {tags.slice(0, SHOWN).map((tag) => <a key={tag} class="tag" href={modelPlace(tag)} dir="auto">{familyOf(tag) === name && versionOf(tag) || tag}</a>)}
-      {tags.length > SHOWN && <a href={`${SPACE}/?tag=${encodeURIComponent(`${name}:`)}`}>all</a>}
+      {tags.length > SHOWN && <a href={`${SPACE}/?name=${encodeURIComponent(`${name}:`)}`}>all</a>}
     </>
   );
 }

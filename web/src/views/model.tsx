@@ -80,7 +80,7 @@ function Head({ store, name, repository, isNext }: { store: Store; name: string;
         <Versions store={store} name={name} named={repository} />
       </div>
       <p class="soft" dir="auto">
-        {store.type ?? store.why} · <b>{bytes(store.size)}</b> in {many(store.files.length, "file")} · {ago(store.created)} ·{" "}
+        {store.type ?? store.why} · <b>{bytes(store.size)}</b> in {many(store.files.length, "file")} · {store.uploader && `by ${store.uploader} · `}{ago(store.created)} ·{" "}
         <code title={store.id}>{store.id.slice(0, 12)}</code>
       </p>
       {registryNames(store).length > 0 && <p class="soft" dir="auto">Names: {registryNames(store).slice(0, 10).join(", ")}</p>}
@@ -162,7 +162,7 @@ function Signatures({ store }: { store: Store }) {
     `${each.name} ${each.dtype ?? ""} [${each.shape ? each.shape.map((length) => length ?? "?").join(", ") : "…"}]`).join(", ") + (values.length > MOST_VALUES ? `, ${values.length - MOST_VALUES} more` : "");
   return (
     <ul class="signatures" aria-label="Inputs and outputs">
-      {found.value?.items.map((each, n) => (
+      {found.value?.items.filter(({ inputs, outputs }) => inputs.length || outputs.length).map((each, n) => (
         <li key={n} dir="auto">{each.method && <b>{each.name}: </b>}<code>{told(each.inputs) || "no inputs"}</code> → <code>{told(each.outputs) || "no outputs"}</code></li>
       ))}
     </ul>

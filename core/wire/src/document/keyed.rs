@@ -38,6 +38,19 @@ impl Document<'_> {
         Ok(found)
     }
 
+    /// Calls `take` for all entries with this key in the map; the last one is in effect.
+    pub fn map_entries(
+        &self,
+        message: &Message,
+        wanted: &Wanted<'_>,
+        take: &mut dyn FnMut(Entry) -> Result<()>,
+    ) -> Result<()> {
+        message
+            .parts
+            .iter()
+            .try_for_each(|part| self.with_key(part, wanted, &mut |_, entry| take(*entry).map(|()| true)))
+    }
+
     /// The entries of the map in `part` with the key asked for.
     fn with_key(
         &self,

@@ -8,7 +8,7 @@ use crate::document::{Document, Message, Part};
 use crate::entry::Entry;
 use crate::error::{Kind, Result, WireError};
 use crate::mask::Mask;
-use crate::path::Path;
+use crate::path::{Path, Select};
 use crate::resolve::Target;
 
 /// Steps of work counted for a place that is held in memory.
@@ -46,6 +46,17 @@ impl Document<'_> {
             };
             self.select_told(message, *number, group, &mut take)?;
             self.select_placed(message, *number, group, &mut take)?;
+            let is_map = group.field.is_some_and(|field| self.schema.is_map(field));
+            for (select, _) in
+                group.keyed.iter().filter(|(select, mask)| is_map && mask.whole && !matches!(select, Select::Where(_)))
+            {
+                // Without the entry in effect, an earlier one with the same key would be.
+                let wanted = self.wanted(*number, group.field, select)?;
+                self.map_entries(message, &wanted, &mut |entry| {
+                    spans.push(entry.span());
+                    self.spend(HELD)
+                })?;
+            }
             let Some((_, first)) = inside.first() else { continue };
             let Some(type_id) = group.field.filter(|field| field.kind.is_message()).map(|field| field.target) else {
                 let name = group.field.map_or("", |field| field.name.as_str());
@@ -57,7 +68,6 @@ impl Document<'_> {
                 self.add_spans(&Message { type_id: Some(type_id), parts }, first, depth + 1, spans)?;
                 continue;
             }
-            let is_map = group.field.is_some_and(|field| self.schema.is_map(field));
             for (entry, mask) in &inside {
                 let part = Part::of(entry, Some(type_id));
                 if is_map {

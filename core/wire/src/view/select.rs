@@ -120,11 +120,15 @@ impl Document<'_> {
         if let Select::Where(conditions) = select {
             return self.element_where(message, number, field, conditions);
         }
+        Ok(self.map_entry(message, &self.wanted(number, field, select)?)?.map(|(_, entry)| entry))
+    }
+
+    /// The entries of a map that `select` names by their key.
+    pub(super) fn wanted<'s>(&self, number: u32, field: Option<&Field>, select: &'s Select) -> Result<Wanted<'s>> {
         let type_id = field.filter(|field| field.kind == FieldKind::Message).map(|field| field.target);
         let map = field.filter(|field| self.schema.is_map(field));
         let kind = map.and_then(|_| self.schema.field(type_id, 1)).map_or(FieldKind::String, |key| key.kind);
-        let wanted = Wanted { number, type_id, key: 1, kind, value: map_key(kind, select)? };
-        Ok(self.map_entry(message, &wanted)?.map(|(_, entry)| entry))
+        Ok(Wanted { number, type_id, key: 1, kind, value: map_key(kind, select)? })
     }
 
     /// The occurrences of a run at the positions `range`.

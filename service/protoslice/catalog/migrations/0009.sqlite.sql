@@ -28,6 +28,7 @@ CREATE INDEX names_manifest ON names (space, repository, manifest) WHERE manifes
 CREATE INDEX names_updated ON names (space, repository, kind, updated);
 CREATE INDEX names_changed ON names (changed) WHERE changed IS NOT NULL;
 CREATE INDEX names_label ON names (label, store) WHERE store IS NOT NULL;
+CREATE INDEX names_of_store ON names (store, label) WHERE store IS NOT NULL;
 
 CREATE VIRTUAL TABLE name_trigrams USING fts5(
     label, content = 'names', content_rowid = 'number', tokenize = 'trigram case_sensitive 1', detail = 'none'

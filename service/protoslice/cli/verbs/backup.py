@@ -78,7 +78,8 @@ def restore_backup(
         if as_json:
             print_json(names)
         else:
-            say("\n".join(names) or "There are no snapshots")
+            for name in names or ["There are no snapshots"]:
+                say(name)
         return
     done = asyncio.run(_restore(settings, target, snapshot))
     if as_json:
@@ -109,7 +110,8 @@ def check(
         print_json(asdict(found))
     else:
         stores = f", {found.stores} stores read" if read else ""
-        say(f"{_objects(found.objects)} checked{stores}")
+        verdict = "" if found.missing or found.damaged else "OK: "
+        say(f"{verdict}{_objects(found.objects)} checked{stores}")
         if found.unknown:
             what = "deleted" if delete_unknown else "left; --delete-unknown deletes them"
             say(f"{_objects(len(found.unknown))} that the database does not have: {what}")
@@ -123,9 +125,9 @@ async def _back_up(settings: Settings, target: str, keep: int) -> Copied:
     from protoslice.stores.backups import back_up
 
     uri = _uri(target)
-    if _is_same(uri, settings.storage):
-        raise InvalidInput("The target is the storage itself: name another place")
-    async with _opened_target(settings, uri) as there, opened(settings) as (storage, database):
+    if _is_within(uri, settings.storage) or _is_within(settings.storage, uri):
+        raise InvalidInput("The target is the storage, or one is in the other: name another place")
+    async with opened(settings) as (storage, database), _opened_target(settings, uri) as there:
         return await back_up(storage, database, there, keep=keep)
 
 
@@ -173,6 +175,12 @@ def _uri(target: str) -> str:
 
 def _is_same(uri: str, storage: str) -> bool:
     return parse_location(uri) == parse_location(storage)
+
+
+def _is_within(uri: str, other: str) -> bool:
+    inner, outer = parse_location(uri), parse_location(other)
+    same = (inner.scheme, inner.authority) == (outer.scheme, outer.authority)
+    return same and inner.segments[: len(outer.segments)] == outer.segments
 
 
 def _opened_target(settings: Settings, uri: str) -> Storage:

@@ -48,7 +48,7 @@ def log(  # noqa: PLR0913 - each is an option
 
 def _row(change: Any) -> list[str]:
     subject = change.subject[:12] if change.what.startswith("store.") else change.subject
-    detail = {name: value for name, value in change.detail.items() if value not in {"", change.subject, None}}
+    detail = {name: value for name, value in change.detail.items() if value not in ("", change.subject, None, [])}
     shown = " ".join(f"{name}={_short(value)}" for name, value in detail.items())
     return [f"{change.at:%Y-%m-%d %H:%M:%S}", change.who or "-", change.what, subject, shown]
 

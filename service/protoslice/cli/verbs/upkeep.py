@@ -92,7 +92,8 @@ async def opened(settings: Settings) -> AsyncIterator[tuple[Storage, Database]]:
 
     async with open_storage(settings.storage, settings.plain_storage_options()) as storage:
         await check_storage(storage, None, mark=False)  # before a catalogue is created where no storage is
-        async with open_database(settings.database, settings.storage, shared=storage.abilities.shared) as database:
+        shared = storage.abilities.shared
+        async with open_database(settings.database, settings.storage, shared=shared, create=False) as database:
             await check_storage(storage, database, mark=False)
             yield storage, database
 

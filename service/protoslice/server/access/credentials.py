@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from protoslice.concurrency.gather import both
 from protoslice.concurrency.lru import LruCache
 from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.errors import DatabaseUnavailable
 from protoslice.server.access.decision import Decision, Need, Principal, Scope, decide
 from protoslice.server.access.records import TokenRecord, Tokens
 from protoslice.server.access.service_key import ServiceKey
@@ -22,6 +23,8 @@ if TYPE_CHECKING:  # cryptography is loaded where there are issuers
 
 KNOWN_SECONDS: Final = 5.0
 """Time for which a caller is known without a look at the storage: a revoked token ends after it."""
+_AWAY_SECONDS: Final = 55.0
+"""Time after that for which a caller is believed if the database does not answer."""
 KNOWN_BY_JWT_SECONDS: Final = 300.0
 """Time for which a verified JWT is not verified again: its key may be withdrawn meanwhile."""
 _CALLERS: Final = 4096
@@ -58,6 +61,15 @@ class KnownCaller:
         self._decided: dict[tuple[str, Need], Decision] = {}
         self._readable: dict[str, bool] = {}
         self._proven: set[UrlSignature] = set()
+
+    @property
+    def is_believed(self) -> bool:
+        """True for a caller who is believed while the database is away."""
+        if time.monotonic() >= self.until + _AWAY_SECONDS:
+            return False
+        if self.signer is not None:
+            return self.signer.end > time.time()
+        return not isinstance(self.origin, TokenRecord) or not self.origin.expired
 
     def may_read(self, space: str) -> bool:
         """True when the caller may read in a space; decided once."""
@@ -122,7 +134,13 @@ class Callers:
             return found
         text = secret_in(authorization)
         token = parse_token(text)
-        found = await self._verify(text) if token is None else await self._asking.get(token, lambda: self._ask(token))
+        try:
+            found = await (self._verify(text) if token is None else self._asking.get(token, lambda: self._ask(token)))
+        except DatabaseUnavailable:
+            kept = self._known.get(authorization[-_TAIL:])
+            if kept is None or kept[0] != authorization or not kept[1].is_believed:
+                raise
+            return kept[1]
         if found is None:
             self._known.drop(authorization[-_TAIL:])
         else:
@@ -134,7 +152,12 @@ class Callers:
         id = signature.signer
         found = self._signers.get(id)
         if found is None or found.until <= time.monotonic():
-            found = await self._asking_signers.get(id, lambda: self._ask_signer(id))
+            try:
+                found = await self._asking_signers.get(id, lambda: self._ask_signer(id))
+            except DatabaseUnavailable:
+                if found is None or not found.is_believed:
+                    raise
+                return found if found.signed(signature) else None
             if found is not None:
                 self._signers.put(id, found, len(id) + 1000)
         return found if found is not None and found.signed(signature) else None

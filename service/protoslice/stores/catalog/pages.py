@@ -70,7 +70,7 @@ class StorePages:
         listed = await self._table.tagged(tag, limit=limit + 1, after=cursor or "", room=PAGE_BYTES, tags=TAGS_SHOWN)
         fitting, found = await self._fitting(listed, limit)
         after = str(fitting[-1].key[0]) if len(fitting) < len(listed) else None
-        return ResultPage([store for store in found if type in {None, store.type}], after)
+        return ResultPage([store for store in found if type in {None, store.type or ""}], after)
 
     async def _fitting(
         self, listed: Sequence[ListedStore], limit: int

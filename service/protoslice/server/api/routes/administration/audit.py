@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
 from typing import Annotated, Final
 
 from fastapi import Query, Request
@@ -11,7 +12,7 @@ from starlette.responses import Response
 
 from protoslice.catalog.audit import EVERY_SPACE, AuditQuery, AuditRow, AuditTable, Place
 from protoslice.catalog.database import time_of
-from protoslice.errors import InvalidInput
+from protoslice.errors import InvalidInput, NotFound
 from protoslice.facts import AuditEntry
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import space_of
@@ -23,6 +24,7 @@ from protoslice.server.api.models import PageOf
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 from protoslice.stores import ResultPage
+from protoslice.stores.names import is_id, is_id_prefix
 
 router = GuardedRouter(tags=["audit"])
 
@@ -45,7 +47,7 @@ async def list_changes(  # noqa: PLR0913 - each is a parameter of the query
     what: Annotated[str | None, Query(description="Only changes of this kind.", examples=["store.removed"])] = None,
     subject: Annotated[
         str | None,
-        Query(description="Only changes of this store, by its id, or of this name.", examples=["resnet:3"]),
+        Query(description="Only changes of this store, by its id or the beginning of it, or of this name."),
     ] = None,
     since: Since = None,
     until: Until = None,
@@ -62,6 +64,9 @@ async def list_changes(  # noqa: PLR0913 - each is a parameter of the query
     """
     if every_space:
         services.require(Scope.ADMIN, EVERY_SPACE)
+    if subject is not None and is_id_prefix(subject) and not is_id(subject):
+        with suppress(NotFound):
+            subject = await services.stores.whole_id(subject)
     table = AuditTable(services.stores.database, EVERY_SPACE if every_space else space_of(request.scope))
     query = AuditQuery(who=who, what=what, subject=subject, since=microseconds_of(since), until=microseconds_of(until))
     most = min(limit, services.settings.max_page_items)
