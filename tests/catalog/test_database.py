@@ -6,11 +6,12 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from protoslice.catalog import Database, Transaction, connect, database, upgrade
-from protoslice.catalog.database import ForeignKeyViolation, UniqueViolation, Work
+from protoslice.catalog.database import Disconnected, ForeignKeyViolation, UniqueViolation, Work
 from protoslice.errors import Conflict, DatabaseUnavailable, InvalidInput
 
 _TABLES = (
@@ -221,3 +222,42 @@ def test_now_is_the_same_for_a_transaction(url: str) -> None:
             assert first > 1_790_000_000_000_000
 
     asyncio.run(work())
+
+
+class _Unreachable(Database):
+    """A database that nobody reaches until `away` is over."""
+
+    dialect = "sqlite"
+
+    def __init__(self) -> None:
+        self.away, self.attempts = True, 0
+
+    async def _read(self, work: Work[Any], *, background: bool) -> Any:
+        self.attempts += 1
+        if self.away:
+            raise Disconnected("The database does not respond")
+
+    async def _write(self, work: Work[Any], *, background: bool) -> Any:
+        await self._read(work, background=background)
+
+    async def close(self) -> None:
+        return None
+
+
+@pytest.mark.anyio
+async def test_nothing_waits_for_a_database_that_is_known_to_be_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "RETRY_SECONDS", 0.05)
+    db = _Unreachable()
+
+    async def attempts() -> int:
+        before = db.attempts
+        with pytest.raises(DatabaseUnavailable):
+            await db.read(lambda tx: None)
+        return db.attempts - before
+
+    assert await attempts() > 1
+    assert await attempts() == 1
+    db.away = False
+    await db.read(lambda tx: None)
+    db.away = True
+    assert await attempts() > 1, "it was back: it may be so again in a moment"

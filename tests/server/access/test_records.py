@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from protoslice.catalog import Database, open_database
-from protoslice.errors import InvalidInput, NotFound
+from protoslice.errors import DatabaseUnavailable, InvalidInput, NotFound
 from protoslice.server.access import credentials
 from protoslice.server.access.credentials import KNOWN_SECONDS, Callers, secret_in
 from protoslice.server.access.decision import EVERY_SPACE, Decision, Grant, Need, Scope
@@ -95,6 +95,36 @@ async def test_a_token_ends_when_its_time_is_over_though_it_is_known(
     clock.now += 1
     assert callers.known(sent) is None
     assert await callers.find(sent) is None
+
+
+async def test_callers_are_believed_for_a_minute_while_the_database_is_away(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, database: Database
+) -> None:
+    monkeypatch.setattr("protoslice.server.access.records.time", clock)
+    tokens = Tokens(database)
+    lasting, _ = await tokens.create(READER)
+    ending, _ = await tokens.create(NewToken("ci", READER.grant, clock.now + 30))
+    callers, known = Callers(tokens), [f"Bearer {token.text}" for token in (lasting, ending)]
+    for sent in known:
+        assert await callers.find(sent) is not None
+
+    async def away(_: object) -> None:
+        raise DatabaseUnavailable("away")
+
+    monkeypatch.setattr(tokens, "find", away)
+    clock.now += 29
+    for sent in known:
+        assert await callers.find(sent) is not None
+    other, _ = await tokens.create(READER)
+    with pytest.raises(DatabaseUnavailable):
+        await callers.find(f"Bearer {other.text}")
+    clock.now += 2
+    with pytest.raises(DatabaseUnavailable):
+        await callers.find(known[1])  # its time is over
+    assert await callers.find(known[0]) is not None
+    clock.now += 30
+    with pytest.raises(DatabaseUnavailable):
+        await callers.find(known[0])
 
 
 async def test_only_its_own_space_lists_and_revokes_a_token(database: Database) -> None:
