@@ -225,7 +225,7 @@ def test_now_is_the_same_for_a_transaction(url: str) -> None:
 
 
 class _Unreachable(Database):
-    """A database that nobody reaches until `away` is over."""
+    """A database that cannot be reached while `away`."""
 
     dialect = "sqlite"
 

@@ -95,7 +95,7 @@ def restored(copy: Path, new: Site, more: str = "") -> Site:
 
 
 def rows_of(site: Site) -> dict[str, list[Any]]:
-    """All rows of a catalogue, without the columns and tables that a restoration makes anew."""
+    """All rows of a catalogue, without the columns and tables that a restoration creates again."""
     found = dict[str, list[Any]]()
     database = connect(site.database, site.folder.as_uri())
 
@@ -427,7 +427,7 @@ def test_a_lost_database_is_restored_from_the_dump_in_the_storage(live: Site) ->
     with served(live) as (client, token):
         data = Data(client)
         asyncio.run(dumped(live))
-        asyncio.run(dumped(live))  # the next one is due in a day
+        asyncio.run(dumped(live))  # the next dump is a day later
     for file in live.folder.glob("catalog.sqlite*"):
         file.unlink()
     run(f"protoslice restore-backup {LIVE} --storage {LIVE}", {LIVE: live.folder}, None)

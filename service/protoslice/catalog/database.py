@@ -231,11 +231,11 @@ class Database(ABC):
         """Run `work` once in a transaction that only reads."""
 
     async def export(self, work: Work[T]) -> T:
-        """Run `work`, which only reads, in a transaction of any length on a connection of its own."""
+        """Run `work`, which only reads, in a transaction of any length on a separate connection."""
         return await asyncio.to_thread(self._export, work)
 
     async def fill(self, work: Work[T]) -> T:
-        """Run `work` in a transaction of any length on a connection of its own."""
+        """Run `work` in a transaction of any length on a separate connection."""
         return await asyncio.to_thread(self._fill, work)
 
     def _export(self, work: Work[T]) -> T:

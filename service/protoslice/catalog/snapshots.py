@@ -31,7 +31,7 @@ _NUMBERS: Final = frozenset({("names", "number"), ("trash", "number"), ("audit",
 
 
 async def take_snapshot(database: Database, path: Path) -> None:
-    """Write the catalogue, as it is now, to a new SQLite file; the service may keep running."""
+    """Write the current catalogue to a new SQLite file; the service may keep running."""
     if isinstance(database, SqliteDatabase):
         await database.copy(path)
         return

@@ -96,7 +96,7 @@ class Account:
 
 
 def check_room(used: Held, most_bytes: int, most_stores: int, stored_bytes: int, stores: int) -> None:
-    """Raise `QuotaExceeded` if there is no room for so many more bytes and stores; 0 means unlimited."""
+    """Raise `QuotaExceeded` if so many more bytes and stores do not fit; 0 means unlimited."""
     if stored_bytes and most_bytes and used.stored_bytes + stored_bytes > most_bytes:
         raise QuotaExceeded(
             f"Quota exceeded: the space stores {_size(used.stored_bytes)} of {_size(most_bytes)} and "

@@ -16,7 +16,7 @@ from protoslice.formats.selection import naming, natural
 _NUMBER: Final = re.compile("[0-9]+")
 _STEPS: Final = re.compile("[./:]+")
 _ALIGNED: Final = 4000
-"""Tensors of names that differ in numbers alone, of both sides, that are aligned by their shapes."""
+"""Tensors of both sides whose names only differ in numbers, aligned by their shapes."""
 _AT_ONCE: Final = 256
 _RUNS: Final = 2
 """Reads of each tensor: a few, as all tensors of a model are read."""
@@ -55,7 +55,7 @@ def steps_of_pairs(before: Tensors, after: Tensors) -> Iterator[Sequence[Pair] |
 def _paired(
     before: Tensors, after: Tensors, olds: Sequence[int], news: Sequence[int], names: tuple[list[str], list[str]]
 ) -> Iterator[Pair]:
-    """Yield the pairs of tensors whose names differ in numbers alone, both sides in natural order."""
+    """Yield the pairs of tensors whose names only differ in numbers, both sides in natural order."""
     keys = [_occurrences(numbers, side) for numbers, side in zip((olds, news), names, strict=True)]
     renumbered = [key[0] for key in keys[0]] != [key[0] for key in keys[1]]
     if renumbered and len(olds) != len(news) and len(olds) + len(news) <= _ALIGNED:

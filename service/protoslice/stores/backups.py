@@ -74,7 +74,7 @@ async def back_up(
 ) -> Copied:
     """Copy a catalogue and its objects into `target`, and keep the `keep` newest snapshots there.
 
-    Raise `Unsupported` for a target that is no backup of this catalogue.
+    Raise `Unsupported` unless the target is empty or a backup of this catalogue.
     """
     mine = await catalogue_id(database)
     marker = await read_marker(target)

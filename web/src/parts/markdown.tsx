@@ -7,7 +7,7 @@ export function Markdown({ text }: { text: string }) {
   return <div class="markdown" dir="auto">{blocks(withoutFront(text).split(/\r?\n/))}</div>;
 }
 
-/** The first sentence that is no heading, for a summary. */
+/** The first sentence outside headings, for a summary. */
 export function firstWords(text: string): string {
   const lines = withoutFront(text).split(/\r?\n/).map((line) => line.replace(/^#+\s*/, "").trim());
   return plain(lines.find((line) => /\p{L}/u.test(line) && !/^[<![|>]/.test(line)) ?? "").slice(0, 160);
@@ -40,7 +40,7 @@ function blocks(lines: readonly string[]): ComponentChildren[] {
       found.push(<pre tabIndex={0}><code>{code.join("\n")}</code></pre>);
     } else if (heading) {
       at += 1;
-      // The page has a heading of its own above these.
+      // The page already has a heading above these.
       const Level = `h${Math.min(heading[1]!.length + 1, 6)}` as "h2";
       found.push(<Level>{inline(heading[2]!)}</Level>);
     } else if (ITEM.test(line)) {
@@ -83,7 +83,7 @@ function Table({ rows }: { rows: readonly string[] }) {
 
 const INLINE = /`([^`]+)`|!?\[([^\]]*)\]\((\S*?)(?:\s+"[^"]*")?\)|\*\*(?=\S)([^*]+)\*\*|\*(?=\S)([^*]+)\*|<(https?:\/\/[^>\s]+)>/;
 
-/** Text with code, links and emphasis; whatever else it has is text. */
+/** Text with code, links and emphasis; anything else is text. */
 function inline(text: string): ComponentChildren[] {
   const found: ComponentChildren[] = [];
   for (let match = INLINE.exec(text); match; match = INLINE.exec(text)) {
@@ -99,7 +99,7 @@ function inline(text: string): ComponentChildren[] {
   return found;
 }
 
-/** A link to another site; one to anything else, as to a file beside, is text. */
+/** A link to another site; one to anything else, such as a neighbouring file, is text. */
 function Link({ place, label }: { place: string; label: string }) {
   if (!/^https?:\/\//i.test(place)) return <>{label}</>;
   return <a href={place} rel="noopener noreferrer nofollow" target="_blank">{label || place}</a>;

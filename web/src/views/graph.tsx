@@ -20,7 +20,7 @@ export function Graph({ store, name }: { store: Store; name: string }) {
   useEffect(() => { const wait = setTimeout(() => setSearch(typed), 150); return () => clearTimeout(wait); }, [typed]);
   const begin = useJson<Neighbourhood>(around && !search ? null : view(store.id, ["graph"], { graph, search, limit: MOST }));
   const middle = around || (search ? "" : begin.value && startOf(begin.value) || "");
-  // At first a wide view: nobody has asked for a node yet.
+  // Start with a wide view: no node is selected yet.
   const far = hops || (around ? "2" : "4");
   const near = useJson<Neighbourhood>(middle ? view(store.id, ["graph"], { graph: around ? graph : begin.value?.graph ?? "", around: middle, hops: far, limit: MOST }) : null);
   const centre = (path: string) => { setTyped(""); setSearch(""); setChosen(path); setAround(path, true); };

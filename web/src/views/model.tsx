@@ -158,12 +158,12 @@ const MOST_VALUES = 4;
 /** What the model takes and returns. */
 function Signatures({ store }: { store: Store }) {
   const found = useJson<Page<Signature>>(view(store.id, ["signatures"], { limit: 8 }));
-  const told = (values: Signature["inputs"]) => values.slice(0, MOST_VALUES).map((each) =>
+  const listed = (values: Signature["inputs"]) => values.slice(0, MOST_VALUES).map((each) =>
     `${each.name} ${each.dtype ?? ""} [${each.shape ? each.shape.map((length) => length ?? "?").join(", ") : "…"}]`).join(", ") + (values.length > MOST_VALUES ? `, ${values.length - MOST_VALUES} more` : "");
   return (
     <ul class="signatures" aria-label="Inputs and outputs">
       {found.value?.items.filter(({ inputs, outputs }) => inputs.length || outputs.length).map((each, n) => (
-        <li key={n} dir="auto">{each.method && <b>{each.name}: </b>}<code>{told(each.inputs) || "no inputs"}</code> → <code>{told(each.outputs) || "no outputs"}</code></li>
+        <li key={n} dir="auto">{each.method && <b>{each.name}: </b>}<code>{listed(each.inputs) || "no inputs"}</code> → <code>{listed(each.outputs) || "no outputs"}</code></li>
       ))}
     </ul>
   );
@@ -192,7 +192,7 @@ function registryWays(store: Store, service: string): Way[] {
   if (!named) return [];
   const [, repository = "", ref = ""] = named;
   const found = [{ what: "Hugging Face", line: `HF_ENDPOINT=${quoted(service)} ${shell("hf", "download", repository, "--revision", ref, "--local-dir", "here/")}` }];
-  // OCI clients look for repositories at the root of a host alone.
+  // OCI clients look for repositories only at the root of a host.
   if (!SPACE) found.push({ what: "oras", line: shell("oras", "pull", ...(location.protocol === "http:" ? ["--plain-http"] : []), "--output", "here/", `${location.host}/${repository}:${ref}`) });
   return found;
 }

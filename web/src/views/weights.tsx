@@ -71,7 +71,7 @@ function Mapped({ store, root }: { store: Store; root: WeightNode }) {
     entered.current.add(node);
     run(loadBelow(store.id, node).then(() => setLoaded((n) => n + 1)));
   };
-  const told = (node: WeightNode, push: boolean) => {
+  const follow = (node: WeightNode, push: boolean) => {
     const real = node.gathered ? node.parent! : node;
     const [prefix, places] = [real === root ? "" : real.prefix, real.range ? `${real.start}-${real.tensors}` : ""];
     if (known.current === `${prefix} ${places}`) return;
@@ -79,7 +79,7 @@ function Mapped({ store, root }: { store: Store; root: WeightNode }) {
     setParameters({ at: prefix, range: places }, push);
   };
   const go = (node: WeightNode) => {
-    told(node, true);
+    follow(node, true);
     enter(node);
   };
   const open = (node: WeightNode) => { if (node.tensors === 1) setChosen(node.address ?? "", true); else go(node); };
@@ -125,9 +125,9 @@ function Mapped({ store, root }: { store: Store; root: WeightNode }) {
         <div ref={holder} class="weights">
           {layout && (
             <WeightMap layout={layout} painter={painter} version={version} chosen={chosen} label="Weight map: arrow keys move, Enter opens, Escape goes back"
-              onAt={(tile) => { setHere(tile.node); told(tile.node, false); }} onOpen={open} onUp={() => go((here === top ? top.parent : top) ?? root)}
+              onAt={(tile) => { setHere(tile.node); follow(tile.node, false); }} onOpen={open} onUp={() => go((here === top ? top.parent : top) ?? root)}
               onSight={(groups, tensors) => { sight.current = { groups, tensors }; setSeen(tensors); work(); }}
-              tip={(node) => <Told node={node} root={root} measure={measure} store={store.id} />} />
+              tip={(node) => <NodeTip node={node} root={root} measure={measure} store={store.id} />} />
           )}
           <Legend {...legend} />
         </div>
@@ -158,7 +158,7 @@ function Crumbs({ node, onGo }: { node: WeightNode; onGo: (node: WeightNode) => 
   );
 }
 
-function Told({ node, root, measure, store }: { node: WeightNode; root: WeightNode; measure: Measure; store: string }) {
+function NodeTip({ node, root, measure, store }: { node: WeightNode; root: WeightNode; measure: Measure; store: string }) {
   const { address, dtype } = node;
   return (
     <>

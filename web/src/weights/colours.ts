@@ -37,14 +37,14 @@ export interface Legend { swatches: { name: string; colour: string }[]; scale: [
 export function painter(way: Way, dark: boolean, statistics: ReadonlyMap<string, Statistics | null>): Painter {
   if (needsStatistics(way)) {
     const scale = scaleOf(way, statistics);
-    const told = (value: number) => (way === "zeros" ? `${Math.round(100 * value)} %` : way === "deviation" ? (10 ** value).toPrecision(2) : `${value.toPrecision(2)} σ`);
+    const label = (value: number) => (way === "zeros" ? `${Math.round(100 * value)} %` : way === "deviation" ? (10 ** value).toPrecision(2) : `${value.toPrecision(2)} σ`);
     const of = (node: WeightNode) => {
       const found = node.address === null ? null : statistics.get(node.address);
       const figure = found ? figureOf(way, found) : null;
       if (figure === null) return UNKNOWN(dark);
       return ramp(scale.most > scale.least ? (figure - scale.least) / (scale.most - scale.least) : 0.5, dark);
     };
-    const ends = (): [string, string] | null => (scale.most >= scale.least ? [told(scale.least), told(scale.most)] : null);
+    const ends = (): [string, string] | null => (scale.most >= scale.least ? [label(scale.least), label(scale.most)] : null);
     return { of, legend: () => ({ swatches: [0, 0.25, 0.5, 0.75, 1].map((at) => ({ name: "", colour: ramp(at, dark) })), scale: ends() }) };
   }
   const name = way === "kind" ? (node: WeightNode) => kindOf(node.prefix + (node.range ? node.label : ""), node.shape) : (node: WeightNode) => node.dtype ?? "unknown";

@@ -1,4 +1,4 @@
-/** Places of tiles: names beside names, as many levels as have room for theirs. */
+/** Places of tiles: siblings next to each other, as many levels as have room for theirs. */
 
 import { treemapSquarify } from "d3-hierarchy";
 import { keyOf, pathTo, rangeOf, type Measure, type WeightNode } from "./nodes";

@@ -24,7 +24,7 @@ interface Given {
   onAt: (tile: Tile) => void;
   onOpen: (node: WeightNode) => void;
   onUp: () => void;
-  /** Told of what is in sight once it stands still: groups that have room to be opened, and single tensors. */
+  /** Called with what is visible once the view is at rest: groups that have room to be opened, and single tensors. */
   onSight: (groups: WeightNode[], tensors: WeightNode[]) => void;
   tip: (node: WeightNode) => ComponentChildren;
 }
@@ -72,7 +72,7 @@ export function WeightMap({ layout, painter, version, chosen, label, onAt, onOpe
     const step = (now: number) => {
       const share = Math.min((now - begin) / 260, 1);
       const eased = 1 - (1 - share) ** 3;
-      // Along the scale's logarithm, so that it grows evenly, about the point that stands still.
+      // Along the scale's logarithm, so that it grows evenly, about the fixed point.
       const k = from.k * (to.k / from.k) ** eased;
       const part = to.k === from.k ? eased : (1 / from.k - 1 / k) / (1 / from.k - 1 / to.k);
       moved({ k, x: from.x + (to.x - from.x) * part, y: from.y + (to.y - from.y) * part });
@@ -208,14 +208,14 @@ function Shown({ tile, look, open, chosen, focused }: ShownTile) {
       {named && (
         <span class="label" aria-hidden="true" style={open ? { fontSize: Math.min(Math.max(head * 0.55, 10.5), 17), lineHeight: `${head}px`, paddingLeft: 5 + inset } : {}}>
           <b dir="auto">{node.label}</b>
-          {(open ? tile.w * k > 260 && head > 18 : tile.h * k > 36) && <span>{told(node)}</span>}
+          {(open ? tile.w * k > 260 && head > 18 : tile.h * k > 36) && <span>{caption(node)}</span>}
         </span>
       )}
     </div>
   );
 }
 
-const told = (node: WeightNode): string => (node.tensors > 1 ? `${bytes(node.size)} · ${many(node.tensors, "tensor")}` : `${node.shape?.join(" × ") ?? ""} ${node.dtype ?? ""}`);
+const caption = (node: WeightNode): string => (node.tensors > 1 ? `${bytes(node.size)} · ${many(node.tensors, "tensor")}` : `${node.shape?.join(" × ") ?? ""} ${node.dtype ?? ""}`);
 
 export const totalsOf = (node: WeightNode): string => `${bytes(node.size)} · ${count(node.elements)} parameters`;
 

@@ -69,7 +69,7 @@ export const loadRoot = async (store: string, signal: AbortSignal): Promise<Weig
 export async function loadBelow(store: string, node: WeightNode): Promise<void> {
   const place = view(store, ["tensortree"], { prefix: node.prefix, start: node.start, tensors: node.tensors, limit: 1000 });
   const found = nodeOf(await getJson<Branch>(place), "", node.parent);
-  // Nothing below: names that cannot be told apart any further.
+  // Nothing below: names that cannot be distinguished any further.
   node.children = found.children ?? [];
   for (const child of node.children) child.parent = node;
 }
@@ -88,7 +88,7 @@ export async function nodeAt(store: string, root: WeightNode, start: number, ten
   return node;
 }
 
-/** A node that stands for neighbours which are too small to be named alone. */
+/** A node that stands for neighbours which are too small for separate names. */
 export function rangeOf(members: WeightNode[], parent: WeightNode): WeightNode {
   const ordered = [...members].sort((a, b) => a.start - b.start);
   const [first, last] = [ordered[0]!, ordered.at(-1)!];

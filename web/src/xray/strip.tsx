@@ -69,7 +69,7 @@ export function HeatStrip({ moves, metric, chosen, onChoose }: Given) {
           onMouseMove={(event) => setAt(placed(event))} onMouseLeave={() => setAt(null)}
           onClick={(event) => { const place = placed(event); onChoose(place && keyAt(place) !== chosen ? keyAt(place) : ""); }} />
       </div>
-      <p class="soft hint" role="status" dir="auto">{shown ? told(shown, strip.columns, strip.rows, metric) : `Stronger colors moved farther, up to ${rough(most)}. Click a cell for its tensors.`}</p>
+      <p class="soft hint" role="status" dir="auto">{shown ? described(shown, strip.columns, strip.rows, metric) : `Stronger colors moved farther, up to ${rough(most)}. Click a cell for its tensors.`}</p>
       <ul class="legend" aria-label="Colors">
         {(["added", "removed", "reshaped"] as const).map((change) => <li key={change}><i style={{ background: STRUCTURE[change](dark) }} />{change}</li>)}
         <li><i style={{ background: colour(0, 1, null, dark) }} />unchanged</li>
@@ -92,7 +92,7 @@ function nextCell({ columns, rows, cells }: ReturnType<typeof stripOf>, at: { co
   return near.length ? { column: next, row: near[0]! } : null;
 }
 
-function told(cell: Cell, columns: readonly string[], rows: readonly string[], metric: Metric): string {
+function described(cell: Cell, columns: readonly string[], rows: readonly string[], metric: Metric): string {
   const figure = farthest(cell, metric);
   return [`${columns[cell.column]} · ${rows[cell.row]}`, many(cell.moves.length, "tensor"), figure === null ? "" : `${METRICS[metric]}: up to ${rough(figure)}`, structureOf(cell) ?? ""].filter(Boolean).join(" · ");
 }
@@ -101,7 +101,7 @@ const STRUCTURE: Record<Structural, (dark: boolean) => string> = {
   added: (dark) => `hsl(145 45% ${dark ? 45 : 42}%)`, removed: (dark) => `hsl(350 60% ${dark ? 58 : 50}%)`, reshaped: (dark) => `hsl(268 45% ${dark ? 62 : 52}%)`,
 };
 
-/** From pale to dark orange along the logarithm, of which six powers of ten are told apart. */
+/** From pale to dark orange along the logarithm, of which six powers of ten are distinguished. */
 function colour(figure: number | null, most: number, structure: Structural | null, dark: boolean): string {
   if (structure) return STRUCTURE[structure](dark);
   if (figure === null) return dark ? "hsl(220 10% 30%)" : "hsl(220 10% 80%)";

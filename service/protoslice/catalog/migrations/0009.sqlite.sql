@@ -22,7 +22,7 @@ INSERT INTO numbered_names (space, repository, kind, name, store, commit_id, man
     SELECT space, repository, kind, name, store, commit_id, manifest, version, updated, changed, label FROM names;
 DROP TABLE names;
 ALTER TABLE numbered_names RENAME TO names;
-CREATE INDEX names_store ON names (space, store, updated) WHERE store IS NOT NULL;
+CREATE INDEX names_store ON names (space, store, repository, kind, name) WHERE store IS NOT NULL;
 CREATE INDEX names_commit ON names (space, repository, commit_id) WHERE commit_id IS NOT NULL;
 CREATE INDEX names_manifest ON names (space, repository, manifest) WHERE manifest IS NOT NULL;
 CREATE INDEX names_updated ON names (space, repository, kind, updated);

@@ -110,7 +110,7 @@ def _external(subject: Subject, file: str, path: str) -> str | None:
 
 
 def _shortened(subject: Subject, path: str, part: PathContent) -> PathContent:
-    """Return the message without fields that nobody reads on a terminal, and say so."""
+    """Return the message without fields that are unreadable on a terminal, and say so."""
     if part.content.size <= _LONGEST_SHOWN:
         return part
     note(f"fields larger than {format_size(_LONGEST_SHOWN)} are left out: use --json, -o FILE or a pipe for all of it")

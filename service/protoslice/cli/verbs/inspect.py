@@ -106,7 +106,7 @@ def _show_file(facts: dict[str, Any]) -> None:
 
 
 def _totals(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return rows about the tensors, and the files that hold them beside the root."""
+    """Return rows about the tensors, and the other files that hold them."""
     if not facts["tensors"]:
         return []
     sizes = sum(total["size"] for total in facts["dtypes"]) or 1

@@ -27,7 +27,7 @@ WHOLE_SHARD: Final = "model.safetensors"
 SHARD_INDEX: Final = "model.safetensors.index.json"
 _SHARD: Final = re.compile(r"model-[0-9]{5,9}-of-[0-9]{5,9}\.safetensors")
 ONNX_FILES: Final = ("weights.bin", "model.onnx")
-"""Files of that folder; the model comes last, as it is of no use without its weights."""
+"""Return the files of that folder; the model is last, since it is useless without its weights."""
 
 
 @dataclass(frozen=True, slots=True)

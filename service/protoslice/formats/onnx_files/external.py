@@ -153,7 +153,7 @@ def _changed(proto: OnnxProto, kept: set[int], weights: _Weights | None) -> dict
         tensor = maker.tensor(found[number])
         large = weights is not None and (tensor.size or 0) >= _LEAST
         external = schema.parsed(kind, found[number].skeleton).data_location == EXTERNAL
-        # A tensor whose elements cannot be read stays as it is, unless they are missing in another file.
+        # A tensor whose elements cannot be read is left unchanged, unless they are missing in another file.
         if isinstance(tensor.data, Strings) or (isinstance(tensor.data, Fault) and not external):
             continue
         if not (large or external):

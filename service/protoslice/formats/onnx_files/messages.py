@@ -37,7 +37,7 @@ class OnnxProto:
     """The fields of an ONNX model and of its graph."""
 
     def __init__(self, model: Model) -> None:
-        """`Unsupported` if the root of `model` is no ONNX model with a graph."""
+        """`Unsupported` unless the root of `model` is an ONNX model with a graph."""
         if model.proto is None or model.type != "onnx.ModelProto":
             raise Unsupported(f"The root is {model.type or 'not a protobuf'}, not an ONNX model: it has no ONNX files")
         self.model = model

@@ -61,7 +61,7 @@ class FileLayout:
 
 
 PLAIN_LAYOUT: Final = FileLayout()
-"""Tensors aligned to their elements, of their own types."""
+"""Tensors of unchanged types, aligned to their elements."""
 
 
 class _Group:

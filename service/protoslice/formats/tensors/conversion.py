@@ -31,7 +31,7 @@ def is_float(dtype: Dtype) -> bool:
 
 
 def dequantized(tensor: Tensor) -> Tensor:
-    """A quantized tensor, or one of F16 or BF16, as F32; any other is returned as it is.
+    """A quantized tensor, or one of F16 or BF16, as F32; any other is returned unchanged.
 
     `Unsupported` for blocks of a type that cannot be decoded.
     """

@@ -53,7 +53,7 @@ class ReadableTensor:
 
     @property
     def as_bytes(self) -> ReadableTensor:
-        """Rows of bytes for a quantized tensor; any other is returned as it is."""
+        """Rows of bytes for a quantized tensor; any other is returned unchanged."""
         if self.dtype.block is None:
             return self
         return ReadableTensor(self.bytes, _BYTE, self.dtype.bytes_shape(self.shape))

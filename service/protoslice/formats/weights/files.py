@@ -20,7 +20,7 @@ _MOST: Final = 1 << 20
 
 
 class TensorFile(Protocol):
-    """The tensors of one file, each with a name of its own."""
+    """The tensors of one file, with unique names."""
 
     def __len__(self) -> int:
         """Number of tensors."""

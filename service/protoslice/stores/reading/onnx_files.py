@@ -34,7 +34,7 @@ class StoreOnnx:
     def __init__(
         self, model: Model, check: Callable[[], object], worker: Worker, readable: Readables, etag: Etag
     ) -> None:
-        """`check` raises the reason why there is no root proto."""
+        """`check` raises the reason if there is no root proto."""
         self._model = model
         self._check = check
         self._worker = worker

@@ -43,7 +43,7 @@ class Totals:
 
     @property
     def weight(self) -> int:
-        """Bytes in memory beside the order's."""
+        """Bytes in memory, without those of the order."""
         return 8 * (len(self.sizes) + len(self.elements) + 2 * len(self.order) + len(self.dtypes))
 
     def dtype(self, start: int, end: int) -> str | None:
