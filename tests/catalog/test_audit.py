@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import product
 from typing import Any
 
 import pytest
+from tests.support.catalogues import run_in
 
-from protoslice.catalog import Database, Transaction, audit, connect, upgrade
+from protoslice.catalog import Database, Transaction, audit
 from protoslice.catalog.audit import AuditQuery, AuditRow, AuditTable, Place, purge_audit, record
 from protoslice.catalog.spaces import SpaceTable
 
 DAY = 86_400_000_000
-
-
-def _run(url: str, work: Callable[[Database], Awaitable[None]]) -> None:
-    async def run() -> None:
-        database = connect(url, "memory://")
-        try:
-            await upgrade(database)
-            await work(database)
-        finally:
-            await database.close()
-
-    asyncio.run(run())
 
 
 def _insert(tx: Transaction, rows: list[dict[str, Any]]) -> None:
@@ -73,7 +60,7 @@ def test_changes_are_filtered_newest_first(catalogue: str, walked: int, monkeypa
             places: list[Place] = [(each.at, each.change, each.n) for each in found]
             assert places == sorted(places, reverse=True)
 
-    _run(catalogue, work)
+    run_in(catalogue, work)
 
 
 def test_old_changes_are_deleted(catalogue: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +78,7 @@ def test_old_changes_are_deleted(catalogue: str, monkeypatch: pytest.MonkeyPatch
         rows, _ = await AuditTable(database, "team").page(AuditQuery(), limit=99)
         assert [(now - row.at) // DAY for row in rows] == [0, 1]
 
-    _run(catalogue, work)
+    run_in(catalogue, work)
 
 
 def test_change_that_is_rolled_back_is_not_recorded(catalogue: str) -> None:
@@ -108,4 +95,4 @@ def test_change_that_is_rolled_back_is_not_recorded(catalogue: str) -> None:
         assert [(row.what, row.subject) for row in everywhere] == [("space.created", "team")]
         assert (await AuditTable(database, "team").page(AuditQuery(), limit=9))[0] == []
 
-    _run(catalogue, work)
+    run_in(catalogue, work)

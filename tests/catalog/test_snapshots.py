@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 
 import pytest
-from tests.support.rows import SPACE, reserved
+from tests.support.catalogues import run_in
+from tests.support.rows import SPACE, keys, own, put_store, reserved
 
 from protoslice.catalog import Database, connect, holds, upgrade
 from protoslice.catalog.collector import CollectorTable
@@ -17,18 +19,6 @@ from protoslice.catalog.holds import Hold
 from protoslice.catalog.objects import WriterTable
 from protoslice.catalog.snapshots import Snapshot, take_snapshot
 from protoslice.errors import Conflict, IntegrityError, Unsupported
-
-
-def _run(url: str, work: Callable[[Database], Awaitable[None]]) -> None:
-    async def run() -> None:
-        database = connect(url, "memory://")
-        try:
-            await upgrade(database)
-            await work(database)
-        finally:
-            await database.close()
-
-    asyncio.run(run())
 
 
 def test_nothing_is_deleted_during_a_hold(catalogue: str) -> None:
@@ -41,7 +31,7 @@ def test_nothing_is_deleted_during_a_hold(catalogue: str) -> None:
             assert await table.trash() == []
         assert [row.key for row in await table.trash()] == [objects[0].key]
 
-    _run(catalogue, work)
+    run_in(catalogue, work)
 
 
 def test_hold_that_expired_is_no_obstacle(catalogue: str) -> None:
@@ -64,7 +54,7 @@ def test_hold_that_expired_is_no_obstacle(catalogue: str) -> None:
             )
         assert len(await table.trash()) == 1
 
-    _run(catalogue, work)
+    run_in(catalogue, work)
 
 
 def test_hold_that_was_lost_stops_the_backup(catalogue: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +68,7 @@ def test_hold_that_was_lost_stops_the_backup(catalogue: str, monkeypatch: pytest
                 hold.check()
 
     monkeypatch.setattr(holds, "HOLD_SECONDS", 1.0)
-    _run(catalogue, work)
+    run_in(catalogue, work)
 
 
 def test_snapshots_that_are_no_catalogue_are_refused(tmp_path: Path) -> None:
@@ -104,3 +94,18 @@ def test_snapshots_that_are_no_catalogue_are_refused(tmp_path: Path) -> None:
         await refused(tmp_path / "newer", Unsupported, "newer version")
 
     asyncio.run(newer())
+
+
+def test_threads_read_the_objects_of_a_snapshot_in_turn(tmp_path: Path) -> None:
+    """A storage has more objects than one thread reads at a time."""
+
+    async def work(database: Database) -> None:
+        await put_store(database, "x", own=own(await reserved(database, 9)))
+        await take_snapshot(database, tmp_path / "copy")
+        rows, found = Snapshot(tmp_path / "copy").objects(), list[str]()
+        for _ in range(3):
+            with ThreadPoolExecutor(1) as thread:
+                found += thread.submit(lambda: [key for key, _ in islice(rows, 4)]).result()
+        assert found == sorted(await keys(database))
+
+    run_in(f"sqlite:///{tmp_path}/live.sqlite", work)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from protoslice.catalog import Database, schema, upgrade
+from protoslice.catalog import Database, connect, schema, upgrade
 from protoslice.catalog.database import Row, Work
 from protoslice.catalog.sqlite import SqliteDatabase, SqliteTransaction, translated
 from protoslice.storage import FileStorage, Storage
@@ -34,6 +35,20 @@ async def shared_catalogue(path: Path) -> AsyncIterator[Database]:
         yield database
     finally:
         await database.close()
+
+
+def run_in(url: str, work: Callable[[Database], Awaitable[None]]) -> None:
+    """Run `work` with the catalogue at a URL, whose tables are created."""
+
+    async def run() -> None:
+        database = connect(url, "memory://")
+        try:
+            await upgrade(database)
+            await work(database)
+        finally:
+            await database.close()
+
+    asyncio.run(run())
 
 
 class InlineDatabase(Database):

@@ -115,7 +115,7 @@ class Snapshot:
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
-        with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as connection, translated():
+        with _reading(self.path) as connection, translated():
             yield connection
 
 
@@ -151,9 +151,15 @@ def tables() -> list[tuple[str, list[str]]]:
         ]
 
 
+def _reading(path: Path) -> closing[sqlite3.Connection]:
+    """Open a file for reading, by any thread: several read the objects of a snapshot in turn."""
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    return closing(sqlite3.connect(uri, uri=True, check_same_thread=False))
+
+
 def _check_tables(path: Path) -> None:
     """Raise `IntegrityError` unless a file has the tables of a catalogue, and no views in their place."""
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+    with _reading(path) as connection:
         there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         for table, columns in tables():
             if table not in there:

@@ -13,11 +13,12 @@ import logging
 import re
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -45,11 +46,13 @@ _TIME: Final = "%Y%m%dT%H%M%SZ"
 _HOUR: Final = 3600.0
 _BATCH: Final = 256
 """Objects that are copied before the next are looked for."""
+_ROWS: Final = 10_000
+"""Rows that a thread reads at a time."""
 _SMALL: Final = 1 << 20
 _SKEW_SECONDS: Final = 3600.0
 """Difference of the clocks of storage and service, at most."""
-Progress = Callable[[int, int], None]
-"""Called with the numbers of objects and of bytes that were copied."""
+Progress = Callable[[int], object]
+"""Called with the bytes of each object that was copied."""
 
 
 @dataclass(slots=True)
@@ -127,8 +130,7 @@ async def _dump(database: Database, storage: Storage, keep: int) -> None:
         name, path = await _new_name(storage), folder / "catalog.sqlite"
         await take_snapshot(database, path)
         await _put_file(storage, SNAPSHOTS / f"{name}.sqlite", path)
-        for old in (await snapshots(storage))[:-keep]:
-            await storage.delete(SNAPSHOTS / f"{old}.sqlite")
+        await _keep_newest(storage, keep)
 
 
 async def _new_name(target: Storage) -> str:
@@ -151,6 +153,14 @@ async def snapshots(source: Storage) -> list[str]:
             if (match := _NAME.fullmatch(each.key.text)) and _is_plausible(match[1]):
                 found.append(match[1])
     return found
+
+
+async def _keep_newest(target: Storage, keep: int) -> list[str]:
+    """Delete all but the `keep` newest snapshots, and return the names of those that are left."""
+    names = await snapshots(target)
+    for old in names[:-keep]:
+        await target.delete(SNAPSHOTS / f"{old}.sqlite")
+    return names[-keep:]
 
 
 def _is_plausible(name: str) -> bool:
@@ -236,8 +246,6 @@ class Copier:
         self.check()
         await map_concurrently(self._copy, self._wanted)
         self._wanted.clear()
-        if self.progress is not None:
-            self.progress(self.done.objects, self.done.bytes)
 
     async def _copy(self, each: tuple[str, int | None]) -> None:
         key, size = ObjectKey(each[0]), each[1]
@@ -250,6 +258,8 @@ class Copier:
             self.done.missing.append(each[0])
         else:
             self.done.objects, self.done.bytes = self.done.objects + 1, self.done.bytes + copied
+            if self.progress is not None:
+                self.progress(copied)
 
     async def _copy_sums(self, key: ObjectKey, *, needed: bool) -> int:
         try:
@@ -299,7 +309,7 @@ async def _in_batches(rows: Iterator[tuple[str, int | None]]) -> AsyncGenerator[
     """Return rows that a thread reads, many at a time."""
 
     def some() -> list[tuple[str, int | None]]:
-        return [row for row, _ in zip(rows, range(10_000), strict=False)]
+        return list(islice(rows, _ROWS))
 
     while found := await asyncio.to_thread(some):
         for row in found:
@@ -386,14 +396,14 @@ async def check(
                 optional.discard(key)
         hold.check()
         if delete_unknown:
-            await map_concurrently(partial(_delete, storage), done.unknown)
+            await _delete_objects(storage, done.unknown)
         if read:
             await _read_stores(storage, database, done, worker)
     return done
 
 
 def _write_objects(tx: Transaction, path: Path) -> None:
-    """Write the objects of a catalogue to a file, sorted by key: size, or - for an object that may be missing."""
+    """Write the objects of a catalogue to a file, sorted: key, known size, and 0 for one that may be missing."""
     sql = f"""
         SELECT key, size, CASE WHEN {NEEDED} THEN 1 ELSE 0 END FROM objects
         UNION ALL SELECT key, NULL, 0 FROM trash ORDER BY 1"""
@@ -434,16 +444,13 @@ def _rows(sql: str, space: str, id: int, tx: Transaction) -> list[Row]:
 
 async def _prune(target: Storage, only_there: set[str], done: Copied, keep: int) -> None:
     """Delete old snapshots of a backup, and the objects that those which are left do not need."""
-    names = await snapshots(target)
-    for old in names[:-keep]:
-        await target.delete(SNAPSHOTS / f"{old}.sqlite")
-    oldest = names[-keep:][0]
+    oldest, *_ = await _keep_newest(target, keep)
     before = dict[str, str]()
     with suppress(NotFound, ValueError):  # without it, objects are kept for longer
         before = dict(json.loads((await target.get(GONE)).data))
     gone = {key: before.get(key, done.snapshot) for key in sorted(only_there)}
     useless = [key for key, since in gone.items() if since <= oldest]
-    await map_concurrently(partial(_delete, target), useless)
+    await _delete_objects(target, useless)
     done.deleted = len(useless)
     left = {key: since for key, since in gone.items() if since > oldest}
     await target.put(GONE, json.dumps(left, separators=(",", ":")).encode())
@@ -473,6 +480,10 @@ async def _get_file(source: Storage, key: ObjectKey, path: Path) -> None:
                 await asyncio.to_thread(file.write, piece)
 
 
-async def _delete(storage: Storage, key: str) -> None:
-    await storage.delete(sums_of(ObjectKey(key)))
-    await storage.delete(ObjectKey(key))
+async def _delete_objects(storage: Storage, keys: Sequence[str]) -> None:
+    async def delete(key: str) -> None:
+        await storage.delete(sums_of(ObjectKey(key)))
+        await storage.delete(ObjectKey(key))
+
+    for start in range(0, len(keys), _BATCH):
+        await map_concurrently(delete, keys[start : start + _BATCH])

@@ -8,7 +8,7 @@ from tests.support.catalogues import InlineDatabase
 
 from protoslice.catalog import Transaction
 from protoslice.errors import DatabaseUnavailable
-from protoslice.server.observability.transactions import Transactions
+from protoslice.server.observability.metrics import Transactions
 
 
 def failing(_: Transaction) -> None:

@@ -14,6 +14,7 @@ import typer
 
 from protoslice.cli.options import Json, StorageUri
 from protoslice.cli.service import service_settings
+from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import note, print_json, say
 from protoslice.cli.verbs.database import DatabaseUrl
 from protoslice.cli.verbs.upkeep import NOT_KEPT, opened
@@ -128,7 +129,8 @@ async def _back_up(settings: Settings, target: str, keep: int) -> Copied:
     if _is_within(uri, settings.storage) or _is_within(settings.storage, uri):
         raise InvalidInput("The target is the storage, or one is in the other: name another place")
     async with opened(settings) as (storage, database), _opened_target(settings, uri) as there:
-        return await back_up(storage, database, there, keep=keep)
+        with Progress("copying") as bar:
+            return await back_up(storage, database, there, keep=keep, progress=bar.advance)
 
 
 async def _restore(settings: Settings, target: str, name: str | None) -> Copied:
@@ -143,8 +145,9 @@ async def _restore(settings: Settings, target: str, name: str | None) -> Copied:
     ):
         database = await asyncio.to_thread(connect, settings.database, settings.storage)
         try:
-            in_place = _is_same(uri, settings.storage)
-            return await restore(source, storage, database, name=name, in_place=in_place)
+            in_place = parse_location(uri) == parse_location(settings.storage)
+            with Progress("copying") as bar:
+                return await restore(source, storage, database, name=name, in_place=in_place, progress=bar.advance)
         finally:
             await database.close()
 
@@ -171,10 +174,6 @@ async def _check(settings: Settings, *, read: bool, delete_unknown: bool) -> Che
 def _uri(target: str) -> str:
     """Return the URI of a target, which may be a path."""
     return service_settings(storage=target).storage
-
-
-def _is_same(uri: str, storage: str) -> bool:
-    return parse_location(uri) == parse_location(storage)
 
 
 def _is_within(uri: str, other: str) -> bool:

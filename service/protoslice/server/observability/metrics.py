@@ -14,7 +14,6 @@ from protoslice.server.observability.request_counts import RequestCounts
 from protoslice.server.observability.space_gauges import SpaceGauges
 from protoslice.server.observability.storage_calls import BOUNDS, StorageCalls
 from protoslice.server.observability.stored_counts import StoredCounts
-from protoslice.server.observability.transactions import Transactions
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 LAG_EVERY_SECONDS: Final = 0.5
@@ -80,3 +79,26 @@ class Metrics:
             due = loop.time() + LAG_EVERY_SECONDS
             await asyncio.sleep(LAG_EVERY_SECONDS)
             self.loop_lag.set(max(0.0, loop.time() - due))
+
+
+class Transactions:
+    """Observer of a `Database`. Labels are kinds and classes of errors, which are few."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        seconds = Histogram(
+            "protoslice_database_transaction_seconds",
+            "Duration of each transaction, with waiting and all attempts.",
+            ("kind",),
+            buckets=BOUNDS,
+            registry=registry,
+        )
+        self._seconds = {kind: seconds.labels(kind) for kind in ("read", "write")}
+        self._errors = Counter(
+            "protoslice_database_errors", "Failed transactions.", ("error", "kind"), registry=registry
+        )
+
+    def observe(self, kind: str, seconds: float, error: str | None) -> None:
+        """Count one transaction."""
+        self._seconds[kind].observe(seconds)
+        if error is not None:
+            self._errors.labels(error, kind).inc()
