@@ -142,7 +142,11 @@ def errors_about(name: str) -> Iterator[None]:
     except ProtosliceError as error:
         if shown not in error.message:
             error.message = f"{shown}: {error.message}"
-        if isinstance(error, NotFound) and not os.path.lexists(name) and (hint := store_hint(name)) not in error.message:
+        if (
+            isinstance(error, NotFound)
+            and not os.path.lexists(name)
+            and (hint := store_hint(name)) not in error.message
+        ):
             error.message += hint
         raise
 
