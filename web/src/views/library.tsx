@@ -1,12 +1,13 @@
 /** The library: what is stored, by name; the newest first, versions of one name together. */
 
 import { useEffect, useState } from "preact/hooks";
-import { getJson, registryNames, url, type Page, type Repository, type Store } from "../api";
+import { change, getJson, registryNames, url, type Page, type Repository, type Store } from "../api";
 import { ago, bytes, many } from "../format";
 import { Await, Trouble, useJson } from "../loading";
 import { Drop } from "../parts/drop";
-import { diffPlace, modelPlace, ofRepository, setParameters, SPACE, useParameter, usePlace } from "../place";
-import { byAge, familyOf, nameOf, repositoryOf, versionOf } from "../versions";
+import { diffPlace, go, modelPlace, ofRepository, setParameters, SPACE, useParameter, usePlace } from "../place";
+import { byAge, familyOf, nameOf, repositoryOf, shortened, versionOf } from "../versions";
+import { Thumbnail } from "../weights/thumbnail";
 
 const PAGE = 50;
 const SORTS = { "": "Newest first", created: "Oldest first", name: "By name", "-size": "Largest first", size: "Smallest first" };
@@ -33,6 +34,7 @@ export function Library() {
   return (
     <>
       <h1 class="unseen">Library</h1>
+      <Removed />
       <Drop />
       <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
         <span class="either" role="group" aria-label="List">
@@ -73,6 +75,24 @@ function useList<T>(place: string) {
     (error: Error) => setMore({ place, items: after?.items ?? [], next: cursor ?? null, error }),
   );
   return { first, items: [...(first.value?.items ?? []), ...(after?.items ?? [])], cursor, load, error: after?.error };
+}
+
+/** A model that was just removed, and the way back. */
+function Removed() {
+  const [store] = useParameter("removed");
+  const [was] = useParameter("was");
+  const [error, setError] = useState<Error | null>(null);
+  if (!/^[0-9a-f]{64}$/.test(store)) return null;
+  const restore = () => void change("POST", url(["v1", "stores", store, "restore"])).then(() => go(modelPlace(store)), setError);
+  return (
+    <>
+      <p class="removed" role="status">
+        Deleted <b dir="auto">{shortened(was || store)}</b>. <button type="button" onClick={restore}>Restore</button>
+        <button type="button" class="plain" aria-label="Close" onClick={() => setParameters({ removed: "", was: "" })}>✕</button>
+      </p>
+      {error && <Trouble error={error} />}
+    </>
+  );
 }
 
 function Nothing({ sought, type, stores }: { sought: string; type: string; stores: boolean }) {
@@ -153,6 +173,7 @@ function Card({ name, stores }: Family) {
       <a class="card" href={modelPlace(ref)}>
         <Title name={newest!.tags.length ? name : names[0] ?? fileOf(newest!)} version={newest!.tags.length ? version : names[0] ? "" : name.slice(0, 12)} />
         <span class="soft" dir="auto">{newest!.type ?? "files"}</span>
+        {newest!.root !== null && <Thumbnail store={newest!.id} />}
         <span class="facts"><b>{bytes(newest!.size)}</b><span>{many(newest!.files.length, "file")}</span><span>{newest!.uploader && `${newest!.uploader} · `}{ago(newest!.created)}</span></span>
       </a>
       {(version || newest!.tags.length > 1 || names.length > (newest!.tags.length ? 0 : 1)) && (
