@@ -55,7 +55,7 @@ export function Library() {
       </form>
       <Await of={list.first}>
         {() => items.length
-          ? stores ? <Cards stores={items} /> : <ul class="cards">{items.map((each) => <li key={each.name}><RepositoryCard repository={each} /></li>)}</ul>
+          ? stores ? <Cards stores={items} whole={!list.cursor && !type} sought={sought} /> : <ul class="cards">{items.map((each) => <li key={each.name}><RepositoryCard repository={each} /></li>)}</ul>
           : list.cursor ? null : <Nothing sought={sought} type={type} stores={stores} />}
       </Await>
       {list.error && <Trouble error={list.error} />}
@@ -87,7 +87,7 @@ function Removed() {
   return (
     <>
       <p class="removed" role="status">
-        Deleted <b dir="auto">{shortened(was || store)}</b>. <button type="button" onClick={restore}>Restore</button>
+        <span>Deleted <b dir="auto">{shortened(was || store)}</b>.</span> <button type="button" onClick={restore}>Restore</button>
         <button type="button" class="plain" aria-label="Close" onClick={() => setParameters({ removed: "", was: "" })}>✕</button>
       </p>
       {error && <Trouble error={error} />}
@@ -149,8 +149,10 @@ function families(stores: readonly Store[]): Family[] {
 }
 
 
-function Cards({ stores }: { stores: readonly Store[] }) {
-  return <ul class="cards">{families(stores).map((family) => <li key={family.name}><Card {...family} /></li>)}</ul>;
+/** `whole`: these are all stores with names like `sought`, so that a name with one version has no others. */
+function Cards({ stores, whole, sought }: { stores: readonly Store[]; whole: boolean; sought: string }) {
+  const all = (name: string) => whole && name.toLowerCase().includes(sought.toLowerCase());
+  return <ul class="cards">{families(stores).map((family) => <li key={family.name}><Card {...family} whole={all(family.name)} /></li>)}</ul>;
 }
 
 const Title = ({ name, version }: { name: string; version: string }) => (
@@ -162,10 +164,11 @@ const fileOf = ({ root, files }: Store): string => (root ?? files[0]?.path ?? "n
 
 const COMMIT = /@([0-9a-f]{7})[0-9a-f]{33}$/;
 
-function Card({ name, stores }: Family) {
+function Card({ name, stores, whole }: Family & { whole: boolean }) {
   const [newest, before] = stores;
   const ref = nameOf(newest!);
   const version = versionOf(ref);
+  const changed = version && (before || !whole);
   // Commits come last, and by their first digits.
   const names = registryNames(newest!).sort((a, b) => Number(COMMIT.test(a)) - Number(COMMIT.test(b))).map((each) => each.replace(COMMIT, "@$1"));
   return (
@@ -176,10 +179,10 @@ function Card({ name, stores }: Family) {
         {newest!.root !== null && <Thumbnail store={newest!.id} />}
         <span class="facts"><b>{bytes(newest!.size)}</b><span>{many(newest!.files.length, "file")}</span><span>{newest!.uploader && `${newest!.uploader} · `}{ago(newest!.created)}</span></span>
       </a>
-      {(version || newest!.tags.length > 1 || names.length > (newest!.tags.length ? 0 : 1)) && (
+      {(changed || newest!.tags.length > 1 || names.length > (newest!.tags.length ? 0 : 1)) && (
         <p class="soft under">
           {/* Without a first name, the page of differences looks for the version before. */}
-          {version && <a href={diffPlace(before ? nameOf(before) : "", ref)}>{before ? `changes since ${versionOf(nameOf(before)) || "the previous version"}` : "latest changes"}</a>}
+          {changed && <a href={diffPlace(before ? nameOf(before) : "", ref)}>{before ? `changes since ${versionOf(nameOf(before)) || "the previous version"}` : "latest changes"}</a>}
           <Others family={{ name, stores }} but={ref} />
           {names.slice(newest!.tags.length ? 0 : 1, SHOWN).map((each) => <span key={each} class="tag" dir="auto">{each}</span>)}
         </p>

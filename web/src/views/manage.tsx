@@ -11,6 +11,8 @@ const MOST_SHOWN = 50;
 
 /** The tag as it is now with its entity tag; null where there is none. */
 async function tagNow(tag: string): Promise<{ store: string; etag: string } | null> {
+  // A list says so without an error, which browsers would log.
+  if (!(await getJson<Page<Store>>(url(["v1", "stores"], { tag, limit: 1 }))).items.length) return null;
   try {
     const answer = await get(url(["v1", "tags", tag]));
     return { store: ((await answer.json()) as Tag).store, etag: answer.headers.get("etag") ?? "" };

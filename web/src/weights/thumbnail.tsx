@@ -4,11 +4,13 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { useDark } from "../dark";
 import { count } from "../format";
 import { painter } from "./colours";
-import { Layout } from "./layout";
+import { Layout, type Tile } from "./layout";
 import { loadRoot, type WeightNode } from "./nodes";
 
 const SIZE = { width: 600, height: 88 };
-const NODES = 80;
+const NODES = 200;
+/** Pixels from which on a group is shown by its members. */
+const LEAST = 6;
 const AT_ONCE = 2;
 const STATISTICS: ReadonlyMap<string, null> = new Map();
 
@@ -61,12 +63,13 @@ export function Thumbnail({ store }: { store: string }) {
 function draw(canvas: HTMLCanvasElement, root: WeightNode, dark: boolean): void {
   const pen = canvas.getContext("2d")!;
   const { of } = painter("kind", dark, STATISTICS);
-  const layout = new Layout(root, SIZE.width, SIZE.height, "size");
-  const { tiles, open } = layout.shown({ x: 0, y: 0, k: 1 }, 0);
-  pen.clearRect(0, 0, SIZE.width, SIZE.height);
-  for (const tile of tiles) {
+  const layout = new Layout(root, SIZE.width, SIZE.height, "size", false);
+  const show = (tile: Tile) => {
+    const below = Math.min(tile.w, tile.h) > LEAST ? layout.below(tile) : null;
+    if (below) return below.forEach(show);
     pen.fillStyle = of(tile.node);
-    const gap = open.has(tile) ? 0 : 1;
-    pen.fillRect(tile.x + gap, tile.y + gap, Math.max(tile.w - 2 * gap, 1), Math.max(tile.h - 2 * gap, 1));
-  }
+    pen.fillRect(tile.x, tile.y, Math.max(tile.w - 1, 1), Math.max(tile.h - 1, 1));
+  };
+  pen.clearRect(0, 0, SIZE.width, SIZE.height);
+  show(layout.root);
 }
