@@ -1,6 +1,6 @@
 /** The library: what is stored, by name; the newest first, versions of one name together. */
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { change, getJson, registryNames, url, type Page, type Repository, type Store } from "../api";
 import { ago, bytes, many } from "../format";
 import { Await, Trouble, useJson } from "../loading";
@@ -27,7 +27,8 @@ export function Library() {
   const [sort, setSort] = useParameter("sort");
   const [typed, setTyped] = useState(sought);
   useEffect(() => { if (typed.trim() === sought) return; const wait = setTimeout(() => setParameters({ name: typed.trim(), tag: "" }), 200); return () => clearTimeout(wait); }, [typed]);
-  useEffect(() => setTyped(sought), [sought]);
+  // At once: what is typed next must stay.
+  useLayoutEffect(() => setTyped(sought), [sought]);
   const list = useList<Store & Repository>(stores ? url(["v1", "stores"], { name: sought, type, sort, limit: PAGE }) : url(["v1", "repositories"], { prefix: sought, limit: PAGE }));
   const types = [...new Set([type, ...list.items.map((each) => each.type ?? "")])].filter(Boolean).sort();
   const items = stores || !type ? list.items : list.items.filter((each) => each.type === type);
