@@ -231,7 +231,7 @@ class StoreTable:
             if row is None:
                 return None
             names = tag_names(tx, self._space, [row[1]], tags)
-            return ListedStore(_row(row[:3]), *row[3:], names.get(row[1], ()))
+            return ListedStore(_row(row[:3]), row[3], row[4], row[5], names.get(row[1], ()))
 
         return await self._database.read(work)
 

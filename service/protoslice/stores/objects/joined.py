@@ -55,11 +55,6 @@ class JoinedObject:
         """See `StoredObject.is_near`."""
         return all(part.is_near for part in self._objects)
 
-    @property
-    def is_local(self) -> bool:
-        """See `StoredObject.is_local`."""
-        return all(part.is_local for part in self._objects)
-
     def read(self, offset: int, length: int, /) -> bytes:
         """See `StoredFile.read`."""
         if offset < 0 or length < 0 or offset + length > self.size:

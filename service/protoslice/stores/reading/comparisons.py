@@ -139,7 +139,12 @@ class Comparisons:
     async def _make(self, before: OpenStore, after: OpenStore, checksums: bool) -> tuple[StoreComparison, int]:
         one, other = [_ComparedStore(store, await _tensors_of(store)) for store in (before, after)]
         pieces, read = await self._kept(before, after), 0
-        local = all(store.stored(file.path).is_local for store in (before, after) for file in store.info.files)
+        local = all(
+            part.is_local
+            for store in (before, after)
+            for file in store.info.files
+            for part in store.stored(file.path).parts
+        )
         while True:
             evidence = ByteEvidence(pieces, checksums=checksums)
             stored = before.info.size + after.info.size
