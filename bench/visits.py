@@ -52,7 +52,7 @@ def differences(folder: Path, scale: float) -> Iterator[Row]:
         ("a version pushed over it", "tuned:1...tuned:2"),
         ("a version sent whole", "tuned:1...tuned:3"),
         ("a version registered in place, cold", "deep:1...deep:2"),
-        ("  and again, digests kept", "deep:1...deep:2"),
+        ("  and again, by another process", "deep:1...deep:2"),
     ):
         with running_service(store, settings) as url, chromium() as browser, window(browser, url) as context:
             yield _compared(context, url, what, names)

@@ -255,6 +255,7 @@ WRITING: Final = [
     _json("POST", "/session", token="psl_nobody"),
     _json("POST", "/v1/stores/{store}/merge"),
     _json("POST", "/v1/stores/{store}/parts", parts=[{"view": "chunks/0"}]),
+    _json("PATCH", "/v1/stores/{store}", description="of a stranger"),
     *_plain("""
         PUT /v1/spaces/other
         PUT /v1/spaces/fresh
