@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
+from protoslice.catalog.git_objects import GitObjectTable
 from protoslice.errors import Conflict, InvalidInput
 from protoslice.facts import File
 from protoslice.repositories.change import Change, files_of
@@ -31,6 +32,7 @@ class Repository:
     stores: Stores
     staged: StagedFiles
     sessions: XorbSessions
+    git: GitObjectTable
     pushed: PushedTags | None = None
 
     async def commit(self, revision: str) -> Commit:
