@@ -27,12 +27,20 @@ _INSERT: Final = """
 
 @dataclass(frozen=True, slots=True)
 class GitObjectRow:
-    """An object: its `data`, or where it comes from: a file of a store, or without a `path` the store's trees."""
+    """An object: its `data`, or where it comes from: a file of a store, or without a `path` the store's trees.
+
+    A commit has its place for a path, and no store.
+    """
 
     id: str
     data: bytes | None
     store: str | None = None
     path: str | None = None
+
+    @property
+    def commit(self) -> str | None:
+        """Place of the commit that the object is; None for others."""
+        return self.path if self.store is None else None
 
 
 @dataclass(frozen=True, slots=True)

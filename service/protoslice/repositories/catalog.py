@@ -65,6 +65,14 @@ class Repositories:
         rows = await self._table.page(prefix, limit + 1, after or "")
         return [row.name for row in rows[:limit]], len(rows) > limit
 
+    async def rename(self, name: str, new: str) -> None:
+        """Rename a repository; raise `NoRepository` if there is none, `RepositoryExists` if the new name is taken."""
+        try:
+            if not await self._table.rename(check_repository(name), check_repository(new)):
+                raise NoRepository(name)
+        except UniqueViolation:
+            raise RepositoryExists(new) from None
+
     async def remove(self, name: str) -> None:
         """Remove a repository and its history. Stores of its commits stay, as others may share them."""
         if not await self._table.remove(check_repository(name)):

@@ -16,7 +16,7 @@ from protoslice.errors import Conflict, NotFound, StorageUnavailable
 from protoslice.facts import File
 from protoslice.repositories.change import files_of
 from protoslice.repositories.git.attributes import ATTRIBUTES
-from protoslice.repositories.git.objects import GitTrees, commit_of, id_of, pointer_of, sealed, trees_of
+from protoslice.repositories.git.objects import GitTrees, blob_id, commit_of, id_of, pointer_of, sealed, trees_of
 from protoslice.repositories.git.rule import PLAIN_BYTES, is_plain
 from protoslice.repositories.model import Commit, Ref
 from protoslice.repositories.repository import Repository
@@ -68,7 +68,7 @@ class GitHistory:
 
     async def place(self, sha256: str, size: int) -> StoredPath | None:
         """Return the place of a file of git-lfs of any commit, or None if there is none."""
-        id = id_of(sealed(b"blob", pointer_of(sha256, size)))
+        id = blob_id(pointer_of(sha256, size))
         row = (await self._table.objects([id])).get(id)
         return None if row is None or row.store is None or row.path is None else (row.store, row.path)
 
@@ -89,7 +89,7 @@ class GitHistory:
                 _add(objects, trees, each.store, seen)
                 made = commit_of(each, trees.root, before)
                 id = id_of(made)
-                objects[id] = GitObjectRow(id, made)
+                objects[id] = GitObjectRow(id, made, None, each.place)
             after = (_key(each), id)
             commits.append(GitCommitRow(*after, each.store, is_gone=trees is None))
             is_late = asyncio.get_running_loop().time() > deadline
@@ -143,10 +143,10 @@ class GitHistory:
         return await self._stores.worker.sized(_BYTES_OF_FILE * len(files), lambda: trees_of(files, blobs, own))
 
 
-async def plain_ids(repository: Repository, store: str, files: Mapping[str, File]) -> Mapping[str, str]:
+async def plain_ids(repository: Repository, store: str | None, files: Mapping[str, File]) -> Mapping[str, str]:
     """Ids in git of the plain ones among files of a store, by SHA-256; files not seen before are read."""
     plain = {file.sha256: path for path, file in files.items() if file.sha256 and is_plain(path, file.size)}
-    if not plain:
+    if store is None or not plain:
         return {}
     known = await repository.git.blobs(plain)
     unknown = [sha256 for sha256 in plain if sha256 not in known]
@@ -155,7 +155,7 @@ async def plain_ids(repository: Repository, store: str, files: Mapping[str, File
     opened = await repository.stores.view(store)
 
     async def read(sha256: str) -> str:
-        return id_of(sealed(b"blob", await opened.file(plain[sha256]).read(PLAIN_BYTES)))
+        return blob_id(await opened.file(plain[sha256]).read(PLAIN_BYTES))
 
     made = dict(zip(unknown, await in_turns(read, unknown), strict=True))
     await repository.git.put_blobs(made)
@@ -166,7 +166,7 @@ def _add(objects: dict[str, GitObjectRow], trees: GitTrees, store: str | None, s
     """Add rows of the objects of trees that were not `seen`."""
     for id, made in trees.made.items():
         if id not in seen:
-            data = made if len(made) <= _INLINE else None
+            data = made if len(made) <= _INLINE or id in trees.files else None
             objects[id] = GitObjectRow(id, data, store, trees.files.get(id))
     for id, path in trees.files.items():
         if id not in seen and id not in trees.made:
@@ -190,5 +190,3 @@ async def _nameable(refs: AsyncIterator[Ref]) -> AsyncIterator[Ref]:
         if not refused and not folders & seen:
             seen.add(ref.key)
             yield ref
-
-

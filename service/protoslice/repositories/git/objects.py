@@ -34,6 +34,11 @@ def id_of(sealed_object: bytes) -> str:
     return hashlib.sha1(sealed_object, usedforsecurity=False).hexdigest()
 
 
+def blob_id(content: bytes) -> str:
+    """Return the id of a blob, in hex."""
+    return id_of(sealed(b"blob", content))
+
+
 def pointer_of(sha256: str, size: int) -> bytes:
     """Return the content of the file that stands for a file of git-lfs."""
     return b"version https://git-lfs.github.com/spec/v1\noid sha256:%b\nsize %d\n" % (sha256.encode(), size)

@@ -16,7 +16,7 @@ NAMES: Final = (".gitattributes", ".gitignore", "LICENSE", "Makefile", "NOTICE",
 def is_text(path: str) -> bool:
     """True for names of text files."""
     name = path.rpartition("/")[2]
-    return name in NAMES or name.rpartition(".")[2] in SUFFIXES and "." in name
+    return name in NAMES or (name.rpartition(".")[2] in SUFFIXES and "." in name)
 
 
 def is_plain(path: str, size: int) -> bool:

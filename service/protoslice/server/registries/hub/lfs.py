@@ -167,6 +167,8 @@ async def _downloads(signed: Signed, url: str, body: BatchBody, repository: Repo
     """The answer where the objects are that the repository has."""
     known, history, staged = repository.known(), GitHistory(repository), repository.staged
     there = zip(body.objects, await map_concurrently(lambda each: staged.has(each.oid), body.objects), strict=True)
-    found = [each for each, has in there if has or await known.find(each.oid) or await history.place(each.oid, each.size)]
+    found = [
+        each for each, has in there if has or await known.find(each.oid) or await history.place(each.oid, each.size)
+    ]
     hrefs = {each.oid: {"href": signed("GET", f"{url}/{each.oid}?size={each.size}")} for each in found}
     return batch_answer("basic", body, hrefs)
