@@ -57,7 +57,7 @@ async def _history(services: Services, name: str) -> GitHistory:
 async def list_git_refs(services: Given, name: str, service: str = "") -> Response:
     """Branches and tags, a line each."""
     if service == _PUSH:
-        raise Unsupported("git push is not supported: upload with `hf upload`, or push large files with git-lfs alone")
+        raise Unsupported("git push is not supported: upload with `hf upload`")
     refs = await (await _history(services, name)).refs()
     return PlainTextResponse("".join(f"{id}\t{ref}\n" for ref, id in refs), headers={"cache-control": "no-cache"})
 
