@@ -11,7 +11,7 @@ from typing import Final
 
 from protoslice.artifacts.faults import ManifestUnknown
 from protoslice.artifacts.names import Digest
-from protoslice.errors import Unsupported
+from protoslice.errors import InvalidInput, Unsupported
 from protoslice.formats.weights.gguf_facts import GgufFacts
 from protoslice.stores.catalog.files import FileRef
 
@@ -77,7 +77,8 @@ CHATS: Final = (
 def chosen(files: Iterable[str], quantization: str | None) -> str:
     """Return the path of the GGUF file of a quantization, or of the usual one.
 
-    Raise `ManifestUnknown` if there is none, `Unsupported` if there are only splits.
+    Raise `ManifestUnknown` if there is none, `InvalidInput` if there are others, whose names Ollama shows upon this
+    error alone, and `Unsupported` if there are only splits.
     """
     found = sorted(path for path in files if path.lower().endswith(_SUFFIX) and not _PROJECTOR.search(path))
     whole = [path for path in found if not _SPLIT.search(path)]
@@ -88,8 +89,10 @@ def chosen(files: Iterable[str], quantization: str | None) -> str:
         return whole[0]
     if quantization is None and found:
         raise Unsupported("Ollama cannot load split GGUF files: join them with `llama-gguf-split --merge`")
-    known = ", ".join(PurePosixPath(path).name for path in found[:20]) or "none"
-    raise ManifestUnknown(f"No GGUF file of {quantization or 'any quantization'!r} (GGUF files: {known})")
+    if not found:
+        raise ManifestUnknown("No GGUF file in this revision")
+    known = ", ".join(PurePosixPath(path).name for path in found[:20])
+    raise InvalidInput(f"No GGUF file of {(quantization or '')[:80]!r}: this revision has {known}")
 
 
 def projector(files: Iterable[str]) -> str | None:
