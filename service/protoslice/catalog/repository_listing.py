@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from protoslice.catalog.database import LAST, Database, Transaction
-from protoslice.catalog.labels import HUB, OCI, LabelSearch
+from protoslice.catalog.labels import LabelSearch
 
 WALKED: Final = 2000
 """Repositories that one page looks at; a page of a search may be short, or empty, and be followed by another."""
 _DATASETS: Final = "datasets/"
 _COLUMNS: Final = "r.id, r.name, r.created, n.store, n.updated"
 _NAMED: Final = "n.space = r.space AND n.repository = r.id"
-_HEADS: Final = {
-    HUB: f"LEFT JOIN names n ON {_NAMED} AND n.kind = 'heads' AND n.name = 'main' WHERE r.protocol = 'hub'",
-    OCI: f"""
+_HEADS: Final = (
+    f"LEFT JOIN names n ON {_NAMED} AND n.kind = 'heads' AND n.name = 'main' WHERE r.protocol = 'hub'",
+    f"""
         LEFT JOIN names n ON {_NAMED} AND n.kind = 'tags' AND n.name = 'latest' WHERE r.protocol = 'oci'
         AND EXISTS (SELECT 1 FROM names o WHERE o.space = r.space AND o.repository = r.id AND o.store IS NOT NULL)
         AND NOT EXISTS (SELECT 1 FROM repositories h
             WHERE h.space = r.space AND h.protocol = 'hub' AND h.name = r.name)""",
-}
-"""Names of the current version of a repository, by protocol: a name that both have is one repository."""
+)
+"""Current versions of repositories of the hub, and of OCI: a name that both have is one repository."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +64,17 @@ class RepositoryListing:
         if not self._datasets:
             conditions += " AND NOT (r.name >= :set AND r.name < :last)"
         if self._search is not None and self._search.by_trigrams:
-            hits = f"SELECT n.repository FROM {self._search.rows('n')} LIMIT :walked"
             values |= self._search.values
-            ids = {row[0] for row in tx.all(f"SELECT DISTINCT repository FROM ({hits}) h", **values)}
-            counted = tx.first(f"SELECT count(*) FROM ({hits}) h", **values)
-            if counted is not None and counted[0] < WALKED:
-                marks = {f"i{number}": id for number, id in enumerate(sorted(ids))}
+            hits = tx.all(f"SELECT n.repository FROM {self._search.rows('n')} LIMIT :walked", **values)
+            if len(hits) < WALKED:
+                marks = {f"i{number}": id for number, id in enumerate(sorted({row[0] for row in hits}))}
                 values |= marks
                 conditions += f" AND r.id IN ({', '.join(f':{mark}' for mark in marks) or 'NULL'})"
-        parts = (
-            f"""SELECT * FROM (
-                SELECT {_COLUMNS} FROM repositories r {head} AND {conditions} ORDER BY r.name LIMIT :walked
-            ) {protocol}"""
-            for protocol, head in _HEADS.items()
-        )
-        sql = f"{' UNION ALL '.join(parts)} ORDER BY 2 LIMIT :walked"
-        return [
-            ListedRepository(id, name, created, store, updated or created)
-            for id, name, created, store, updated in tx.all(sql, **values)
-        ]
+        found = list[ListedRepository]()
+        for head in _HEADS:
+            sql = f"SELECT {_COLUMNS} FROM repositories r {head} AND {conditions} ORDER BY r.name LIMIT :walked"
+            found += [
+                ListedRepository(id, name, created, store, updated or created)
+                for id, name, created, store, updated in tx.all(sql, **values)
+            ]
+        return sorted(found, key=lambda row: row.name)[:WALKED]
