@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from protoslice.catalog.database import Database, Row, Transaction
-from protoslice.errors import Conflict
+from protoslice.catalog.database import Database, ForeignKeyViolation, Row, Transaction
+from protoslice.errors import Conflict, NotFound
 
 _OBJECT: Final = "git"
 _COMMIT: Final = "git-commit"
@@ -76,7 +76,7 @@ class GitObjectTable:
     async def put_blobs(self, ids: Mapping[str, str]) -> None:
         """Insert ids in git of contents by SHA-256."""
         rows = [_row(_BLOB, digest, bytes.fromhex(id)) for digest, id in sorted(ids.items())]
-        await self._database.write(lambda tx: self._insert(tx, rows))
+        await self._write(lambda tx: self._insert(tx, rows))
 
     async def put(
         self, commits: Sequence[GitCommitRow], objects: Collection[GitObjectRow], parent: tuple[str, str] | None
@@ -100,7 +100,7 @@ class GitObjectTable:
                     raise Conflict("The history was changed by another request")
             self._insert(tx, rows)
 
-        await self._database.write(work)
+        await self._write(work)
 
     async def is_stale(self) -> bool:
         """Return True if a store of a commit was removed since its row was made, or came back."""
@@ -128,6 +128,12 @@ class GitObjectTable:
             sql = f"SELECT {columns} FROM kept_files WHERE {_ALL} AND name IN ({marks})"
             found += await self._database.read(partial(_selected, sql, {**self._key, "kind": kind, **values}))
         return found
+
+    async def _write(self, work: Callable[[Transaction], None]) -> None:
+        try:
+            await self._database.write(work)
+        except ForeignKeyViolation:
+            raise NotFound("The repository was removed") from None
 
     def _insert(self, tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
         def filled() -> Iterator[Mapping[str, Any]]:

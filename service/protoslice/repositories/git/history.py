@@ -37,6 +37,7 @@ class GitHistory:
     """The history of one repository in git."""
 
     def __init__(self, repository: Repository) -> None:
+        self.name = repository.name
         self._repository = repository
         self._stores = repository.stores
         self._table = repository.git

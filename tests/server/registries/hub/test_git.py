@@ -65,6 +65,24 @@ def test_a_file_of_an_old_commit_is_found_by_git_lfs(client: httpx.Client, made:
     assert client.get(told["actions"]["download"]["href"]).content == b"old weights"
 
 
+def test_tags_of_artifacts_are_cloned(client: httpx.Client) -> None:
+    data = b"# weights"
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    client.post(f"/v2/team/only/blobs/uploads/?digest={digest}", content=data)
+    layer = {"mediaType": "text/plain", "digest": digest, "size": len(data)}
+    layer["annotations"] = {"org.opencontainers.image.title": "a.md"}
+    manifest = {"schemaVersion": 2, "config": layer, "layers": [layer]}
+    kind = {"content-type": "application/vnd.oci.image.manifest.v1+json"}
+    for tag in ("v1", "latest"):
+        assert client.put(f"/v2/team/only/manifests/{tag}", json=manifest, headers=kind).status_code == 201
+    told = dict(line.split("\t")[::-1] for line in client.get("/team/only/info/refs").text.splitlines())
+    assert set(told) == {"refs/heads/main", "refs/tags/latest", "refs/tags/v1"}
+    assert client.get("/team/only/info/refs").text == client.get("/team/only/info/refs").text
+    tree = fetched(client, "team/only", told["refs/tags/v1"]).split(b"\n")[0].removeprefix(b"tree ").decode()
+    start = fetched(client, "team/only", tree).index(b"100644 a.md\0") + len(b"100644 a.md\0")
+    assert fetched(client, "team/only", fetched(client, "team/only", tree)[start : start + 20].hex()) == data
+
+
 @pytest.mark.parametrize(
     "path", ["objects/00/" + "0" * 38, "objects/info/packs", "objects/zz/x", "objects/00/" + "0" * 64]
 )

@@ -10,6 +10,7 @@ from fastapi import Path
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Scope
 
+from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import Unsupported
 from protoslice.repositories import MAIN
 from protoslice.repositories.git import GitHistory
@@ -22,10 +23,13 @@ from protoslice.server.registries.hub.failures import answering
 from protoslice.server.registries.hub.paths import repository_of
 from protoslice.server.registries.protocol_route import ProtocolRoute
 from protoslice.server.services import Given, Services
+from protoslice.stores import Stores
 
 _PUSH: Final = "git-receive-pack"
 _DATASETS: Final = "datasets/"
 _HEADS: Final = "refs/heads/"
+_reading: Final[SingleFlight[tuple[Stores, str], list[tuple[str, str]]]] = SingleFlight(stops=True)
+"""Callers for the refs of one repository wait for each other: the first computes the ids of new commits."""
 
 
 class GitRoute(ProtocolRoute):
@@ -52,13 +56,18 @@ async def _history(services: Services, name: str) -> GitHistory:
     return GitHistory(await services.repositories.find(repository_of(kind, plain.removeprefix(_DATASETS))))
 
 
+async def _refs(services: Services, name: str) -> list[tuple[str, str]]:
+    history = await _history(services, name)
+    return await _reading.get((services.stores, history.name), history.refs)
+
+
 @endpoint(router, "GET /{name:owned}/info/refs", READ)
 @answering
 async def list_git_refs(services: Given, name: str, service: str = "") -> Response:
     """Branches and tags, a line each."""
     if service == _PUSH:
         raise Unsupported("git push is not supported: upload with `hf upload`")
-    refs = await (await _history(services, name)).refs()
+    refs = await _refs(services, name)
     return PlainTextResponse("".join(f"{id}\t{ref}\n" for ref, id in refs), headers={"cache-control": "no-cache"})
 
 
@@ -66,7 +75,7 @@ async def list_git_refs(services: Given, name: str, service: str = "") -> Respon
 @answering
 async def get_git_head(services: Given, name: str) -> Response:
     """The branch that a clone checks out."""
-    heads = [ref for ref, _ in await (await _history(services, name)).refs() if ref.startswith(_HEADS)]
+    heads = [ref for ref, _ in await _refs(services, name) if ref.startswith(_HEADS)]
     main = _HEADS + MAIN
     return PlainTextResponse(f"ref: {main if main in heads or not heads else heads[0]}\n")
 
