@@ -7,12 +7,13 @@ refs are first read, written down with the objects that a commit adds, and found
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from protoslice.catalog.git_objects import GitCommitRow, GitObjectRow
 from protoslice.concurrency.gather import in_turns
-from protoslice.errors import Conflict, NotFound, StorageUnavailable
+from protoslice.errors import Conflict, NotFound, ProtosliceError, StorageUnavailable
 from protoslice.facts import File
 from protoslice.repositories.change import files_of
 from protoslice.repositories.git.attributes import ATTRIBUTES
@@ -67,11 +68,11 @@ class GitHistory:
             return sealed(b"blob", await (await self._stores.view(row.store)).file(row.path).read(PLAIN_BYTES))
         return (await self._trees(row.store)).made[id]
 
-    async def place(self, sha256: str, size: int) -> StoredPath | None:
-        """Return the place of a file of git-lfs of any commit, or None if there is none."""
-        id = blob_id(pointer_of(sha256, size))
-        row = (await self._table.objects([id])).get(id)
-        return None if row is None or row.store is None or row.path is None else (row.store, row.path)
+    async def places(self, files: Iterable[tuple[str, int]]) -> dict[tuple[str, int], StoredPath]:
+        """Return the places of files of git-lfs of any commit, by SHA-256 and size; unknown ones are left out."""
+        ids = {blob_id(pointer_of(*file)): file for file in files}
+        rows = (await self._table.objects(ids)).values()
+        return {ids[row.id]: (row.store, row.path) for row in rows if row.store is not None and row.path is not None}
 
     async def _id(self, commit: Commit, deadline: float) -> str:
         """Return the id of a commit, computed with those before it; empty if there is none."""
@@ -159,7 +160,8 @@ async def plain_ids(repository: Repository, store: str | None, files: Mapping[st
         return blob_id(await opened.file(plain[sha256]).read(PLAIN_BYTES))
 
     made = dict(zip(unknown, await in_turns(read, unknown), strict=True))
-    await repository.git.put_blobs(made)
+    with suppress(ProtosliceError):  # files can be listed without: they are read again
+        await repository.git.put_blobs(made)
     return {**known, **made}
 
 

@@ -98,7 +98,7 @@ async def get_file(
     repository = await services.repositories.find(repository_of(kind, name))
     place = await repository.staged.settle(oid) or await repository.known().find(oid)
     if place is None and size:
-        place = await GitHistory(repository).place(oid, size)
+        place = (await GitHistory(repository).places([(oid, size)])).get((oid, size))
     if place is None:
         raise NotFound(f"The repository has no file of SHA-256 {oid}")
     store, path = place
@@ -165,10 +165,12 @@ async def _new(repository: Repository, body: BatchBody, *, keep: bool) -> Sequen
 
 async def _downloads(signed: Signed, url: str, body: BatchBody, repository: Repository) -> Response:
     """The answer where the objects are that the repository has."""
-    known, history, staged = repository.known(), GitHistory(repository), repository.staged
-    there = zip(body.objects, await map_concurrently(lambda each: staged.has(each.oid), body.objects), strict=True)
-    found = [
-        each for each, has in there if has or await known.find(each.oid) or await history.place(each.oid, each.size)
-    ]
-    hrefs = {each.oid: {"href": signed("GET", f"{url}/{each.oid}?size={each.size}")} for each in found}
-    return batch_answer("basic", body, hrefs)
+    known = repository.known()
+    there = await map_concurrently(lambda each: repository.staged.has(each.oid), body.objects)
+    found = [each for each, has in zip(body.objects, there, strict=True) if has or await known.find(each.oid)]
+    left = {(each.oid, each.size) for each in body.objects} - {(each.oid, each.size) for each in found}
+    earlier = await GitHistory(repository).places(left)
+    wanted = [(each.oid, each.size) for each in found] + list(earlier)
+    return batch_answer(
+        "basic", body, {oid: {"href": signed("GET", f"{url}/{oid}?size={size}")} for oid, size in wanted}
+    )
