@@ -68,6 +68,19 @@ def _clone(home: Path, service: Service) -> None:
     assert client.get(f"/ann/m/resolve/{id}/README.md").content == changed["README.md"]
     refused("git push is not supported", "git", "-C", "m", "push", "origin", "HEAD:main", folder=home)
     refused("not found", "git", "clone", f"{service.url}/ann/none", folder=home)
+    if service.token:
+        _clone_from_space(home, service, client, files)
+
+
+def _clone_from_space(home: Path, service: Service, client: httpx.Client, files: dict[str, bytes]) -> None:
+    client.put("/v1/spaces/red").raise_for_status()
+    client.post("/spaces/red/api/repos/create", json={"organization": "ann", "name": "m"}).raise_for_status()
+    with httpx.Client(base_url=f"{service.url}/spaces/red", headers=client.headers) as red:
+        commit(red, "models/ann/m", files).raise_for_status()
+    url = f"{service.host}/spaces/red/ann/m"
+    refused("not found", "git", "clone", f"http://{url}", "hidden", folder=home)  # the token is of another space
+    good("git", "clone", "--quiet", f"http://robot:{service.token}@{url}", "red", folder=home)
+    _same(home / "red", files)
 
 
 def _send(client: httpx.Client, path: str, data: bytes) -> None:
