@@ -6,7 +6,7 @@ import ctypes
 from typing import Final
 
 KEPT: Final = 32 << 20
-"""Bytes of free memory that the process keeps; by default 128 KiB, and then each answer of 3 MiB faults its memory in again."""
+"""Bytes of free memory that the process keeps: by default 128 KiB, so each answer of some MiB costs page faults."""
 _FROM_KERNEL: Final = 4 << 20
 """Bytes of the least block that comes from the kernel directly; pieces are smaller."""
 _M_TRIM_THRESHOLD: Final = -1

@@ -22,6 +22,7 @@ def fetched(client: httpx.Client, name: str, id: str) -> bytes:
     """An object, without its head."""
     answer = client.get(f"/{name}/objects/{id[:2]}/{id[2:]}")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/x-git-loose-object")
+    assert answer.headers["content-disposition"] == "attachment"
     data = zlib.decompress(answer.content)
     assert hashlib.sha1(data).hexdigest() == id
     return data.partition(b"\0")[2]

@@ -68,7 +68,7 @@ async def list_git_refs(services: Given, name: str, service: str = "") -> Respon
     if service == _PUSH:
         raise Unsupported("git push is not supported: upload with `hf upload`")
     refs = await _refs(services, name)
-    return PlainTextResponse("".join(f"{id}\t{ref}\n" for ref, id in refs), headers={"cache-control": "no-cache"})
+    return PlainTextResponse("".join(f"{id}\t{ref}\n" for ref, id in refs))
 
 
 @endpoint(router, "GET /{name:owned}/HEAD", READ)
@@ -91,4 +91,5 @@ async def get_git_object(
     """An object by its id, compressed."""
     found = await (await _history(services, name)).object(start + rest)
     data = await services.stores.worker.sized(len(found), lambda: zlib.compress(found, 1))
-    return Response(data, media_type="application/x-git-loose-object")
+    headers = {"content-disposition": "attachment", "cache-control": "no-cache"}
+    return Response(data, headers=headers, media_type="application/x-git-loose-object")
