@@ -1,0 +1,274 @@
+"""A graph as a strip of blocks: one level of them at a time, and what is between two places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from protoslice import schema
+from protoslice.errors import InvalidInput, NotFound
+from protoslice.facts import GraphBlock, GraphLevel, GraphLink, GraphSection, GraphStep, GraphValue
+from protoslice.graphs.graphs import Graphs
+from protoslice.graphs.types import NAME, TYPED, message_of, value_of
+
+_OPS: Final = 5
+"""Operators that are listed of a block."""
+_MOST_VALUES: Final = 64
+"""Inputs and outputs that are listed of a graph."""
+_MOST_STEPS: Final = 200
+_MOST_SPANS: Final = 1000
+_MOST_PORTS: Final = 500
+"""Inputs and outputs of a section: as many as a part of a model may have."""
+# Nodes of a stranger may be as large as the file.
+_ROOM: Final = 4 << 20
+"""Bytes of nodes and declarations that a level looks into."""
+_SLOTS: Final = 200_000
+"""Inputs of nodes that a level goes through to find names of values."""
+_LONGEST: Final = 4096
+"""Characters of a name; the rest of a longer one is cut."""
+_NODE_BYTES: Final = 60
+"""Bytes of memory of a node in a strip, about."""
+_WEIGHT_BYTES: Final = 120
+"""Bytes of memory of the address of a weight, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A tensor that nodes may use."""
+
+    name: str
+    address: str
+    elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Two places in a graph: nodes, with the number of nodes from there on that belong to each place."""
+
+    start: str
+    end: str
+    start_nodes: int = 1
+    end_nodes: int = 1
+
+
+class Strip:
+    """One graph of a model, divided into blocks."""
+
+    def __init__(self, graphs: Graphs, graph: int, weights: Sequence[Weight]) -> None:
+        """Divides graph number `graph`; `weights` are the tensors of the model. Blocks."""
+        self._graphs = graphs
+        self._graph = graph
+        self._declared = graphs.declarations()
+        self._addresses = [each.address for each in weights]
+        self._names = {each.name: number for number, each in enumerate(weights)}
+        dialect = graphs.dialect
+        tensors = [(each.name, each.address.removeprefix("path:"), each.elements) for each in weights]
+        is_own = dialect.qualified or dialect.numbers
+        self._strip = graphs.links.strip(graph, tensors, graphs.entry(graph).name, is_own)
+
+    @property
+    def weight(self) -> int:
+        """Bytes in memory, about."""
+        declared = 0 if self._declared is None else self._declared.held
+        nodes = self._graphs.entry(self._graph).nodes
+        return declared + _NODE_BYTES * nodes + _WEIGHT_BYTES * len(self._addresses)
+
+    def level(self, block: int, node: str | None) -> GraphLevel:
+        """The parts of a block, or with `node` of that around a node. Blocks. `NotFound` without such a block."""
+        if node is not None:
+            block = self._strip.trail(self._graphs.node(self._graph, node))[-1]
+        if self._strip.block(block) is None:
+            raise NotFound(f"The graph has no block {block}")
+        entry, messages = self._graphs.entry(self._graph), _Messages(self._graphs)
+        parts = self._strip.parts(block)
+        return GraphLevel(
+            graphs=self._graphs.entries,
+            graph=entry.path,
+            block=block,
+            trail=self._trail(block),
+            nodes=entry.nodes,
+            parts=tuple(self._part(part, messages) for part in parts),
+            links=self._links(block, messages),
+            inputs=self._inputs(messages) if not block else (),
+            outputs=self._outputs(messages) if not block else (),
+        )
+
+    def section(self, ends: Ends, is_tensor: Callable[[str], bool]) -> GraphSection:
+        """The nodes on all ways from one place to the other, in either direction. Blocks."""
+        start, end = self._span(ends.start, ends.start_nodes), self._span(ends.end, ends.end_nodes)
+        if start > end:
+            start, end = end, start
+        nodes, slots = self._strip.between(start, end)
+        places = [place for node in nodes if (place := self._strip.place(node)) is not None]
+        spans = _spans(places)
+        messages = _Messages(self._graphs)
+        inputs = dict.fromkeys(name for node, slot in slots if (name := messages.value(node, slot)))
+        return GraphSection(
+            count=len(nodes),
+            elements=sum(self._strip.weights(first, first + count)[0] for first, count in spans),
+            spans=tuple(spans[:_MOST_SPANS]),
+            nodes=tuple(self._step(node, messages) for node in nodes[:_MOST_STEPS]),
+            weights=tuple(islice((name for name in inputs if is_tensor(name)), _MOST_STEPS)),
+            inputs=tuple(islice((name for name in inputs if not is_tensor(name)), _MOST_PORTS)),
+            outputs=self._made(nodes, range(*end)),
+        )
+
+    def _trail(self, block: int) -> tuple[int, ...]:
+        trail = [block]
+        while trail[-1] and (about := self._strip.block(trail[-1])) is not None:
+            trail.append(about[1])
+        return tuple(reversed(trail))
+
+    def _part(self, part: tuple[int | None, int, int, int], messages: _Messages) -> GraphBlock:
+        number, node, first, count = part
+        kind, name, item, parts = "node", self._graphs.called(node), None, 0
+        if number is not None:
+            kind, name, item = self._about(number)
+            parts = self._strip.part_count(number)
+        elements, bars = self._strip.weights(first, first + count)
+        heaviest = self._strip.heaviest(first, first + count)
+        return GraphBlock(
+            id=number,
+            kind=kind,
+            name=name[:_LONGEST],
+            number=item,
+            parts=parts,
+            first=first,
+            nodes=count,
+            path=self._graphs.node_path(node),
+            ops=tuple(
+                (messages.operator(node), count)
+                for node, count in self._strip.operators(first, first + count, _OPS)
+            ),
+            elements=elements,
+            bars=tuple(bars) if number is not None and elements else (),
+            weight=None if heaviest is None else self._addresses[heaviest],
+        )
+
+    def _about(self, number: int) -> tuple[str, str, int | None]:
+        """Kind, name and number of a block."""
+        about = self._strip.block(number)
+        assert about is not None
+        kind, _, label, (begin, _) = about
+        if label is not None:
+            name = schema.text_of(label).strip("/.:")
+            return kind, name, None
+        if kind == "repeat":  # of what has names, it has theirs without numbers
+            first = self._strip.parts(number)[0]
+            inner = self._strip.block(first[0]) if first[0] is not None else None
+            label = inner[2] if inner is not None else None
+            return kind, schema.text_of(label or b"").strip("/.:").rstrip("0123456789").rstrip("/.:_-"), None
+        return kind, "", begin
+
+    def _links(self, block: int, messages: _Messages) -> tuple[GraphLink, ...]:
+        edges = self._strip.edges(block)
+        named = [(edge, edge[3][0], messages.value(edge[3][1], edge[3][2])) for edge in edges]
+        values = self._typed([(node, name) for _, node, name in named], messages)
+        return tuple(
+            GraphLink(source, target, count, value)
+            for ((source, target, count, _), _, _), value in zip(named, values, strict=True)
+        )
+
+    def _typed(self, values: Sequence[tuple[int, str]], messages: _Messages) -> list[GraphValue]:
+        """Values by their makers and names, with their types."""
+        if self._declared is None:
+            typed = TYPED[self._graphs.dialect.node]
+            return [value_of(name[:_LONGEST], typed, messages.of(node)) for node, name in values]
+        names = [name.encode() for _, name in values]
+        numbers = self._declared.named(self._graphs.path(self._graph), NAME, names)
+        return [self._declaration(name, number, messages) for (_, name), number in zip(values, numbers, strict=True)]
+
+    def _declaration(self, name: str, number: int | None, messages: _Messages) -> GraphValue:
+        kind = self._graphs.dialect.declares
+        if number is None or self._declared is None:
+            return GraphValue(name[:_LONGEST], None, None)
+        message = messages.parsed(kind, self._declared[number].skeleton)
+        return value_of((name or message.name)[:_LONGEST], TYPED[kind], message)
+
+    def _inputs(self, messages: _Messages) -> tuple[GraphValue, ...]:
+        found = self._strip.free(0, self._graphs.entry(self._graph).nodes, _MOST_VALUES)
+        if self._declared is None:
+            return tuple(GraphValue(schema.text_of(name)[:_LONGEST], None, None) for _, name in found)
+        return tuple(self._typed([(node, schema.text_of(name)) for node, name in found], messages))
+
+    def _outputs(self, messages: _Messages) -> tuple[GraphValue, ...]:
+        """Values that the graph declares as its outputs; without any, those that no node takes."""
+        declared = self._declared.below(f"{self._graphs.path(self._graph)}.output[", _MOST_VALUES) if self._declared else []
+        if declared:
+            return tuple(self._declaration("", number, messages) for number in declared)
+        ends = self._strip.ends(0, self._graphs.entry(self._graph).nodes, _MOST_VALUES)
+        made = [(node, name) for node in ends for name in self._graphs.made(node, _MOST_VALUES) if name]
+        return tuple(self._typed(made[:_MOST_VALUES], messages))
+
+    def _span(self, called: str, nodes: int) -> tuple[int, int]:
+        place = self._strip.place(self._graphs.node(self._graph, called))
+        if place is None or nodes < 1:
+            raise InvalidInput("Invalid place: name a node of the graph, and at least one node from there on")
+        return place, min(place + nodes, self._graphs.entry(self._graph).nodes)
+
+    def _step(self, node: int, messages: _Messages) -> GraphStep:
+        name = self._graphs.called(node)[:_LONGEST]
+        return GraphStep(self._graphs.node_path(node), name, messages.operator(node))
+
+    def _made(self, nodes: Sequence[int], end: range) -> tuple[str, ...]:
+        """Values that the last nodes of a section make for others, or for nobody."""
+        within, names = set(nodes), dict[str, None]()
+        for node in nodes:
+            if self._strip.place(node) in end and len(names) < _MOST_PORTS:
+                takers, count = self._graphs.links.takers(node, _MOST_STEPS)
+                if not count or count > len(takers) or any(taker not in within for taker, _ in takers):
+                    names |= dict.fromkeys(name for name in self._graphs.made(node, _MOST_PORTS) if name)
+        return tuple(islice(names, _MOST_PORTS))
+
+
+class _Messages:
+    """Nodes that one answer looks into, as far as there is room."""
+
+    def __init__(self, graphs: Graphs) -> None:
+        self._graphs = graphs
+        self._left = _ROOM
+        self._slots = _SLOTS
+        self._nodes: dict[int, Any] = {}
+
+    def of(self, node: int) -> Any:
+        """A node, parsed; an empty one when there is no room."""
+        if node not in self._nodes:
+            message, size = self._graphs.message(node) if self._left > 0 else (self._graphs.empty(), 0)
+            self._left -= size
+            self._nodes[node] = message
+        return self._nodes[node]
+
+    def parsed(self, kind: str, data: bytes) -> Any:
+        """A message of type `kind`; an empty one when there is no room, or it is damaged."""
+        self._left -= len(data)
+        try:
+            return message_of(kind, data if self._left > 0 else b"")
+        except DecodeError:
+            return message_of(kind, b"")
+
+    def operator(self, node: int) -> str:
+        """The operation of a node."""
+        return self._graphs.operator(node, self.of(node))[:_LONGEST]
+
+    def value(self, node: int, slot: int) -> str:
+        """Name of the value that a node takes in a slot; empty when that is too far behind."""
+        self._slots -= slot + 1
+        if self._slots < 0:
+            return ""
+        values = self._graphs.values(node, slot + 1)
+        return values[slot] if slot < len(values) else ""
+
+
+def _spans(places: Iterable[int]) -> list[tuple[int, int]]:
+    """Stretches of `places` that are neighbours, each as the first and their number."""
+    found = list[tuple[int, int]]()
+    for place in places:
+        if found and sum(found[-1]) == place:
+            found[-1] = (found[-1][0], found[-1][1] + 1)
+        else:
+            found.append((place, 1))
+    return found
