@@ -635,8 +635,8 @@ class GraphBlock:
     """Name of the node, or the part of their names that the nodes of a block share; empty without one."""
     number: int | None
     """Number of the first item in a round or a part; None for others."""
-    parts: Count
-    """Number of parts."""
+    items: Count
+    """Number of items: nodes, groups, or rounds of a repeat. Of many, neighbours are listed as one part."""
     first: Count
     """Place of the first node in the order of the whole graph."""
     nodes: Count

@@ -74,9 +74,9 @@ impl Strip {
         places.collect()
     }
 
-    /// Number of the parts of block `id`.
-    fn part_count(&self, id: u32) -> usize {
-        self.strip.parts(id).len()
+    /// Number of the items in block `id`: more than its parts, if neighbours among them are one part each.
+    fn item_count(&self, id: u32) -> u32 {
+        self.strip.block(id).unwrap_or_default().items
     }
 
     /// The node at a place; None beyond the end.

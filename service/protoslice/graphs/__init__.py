@@ -2,5 +2,6 @@
 
 from protoslice.graphs.graphs import Graphs
 from protoslice.graphs.neighbourhood import Question, neighbourhood
+from protoslice.graphs.strip import Ends, Strip, Weight
 
-__all__ = ["Graphs", "Question", "neighbourhood"]
+__all__ = ["Ends", "Graphs", "Question", "Strip", "Weight", "neighbourhood"]

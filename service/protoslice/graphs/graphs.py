@@ -34,7 +34,8 @@ class Graphs:
         dialects = dialects_of(model.type) if model.proto is not None else ()
         if model.proto is None or not dialects:
             raise Unsupported(
-                f"{model.type or 'such a file'} has no graph: supported are TensorFlow, ONNX, Paddle, XLA, Core ML and Caffe"
+                f"{model.type or 'such a file'} has no graph: supported are TensorFlow, ONNX, Paddle, XLA, Core ML and "
+                "Caffe"
             )
         self._proto: RootProto = model.proto
         for self.dialect in dialects:
@@ -81,6 +82,11 @@ class Graphs:
         largest = max(range(len(self.entries)), key=lambda number: self.entries[number].nodes)
         # The main graph of a SavedModel may have just the calls of the functions that do the work.
         return largest if self.entries[largest].nodes > _LARGER * self.entries[outer].nodes else outer
+
+    def holder(self, node: str) -> str | None:
+        """Path of the graph of the node at the path `node`; None for a name."""
+        path = node.rpartition(".")[0]
+        return path if node.endswith("]") and self.links.graph(path) is not None else None
 
     def entry(self, graph: int) -> GraphEntry:
         """Path, name and size of a graph."""

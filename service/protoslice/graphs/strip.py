@@ -125,10 +125,10 @@ class Strip:
 
     def _part(self, part: tuple[int | None, int, int, int], messages: _Messages) -> GraphBlock:
         number, node, first, count = part
-        kind, name, item, parts = "node", self._graphs.called(node), None, 0
+        kind, name, item, items = "node", self._graphs.called(node), None, 0
         if number is not None:
             kind, name, item = self._about(number)
-            parts = self._strip.part_count(number)
+            items = self._strip.item_count(number)
         elements, bars = self._strip.weights(first, first + count)
         heaviest = self._strip.heaviest(first, first + count)
         return GraphBlock(
@@ -136,13 +136,12 @@ class Strip:
             kind=kind,
             name=name[:_LONGEST],
             number=item,
-            parts=parts,
+            items=items,
             first=first,
             nodes=count,
             path=self._graphs.node_path(node),
             ops=tuple(
-                (messages.operator(node), count)
-                for node, count in self._strip.operators(first, first + count, _OPS)
+                (messages.operator(node), count) for node, count in self._strip.operators(first, first + count, _OPS)
             ),
             elements=elements,
             bars=tuple(bars) if number is not None and elements else (),
@@ -197,7 +196,9 @@ class Strip:
 
     def _outputs(self, messages: _Messages) -> tuple[GraphValue, ...]:
         """Values that the graph declares as its outputs; without any, those that no node takes."""
-        declared = self._declared.below(f"{self._graphs.path(self._graph)}.output[", _MOST_VALUES) if self._declared else []
+        declared = (
+            self._declared.below(f"{self._graphs.path(self._graph)}.output[", _MOST_VALUES) if self._declared else []
+        )
         if declared:
             return tuple(self._declaration("", number, messages) for number in declared)
         ends = self._strip.ends(0, self._graphs.entry(self._graph).nodes, _MOST_VALUES)

@@ -10,13 +10,14 @@ from protoslice.facts import GraphValue
 from protoslice.formats.onnx import dtype_of as onnx_dtype
 from protoslice.formats.paddle.blobs import dtype_of as paddle_dtype
 from protoslice.formats.tensorflow.types import known as tensorflow_dtype
-from protoslice.formats.tensors.dtypes import DTYPES
+from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 
 MOST_DIMENSIONS: Final = 32
 """Dimensions that are listed; a value with more has no shape."""
 
 Message = Any
-Typed = Callable[[Message, str], tuple[str | None, Iterable[int] | None]]
+Type = tuple[str | None, Iterable[int] | None]
+Typed = Callable[[Message, str], Type]
 """Data type, and lengths of dimensions (negative where unknown), of a value of a node, or in its declaration."""
 
 _MIL_TYPES: Final = {
@@ -32,21 +33,25 @@ def value_of(name: str, typed: Typed, message: Message) -> GraphValue:
     return GraphValue(name, dtype, shape if shape is None or len(shape) <= MOST_DIMENSIONS else None)
 
 
-def _onnx(message: Message, name: str) -> tuple[str | None, Iterable[int] | None]:
+def _named(dtype: Dtype | None) -> str | None:
+    return None if dtype is None else dtype.name
+
+
+def _onnx(message: Message, name: str) -> Type:
     tensor = message.type.tensor_type
     dims = (dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim)
     dtype = onnx_dtype(tensor.elem_type)
-    return dtype and dtype.name, dims if tensor.HasField("shape") else None
+    return _named(dtype), dims if tensor.HasField("shape") else None
 
 
-def _paddle(message: Message, name: str) -> tuple[str | None, Iterable[int] | None]:
+def _paddle(message: Message, name: str) -> Type:
     kind = message.type
     tensor = kind.dense_tensor.tensor if kind.HasField("dense_tensor") else kind.selected_rows
     dtype = paddle_dtype(tensor.data_type) if tensor.IsInitialized() else None
-    return dtype and dtype.name, tensor.dims if dtype else None
+    return _named(dtype), tensor.dims if dtype else None
 
 
-def _tensorflow(node: Message, name: str) -> tuple[str | None, Iterable[int] | None]:
+def _tensorflow(node: Message, name: str) -> Type:
     output = name.rpartition(":")[2]
     number = int(output) if output.isdecimal() and len(output) < 6 else 0
     dtype = next((node.attr[key].type for key in ("dtype", "DstT", "T") if key in node.attr), 0)
@@ -57,11 +62,12 @@ def _tensorflow(node: Message, name: str) -> tuple[str | None, Iterable[int] | N
         shape = node.attr["shape"].shape
     else:
         shape = None
-    known = tensorflow_dtype(dtype)
-    return known and known.name, None if shape is None or shape.unknown_rank else (dim.size for dim in shape.dim)
+    return _named(tensorflow_dtype(dtype)), None if shape is None or shape.unknown_rank else (
+        dim.size for dim in shape.dim
+    )
 
 
-def _hlo(node: Message, name: str) -> tuple[str | None, Iterable[int] | None]:
+def _hlo(node: Message, name: str) -> Type:
     shape = node.shape
     kind = shape.DESCRIPTOR.fields_by_name["element_type"].enum_type.values_by_number.get(shape.element_type)
     called = kind.name if kind is not None else ""
@@ -69,7 +75,7 @@ def _hlo(node: Message, name: str) -> tuple[str | None, Iterable[int] | None]:
     return (dtype, shape.dimensions) if dtype in DTYPES else (None, None)
 
 
-def _program(node: Message, name: str) -> tuple[str | None, Iterable[int] | None]:
+def _program(node: Message, name: str) -> Type:
     for each in node.outputs:
         if each.name == name:
             tensor = each.type.tensorType
@@ -78,14 +84,14 @@ def _program(node: Message, name: str) -> tuple[str | None, Iterable[int] | None
     return None, None
 
 
-def _network(node: Message, name: str) -> tuple[str | None, Iterable[int] | None]:
-    shapes = dict(zip(node.output, node.outputTensor, strict=False))
-    return None, shapes[name].dimValue if name in shapes else None
+def _network(node: Message, name: str) -> Type:
+    at = list(node.output).index(name) if name in node.output else len(node.outputTensor)
+    return None, node.outputTensor[at].dimValue if at < len(node.outputTensor) else None
 
 
-def _caffe(node: Message, name: str) -> tuple[str | None, Iterable[int] | None]:
-    shapes = node.input_param.shape if node.DESCRIPTOR.name == "LayerParameter" and node.type == "Input" else ()
-    return None, shapes[0].dim if len(shapes) else None
+def _caffe(node: Message, name: str) -> Type:
+    has_shape = node.DESCRIPTOR.name == "LayerParameter" and len(node.input_param.shape) > 0
+    return None, node.input_param.shape[0].dim if has_shape else None
 
 
 TYPED: Final[Mapping[str, Typed]] = {

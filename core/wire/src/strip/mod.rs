@@ -26,6 +26,8 @@ pub struct Graph<'g> {
 
 /// Links between two parts of a level that are told apart.
 const MOST_EDGES: usize = 1000;
+/// Steps from a node down to a tensor in it.
+const STEPS: usize = 8;
 /// Bars of a profile.
 const BARS: u64 = 24;
 
@@ -144,9 +146,10 @@ impl Strip {
         let nodes = self.order.iter().enumerate();
         let paths: HashMap<&str, usize> =
             nodes.filter_map(|(place, node)| Some((found.get(*node as usize)?.path, place))).collect();
+        // Paths of a stranger may have as many steps as their keys have dots.
         let place_of = |path: &str| {
-            let ends = path.match_indices('.').map(|(at, _)| at);
-            ends.filter_map(|end| paths.get(path.get(..end)?)).last().copied()
+            let mut ends = path.rmatch_indices('.').take(STEPS).map(|(at, _)| at);
+            ends.find_map(|end| paths.get(path.get(..end)?)).copied()
         };
         let all = tensors.iter().enumerate();
         all.filter_map(|(number, tensor)| Some((number, place_of(tensor.path)?))).collect()
@@ -371,6 +374,3 @@ fn placed(tree: &mut Tree, nodes: &Nodes<'_>) -> (Vec<u32>, Vec<u32>) {
     }
     (order, ops)
 }
-
-#[cfg(test)]
-mod tests;

@@ -30,7 +30,7 @@ impl<'f> Nodes<'f> {
     pub(super) fn of(found: &'f Findings, links: &Links, ports: &Ports, graph: u32) -> Result<Self> {
         let members: Vec<u32> =
             (0..found.len()).filter(|node| links.group_of(*node) == Some(graph)).map(|node| node as u32).collect();
-        let order = sorted(links, members, found.len());
+        let order = sorted(links, &members, found.len());
         let mut rank = vec![NOWHERE; found.len()];
         for (at, node) in order.iter().enumerate() {
             put(&mut rank, *node as usize, at as u32);
@@ -73,25 +73,21 @@ fn class(links: &Links, rank: &[u32], node: u32, at: u32, op: u32) -> u64 {
     hasher.finish()
 }
 
-/// `members` as they are if each stands behind its makers; else in the order in which a walk up to the makers ends.
-fn sorted(links: &Links, members: Vec<u32>, all: usize) -> Vec<u32> {
-    let is_sorted = members.iter().all(|node| links.makers(*node as usize).flatten().all(|maker| maker < *node));
-    if is_sorted {
-        return members;
-    }
+/// `members` in the order in which a walk up to the makers ends: each behind its makers, but in cycles. Those that take
+/// nothing, such as constants, stand before the first node that takes their value.
+fn sorted(links: &Links, members: &[u32], all: usize) -> Vec<u32> {
     let mut seen = vec![false; all];
     let mut order = Vec::with_capacity(members.len());
     let mut stack: Vec<(u32, usize)> = Vec::new();
-    for member in members {
+    let is_source = |node: usize| links.makers(node).flatten().next().is_none() && !links.takers(node).is_empty();
+    let (late, early): (Vec<u32>, Vec<u32>) = members.iter().partition(|node| is_source(**node as usize));
+    for member in early.into_iter().chain(late) {
         if !std::mem::replace(seen.get_mut(member as usize).unwrap_or(&mut true), true) {
             stack.push((member, 0));
         }
         while let Some((node, slot)) = stack.pop() {
             let inputs = links.inputs(node as usize);
-            let next = (slot..inputs.len()).find(|slot| {
-                let maker = inputs.get(*slot).copied().unwrap_or(NOWHERE) as usize;
-                seen.get(maker) == Some(&false)
-            });
+            let next = (slot..inputs.len()).find(|slot| seen.get(get(inputs, *slot) as usize) == Some(&false));
             let Some(next) = next else {
                 order.push(node);
                 continue;

@@ -48,6 +48,8 @@ pub struct Block {
     pub label: (u32, u32, u32),
     /// Its parts in `Tree::parts`.
     pub parts: (u32, u32),
+    /// Number of its items: more than its parts, if neighbours among them became one part each.
+    pub items: u32,
 }
 
 /// Blocks, the root first.
@@ -104,7 +106,7 @@ impl<'b> Builder<'b> {
         while let Some(work) = builder.work.pop() {
             match work {
                 Work::Names(block, ranks, at, depth) => {
-                    let items = builder.named(ranks, at, depth);
+                    let items = builder.named(block, ranks, at, depth);
                     builder.repeated(block, items, depth);
                 }
                 Work::Repeats(block, items, depth) => builder.repeated(block, items, depth),
@@ -120,8 +122,8 @@ impl<'b> Builder<'b> {
 
     /// Groups by the step of the names at `at`, or at a later one if that is the same for all; nodes without names
     /// that keep neighbours together.
-    fn named(&self, ranks: Vec<u32>, mut at: usize, depth: u32) -> Vec<Item> {
-        let begin = at;
+    fn named(&mut self, block: u32, ranks: Vec<u32>, mut at: usize, depth: u32) -> Vec<Item> {
+        let mut begin = at;
         for _ in 0..SHARED {
             if depth >= DEEPEST || ranks.len() < 2 {
                 break;
@@ -151,6 +153,11 @@ impl<'b> Builder<'b> {
             }
             if let [Item::Group { end, .. }] = items.as_slice() {
                 at = *end;
+                // The step is part of the name of the block, unless that is the whole graph.
+                if let Some(block) = self.tree.blocks.get_mut(block as usize).filter(|_| block > 0) {
+                    block.label.2 = at as u32;
+                    begin = at;
+                }
                 continue;
             }
             if numbers.is_empty() || turns > 2 * items.len() + ranks.len() / 4 {
@@ -203,6 +210,7 @@ impl<'b> Builder<'b> {
 
     /// Makes `items` parts of `block`, neighbours together where there are too many.
     fn place(&mut self, block: u32, items: Vec<Item>, first: usize, depth: u32) {
+        let count = items.len() as u32;
         let items = if items.len() > MOST {
             self.gathered(block, items, first, depth)
         } else {
@@ -213,6 +221,7 @@ impl<'b> Builder<'b> {
         let end = self.tree.parts.len() as u32;
         if let Some(block) = self.tree.blocks.get_mut(block as usize) {
             block.parts = (start, end);
+            block.items = count;
         }
     }
 
