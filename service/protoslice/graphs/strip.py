@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -55,6 +56,12 @@ class Ends:
     end_nodes: int = 1
 
 
+_Part = tuple[int | None, int, int, int]
+"""A part of a block: number of the block, the first node, its place, and the number of nodes."""
+_Valued = tuple[int | None, GraphValue]
+"""A value, and the node that takes or makes it."""
+
+
 class Strip:
     """One graph of a model, divided into blocks."""
 
@@ -85,6 +92,8 @@ class Strip:
             raise NotFound(f"The graph has no block {block}")
         entry, messages = self._graphs.entry(self._graph), _Messages(self._graphs)
         parts = self._strip.parts(block)
+        inputs, outputs = (self._inputs(messages), self._outputs(messages)) if not block else ([], [])
+        ends = [] if block else self._outer_links(parts, inputs, outputs)
         return GraphLevel(
             graphs=self._graphs.entries,
             graph=entry.path,
@@ -92,9 +101,9 @@ class Strip:
             trail=self._trail(block),
             nodes=entry.nodes,
             parts=tuple(self._part(part, messages) for part in parts),
-            links=self._links(block, messages),
-            inputs=self._inputs(messages) if not block else (),
-            outputs=self._outputs(messages) if not block else (),
+            links=(*self._links(block, messages), *ends),
+            inputs=tuple(value for _, value in inputs),
+            outputs=tuple(value for _, value in outputs),
         )
 
     def section(self, ends: Ends, is_tensor: Callable[[str], bool]) -> GraphSection:
@@ -123,7 +132,7 @@ class Strip:
             trail.append(about[1])
         return tuple(reversed(trail))
 
-    def _part(self, part: tuple[int | None, int, int, int], messages: _Messages) -> GraphBlock:
+    def _part(self, part: _Part, messages: _Messages) -> GraphBlock:
         number, node, first, count = part
         kind, name, item, items = "node", self._graphs.called(node), None, 0
         if number is not None:
@@ -156,12 +165,15 @@ class Strip:
         if label is not None:
             name = schema.text_of(label).strip("/.:")
             return kind, name, None
+        parts = [part for part, *_ in self._strip.parts(number)]
+        first, last = (self._label(part) if part is not None else "" for part in (parts[0], parts[-1]))
         if kind == "repeat":  # of what has names, it has theirs without numbers
-            first = self._strip.parts(number)[0]
-            inner = self._strip.block(first[0]) if first[0] is not None else None
-            label = inner[2] if inner is not None else None
-            return kind, schema.text_of(label or b"").strip("/.:").rstrip("0123456789").rstrip("/.:_-"), None
-        return kind, "", begin
+            return kind, first.rstrip("0123456789").rstrip("/.:_-"), None
+        return kind, f"{first} – {last}" if kind == "round" and first and last else "", begin
+
+    def _label(self, number: int) -> str:
+        about = self._strip.block(number)
+        return "" if about is None or about[2] is None else schema.text_of(about[2]).strip("/.:")
 
     def _links(self, block: int, messages: _Messages) -> tuple[GraphLink, ...]:
         edges = self._strip.edges(block)
@@ -188,22 +200,38 @@ class Strip:
         message = messages.parsed(kind, self._declared[number].skeleton)
         return value_of((name or message.name)[:_LONGEST], TYPED[kind], message)
 
-    def _inputs(self, messages: _Messages) -> tuple[GraphValue, ...]:
-        found = self._strip.free(0, self._graphs.entry(self._graph).nodes, _MOST_VALUES)
-        if self._declared is None:
-            return tuple(GraphValue(schema.text_of(name)[:_LONGEST], None, None) for _, name in found)
-        return tuple(self._typed([(node, schema.text_of(name)) for node, name in found], messages))
+    def _outer_links(
+        self, parts: Sequence[_Part], inputs: Sequence[_Valued], outputs: Sequence[_Valued]
+    ) -> list[GraphLink]:
+        """Links from the inputs of the graph to the parts that take them, and from parts whose values no node takes."""
+        firsts = [first for _, _, first, _ in parts]
+        links = dict[tuple[bool, int], GraphLink]()
+        for is_input, (node, value) in [(True, each) for each in inputs] + [(False, each) for each in outputs]:
+            place = self._strip.place(node) if node is not None else None
+            if place is not None:
+                part = bisect_right(firsts, place) - 1
+                source, target = (None, part) if is_input else (part, None)
+                links.setdefault((is_input, part), GraphLink(source, target, 1, value))
+        return list(links.values())
 
-    def _outputs(self, messages: _Messages) -> tuple[GraphValue, ...]:
+    def _inputs(self, messages: _Messages) -> list[_Valued]:
+        found = self._strip.free(0, self._graphs.entry(self._graph).nodes, _MOST_VALUES)
+        named = [(node, schema.text_of(name)) for node, name in found]
+        if self._declared is None:
+            return [(node, GraphValue(name[:_LONGEST], None, None)) for node, name in named]
+        return list(zip((node for node, _ in named), self._typed(named, messages), strict=True))
+
+    def _outputs(self, messages: _Messages) -> list[_Valued]:
         """Values that the graph declares as its outputs; without any, those that no node takes."""
-        declared = (
-            self._declared.below(f"{self._graphs.path(self._graph)}.output[", _MOST_VALUES) if self._declared else []
-        )
-        if declared:
-            return tuple(self._declaration("", number, messages) for number in declared)
         ends = self._strip.ends(0, self._graphs.entry(self._graph).nodes, _MOST_VALUES)
-        made = [(node, name) for node in ends for name in self._graphs.made(node, _MOST_VALUES) if name]
-        return tuple(self._typed(made[:_MOST_VALUES], messages))
+        made = [(node, name) for node in ends for name in self._graphs.made(node, _MOST_VALUES) if name][:_MOST_VALUES]
+        makers = {name: node for node, name in made}
+        below = f"{self._graphs.path(self._graph)}.output["
+        declared = self._declared.below(below, _MOST_VALUES) if self._declared is not None else []
+        if declared:
+            values = [self._declaration("", number, messages) for number in declared]
+            return [(makers.get(value.name), value) for value in values]
+        return list(zip((node for node, _ in made), self._typed(made, messages), strict=True))
 
     def _span(self, called: str, nodes: int) -> tuple[int, int]:
         place = self._strip.place(self._graphs.node(self._graph, called))

@@ -89,7 +89,7 @@ enum Work {
 
 pub(super) struct Builder<'b> {
     nodes: &'b Nodes<'b>,
-    links: &'b Links,
+    linked: &'b Links,
     tree: Tree,
     work: Vec<Work>,
     looks: usize,
@@ -98,15 +98,16 @@ pub(super) struct Builder<'b> {
 }
 
 impl<'b> Builder<'b> {
-    pub(super) fn tree(nodes: &'b Nodes<'b>, links: &'b Links) -> Tree {
+    pub(super) fn tree(nodes: &'b Nodes<'b>, linked: &'b Links) -> Tree {
         let item_of = vec![(NOWHERE, 0); nodes.order.len()];
-        let mut builder = Self { nodes, links, tree: Tree::default(), work: Vec::new(), looks: LOOKS, item_of };
+        let mut builder = Self { nodes, linked, tree: Tree::default(), work: Vec::new(), looks: LOOKS, item_of };
         builder.tree.blocks.push(Block::default());
         builder.work.push(Work::Names(0, (0..nodes.order.len() as u32).collect(), 0, 0));
         while let Some(work) = builder.work.pop() {
             match work {
                 Work::Names(block, ranks, at, depth) => {
                     let items = builder.named(block, ranks, at, depth);
+                    let items = builder.ordered(block, items);
                     builder.repeated(block, items, depth);
                 }
                 Work::Repeats(block, items, depth) => builder.repeated(block, items, depth),
@@ -296,25 +297,64 @@ impl<'b> Builder<'b> {
         hasher.finish()
     }
 
-    /// Links over the gap before each of `items`.
-    fn gaps(&mut self, block: u32, items: &[Item]) -> Vec<u32> {
+    /// Calls `each` with the numbers of two of `items` for each link from the first to the second.
+    fn links(&mut self, block: u32, items: &[Item], mut each: impl FnMut(usize, usize)) {
         for (at, item) in items.iter().enumerate() {
             walk(item, &mut |rank| put(&mut self.item_of, rank as usize, (block, at as u32)));
         }
-        let mut turns = vec![0i64; items.len() + 1];
         for (at, item) in items.iter().enumerate() {
             walk(item, &mut |rank| {
                 let node = get(&self.nodes.order, rank as usize);
-                for maker in self.links.makers(node as usize).flatten() {
+                for maker in self.linked.makers(node as usize).flatten() {
                     let rank = get(&self.nodes.rank, maker as usize);
                     let (other, from) = self.item_of.get(rank as usize).copied().unwrap_or((NOWHERE, 0));
-                    if other == block && (from as usize) < at {
-                        turns.get_mut(from as usize + 1).into_iter().for_each(|turn| *turn += 1);
-                        turns.get_mut(at + 1).into_iter().for_each(|turn| *turn -= 1);
+                    if other == block && from as usize != at {
+                        each(from as usize, at);
                     }
                 }
             });
         }
+    }
+
+    /// `items` in the order in which a walk up to those that they take from ends: groups stand where their first node does,
+    /// which may be before others that they need.
+    fn ordered(&mut self, block: u32, items: Vec<Item>) -> Vec<Item> {
+        if items.iter().all(|item| matches!(item, Item::Node(_))) {
+            return items;
+        }
+        let mut sources: Vec<Vec<usize>> = items.iter().map(|_| Vec::new()).collect();
+        self.links(block, &items, |from, to| {
+            if let Some(sources) = sources.get_mut(to).filter(|sources| sources.last() != Some(&from)) {
+                sources.push(from);
+            }
+        });
+        let mut items: Vec<Option<Item>> = items.into_iter().map(Some).collect();
+        let mut seen = vec![false; items.len()];
+        let (mut order, mut stack) = (Vec::with_capacity(items.len()), Vec::new());
+        for first in 0..items.len() {
+            stack.push((first, 0));
+            while let Some((item, at)) = stack.pop() {
+                if at == 0 && std::mem::replace(seen.get_mut(item).unwrap_or(&mut true), true) {
+                    continue;
+                }
+                match sources.get(item).and_then(|sources| sources.get(at)) {
+                    Some(source) => stack.extend([(item, at + 1), (*source, 0)]),
+                    None => order.extend(items.get_mut(item).and_then(Option::take)),
+                }
+            }
+        }
+        order
+    }
+
+    /// Links over the gap before each of `items`.
+    fn gaps(&mut self, block: u32, items: &[Item]) -> Vec<u32> {
+        let mut turns = vec![0i64; items.len() + 1];
+        self.links(block, items, |from, to| {
+            if from < to {
+                turns.get_mut(from + 1).into_iter().for_each(|turn| *turn += 1);
+                turns.get_mut(to + 1).into_iter().for_each(|turn| *turn -= 1);
+            }
+        });
         let mut links = 0i64;
         turns.iter().map(|turn| (links += turn, links.try_into().unwrap_or(u32::MAX)).1).collect()
     }
