@@ -177,12 +177,17 @@ class Strip:
 
     def _links(self, block: int, messages: _Messages) -> tuple[GraphLink, ...]:
         edges = self._strip.edges(block)
-        named = [(edge, edge[3][0], messages.value(edge[3][1], edge[3][2])) for edge in edges]
+        named = [(edge, edge[3][0], self._name(edge[3], messages)) for edge in edges]
         values = self._typed([(node, name) for _, node, name in named], messages)
         return tuple(
             GraphLink(source, target, count, value)
             for ((source, target, count, _), _, _), value in zip(named, values, strict=True)
         )
+
+    def _name(self, example: tuple[int, int, int], messages: _Messages) -> str:
+        """Name of a value by its maker, a node that takes it, and the slot; a number goes by the name of its maker."""
+        maker, node, slot = example
+        return self._graphs.called(maker) if self._graphs.dialect.numbers else messages.value(node, slot)
 
     def _typed(self, values: Sequence[tuple[int, str]], messages: _Messages) -> list[GraphValue]:
         """Values by their makers and names, with their types."""
@@ -224,7 +229,11 @@ class Strip:
     def _outputs(self, messages: _Messages) -> list[_Valued]:
         """Values that the graph declares as its outputs; without any, those that no node takes."""
         ends = self._strip.ends(0, self._graphs.entry(self._graph).nodes, _MOST_VALUES)
-        made = [(node, name) for node in ends for name in self._graphs.made(node, _MOST_VALUES) if name][:_MOST_VALUES]
+        if self._graphs.dialect.numbers:
+            made = [(node, self._graphs.called(node)) for node in ends]
+        else:
+            made = [(node, name) for node in ends for name in self._graphs.made(node, _MOST_VALUES) if name]
+        made = made[:_MOST_VALUES]
         makers = {name: node for node, name in made}
         below = f"{self._graphs.path(self._graph)}.output["
         declared = self._declared.below(below, _MOST_VALUES) if self._declared is not None else []

@@ -26,6 +26,10 @@ _MIL_TYPES: Final = {
 }  # fmt: skip
 
 
+_SHAPED: Final = frozenset({"Placeholder", "VarHandleOp", "VariableV2"})
+"""TensorFlow's operators whose attribute `shape` is that of their value, or of the variable."""
+
+
 def value_of(name: str, typed: Typed, message: Message) -> GraphValue:
     """The value `name` with the type that `message` tells of it."""
     dtype, lengths = typed(message, name)
@@ -56,10 +60,10 @@ def _tensorflow(node: Message, name: str) -> Type:
     number = int(output) if output.isdecimal() and len(output) < 6 else 0
     dtype = next((node.attr[key].type for key in ("dtype", "DstT", "T") if key in node.attr), 0)
     shapes = node.attr["_output_shapes"].list.shape if "_output_shapes" in node.attr else ()
-    if number < len(shapes):
-        shape = shapes[number]
-    elif "shape" in node.attr and node.op in {"Placeholder", "VarHandleOp", "VariableV2"}:
+    if "shape" in node.attr and node.op in _SHAPED:
         shape = node.attr["shape"].shape
+    elif number < len(shapes):
+        shape = shapes[number]
     else:
         shape = None
     return _named(tensorflow_dtype(dtype)), None if shape is None or shape.unknown_rank else (

@@ -57,7 +57,7 @@ function ranksOf(parts: readonly Sized[], links: Level["links"]): number[] {
   const ranks = parts.map(() => 0);
   for (let part = 0; part < parts.length; part += 1) ranks[part] = Math.max(0, ...into[part]!.map((source) => ranks[source]! + 1));
   for (let part = parts.length - 1; part >= 0; part -= 1) {
-    if (!into[part]!.length && !fed.has(part) && out[part]!.length) ranks[part] = Math.max(0, Math.min(...out[part]!.map((target) => ranks[target]!)) - 1);
+    if (!into[part]!.length && out[part]!.length) ranks[part] = Math.max(0, Math.min(...out[part]!.map((target) => ranks[target]!)) - 1);
   }
   let next = Math.max(0, ...ranks) + 1;
   parts.forEach((part, number) => {

@@ -1,7 +1,7 @@
 /** Levels of blocks as they are shown: with the inputs and outputs of the graph as parts at its ends. */
 
 import type { GraphBlock, GraphLevel, GraphValue } from "../api";
-import { count, many } from "../format";
+import { many } from "../format";
 import type { Level, Sized } from "./layout";
 
 /** A part that is shown: a block of the graph, or its inputs or outputs. */
@@ -39,8 +39,8 @@ function endOf(title: "inputs" | "outputs", values: readonly GraphValue[]): Show
 
 function shownOf(block: GraphBlock, above: Shown | null): Shown {
   const operators = block.ops.map(([op]) => op);
-  const most = operators.slice(0, 3).join(" · ");
-  const weights = block.elements ? `${count(block.elements)} params` : "";
+  const most = telling(operators);
+  const weights = block.elements ? many(block.elements, "param") : "";
   const facts = (first: string) => [first, weights].filter(Boolean).join(" · ");
   const shown = { key: block.id === null ? block.path : String(block.id), times: 0, block, values: [], facts: weights || many(block.nodes, "node") };
   const name = stepOf(block.name);
@@ -53,6 +53,13 @@ function shownOf(block: GraphBlock, above: Shown | null): Shown {
   if (!above?.times) return { ...shown, title: most };
   const named = `${stepOf(above.block?.name ?? "")} ${range}`.trim();
   return { ...shown, title: block.name || (named.length > 15 ? range : named) };
+}
+
+/** The operators that tell the most of a block. */
+function telling(operators: readonly string[]): string {
+  const shown = operators.filter((op) => !CONSTANT.test(op));
+  const order = (op: string) => KINDS.findIndex(([, kind]) => kind === kindOf(op)) >>> 0;
+  return (shown.length ? shown : operators).slice(0, 4).sort((a, b) => order(a) - order(b)).slice(0, 2).join(" · ");
 }
 
 /** The last step of a name. */

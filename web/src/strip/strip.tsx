@@ -27,7 +27,7 @@ interface Given {
   graph: string;
   /** Called with what is known of the graph, once. */
   onGraphs: (level: GraphLevel) => void;
-  node: (path: string, onClose: () => void) => ComponentChildren;
+  node: (path: string, onClose: () => void, more: ComponentChildren) => ComponentChildren;
 }
 
 export function Strip({ store, name, graph, onGraphs, node }: Given) {
@@ -39,6 +39,8 @@ export function Strip({ store, name, graph, onGraphs, node }: Given) {
   const asked = useRef(new Set<number>());
   const holder = useRef<HTMLDivElement>(null);
   const [width, setWidth] = useState(0);
+  // Narrow screens show all a bit smaller, which puts two blocks next to each other.
+  const scale = width < 560 ? 0.82 : 1;
   const height = innerWidth < 700 ? Math.min(520, Math.round(innerHeight * 0.62)) : Math.max(400, Math.round(innerHeight * 0.62));
   useEffect(() => {
     const watch = new ResizeObserver(([entry]) => setWidth(Math.floor(entry?.contentRect.width ?? 0)));
@@ -49,7 +51,13 @@ export function Strip({ store, name, graph, onGraphs, node }: Given) {
   const load = (block: number) => {
     if (asked.current.has(block)) return;
     asked.current.add(block);
-    getJson<GraphLevel>(view(store.id, ["graph", "blocks"], { graph, block })).then((level) => { add(level); if (!block) onGraphs(level); }, setError);
+    getJson<GraphLevel>(view(store.id, ["graph", "blocks"], { graph, block })).then((level) => { add(level); if (!block) begin(level); }, setError);
+  };
+  // A group that is nearly all of the graph opens at first.
+  const begin = (level: GraphLevel) => {
+    onGraphs(level);
+    const main = level.parts.find((part) => part.kind === "group" && part.nodes > 0.8 * level.nodes);
+    if (main && !openText && !chosen) setOpen([main.id!]);
   };
   const open = useMemo(() => openText.split(",").filter(Boolean).map(Number).filter((id) => id > 0).slice(0, MOST_OPEN), [openText]);
   useEffect(() => { load(0); open.forEach(load); }, [openText]);
@@ -61,6 +69,8 @@ export function Strip({ store, name, graph, onGraphs, node }: Given) {
     sought.current = chosen;
     getJson<GraphLevel>(view(store.id, ["graph", "blocks"], { graph, node: chosen })).then((level) => {
       add(level);
+      const named = level.parts.find((part) => part.id === null && part.name === chosen);
+      if (named) { sought.current = named.path; setParameters({ node: named.path }); }
       const more = level.trail.filter((id) => id > 0 && !open.includes(id));
       if (more.length) setOpen([...open, ...more]);
     }, setError);
@@ -82,7 +92,7 @@ export function Strip({ store, name, graph, onGraphs, node }: Given) {
     walk(0, null);
     return found;
   }, [levels, openText, constants]);
-  const task = useMemo((): Task | null => (width && shelves.size ? { levels: new Map([...shelves].map(([id, { sized }]) => [id, sized])), open: new Set(open), width: width - 44 } : null), [shelves, width]);
+  const task = useMemo((): Task | null => (width && shelves.size ? { levels: new Map([...shelves].map(([id, { sized }]) => [id, sized])), open: new Set(open), width: width / scale - 2 * PAD - 4 } : null), [shelves, width]);
   const planned = usePlan(task, shelves);
 
   const section = useJson<GraphSection>(marks.start && marks.end ? sectionPlace(store, graph, marks) : null);
@@ -93,7 +103,7 @@ export function Strip({ store, name, graph, onGraphs, node }: Given) {
   const keyed = (text: string) => (text && all.find((part) => markOf(part) === text)?.key) || "";
   const close = () => setParameters({ node: "" });
   const folded = [...shelves.values()].reduce((sum, shelf) => sum + shelf.folded, 0);
-  const detail = isNode && chosen ? node(chosen, close) : shown?.block ? <BlockDrawer shown={shown} isOpen={open.includes(shown.block.id!)} onClose={close} onOpen={() => toggle(shown)} onMark={mark} /> : shown ? <EndDrawer shown={shown} onClose={close} /> : null;
+  const detail = isNode && chosen ? node(chosen, close, shown && <MarkButtons shown={shown} onMark={mark} />) : shown?.block ? <BlockDrawer shown={shown} isOpen={open.includes(shown.block.id!)} onClose={close} onOpen={() => toggle(shown)} onMark={mark} /> : shown ? <EndDrawer shown={shown} onClose={close} /> : null;
   const toggle = ({ block }: Shown) => {
     if (block?.id == null) return;
     setOpen(open.includes(block.id) ? open.filter((id) => id !== block.id) : [...open, block.id]);
@@ -103,13 +113,12 @@ export function Strip({ store, name, graph, onGraphs, node }: Given) {
       {error && <Trouble error={error} />}
       <div class={detail ? "both drawn" : ""}>
         <div ref={holder} class="strip-holder" >
-          {planned && <StripView store={store.id} plan={planned.plan} shelves={planned.along} window={{ width, height: Math.min(height, Math.max(planned.plan.height + 2 * PAD + 8, LEAST_HEIGHT)) }} chosen={chosen} sought={chosen} spans={section.value?.spans ?? []}
-            marks={{ start: keyed(marks.start), end: keyed(marks.end) }} onOpen={toggle} onChoose={(part) => choose(part.key)} onMark={mark} onEscape={(level) => (level ? setOpen(open.filter((id) => id !== level)) : close())} />}
-          {!planned && !error && <p class="soft" role="status">Loading …</p>}
-          <p class="legend-line soft">
+          {planned && <StripView store={store.id} plan={planned.plan} shelves={planned.along} window={{ width, height: Math.min(height, Math.max((planned.plan.height + 2 * PAD + 8) * scale, LEAST_HEIGHT)) }} scale={scale} chosen={chosen} sought={isNode || shown ? chosen : ""} spans={section.value?.spans ?? []}
+            marks={{ start: keyed(marks.start), end: keyed(marks.end) }} onOpen={toggle} onChoose={(part) => choose(part.key)} onMark={mark} onEscape={(level) => (level ? setOpen(open.filter((id) => id !== level)) : close())}>
             {(folded > 0 || constants) && <label class="check"><input type="checkbox" checked={constants} onChange={(event) => setParameters({ constants: event.currentTarget.checked ? "1" : "" })} /> Show constants{folded > 0 && ` (${whole(folded)} hidden)`}</label>}
-            <span class="hint">Click a block for details, ▸ to open it. Shift-click two blocks to see what is between them.</span>
-          </p>
+            <span class="hint soft">Click a block for details, ▸ to open it. Shift-click two blocks to see what is between them.</span>
+          </StripView>}
+          {!planned && !error && <p class="soft" role="status">Loading …</p>}
         </div>
         {detail}
       </div>
@@ -144,7 +153,7 @@ function BlockDrawer({ shown, isOpen, onClose, onOpen, onMark }: ShownBlock) {
   );
 }
 
-export function MarkButtons({ shown, onMark }: { shown: Shown; onMark: (mark: Mark, shown: Shown) => void }) {
+function MarkButtons({ shown, onMark }: { shown: Shown; onMark: (mark: Mark, shown: Shown) => void }) {
   return (
     <>
       <button type="button" onClick={() => onMark("start", shown)}>Start section</button>

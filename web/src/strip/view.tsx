@@ -1,6 +1,7 @@
 /** A graph as a strip of blocks, in a window that is moved and zoomed; blocks open in their place. */
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { ComponentChildren } from "preact";
 import { getJson, view, type Statistics } from "../api";
 import { many, whole } from "../format";
 import { kindOf, shapeOf, typeOf, type Shelf, type Shown } from "./levels";
@@ -23,6 +24,8 @@ interface Given {
   plan: Plan;
   shelves: ReadonlyMap<number, Shelf>;
   window: Size;
+  /** The scale at which all is legible. */
+  scale: number;
   chosen: string;
   /** Places of nodes in the section that is shown. */
   spans: readonly (readonly [first: number, count: number])[];
@@ -33,9 +36,11 @@ interface Given {
   onChoose: (shown: Shown) => void;
   onMark: (mark: Mark, shown: Shown) => void;
   onEscape: (level: number) => void;
+  /** What stands below, next to the buttons. */
+  children: ComponentChildren;
 }
 
-export function StripView({ store, plan, shelves, window, chosen, spans, marks, sought, onOpen, onChoose, onMark, onEscape }: Given) {
+export function StripView({ store, plan, shelves, window, scale, chosen, spans, marks, sought, onOpen, onChoose, onMark, onEscape, children }: Given) {
   const frame = useRef<HTMLDivElement>(null);
   const layer = useRef<HTMLDivElement>(null);
   const map = useRef<HTMLCanvasElement>(null);
@@ -67,7 +72,7 @@ export function StripView({ store, plan, shelves, window, chosen, spans, marks, 
     const { x, y, k } = moves.live.current;
     const held = anchor.current && boxes.get(anchor.current.key);
     if (held && anchor.current) moves.turn({ k, x: x + held.x - anchor.current.x, y: y + held.y - anchor.current.y });
-    else if (!last.current) moves.turn({ x: 0, y: 0, k: Math.min(1, Math.max(0.6, window.height / picture.height)) });
+    else if (!last.current) moves.turn({ x: 0, y: 0, k: picture.height * 0.75 < window.height ? Math.min(scale, window.height / picture.height) : scale });
     else moves.turn(moves.live.current);
     anchor.current = null;
     last.current = plan;
@@ -105,7 +110,11 @@ export function StripView({ store, plan, shelves, window, chosen, spans, marks, 
     anchor.current = { key: keyOf(box), x: box.x, y: box.y };
     onOpen(shownOf(box));
   };
-  const act = (box: Box) => (shownOf(box).block?.id != null ? open(box) : onChoose(shownOf(box)));
+  const choose = (box: Box) => {
+    anchor.current = { key: keyOf(box), x: box.x, y: box.y };
+    onChoose(shownOf(box));
+  };
+  const act = (box: Box) => (shownOf(box).block?.id != null ? open(box) : choose(box));
   const boxAt = (event: Event): Box | undefined => {
     const key = (event.target as Element | null)?.closest<HTMLElement>("[data-key]")?.dataset.key;
     return key === undefined ? undefined : boxes.get(key);
@@ -117,7 +126,7 @@ export function StripView({ store, plan, shelves, window, chosen, spans, marks, 
     const twist = (event.target as Element).closest(".twist");
     if (event.shiftKey) onMark(marks.start ? "end" : "start", shownOf(box));
     else if (twist || (box.open && !(event.target as Element).closest(".title"))) open(box);
-    else onChoose(shownOf(box));
+    else choose(box);
   };
   const key = (event: KeyboardEvent) => {
     const box = current === undefined ? undefined : boxes.get(current);
@@ -126,8 +135,8 @@ export function StripView({ store, plan, shelves, window, chosen, spans, marks, 
       setFocus(keyOf(next));
       wantsFocus.current = true;
       show(next);
-    } else if (event.key === "Enter" && box) event.shiftKey ? onChoose(shownOf(box)) : act(box);
-    else if (event.key === " " && box) onChoose(shownOf(box));
+    } else if (event.key === "Enter" && box) event.shiftKey ? choose(box) : act(box);
+    else if (event.key === " " && box) choose(box);
     else if (event.key === "s" && box) onMark("start", shownOf(box));
     else if (event.key === "e" && box) onMark("end", shownOf(box));
     else if (event.key === "+" || event.key === "=") moves.zoom(1.4);
@@ -154,6 +163,7 @@ export function StripView({ store, plan, shelves, window, chosen, spans, marks, 
   };
   const larger = picture.width * look.k > window.width + 1 || picture.height * look.k > window.height + 1;
   return (
+    <>
     <div class={`strip-view${look.k < NEAR ? " far" : ""}`} ref={frame} style={{ height: window.height }} {...moves.handlers} onClick={click} onDblClick={(event) => { const box = boxAt(event); if (box && !box.open) act(box); }} onKeyDown={key}>
       <div class="layer" ref={layer}>
         <svg class="wires" aria-hidden="true" width={picture.width} height={picture.height} viewBox={`${-PAD} ${-PAD} ${picture.width} ${picture.height}`}>
@@ -169,13 +179,17 @@ export function StripView({ store, plan, shelves, window, chosen, spans, marks, 
           })}
         </div>
       </div>
+      {larger && <canvas class="minimap" ref={map} aria-hidden="true" onPointerDown={(event) => { event.stopPropagation(); map.current!.setPointerCapture(event.pointerId); steer(event); }} onPointerMove={steer} onClick={(event) => event.stopPropagation()} />}
+    </div>
+    <div class="strip-under">
+      {children}
       <div class="zoom">
         <button type="button" aria-label="Zoom in" onClick={() => moves.zoom(1.4)}>+</button>
         <button type="button" aria-label="Zoom out" onClick={() => moves.zoom(1 / 1.4)}>−</button>
         <button type="button" aria-label="Show all" onClick={fit}>⤢</button>
       </div>
-      {larger && <canvas class="minimap" ref={map} aria-hidden="true" onPointerDown={(event) => { event.stopPropagation(); map.current!.setPointerCapture(event.pointerId); steer(event); }} onPointerMove={steer} onClick={(event) => event.stopPropagation()} />}
     </div>
+    </>
   );
 }
 

@@ -1,5 +1,6 @@
 /** The graph: as a strip of blocks; what lies around one node, as a picture and as a table; and a drawer with all about a node. */
 
+import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { view, type GraphLevel, type GraphNode, type Neighbourhood, type Store } from "../api";
 import { many, whole } from "../format";
@@ -55,7 +56,7 @@ export function Graph({ store, name }: { store: Store; name: string }) {
       {search && found.value && <Nodes label="Nodes found" nodes={found.value.nodes} found={found.value} onChoose={reveal} />}
       {!search && !around && (
         <Strip key={graph} store={store} name={name} graph={graph} onGraphs={setLevel}
-          node={(path, close) => <Detail key={path} store={store} path={path} model={name} onNode={reveal} onCentre={centre} onClose={close} onGraph={other} />} />
+          node={(path, close, more) => <Detail key={path} store={store} path={path} model={name} more={more} onNode={reveal} onCentre={centre} onClose={close} onGraph={other} />} />
       )}
       {!search && around && (
         <div class={node ? "both drawn" : ""}>
@@ -120,9 +121,10 @@ interface Shown {
   onCentre: (path: string) => void;
   onGraph: (path: string) => void;
   onClose: () => void;
+  more?: ComponentChildren;
 }
 
-function Drawer({ node, found, model, onNode, onCentre, onGraph, onClose }: Shown) {
+function Drawer({ node, found, model, onNode, onCentre, onGraph, onClose, more }: Shown) {
   const box = useRef<HTMLElement>(null);
   const called = (path: string) => found.nodes.find((each) => each.path === path)?.name || path;
   const place = (tab: string, query: string) => `${modelPlace(model, tab)}?${query}`;
@@ -137,6 +139,7 @@ function Drawer({ node, found, model, onNode, onCentre, onGraph, onClose }: Show
       <p class="path">
         <b>{node.op}</b>
         {node.path !== found.around && <button type="button" onClick={() => onCentre(node.path)}>{found.around === null ? "Show nearby nodes" : "Center on this node"}</button>}
+        {more}
         {calledBy(node, found).map((each) => <button key={each.path} type="button" onClick={() => onGraph(each.path)}>Open {each.name.length > 24 ? "function" : each.name}</button>)}
         <a class="tag" href={place("message", `path=${encodeURIComponent(node.path)}`)}>message</a>
       </p>
