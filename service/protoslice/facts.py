@@ -623,6 +623,15 @@ class GraphValue:
 
 
 @dataclass(frozen=True, slots=True)
+class GraphOperator:
+    """An operator in a block."""
+
+    op: Annotated[str, like("Conv")]
+    nodes: Count
+    """Number of nodes."""
+
+
+@dataclass(frozen=True, slots=True)
 class GraphBlock:
     """A part of a graph: a node, or a block of neighbours."""
 
@@ -642,8 +651,8 @@ class GraphBlock:
     nodes: Count
     path: Annotated[str, like("graph.node[3]")]
     """Path of the first node."""
-    ops: tuple[tuple[str, int], ...]
-    """The most frequent operators, with the number of nodes."""
+    ops: tuple[GraphOperator, ...]
+    """The most frequent operators."""
     elements: Count
     """Elements of the weights; a weight of several nodes counts for the first."""
     bars: tuple[int, ...]

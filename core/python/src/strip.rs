@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use wire::find::Findings;
 use wire::links::{Links, Ports, text, values};
-use wire::strip::{Graph, Kind, Part, Tensor};
+use wire::strip::{Graph, Kind, Most, Part, Tensor};
 
 use crate::errors::raise;
 
@@ -148,9 +148,22 @@ impl Strip {
         nodes.filter(|node| self.links.takers(*node as usize).is_empty()).take(limit).collect()
     }
 
-    /// Nodes on all ways from one span of places to another, and the values that they take from elsewhere as node and slot.
-    fn between(&self, py: Python<'_>, start: (u32, u32), end: (u32, u32)) -> (Vec<u32>, Vec<(u32, u32)>) {
-        let found = py.detach(|| self.strip.between(&self.links, start, end));
-        (found.nodes, found.inputs)
+    /// Nodes on all ways from one span of places to another: their number, that of the elements of their weights, stretches
+    /// of them as place and number, the first ones, names of the values that they take from elsewhere, those of their
+    /// weights, and the last nodes. `most` limits stretches, nodes and weights, and the others.
+    #[expect(clippy::type_complexity, reason = "a section")]
+    fn section(
+        &self,
+        py: Python<'_>,
+        start: (u32, u32),
+        end: (u32, u32),
+        most: (usize, usize, usize),
+    ) -> PyResult<(u32, u64, Vec<(u32, u32)>, Vec<u32>, Vec<Vec<u8>>, Vec<Vec<u8>>, Vec<u32>)> {
+        let (spans, nodes, values) = most;
+        let graph = Graph { found: &self.found, links: &self.links, ports: &self.ports };
+        let found = py
+            .detach(|| self.strip.section(&graph, start, end, Most { spans, nodes, ports: values }))
+            .map_err(|error| raise(py, error))?;
+        Ok((found.count, found.elements, found.spans, found.nodes, found.inputs, found.weights, found.last))
     }
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from protoslice import schema
 from protoslice.errors import InvalidInput, NotFound
-from protoslice.facts import GraphBlock, GraphLevel, GraphLink, GraphSection, GraphStep, GraphValue
+from protoslice.facts import GraphBlock, GraphLevel, GraphLink, GraphOperator, GraphSection, GraphStep, GraphValue
 from protoslice.graphs.graphs import Graphs
 from protoslice.graphs.types import NAME, TYPED, message_of, value_of
 
@@ -23,7 +23,7 @@ _MOST_VALUES: Final = 64
 _MOST_STEPS: Final = 200
 _MOST_SPANS: Final = 1000
 _MOST_PORTS: Final = 500
-"""Inputs and outputs of a section: as many as a part of a model may have."""
+"""Inputs, and outputs, of a section: as many as a part of a model may have."""
 # Nodes of a stranger may be as large as the file.
 _ROOM: Final = 4 << 20
 """Bytes of nodes and declarations that a level looks into."""
@@ -71,7 +71,6 @@ class Strip:
         self._graph = graph
         self._declared = graphs.declarations()
         self._addresses = [each.address for each in weights]
-        self._names = {each.name: number for number, each in enumerate(weights)}
         dialect = graphs.dialect
         tensors = [(each.name, each.address.removeprefix("path:"), each.elements) for each in weights]
         is_own = dialect.qualified or dialect.numbers
@@ -106,24 +105,23 @@ class Strip:
             outputs=tuple(value for _, value in outputs),
         )
 
-    def section(self, ends: Ends, is_tensor: Callable[[str], bool]) -> GraphSection:
+    def section(self, ends: Ends) -> GraphSection:
         """The nodes on all ways from one place to the other, in either direction. Blocks."""
         start, end = self._span(ends.start, ends.start_nodes), self._span(ends.end, ends.end_nodes)
         if start > end:
             start, end = end, start
-        nodes, slots = self._strip.between(start, end)
-        places = [place for node in nodes if (place := self._strip.place(node)) is not None]
-        spans = _spans(places)
+        most = (_MOST_SPANS, _MOST_STEPS, _MOST_PORTS)
+        count, elements, spans, nodes, inputs, weights, last = self._strip.section(start, end, most)
         messages = _Messages(self._graphs)
-        inputs = dict.fromkeys(name for node, slot in slots if (name := messages.value(node, slot)))
+        outputs = dict.fromkeys(name for node in last for name in self._graphs.made(node, _MOST_PORTS) if name)
         return GraphSection(
-            count=len(nodes),
-            elements=sum(self._strip.weights(first, first + count)[0] for first, count in spans),
-            spans=tuple(spans[:_MOST_SPANS]),
-            nodes=tuple(self._step(node, messages) for node in nodes[:_MOST_STEPS]),
-            weights=tuple(islice((name for name in inputs if is_tensor(name)), _MOST_STEPS)),
-            inputs=tuple(islice((name for name in inputs if not is_tensor(name)), _MOST_PORTS)),
-            outputs=self._made(nodes, range(*end)),
+            count=count,
+            elements=elements,
+            spans=tuple(spans),
+            nodes=tuple(self._step(node, messages) for node in nodes),
+            weights=tuple(map(schema.text_of, weights)),
+            inputs=tuple(map(schema.text_of, inputs)),
+            outputs=tuple(islice(outputs, _MOST_PORTS)),
         )
 
     def _trail(self, block: int) -> tuple[int, ...]:
@@ -150,7 +148,8 @@ class Strip:
             nodes=count,
             path=self._graphs.node_path(node),
             ops=tuple(
-                (messages.operator(node), count) for node, count in self._strip.operators(first, first + count, _OPS)
+                GraphOperator(messages.operator(node), count)
+                for node, count in self._strip.operators(first, first + count, _OPS)
             ),
             elements=elements,
             bars=tuple(bars) if number is not None and elements else (),
@@ -252,16 +251,6 @@ class Strip:
         name = self._graphs.called(node)[:_LONGEST]
         return GraphStep(self._graphs.node_path(node), name, messages.operator(node))
 
-    def _made(self, nodes: Sequence[int], end: range) -> tuple[str, ...]:
-        """Values that the last nodes of a section make for others, or for nobody."""
-        within, names = set(nodes), dict[str, None]()
-        for node in nodes:
-            if self._strip.place(node) in end and len(names) < _MOST_PORTS:
-                takers, count = self._graphs.links.takers(node, _MOST_STEPS)
-                if not count or count > len(takers) or any(taker not in within for taker, _ in takers):
-                    names |= dict.fromkeys(name for name in self._graphs.made(node, _MOST_PORTS) if name)
-        return tuple(islice(names, _MOST_PORTS))
-
 
 class _Messages:
     """Nodes that one answer looks into, as far as there is room."""
@@ -299,14 +288,3 @@ class _Messages:
             return ""
         values = self._graphs.values(node, slot + 1)
         return values[slot] if slot < len(values) else ""
-
-
-def _spans(places: Iterable[int]) -> list[tuple[int, int]]:
-    """Stretches of `places` that are neighbours, each as the first and their number."""
-    found = list[tuple[int, int]]()
-    for place in places:
-        if found and sum(found[-1]) == place:
-            found[-1] = (found[-1][0], found[-1][1] + 1)
-        else:
-            found.append((place, 1))
-    return found

@@ -27,7 +27,7 @@ export function shelfOf(level: GraphLevel, above: Shown | null, constants: boole
   const sized = all.map(({ block, values }, number): Sized => ({
     id: block?.id ?? null,
     lines: Math.max(0, Math.min(values.length, MOST_LINES + 1) - 1),
-    folded: !constants && block !== null && !fed.has(number) && used.has(number) && block.ops.every(([op]) => CONSTANT.test(op)),
+    folded: !constants && block !== null && !fed.has(number) && used.has(number) && block.ops.every(({ op }) => CONSTANT.test(op)),
   }));
   return { parts: all, links, sized: { parts: sized, links: links.map(({ source, target }) => [source, target] as const) }, folded: sized.filter(({ folded }) => folded).length };
 }
@@ -38,7 +38,7 @@ function endOf(title: "inputs" | "outputs", values: readonly GraphValue[]): Show
 }
 
 function shownOf(block: GraphBlock, above: Shown | null): Shown {
-  const operators = block.ops.map(([op]) => op);
+  const operators = block.ops.map(({ op }) => op);
   const most = telling(operators);
   const weights = block.elements ? many(block.elements, "param") : "";
   const facts = (first: string) => [first, weights].filter(Boolean).join(" · ");

@@ -146,7 +146,7 @@ function BlockDrawer({ shown, isOpen, onClose, onOpen, onMark }: ShownBlock) {
       <dl class="attributes">
         <div><dt>Nodes</dt><dd>{whole(block.nodes)}</dd></div>
         {block.elements > 0 && <div><dt>Parameters</dt><dd>{count(block.elements)}</dd></div>}
-        {block.ops.map(([op, number]) => <div key={op}><dt dir="auto">{op}</dt><dd>{whole(number)}</dd></div>)}
+        {block.ops.map(({ op, nodes }) => <div key={op}><dt dir="auto">{op}</dt><dd>{whole(nodes)}</dd></div>)}
       </dl>
       <p class="soft"><code>{block.path}</code>{block.nodes > 1 && ` and ${many(block.nodes - 1, "node")} more`}</p>
     </aside>

@@ -199,7 +199,7 @@ function Block({ box, shown, chosen, focused, within, mark, curve }: ShownBlock)
   const { block, title, facts, times, values } = shown;
   const opens = block !== null && block.id !== null;
   const bars = curve ?? (block && block.bars.length > 1 ? block.bars : null);
-  const kind = block ? (opens ? "group" : `node-${kindOf(block.ops[0]?.[0] ?? "")}`) : "end";
+  const kind = block ? (opens ? "group" : `node-${kindOf(block.ops[0]?.op ?? "")}`) : "end";
   const told = block ? [title, times ? `× ${times}` : "", block.name && block.name !== title ? block.name : "", facts, mark ? `${mark} of the section` : ""].filter(Boolean).join(", ")
     : `${title}: ${values.map((value) => `${value.name} ${typeOf(value)}`).join(", ")}`;
   return (

@@ -4,7 +4,7 @@ mod order;
 mod repeats;
 mod tree;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::error::Result;
 use crate::find::Findings;
@@ -62,13 +62,34 @@ pub struct Edge {
     pub example: (u32, u32, u32),
 }
 
-/// Nodes between two blocks.
+/// Nodes on all ways between two places.
 #[derive(Debug, Default)]
-pub struct Between {
-    /// The nodes in the order of the strip.
+pub struct Section {
+    /// Number of nodes.
+    pub count: u32,
+    /// Elements of their weights.
+    pub elements: u64,
+    /// Stretches of neighbours: place of the first, and how many.
+    pub spans: Vec<(u32, u32)>,
+    /// The first nodes.
     pub nodes: Vec<u32>,
-    /// Values that they take from elsewhere: node and slot.
-    pub inputs: Vec<(u32, u32)>,
+    /// Names of values that they take from other nodes, or that no node makes.
+    pub inputs: Vec<Vec<u8>>,
+    /// Names of their weights.
+    pub weights: Vec<Vec<u8>>,
+    /// Those in the second place with values that others take, or nobody.
+    pub last: Vec<u32>,
+}
+
+/// Most items in each list of a section.
+#[derive(Clone, Copy, Debug)]
+pub struct Most {
+    /// Stretches.
+    pub spans: usize,
+    /// Nodes, and weights.
+    pub nodes: usize,
+    /// Inputs, and last nodes.
+    pub ports: usize,
 }
 
 /// A tensor that may be a weight of nodes.
@@ -283,23 +304,50 @@ impl Strip {
     }
 
     /// Nodes on all ways from the nodes of one span of places to those of another.
-    pub fn between(&self, links: &Links, from: (u32, u32), to: (u32, u32)) -> Between {
+    pub fn section(&self, graph: &Graph<'_>, from: (u32, u32), to: (u32, u32), most: Most) -> Result<Section> {
+        let Graph { found, links, ports } = *graph;
         let after = self.reached(from, |node, each| links.takers(node).iter().for_each(|(taker, _)| each(*taker)));
         let before = self.reached(to, |node, each| links.makers(node).flatten().for_each(each));
-        let within = |place: usize| after.get(place) == Some(&true) && before.get(place) == Some(&true);
-        let mut found = Between::default();
-        for (_, node) in self.order.iter().enumerate().filter(|(place, _)| within(*place)) {
-            found.nodes.push(*node);
-            for (slot, maker) in links.makers(*node as usize).enumerate() {
+        let within = |place: u32| after.get(place as usize) == Some(&true) && before.get(place as usize) == Some(&true);
+        let inside = |node: u32| within(self.place_of(node));
+        let (mut section, mut inputs, mut weights) =
+            (Section::default(), Names::new(most.ports), Names::new(most.nodes));
+        for (place, node) in self.order.iter().enumerate().map(|(place, node)| (place as u32, *node)) {
+            if !within(place) {
+                continue;
+            }
+            section.count += 1;
+            section.elements = section.elements.saturating_add(self.elements(place, place + 1));
+            let room = section.spans.len() < most.spans;
+            match section.spans.last_mut() {
+                Some((first, count)) if *first + *count == place => *count += 1,
+                _ if room => section.spans.push((place, 1)),
+                _ => {}
+            }
+            if section.nodes.len() < most.nodes {
+                section.nodes.push(node);
+            }
+            let (makers, mut slot) = (links.inputs(node as usize), 0);
+            values(found.get(node as usize).map_or(&[], |node| node.skeleton), ports, &mut |name| {
+                let maker = get(makers, slot as usize);
                 // Without inputs it is a constant, which is part of what needs it.
-                let is_outer =
-                    |maker| !within(self.place_of(maker) as usize) && !links.inputs(maker as usize).is_empty();
-                if maker.is_none_or(is_outer) {
-                    found.inputs.push((*node, slot as u32));
+                let is_outer = maker != NOWHERE && !inside(maker) && !links.inputs(maker as usize).is_empty();
+                let is_free = maker == NOWHERE && self.free.binary_search(&(place, slot)).is_ok();
+                if is_outer || is_free {
+                    inputs.add(name);
+                } else if maker == NOWHERE && !name.is_empty() {
+                    weights.add(name);
                 }
+                slot += 1;
+            })?;
+            let takers = links.takers(node as usize);
+            let leaves = takers.is_empty() || takers.iter().any(|(taker, _)| !inside(*taker));
+            if leaves && (to.0..to.1).contains(&place) && section.last.len() < most.ports {
+                section.last.push(node);
             }
         }
-        found
+        (section.inputs, section.weights) = (inputs.listed, weights.listed);
+        Ok(section)
     }
 
     /// Places that links lead to from a span, itself among them.
@@ -318,6 +366,26 @@ impl Strip {
             });
         }
         seen
+    }
+}
+
+/// Names, each once, up to a number.
+struct Names {
+    seen: HashSet<Vec<u8>>,
+    listed: Vec<Vec<u8>>,
+    most: usize,
+}
+
+impl Names {
+    fn new(most: usize) -> Self {
+        Self { seen: HashSet::new(), listed: Vec::new(), most }
+    }
+
+    fn add(&mut self, name: &[u8]) {
+        if self.listed.len() < self.most && !self.seen.contains(name) {
+            self.seen.insert(name.to_vec());
+            self.listed.push(name.to_vec());
+        }
     }
 }
 

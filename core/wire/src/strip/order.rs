@@ -67,8 +67,9 @@ fn class(links: &Links, rank: &[u32], node: u32, at: u32, op: u32) -> u64 {
     let mut hasher = DefaultHasher::new();
     op.hash(&mut hasher);
     for maker in links.makers(node as usize) {
-        let distance = maker.map(|maker| at.wrapping_sub(get(rank, maker as usize)));
-        distance.map(|distance| distance.min(NEAR)).hash(&mut hasher);
+        // The first of some layers takes an input of the graph where the others take from the layer before.
+        let distance = maker.map_or(1, |maker| at.wrapping_sub(get(rank, maker as usize)));
+        distance.min(NEAR).hash(&mut hasher);
     }
     hasher.finish()
 }

@@ -73,8 +73,8 @@ class StoreGraphs:
 
     async def section(self, graph: str | None, ends: Ends) -> GraphSection:
         """The nodes on all ways between two places of a graph; see `part` for errors."""
-        strip, is_tensor = await self._strip(graph, ends.start), await self._is_tensor()
-        return await self._worker.bulk(lambda: strip.section(ends, is_tensor))
+        strip = await self._strip(graph, ends.start)
+        return await self._worker.bulk(lambda: strip.section(ends))
 
     async def _strip(self, path: str | None, node: str | None) -> Strip:
         graphs = await self._cached.get(self._row, self._found)
