@@ -37,6 +37,7 @@ __all__ = [
     "Sha256",
     "Sources",
     "Statistics",
+    "Strip",
     "Xorb",
     "chunked",
     "crc32c",
