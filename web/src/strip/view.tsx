@@ -46,7 +46,7 @@ export function StripView({ store, plan, shelves, window, scale, chosen, spans, 
   const map = useRef<HTMLCanvasElement>(null);
   const [look, setLook] = useState<Look>({ x: -PAD, y: -PAD, k: 1 });
   const [focus, setFocus] = useState("");
-  const wantsFocus = useRef(false);
+  const wantsFocus = useRef("");
   const picture = { width: plan.width + 2 * PAD, height: plan.height + 2 * PAD };
   const moving = useRef(0);
   const apply = (next: Look) => {
@@ -65,20 +65,21 @@ export function StripView({ store, plan, shelves, window, scale, chosen, spans, 
   const keyOf = (box: Box): string => shownOf(box).key;
   const boxes = useMemo(() => new Map(plan.boxes.filter((box) => shelves.get(box.level)?.parts[box.part]).map((box) => [keyOf(box), box])), [plan, shelves]);
 
-  // What was opened or closed stays where it is; without, the begin of the strip is shown.
+  // What was opened or closed stays where it is, else what is chosen; at first, the begin of the strip is shown.
   const anchor = useRef<{ key: string; x: number; y: number } | null>(null);
-  const last = useRef<Plan | null>(null);
+  const last = useRef<ReadonlyMap<string, Box> | null>(null);
   useLayoutEffect(() => {
     const { x, y, k } = moves.live.current;
-    const held = anchor.current && boxes.get(anchor.current.key);
-    if (held && anchor.current) moves.turn({ k, x: x + held.x - anchor.current.x, y: y + held.y - anchor.current.y });
+    const before = anchor.current ?? (last.current?.get(chosen) && { key: chosen, ...last.current.get(chosen)! });
+    const after = before && boxes.get(before.key);
+    if (before && after) moves.turn({ k, x: x + after.x - before.x, y: y + after.y - before.y });
     else if (!last.current) moves.turn({ x: 0, y: 0, k: picture.height * 0.75 < window.height ? Math.min(scale, window.height / picture.height) : scale });
     else moves.turn(moves.live.current);
     anchor.current = null;
-    last.current = plan;
+    last.current = boxes;
     setLook(moves.live.current);
     apply(moves.live.current);
-  }, [plan, window.width, window.height]);
+  }, [boxes, window.width, window.height]);
   useLayoutEffect(() => apply(moves.live.current), [look]);
 
   const show = (box: Box, always = false) => {
@@ -100,10 +101,13 @@ export function StripView({ store, plan, shelves, window, scale, chosen, spans, 
   const current = boxes.has(focus) ? focus : boxes.has(chosen) ? chosen : plan.boxes[0] && keyOf(plan.boxes[0]);
   const drawn = useMemo(() => (current && !visible.some((box) => keyOf(box) === current) && boxes.get(current) ? [...visible, boxes.get(current)!] : visible), [visible, current, boxes]);
   useEffect(() => {
-    if (!wantsFocus.current) return;
-    wantsFocus.current = false;
+    if (!focus || wantsFocus.current !== focus) return;
+    wantsFocus.current = "";
     frame.current?.querySelector<HTMLElement>(`[data-key="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
   });
+  // A block that is moved among the others, or goes, loses the focus: it is given back.
+  const held = useRef(false);
+  useEffect(() => { if (held.current && document.activeElement === document.body) frame.current?.querySelector<HTMLElement>("[role=treeitem][tabindex='0']")?.focus({ preventScroll: true }); }, [plan]);
   const curves = useCurves(store, look.k >= NEAR ? drawn.map(shownOf) : []);
 
   const open = (box: Box) => {
@@ -132,8 +136,7 @@ export function StripView({ store, plan, shelves, window, scale, chosen, spans, 
     const box = current === undefined ? undefined : boxes.get(current);
     const next = box && stepFrom(plan.boxes, box, event.key);
     if (next) {
-      setFocus(keyOf(next));
-      wantsFocus.current = true;
+      setFocus((wantsFocus.current = keyOf(next)));
       show(next);
     } else if (event.key === "Enter" && box) event.shiftKey ? choose(box) : act(box);
     else if (event.key === " " && box) choose(box);
@@ -145,7 +148,7 @@ export function StripView({ store, plan, shelves, window, scale, chosen, spans, 
     else if (event.key === "Escape" && box) {
       const level = box.open ? shownOf(box).block!.id! : box.level;
       const around = plan.boxes.find((each) => shownOf(each).block?.id === level);
-      if (around) { anchor.current = { key: keyOf(around), x: around.x, y: around.y }; setFocus(keyOf(around)); wantsFocus.current = true; }
+      if (around) { anchor.current = { key: keyOf(around), x: around.x, y: around.y }; setFocus((wantsFocus.current = keyOf(around))); }
       onEscape(level);
     } else if (!event.key.startsWith("Arrow")) return;
     event.preventDefault();
@@ -164,7 +167,7 @@ export function StripView({ store, plan, shelves, window, scale, chosen, spans, 
   const larger = picture.width * look.k > window.width + 1 || picture.height * look.k > window.height + 1;
   return (
     <>
-    <div class={`strip-view${look.k < NEAR ? " far" : ""}`} ref={frame} style={{ height: window.height }} {...moves.handlers} onClick={click} onDblClick={(event) => { const box = boxAt(event); if (box && !box.open) act(box); }} onKeyDown={key}>
+    <div class={`strip-view${look.k < NEAR ? " far" : ""}`} ref={frame} style={{ height: window.height }} {...moves.handlers} onClick={click} onFocusIn={() => { held.current = true; }} onFocusOut={(event) => { if (event.relatedTarget) held.current = false; }} onDblClick={(event) => { const box = boxAt(event); if (box && !box.open) act(box); }} onKeyDown={key}>
       <div class="layer" ref={layer}>
         <svg class="wires" aria-hidden="true" width={picture.width} height={picture.height} viewBox={`${-PAD} ${-PAD} ${picture.width} ${picture.height}`}>
           {drawn.filter((box) => box.open).map((box) => <rect key={keyOf(box)} class={`frame depth-${box.depth % 2}`} x={box.x} y={box.y} width={box.w} height={box.h} rx={10} />)}

@@ -7,8 +7,8 @@ import { many, whole } from "../format";
 import { lazily } from "../lazily";
 import { Await, Trouble, useJson } from "../loading";
 import { modelPlace, setParameters, useParameter } from "../place";
-import { Strip } from "../strip/strip";
 
+const Strip = lazily(async () => (await import("../strip/strip")).Strip);
 const Drawing = lazily(async () => (await import("../parts/drawing")).Drawing);
 
 const MOST = 60;
