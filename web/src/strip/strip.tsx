@@ -111,7 +111,7 @@ export function Strip({ store, name, graph, onGraphs, node }: Given) {
   return (
     <>
       {error && <Trouble error={error} />}
-      <div class={detail ? "both drawn" : ""}>
+      <div class={detail ? "both drawn beneath" : ""}>
         <div ref={holder} class="strip-holder" >
           {planned && <StripView store={store.id} plan={planned.plan} shelves={planned.along} window={{ width, height: Math.min(height, Math.max((planned.plan.height + 2 * PAD + 8) * scale, LEAST_HEIGHT)) }} scale={scale} chosen={chosen} sought={isNode || shown ? chosen : ""} spans={section.value?.spans ?? []}
             marks={{ start: keyed(marks.start), end: keyed(marks.end) }} onOpen={toggle} onChoose={(part) => choose(part.key)} onMark={mark} onEscape={(level) => (level ? setOpen(open.filter((id) => id !== level)) : close())}>
