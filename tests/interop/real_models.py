@@ -2,8 +2,8 @@
 
 Prints a table of each model with what was measured, and fails where the map names less than 95 % of its area, where
 something is said on the console, or where axe finds a violation. A second table is about their graphs: it fails where a
-strip takes more than 3 seconds or 250 MB, has less than 50 frames a second, or has words beyond their blocks. With `PROTOSLICE_SCREENSHOTS` a folder gets pictures
-instead: `make screenshots`.
+strip takes more than 3 seconds or 250 MB, has less than 50 frames a second, or has words beyond their blocks. With
+`PROTOSLICE_SCREENSHOTS` a folder gets pictures instead: `make screenshots`.
 """
 
 from __future__ import annotations
