@@ -106,8 +106,9 @@ def test_nodes_without_names_repeat_by_their_operators() -> None:
 
 def test_repeats_are_found_within_repeats() -> None:
     strip = strip_of(ops(("p" + "abab" * 3 + "q") * 4))
-    assert [part.kind for part in strip.level(0, None).parts] == ["round"] * 4
-    (p, inner, q) = strip.level(strip.level(0, None).parts[0].id or 0, None).parts
+    (whole,) = strip.level(0, None).parts
+    assert (whole.kind, whole.items) == ("repeat", 4)
+    (p, inner, q) = strip.level(strip.level(whole.id or 0, None).parts[0].id or 0, None).parts
     assert (p.kind, inner.kind, inner.items, q.kind) == ("node", "repeat", 6, "node")
 
 
@@ -126,7 +127,7 @@ def test_operators_in_many_steps_of_names_are_no_groups() -> None:
         helper.make_node(name.split(".")[1], [f"v{at}"], [f"v{at + 1}"], name=name) for at, name in enumerate(names)
     ]
     strip = strip_of(helper.make_model(helper.make_graph(nodes, "g", [], [])))
-    assert {part.kind for _, _, part in walked(strip)} == {"node", "round"}
+    assert {part.kind for _, _, part in walked(strip)} == {"node", "repeat", "round"}
 
 
 def test_groups_stand_behind_what_they_need() -> None:

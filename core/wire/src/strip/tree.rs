@@ -197,8 +197,9 @@ impl<'b> Builder<'b> {
             at = each.start + each.period * each.times;
         }
         found.extend(items);
-        // A group or a round that is nothing but a repeat is that itself.
-        if let [Item::Repeat(_)] = found.as_slice()
+        // A group or a round that is nothing but a repeat is that itself; the whole graph has it as its only part.
+        if block > 0
+            && let [Item::Repeat(_)] = found.as_slice()
             && let Some(Item::Repeat(rounds)) = found.pop()
         {
             if let Some(block) = self.tree.blocks.get_mut(block as usize) {
