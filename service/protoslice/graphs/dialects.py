@@ -73,8 +73,9 @@ def _text(message: Message, without: Sequence[str] = ()) -> str:
     if without:
         copy = type(message)()
         copy.CopyFrom(message)
-        for name in copy.DESCRIPTOR.fields_by_name.keys() & without:
-            copy.ClearField(name)
+        for name in without:
+            if name in copy.DESCRIPTOR.fields_by_name:
+                copy.ClearField(name)
         message = copy
     text = text_format.MessageToString(message, as_one_line=True, as_utf8=True)
     alone = [field for field, _ in message.ListFields()]
