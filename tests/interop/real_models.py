@@ -38,7 +38,6 @@ VIEWS: Final = {
     "map-signatures": "/m/basic-pitch-tf",
     "tensor": "/m/detector/tensors?search=conv&tensor=model.12.cv1.conv.weight",
     "graph": "/m/detector/graph",
-    "graph-open": "/m/vast-graph/graph?node=graph.node[60000]",
     "changes": "/diff/detector...detector-tuned?at=tensor model.15.cv1.conv.weight",
 }
 """Views that have a picture in the documentation."""

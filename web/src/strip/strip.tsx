@@ -3,10 +3,10 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
 import { getJson, view, type GraphLevel, type GraphSection, type Store } from "../api";
-import { quoted } from "../commands";
+import { shell } from "../commands";
 import { count, many, whole } from "../format";
 import { Trouble, useJson } from "../loading";
-import { modelPlace, setParameters, usePlace } from "../place";
+import { modelPlace, setParameters, SPACE, usePlace } from "../place";
 import type { Task } from "./layout";
 import { shelfOf, typeOf, type Shelf, type Shown } from "./levels";
 import { usePlan } from "./planning";
@@ -183,7 +183,8 @@ function Section({ store, name, marks, found, error, onNode }: ShownSection) {
   const ports = found ? found.inputs.length + found.outputs.length : 0;
   const extracts = store.type === "onnx.ModelProto" && found !== null && found.count > 0 && found.outputs.length > 0 && ports <= MOST_PORTS;
   const query = new URLSearchParams([...(found?.inputs ?? []).map((each) => ["inputs", each]), ...(found?.outputs ?? []).map((each) => ["outputs", each])]).toString();
-  const line = found && `protoslice extract ${quoted(`${location.origin}/v1/stores/${encodeURIComponent(name)}`)} part/ ${[...found.inputs.map((each) => `--input ${quoted(each)}`), ...found.outputs.map((each) => `--output ${quoted(each)}`)].join(" ")}`;
+  const options = found ? [...found.inputs.flatMap((each) => ["--input", each]), ...found.outputs.flatMap((each) => ["--output", each])] : [];
+  const line = shell("protoslice", "extract", `${location.origin}${SPACE}/v1/stores/${encodeURIComponent(name)}`, "part/", ...options);
   return (
     <section class="section" aria-label="Section">
       <h2>Section</h2>

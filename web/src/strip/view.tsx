@@ -234,18 +234,20 @@ function Line({ wire, shelf, near, chosen }: { wire: Wire; shelf: Shelf | undefi
   if (!link) return null;
   const bound = chosen !== "" && (shelf.parts[link.source]?.key === chosen || shelf.parts[link.target]?.key === chosen);
   const [shape, { dtype }] = [shapeOf(link.value), link.value];
+  // Beside the sheets of a repeat.
+  const shift = shelf.parts[link.source]?.times ? 7 : 0;
   return (
     <g class={bound ? "bound" : undefined}>
       <path d={wire.d}>{near && <title>{`${link.value.name} ${typeOf(link.value)}${link.count > 1 ? `, ${many(link.count - 1, "more value")}` : ""}`}</title>}</path>
-      {near && wire.at && shape && <text x={wire.at[0]} y={wire.at[1] - 4}>{fitting(shape)}</text>}
-      {near && wire.at && dtype && <text x={wire.at[0]} y={wire.at[1] + 11}>{dtype}</text>}
+      {near && wire.at && shape && <text x={wire.at[0] + shift} y={wire.at[1] - 4}>{fitting(shape, shift)}</text>}
+      {near && wire.at && dtype && <text x={wire.at[0] + shift} y={wire.at[1] + 11}>{dtype}</text>}
     </g>
   );
 }
 
 /** As much of a shape as a gap has room for: its last lengths. */
-const fitting = (shape: string): string => {
-  const most = Math.floor((GAP - 8) / 6);
+const fitting = (shape: string, shift: number): string => {
+  const most = Math.floor((GAP - 8 - shift) / 6);
   return shape.length <= most ? shape : `…${shape.slice(1 - most)}`;
 };
 
