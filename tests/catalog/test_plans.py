@@ -15,12 +15,14 @@ from protoslice.catalog.collector import CollectorTable
 from protoslice.catalog.database import Row
 from protoslice.catalog.derived import DerivedRecords
 from protoslice.catalog.drafts import ChangedFolders, DraftTable, folder_version
+from protoslice.catalog.git_objects import GitCommitRow, GitObjectRow, GitObjectTable
 from protoslice.catalog.kept_files import KeptFile, KeptFiles, purge_kept_files
 from protoslice.catalog.labels import HUB
 from protoslice.catalog.letters import LetterTable
 from protoslice.catalog.listing import SORTS, Sort, StoreQuery
 from protoslice.catalog.objects import WriterTable
 from protoslice.catalog.repositories import CommitRow, HistoryTable, NamesOfStores, RepositoryTable
+from protoslice.catalog.repository_listing import RepositoryListing
 from protoslice.catalog.spaces import SpaceTable
 from protoslice.catalog.sqlite import SqliteTransaction
 from protoslice.catalog.stores import StoreTable
@@ -113,6 +115,18 @@ async def _repositories(db: InlineDatabase) -> None:
     await table.names(3)
     await table.commit("d")
     await table.ancestors("c", 3)
+    await table.ids("d", 3)
+    git = GitObjectTable(db, "team", row.id)
+    await git.put([GitCommitRow("c", "00", "x")], [GitObjectRow("01", b"tree")], None)
+    await git.put([GitCommitRow("e", "02", "x")], [], ("c", "00"))
+    await git.put_blobs({"d": "03"})
+    for found in (git.objects(["01"]), git.commits(["c"]), git.blobs(["d"]), git.is_stale(), git.clear()):
+        await found
+    for search in ("", "m@", "main"):
+        for datasets in (False, True):
+            await RepositoryListing(db, "team", "", search, datasets=datasets).rows("")
+    await repositories.rename("m", "n")
+    await repositories.rename("n", "m")
     await table.remove("heads", "main")
     await KeptFiles(db, "team", row.id, "staged").put("a", KeptFile(size=1, upload="u"))
     await purge_kept_files(db, 0.0)

@@ -9,7 +9,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from tests.clients import git_lfs, hub_npm, hub_python, hub_rust, links, mlflow_gc, ollama, oras
+from tests.clients import (
+    git_clone,
+    git_lfs,
+    hub_npm,
+    hub_python,
+    hub_rust,
+    links,
+    mlflow_gc,
+    ollama,
+    oras,
+    transformers_js,
+)
 
 CLIENTS: Final[Mapping[str, Callable[[Path], str]]] = {
     "npm": hub_npm.run,
@@ -17,9 +28,11 @@ CLIENTS: Final[Mapping[str, Callable[[Path], str]]] = {
     "python": hub_python.run,
     "mlflow": mlflow_gc.run,
     "oras": oras.run,
+    "git": git_clone.run,
     "git-lfs": git_lfs.run,
     "links": links.run,
     "ollama": ollama.run,
+    "transformers.js": transformers_js.run,
 }
 """Calls of each client, which return its version and raise when something does not hold."""
 

@@ -67,6 +67,15 @@ for (const type of ["model", "dataset"]) {
   if (accessToken) {
     await assert.rejects(hub.modelInfo({ name, hubUrl }), (error) => error.statusCode === 401);
   }
+  const list = type === "model" ? hub.listModels : hub.listDatasets;
+  const found = [];
+  for await (const each of list({ search: { owner: "team", query: "np" }, hubUrl, accessToken, limit: 5, sort: "lastModified" })) {
+    found.push(each.name);
+  }
+  assert.deepEqual(found, [name]);
+  for await (const each of hub.listFiles({ ...at, expand: true })) {
+    if (each.type === "file") assert(each.lastCommit.id, each.path);
+  }
   await hub.deleteFiles({ ...at, paths: ["config.json"] });
   assert.equal(await hub.fileExists({ ...at, path: "config.json" }), false);
   await hub.deleteRepo(at);

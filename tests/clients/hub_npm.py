@@ -14,13 +14,19 @@ VERSION: Final = "2.17.5"
 _CALLS: Final = "hub_npm.mjs"
 
 
-def run(folder: Path) -> str:
-    """Make the calls of `hub_npm.mjs`."""
-    home = MADE / f"npm-hub-{VERSION}"
+def installed_by_npm(package: str, version: str) -> Path:
+    """Folder of a package, which is installed unless it is there, without running its scripts."""
+    home = MADE / f"npm-{package.rpartition('/')[2]}-{version}"
     if not (home / "node_modules").exists():
         home.mkdir(parents=True, exist_ok=True)
-        options = ["--no-package-lock", "--no-audit", "--no-fund", "--silent"]
-        subprocess.run(["npm", "install", "--prefix", home, *options, f"@huggingface/hub@{VERSION}"], check=True)
+        options = ["--no-package-lock", "--no-audit", "--no-fund", "--silent", "--ignore-scripts"]
+        subprocess.run(["npm", "install", "--prefix", home, *options, f"{package}@{version}"], check=True)
+    return home
+
+
+def run(folder: Path) -> str:
+    """Make the calls of `hub_npm.mjs`."""
+    home = installed_by_npm("@huggingface/hub", VERSION)
     shutil.copy(HERE / _CALLS, home)  # modules are looked for beside the script
     for closed in (False, True):
         with serving(folder, closed=closed) as service:

@@ -23,6 +23,36 @@ assert open(hf_hub_download(sys.argv[1], "README.md")).read() == str(card)
 """
 
 
+_MANAGE: Final = """
+import sys
+from huggingface_hub import CommitOperationAdd, HfApi
+api = HfApi()
+for name in ("ann/one", "ann/two", "bob/one"):
+    api.create_repo(name)
+    for text in ("old", "new"):
+        api.create_commit(name, [CommitOperationAdd("config.json", text.encode()), CommitOperationAdd("w.bin", b"w")],
+                          commit_message=text)
+assert [each.id for each in api.list_models(author="ann")] == ["ann/one", "ann/two"]
+assert [each.id for each in api.list_models(search="one")] == ["ann/one", "bob/one"]
+by_time = "created_at" if hasattr(api, "list_kernels") else "createdAt"
+assert [each.id for each in api.list_models(sort=by_time, limit=1)] == ["bob/one"]
+(entry,) = api.list_models(author="bob", full=True)
+assert {each.rfilename for each in entry.siblings} == {"config.json", "w.bin"}
+last = {each.path: each.last_commit.title for each in api.list_repo_tree("ann/one", expand=True)}
+assert last == {"config.json": "new", "w.bin": "old"}, last
+lfs = {each.path: each.lfs is not None for each in api.list_repo_tree("ann/one")}
+assert lfs == {"config.json": False, "w.bin": True}, lfs
+head = api.model_info("ann/one").sha
+assert api.model_info("ann/one", revision=head[:7]).sha == head
+api.auth_check("ann/one")
+api.super_squash_history("ann/one")
+assert len(api.list_repo_commits("ann/one")) == 1
+api.move_repo("ann/two", "bob/two")
+assert {each.id for each in api.list_models(author="bob")} == {"bob/one", "bob/two"}
+api.update_repo_settings("bob/two", private=False)
+"""
+
+
 def run(folder: Path) -> str:
     """Go through each version."""
     for version in VERSIONS:
@@ -33,6 +63,21 @@ def run(folder: Path) -> str:
         (home / "model/small.txt").write_text("new")
         with serving(home) as service:
             _pull_requests(python, home, service)
+            asked = QUIET | {"HF_ENDPOINT": service.url, "HF_HOME": str(home / "managed")}
+            good(python, "-c", _MANAGE, folder=home, env=asked)
+            if version == VERSIONS[-1]:
+                listed = good(
+                    python.with_name("hf"),
+                    "models",
+                    "ls",
+                    "--author",
+                    "bob",
+                    "--format",
+                    "json",
+                    folder=home,
+                    env=asked,
+                )
+                assert "bob/two" in listed, listed
         with serving(home, closed=True) as service:
             asked = QUIET | {"HF_ENDPOINT": service.url, "HF_TOKEN": service.token, "HF_HOME": str(home / "cache")}
             if version in CARDS:

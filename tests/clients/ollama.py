@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Final
 
 import httpx
-from tests.clients.running import built_with_go, good, serving
+from tests.clients.running import Service, built_with_go, good, refused, serving
+from tests.support.hub import commit
 
 VERSION: Final = "v0.6.5"
 """The last version whose module holds all that it is built of."""
@@ -43,9 +44,29 @@ def run(folder: Path) -> str:
             good(program, "pull", "--insecure", name, folder=folder, env=asked)
             assert _blobs(folder) == blobs
             assert httpx.get(f"{service.url}/v2/team/tiny/tags/list").json()["tags"] == ["v1"]
+            _pull(program, folder, asked, service)
         finally:
             running.terminate()
     return f"ollama {VERSION}"
+
+
+def _pull(program: Path, folder: Path, asked: dict[str, str], service: Service) -> None:
+    """Pull GGUF files of a repository that a client of Hugging Face filled."""
+    files = {f"tiny.{each}.gguf": _gguf("{{ '<|im_start|>' }}") for each in ("Q8_0", "Q4_K_M")}
+    with httpx.Client(base_url=service.url, timeout=60) as client:
+        client.post("/api/repos/create", json={"organization": "Ann", "name": "Tiny-GGUF"}).raise_for_status()
+        commit(client, "models/Ann/Tiny-GGUF", {**files, "LICENSE": b"MIT", "system": b"Be brief."}).raise_for_status()
+    for tag, path in (("", "tiny.Q4_K_M.gguf"), (":Q8_0", "tiny.Q8_0.gguf"), (":main", "tiny.Q4_K_M.gguf")):
+        name = f"{service.url}/Ann/Tiny-GGUF{tag}"
+        good(program, "pull", "--insecure", name, folder=folder, env=asked)
+        assert files[path] in _blobs(folder).values()
+        shown = good(program, "show", "--modelfile", name, folder=folder, env=asked)
+        for words in ("<|im_start|>assistant", "PARAMETER stop <|im_end|>", "SYSTEM Be brief.", "MIT"):
+            assert words in shown, shown
+        good(program, "rm", name, folder=folder, env=asked)
+    refused(
+        "No GGUF file", program, "pull", "--insecure", f"{service.url}/Ann/Tiny-GGUF:Q2_K", folder=folder, env=asked
+    )
 
 
 def _blobs(folder: Path) -> dict[str, bytes]:
@@ -61,10 +82,11 @@ def _await(url: str) -> None:
     raise TimeoutError("ollama serve did not start")
 
 
-def _gguf() -> bytes:
+def _gguf(template: str = "") -> bytes:
     """A file of one tensor of 1 MiB."""
     facts = {"block_count": 1, "embedding_length": 32}
-    head = b"GGUF" + struct.pack("<IQQ", 3, 1, 2 + len(facts))
+    head = b"GGUF" + struct.pack("<IQQ", 3, 1, 3 + len(facts))
+    head += _text("tokenizer.chat_template") + struct.pack("<I", 8) + _text(template)
     head += _text("general.architecture") + struct.pack("<I", 8) + _text("llama")
     head += _text("general.file_type") + struct.pack("<II", 4, 0)
     for name, value in facts.items():

@@ -12,6 +12,7 @@ from tests.server.registries.test_oci import descriptor, push, put_manifest
 from tests.support.browser import opened, violations
 from tests.support.hub import commit
 from tests.support.process import ServiceProcess
+from tests.support.stores import onnx
 
 NUMBER = 55
 """Stores beside those with versions: more than a page has."""
@@ -154,3 +155,12 @@ def test_names_in_registries_are_shown_with_a_store(service: ServiceProcess, con
     page.locator(".cards li").get_by_role("link").first.click()
     expect(page.locator("header.model")).to_contain_text("Names: ann/shown@main")
     assert violations(context, page) == "[]"
+
+
+def test_a_leaf_fills_the_treemap(context: BrowserContext, service: ServiceProcess) -> None:
+    _put(service, "m.onnx&tag=leaf", onnx(80_000))
+    page = opened(context, "/m/leaf/bytes?path=graph.initializer[0].raw_data")
+    drawn = page.locator("main canvas").evaluate(
+        "canvas => new Set(canvas.getContext('2d').getImageData(0, 0, canvas.width, 80).data).size"
+    )
+    assert drawn > 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -79,7 +80,17 @@ class Services:
         self.line.lead_to(self.running.url)
 
     def offsets(self) -> dict[str, int]:
-        """Bytes that the service has of each upload, which the next request for it will find."""
+        """Bytes that the service has of each upload, once it has noticed that connections broke."""
+        before: dict[str, int] | None = None
+        now = self._offsets()
+        for _ in range(100):
+            if now == before:
+                return now
+            time.sleep(0.3)
+            before, now = now, self._offsets()
+        raise AssertionError(f"the service is still receiving: {now}")
+
+    def _offsets(self) -> dict[str, int]:
         return {each: self._offset(each) for each in upload_ids(self._folder)}
 
     def _offset(self, upload: str) -> int:
@@ -276,6 +287,7 @@ def test_another_file_of_the_same_name_is_sent_anew(
     assert stored(page, services) == {"model.bin": hashlib.sha256(path.read_bytes()).hexdigest()}
     page.goto("/")
     page.get_by_role("button", name="Remove").click()
+    expect(page.get_by_role("progressbar")).to_have_count(0)
     page.reload()
     page.wait_for_load_state("networkidle")
     expect(page.get_by_role("progressbar")).to_have_count(0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.support.repositories import change, contents
 
+from protoslice.catalog.labels import HUB
+from protoslice.catalog.repositories import CommitRow, HistoryTable, RepositoryTable
 from protoslice.errors import InvalidInput
 from protoslice.repositories import MAIN, Commit, NoCommit, RefExists, Repositories, Repository
 
@@ -85,3 +87,18 @@ async def test_history_follows_the_parents_of_its_branch(limit: int, repositorie
     assert await titles(made, main, limit) == ["main 3", "main 2", "main 1", "main 0"]
     assert await titles(made, side, limit) == ["side 2", "side 1", "side 0", "main 1", "main 0"]
     assert await titles(made, Commit(), limit) == []
+
+
+async def test_an_ambiguous_short_id_is_refused(repositories: Repositories) -> None:
+    made = await repositories.create("m")
+    stores = made.stores
+    row = await RepositoryTable(stores.database, stores.space, HUB).get("m")
+    assert row is not None
+    for number, digits in enumerate(("abcdef10", "abcdef11")):
+        commit = CommitRow(id=digits, digits=digits.ljust(40, "0"), store=None, parent=None, number=number)
+        await HistoryTable(stores.database, stores.space, row).move("heads", f"b{number}", commit, None, new=True)
+    assert (await made.commit("abcdef11")).number == 1
+    with pytest.raises(InvalidInput, match="ambiguous"):
+        await made.commit("abcdef1")
+    with pytest.raises(NoCommit):
+        await made.commit("abcdef2")

@@ -7,6 +7,7 @@ type Schemas = components["schemas"];
 export type StoreFile = Schemas["File"];
 export type StoreName = Schemas["StoreName"];
 export type Store = Schemas["Store"];
+export type Tag = Schemas["Tag"];
 export type Repository = Schemas["RepositorySummary"];
 export type Node = Schemas["Node"];
 export type Tensor = Schemas["TensorEntry"];
@@ -73,6 +74,14 @@ export async function get(place: string, signal?: AbortSignal, accept = "applica
 
 export async function getJson<T>(place: string, signal?: AbortSignal): Promise<T> {
   return (await get(place, signal)).json() as Promise<T>;
+}
+
+/** Change something: `body` is sent as JSON. */
+export async function change(method: "PUT" | "POST" | "PATCH" | "DELETE", place: string, body?: unknown, more: Record<string, string> = {}): Promise<Response> {
+  const headers = body === undefined ? more : { ...more, "content-type": "application/json" };
+  const answer = await fetch(place, { method, headers, body: body === undefined ? null : JSON.stringify(body) });
+  if (answer.ok) return answer;
+  throw await failure(answer);
 }
 
 /** Said when an answer wants to know who asks. */

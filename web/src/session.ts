@@ -2,11 +2,24 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { getJson, UNKNOWN } from "./api";
+import { SPACE } from "./place";
 
 export interface Session {
   asks: boolean; issuer: string | null; name: string | null; expires: string | null;
   /** Spaces in which the caller has grants; `*` is every one. */
   spaces: string[];
+  /** What the caller may do in each of them. */
+  scopes: Record<string, string[]>;
+}
+
+let asked: Promise<Session> | null = null;
+const known = (): Promise<Session> => (asked ??= getJson<Session>("/session"));
+
+/** True where the caller may do what a scope allows; a token may be limited to some tags beyond that. */
+export async function allows(scope: "write" | "delete"): Promise<boolean> {
+  const { asks, scopes } = await known();
+  const own = [...(scopes["*"] ?? []), ...(scopes[SPACE.split("/")[2] ?? "default"] ?? [])];
+  return !asks || own.includes(scope) || own.includes("admin");
 }
 
 /** The session, null before it is known; and true once somebody has to sign in. */
@@ -16,7 +29,7 @@ export function useSession(): [Session | null, boolean] {
   useEffect(() => {
     const asked = () => refuse(true);
     addEventListener(UNKNOWN, asked);
-    getJson<Session>("/session").then(set, () => null);
+    known().then(set, () => null);
     return () => removeEventListener(UNKNOWN, asked);
   }, []);
   return [session, refused || (session !== null && session.asks && session.name === null)];

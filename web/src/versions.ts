@@ -34,8 +34,11 @@ export async function versionsOf(repository: string, signal?: AbortSignal): Prom
   return found.sort((a, b) => Date.parse(b.updated) - Date.parse(a.updated) || NUMBERS.compare(b.name, a.name));
 }
 
+/** A commit of a repository of the hub. */
+export interface Commit { id: string; title: string; date: string; authors: { user: string }[] }
+
 /** Commits that led to a branch or tag of the hub, the newest first. */
-function historyOf(repository: string, ref: string, signal?: AbortSignal): Promise<{ id: string }[]> {
+export function commitsOf(repository: string, ref: string, signal?: AbortSignal): Promise<Commit[]> {
   const steps = repository.split("/");
   const kind = steps[0] === "datasets" ? [] : ["models"];
   if (!ref.startsWith(`${repository}@`) || steps.length + kind.length !== 3) return Promise.resolve([]);
@@ -44,7 +47,7 @@ function historyOf(repository: string, ref: string, signal?: AbortSignal): Promi
 
 /** What came before a version: the commit that its branch had, else the newest version that is older; empty for none. */
 export async function beforeVersion(ref: string, repository: string, signal?: AbortSignal): Promise<string> {
-  const [versions, history] = await Promise.all([versionsOf(repository, signal), historyOf(repository, ref, signal)]);
+  const [versions, history] = await Promise.all([versionsOf(repository, signal), commitsOf(repository, ref, signal)]);
   const at = versions.findIndex((each) => each.ref === ref);
   const older = at < 0 ? undefined : versions.slice(at + 1).find((each) => each.store !== versions[at]!.store);
   return history[1]?.id ?? older?.ref ?? "";

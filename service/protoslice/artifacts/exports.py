@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+from protoslice.artifacts import ollama
 from protoslice.artifacts.faults import BlobUnknown, ManifestUnknown
 from protoslice.artifacts.manifests import MAX_MANIFEST_BYTES, StoredManifest
 from protoslice.artifacts.names import Digest, check_tag
@@ -14,6 +15,7 @@ from protoslice.artifacts.records import ArtifactRecords
 from protoslice.artifacts.repository import ArtifactRepository
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.errors import InvalidInput, LimitExceeded
+from protoslice.formats.weights.gguf_facts import facts_of
 from protoslice.repositories import MAIN, Commit, NoCommit, NoRepository, Repositories
 from protoslice.stores import Stores
 from protoslice.stores.catalog.files import FileRef
@@ -46,6 +48,58 @@ class ExportedRepository:
             if commit is None or commit.store is None:
                 raise
             return await self._exported(commit.store, commit.id)
+
+    async def ollama(self, ref: str) -> StoredManifest:
+        """The manifest for Ollama: a GGUF file of a revision, or of a quantization on the branch `main`.
+
+        A manifest that was pushed is given as it is. `ManifestUnknown` when there is no such file.
+        """
+        try:
+            return await self._artifacts.manifest(ref)
+        except ManifestUnknown:
+            if ":" in ref:
+                raise
+        commit, quantization = await self._commit(ref), None
+        if commit is None:
+            commit, quantization = await self._commit(_LATEST), ref
+        if commit is None or commit.store is None:
+            raise ManifestUnknown(f"No revision or quantization {ref!r}")
+        files = await self._stores.files(commit.store)
+        path, other = ollama.chosen(files, quantization), ollama.projector(files)
+        store = await self._stores.view(commit.store)
+        facts = await self._stores.worker.bulk(lambda: facts_of(store.model.files[path], path))
+        given = {
+            kind: await store.file(name).read(ollama.MOST_TEXT)
+            for name, kind in ollama.TEXTS.items()
+            if name in files and files[name].size <= ollama.MOST_TEXT
+        }
+        texts, projected = ollama.texts_of(facts, given), None if other is None else files[other]
+        models = [file for file in (files[path], projected) if file is not None]
+        layers = [f"sha256:{file.sha256}" for file in models] + [Digest.of(text).text for text in texts.values()]
+        config = ollama.config_of(facts, layers)
+        data = ollama.manifest_of(config, files[path], projected, texts)
+        made = StoredManifest(Digest.of(data), ollama.MEDIA_TYPE, data, commit.store)
+        if not await self._records.known([made.digest]):
+            for blob in (config, *texts.values()):
+                await self._keep(blob)
+            places = {path: files[path], **({} if other is None else {other: files[other]})}
+            await self._records.put_blobs(
+                {
+                    Digest(f"sha256:{file.sha256}"): KeptFile(size=file.size, store=commit.store, path=place)
+                    for place, file in places.items()
+                }
+            )
+            await self._records.put_manifest(made)
+        return made
+
+    async def _keep(self, data: bytes) -> None:
+        """Make `data` a blob of the repository, in a store, which does not expire."""
+        try:
+            await self._artifacts.blob(Digest.of(data))
+        except BlobUnknown:
+            upload = await self._artifacts.begin_upload()
+            await self._artifacts.finish_upload(upload.id, Digest.of(data), _one(data), len(data))
+            await self._artifacts.open_blob(Digest.of(data))
 
     async def tags(self, *, limit: int, after: str | None) -> tuple[list[str], bool]:
         """A page of names by which manifests are had, in their order, and True when there are more."""
@@ -81,12 +135,7 @@ class ExportedRepository:
         made = StoredManifest(Digest.of(data), _MEDIA_TYPE, data, store)
         if await self._records.known([made.digest]):
             return made
-        try:
-            await self._artifacts.blob(Digest.of(_EMPTY))
-        except BlobUnknown:
-            upload = await self._artifacts.begin_upload()
-            await self._artifacts.finish_upload(upload.id, Digest.of(_EMPTY), _one(_EMPTY), len(_EMPTY))
-            await self._artifacts.open_blob(Digest.of(_EMPTY))  # a store now, which does not expire
+        await self._keep(_EMPTY)
         await self._records.put_blobs(
             {
                 Digest(f"sha256:{file.sha256}"): KeptFile(size=file.size, store=store, path=path)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from protoslice.artifacts.faults import DigestInvalid, ManifestUnknown, NameInvalid
+from protoslice.repositories.names import check_repository
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -32,6 +33,14 @@ class RepositoryName:
                 f"Invalid repository name {self.text[:80]!r}: use lower-case letters and digits, single "
                 f"separators ._- between them and / between parts; at most {_LONGEST_NAME} characters"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class HubName(RepositoryName):
+    """Name of a repository of the hub, which may have capitals: Ollama reads these, and clients of OCI do not."""
+
+    def __post_init__(self) -> None:
+        check_repository(self.text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,7 @@ class FoundStore:
     digest: str
     weight: int
     uploader: str
+    description: str
     manifest: bytes | None
     key: Key
 
@@ -172,7 +173,8 @@ class StoreListing:
         order = ", ".join(f"{name} {self._order}" for name in names)
         keys = ", ".join(f"p.{name}" for name in names)
         return f"""
-            SELECT p.id, p.digest, p.weight, s.uploader, CASE WHEN p.ahead < :room THEN s.manifest END, {keys} FROM (
+            SELECT p.id, p.digest, p.weight, s.uploader, s.description,
+                CASE WHEN p.ahead < :room THEN s.manifest END, {keys} FROM (
                 SELECT q.*, sum(weight) OVER (ORDER BY {order} ROWS UNBOUNDED PRECEDING) - weight AS ahead
                 FROM ({chosen}) q
             ) p LEFT JOIN stores s ON s.space = :space AND s.id = p.id ORDER BY {order}"""
@@ -273,6 +275,8 @@ def _all(*conditions: str) -> str:
 
 
 def found_store(row: Row) -> FoundStore:
-    """Return the store of a row: id, digest, weight, uploader, manifest and key."""
-    id, digest, weight, uploader, manifest, *key = row
-    return FoundStore(id, digest, weight, uploader, None if manifest is None else bytes(manifest), tuple(key))
+    """Return the store of a row: id, digest, weight, uploader, description, manifest and key."""
+    id, digest, weight, uploader, description, manifest, *key = row
+    return FoundStore(
+        id, digest, weight, uploader, description, None if manifest is None else bytes(manifest), tuple(key)
+    )

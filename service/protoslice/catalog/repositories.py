@@ -110,6 +110,36 @@ class RepositoryTable:
         values = self._place | {"after": after, "prefix": prefix, "end": prefix + LAST, "limit": limit}
         return await self._database.read(lambda tx: [RepositoryRow(*row) for row in tx.all(sql, **values)])
 
+    async def rename(self, name: str, new: str) -> bool:
+        """Rename a repository; return False if there is none, raise `UniqueViolation` if the new name is taken."""
+
+        def work(tx: Transaction) -> bool:
+            sql = """
+                SELECT id FROM repositories
+                WHERE space = :space AND protocol = :protocol AND name = :name FOR UPDATE"""
+            row = tx.first(sql, **self._place, name=name)
+            if row is None:
+                return False
+            key = {"space": self._place["space"], "repository": row[0]}
+            tx.run("UPDATE repositories SET name = :new WHERE space = :space AND id = :repository", **key, new=new)
+            # SQLite's index of labels follows rows that come and go.
+            columns = "kind, name, store, commit_id, version, updated, changed"
+            these = "WHERE space = :space AND repository = :repository"
+            names = [dict(zip(columns.split(", "), each, strict=True)) for each in
+                     tx.all(f"SELECT {columns} FROM names {these}", **key)]  # fmt: skip
+            tx.run(f"DELETE FROM names {these}", **key)
+            values = ", ".join(f":{each}" for each in columns.split(", "))
+            tx.many(
+                f"""
+                INSERT INTO names (space, repository, {columns}, label)
+                VALUES (:space, :repository, {values}, :label)""",
+                [{**key, **each, "label": label(key["space"], HUB, new, each["name"])} for each in names],
+            )
+            record(tx, key["space"], "repository.renamed", name, {"protocol": self._place["protocol"], "to": new})
+            return True
+
+        return await self._database.write(work)
+
     async def remove(self, name: str) -> bool:
         """Delete a repository with all that is in it; return False if there is none of that name."""
         sql = "DELETE FROM repositories WHERE space = :space AND protocol = :protocol AND name = :name"
@@ -225,6 +255,15 @@ class HistoryTable:
             ORDER BY c.at DESC, c.number DESC LIMIT 1"""
         row = await self._database.read(lambda tx: tx.first(sql, **self._key, digits=digits))
         return None if row is None else _commit(row)
+
+    async def ids(self, digits: str, limit: int) -> list[str]:
+        """Return at most `limit` ids of commits that begin with `digits`."""
+        sql = """
+            SELECT DISTINCT digits FROM commits
+            WHERE space = :space AND repository = :repository AND digits >= :digits AND digits < :end
+            ORDER BY digits LIMIT :limit"""
+        values = {**self._key, "digits": digits, "end": digits + LAST, "limit": limit}
+        return await self._database.read(lambda tx: [str(row[0]) for row in tx.all(sql, **values)])
 
     async def ancestors(self, id: str, limit: int) -> list[CommitRow]:
         """Return at most `limit` commits from one on, along their parents."""

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from protoslice.catalog.audit import record
 from protoslice.catalog.database import (
     LAST,
     Database,
@@ -86,6 +87,7 @@ class ListedStore:
     row: StoreRow
     weight: int
     uploader: str
+    description: str
     tags: Sequence[str] = field(default=())
     key: Key = ()
 
@@ -205,17 +207,31 @@ class StoreTable:
                 return await self._database.write(work)
         raise Conflict("The store is being restored and sent at the same time: try again")
 
+    async def describe(self, digest: str, text: str) -> bool:
+        """Set the description of a store; return False if there is none."""
+
+        def work(tx: Transaction) -> bool:
+            row = tx.first(
+                f"UPDATE stores SET description = :text WHERE {LIVE} RETURNING id",
+                text=text, space=self._space, digest=digest,
+            )  # fmt: skip
+            if row is not None:
+                record(tx, self._space, "store.described", digest, {"store": digest})
+            return row is not None
+
+        return await self._database.write(work)
+
     async def shown(self, *, digest: str | None = None, tag: str | None = None, tags: int) -> ListedStore | None:
         """Return a store by its digest or a tag, with its first `tags` tags; None if there is none."""
         where = LIVE if tag is None else f"space = :space AND deleted IS NULL AND digest = ({_TAGGED})"
-        sql = f"SELECT id, digest, manifest, weight, uploader FROM stores WHERE {where}"
+        sql = f"SELECT id, digest, manifest, weight, uploader, description FROM stores WHERE {where}"
 
         def work(tx: Transaction) -> ListedStore | None:
             row = tx.first(sql, space=self._space, digest=digest, tag=tag)
             if row is None:
                 return None
             names = tag_names(tx, self._space, [row[1]], tags)
-            return ListedStore(_row(row[:3]), row[3], row[4], names.get(row[1], ()))
+            return ListedStore(_row(row[:3]), row[3], row[4], row[5], names.get(row[1], ()))
 
         return await self._database.read(work)
 
@@ -241,7 +257,8 @@ class StoreTable:
         See `page` for `room` and `tags`.
         """
         sql = """
-            SELECT p.id, p.digest, p.weight, s.uploader, CASE WHEN p.ahead < :room THEN s.manifest END, p.name FROM (
+            SELECT p.id, p.digest, p.weight, s.uploader, s.description,
+                CASE WHEN p.ahead < :room THEN s.manifest END, p.name FROM (
                 SELECT *, sum(weight) OVER (ORDER BY name) - weight AS ahead FROM (
                     SELECT s.id, s.digest, n.name, s.weight FROM names n
                     JOIN stores s ON s.space = n.space AND s.digest = n.store AND s.deleted IS NULL
@@ -267,18 +284,18 @@ class StoreTable:
         return [
             ListedStore(
                 StoreRow(each.id, each.digest, each.manifest), each.weight, each.uploader,
-                names.get(each.digest, ()), each.key,
+                each.description, names.get(each.digest, ()), each.key,
             )
             for each in found
         ]  # fmt: skip
 
-    async def about(self, digest: str, tags: int) -> tuple[Sequence[str], str]:
-        """Return the first tags of a store, at most `tags`, and its uploader."""
-        sql = f"SELECT uploader FROM stores WHERE {LIVE}"
+    async def about(self, digest: str, tags: int) -> tuple[Sequence[str], str, str]:
+        """Return the first tags of a store, at most `tags`, its uploader, and its description."""
+        sql = f"SELECT uploader, description FROM stores WHERE {LIVE}"
 
-        def work(tx: Transaction) -> tuple[Sequence[str], str]:
-            row = tx.first(sql, space=self._space, digest=digest)
-            return tag_names(tx, self._space, [digest], tags).get(digest, ()), "" if row is None else row[0]
+        def work(tx: Transaction) -> tuple[Sequence[str], str, str]:
+            uploader, description = tx.first(sql, space=self._space, digest=digest) or ("", "")
+            return tag_names(tx, self._space, [digest], tags).get(digest, ()), uploader, description
 
         return await self._database.read(work)
 

@@ -94,6 +94,7 @@ class AsyncClient:
     store = _coroutine(Client.store)
     remove = _coroutine(Client.remove)
     restore = _coroutine(Client.restore)
+    describe = _coroutine(Client.describe)
 
     # Views
 

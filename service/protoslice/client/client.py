@@ -214,6 +214,11 @@ class Client(Administration, ClosedAtEnd):
         said = self._connection.call("POST", url_path("v1", "stores", id, "restore"), again=False).json()
         return Restored(read_json(Store, said), read_json(_TagsTaken, said).tags_taken)
 
+    def describe(self, ref: str, description: str) -> Store:
+        """Set the description of a store; an empty one removes it."""
+        body = {"description": description}
+        return read_json(Store, self._connection.call("PATCH", url_path("v1", "stores", ref), json=body).json())
+
     # Views
 
     def chunks(self, ref: str) -> Iterator[ChunkEntry]:

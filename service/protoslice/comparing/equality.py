@@ -43,6 +43,8 @@ class Equality:
         self._sliced = 0
         """Bytes compared in the present slice of work."""
         self._seen: dict[tuple[object, ...], bool] = {}
+        self._equal: dict[tuple[int, int, int], tuple[int, int]] = {}
+        """Stretch that was read and is equal, by the `id` of two sources and how far one is shifted in the other."""
 
     def same(self, one: Bytes, other: Bytes) -> Verdict:
         """True if both are the same bytes; bytes that no digest tells about are read."""
@@ -76,6 +78,7 @@ class Equality:
             return False
         before, after = (Rope(each.rope, each.sources) for each in (one, other))
         self._advance(one.size - sum(length for _, length in left))
+        extents = _only_extent(one), _only_extent(other)
         for start, length in left:
             for at in range(start, start + length, _READ_AT_ONCE):
                 many = min(_READ_AT_ONCE, start + length - at)
@@ -85,6 +88,8 @@ class Equality:
                     return False
                 self._advance(many)
                 self.confirmed += many
+                if extents[0] is not None and extents[1] is not None:
+                    self._remember(extents[0], extents[1], at, many)
                 self._sliced += many
                 if self._sliced >= _READ_AT_ONCE:
                     self._sliced = 0
@@ -100,12 +105,32 @@ class Equality:
                     return None
             elif isinstance(before, bytes) or isinstance(after, bytes):
                 left.append((at, length))
-            elif before[0] is not after[0] or before[1] != after[1]:
+            elif not self._is_known(before, after, length):
                 stretches = self._undecided(before, after, length)
                 if stretches is None:
                     return None
                 left += [(at + start, many) for start, many in stretches]
         return left
+
+    def _remember(self, one: Extent, other: Extent, at: int, many: int) -> None:
+        """Remember equal bytes of a file: the tensors in them need not be read again."""
+        key, start = (id(one[0]), id(other[0]), one[1] - other[1]), one[1] + at
+        low, high = self._equal.get(key, (start, start))
+        if start == high:
+            self._equal[key] = low, high + many
+
+    def _is_known(self, one: Extent, other: Extent, length: int) -> bool:
+        """True for one extent, and for two that lie in a stretch that was read."""
+        if one[0] is other[0] and one[1] == other[1]:
+            return True
+        low, high = self._equal.get((id(one[0]), id(other[0]), one[1] - other[1]), (0, 0))
+        return low <= one[1] and one[1] + length <= high
+
+
+def _only_extent(bytes_: Bytes) -> Extent | None:
+    """The extent that these bytes are; None where they are in several pieces."""
+    pieces = list(_steps(bytes_)) if bytes_.rope.piece_count == 1 else []
+    return pieces[0][0] if pieces and not isinstance(pieces[0][0], bytes) else None
 
 
 def _key(one: Bytes, other: Bytes) -> tuple[object, ...] | None:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 from protoslice.catalog.database import UniqueViolation, time_of
-from protoslice.catalog.labels import HUB
+from protoslice.catalog.git_objects import GitObjectTable
+from protoslice.catalog.labels import HUB, OCI
 from protoslice.catalog.repositories import HistoryTable, RepositoryRow, RepositoryTable
 from protoslice.repositories.faults import NoRepository, RepositoryExists
 from protoslice.repositories.model import PushedTags
@@ -54,19 +55,31 @@ class Repositories:
         except NoRepository:
             if self._pushed is None or not await self._pushed(name).exist():
                 raise
-            return self._opened(RepositoryRow(_NO_HISTORY, name, 0))
+            other = await RepositoryTable(self._stores.database, self._stores.space, OCI).get(name)
+            if other is None:
+                raise
+            return self._opened(RepositoryRow(_NO_HISTORY, name, 0), other.id)
 
     async def names(self, prefix: str, *, limit: int, after: str | None) -> tuple[list[str], bool]:
         """Return a page of the names that begin with `prefix`, in order, and True if there are more."""
         rows = await self._table.page(prefix, limit + 1, after or "")
         return [row.name for row in rows[:limit]], len(rows) > limit
 
+    async def rename(self, name: str, new: str) -> None:
+        """Rename a repository; raise `NoRepository` if there is none, `RepositoryExists` if the new name is taken."""
+        try:
+            if not await self._table.rename(check_repository(name), check_repository(new)):
+                raise NoRepository(name)
+        except UniqueViolation:
+            raise RepositoryExists(new) from None
+
     async def remove(self, name: str) -> None:
         """Remove a repository and its history. Stores of its commits stay, as others may share them."""
         if not await self._table.remove(check_repository(name)):
             raise NoRepository(name)
 
-    def _opened(self, row: RepositoryRow) -> Repository:
+    def _opened(self, row: RepositoryRow, other: int | None = None) -> Repository:
+        """Repository of a row; `other` is the id of the one that another protocol filled, where there is no history."""
         stores = self._stores
         table = HistoryTable(stores.database, stores.space, row)
         return Repository(
@@ -76,5 +89,6 @@ class Repositories:
             stores,
             StagedFiles(stores, row.id),
             XorbSessions(stores, row.id),
+            GitObjectTable(stores.database, stores.space, row.id if other is None else other),
             None if self._pushed is None else self._pushed(row.name),
         )

@@ -12,6 +12,7 @@ VIEWS: Final = "views/"
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
 _REF: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*(/[A-Za-z0-9_][A-Za-z0-9._+-]*)*")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+_SHORT: Final = re.compile(r"[0-9a-f]{7,39}")
 _LONGEST_NAME: Final = 200
 _LONGEST_REF: Final = 128
 
@@ -43,3 +44,8 @@ def check_ref(name: str) -> str:
 def is_commit(revision: str) -> bool:
     """True when `revision` has the form of a commit's id, or of a store's."""
     return _COMMIT.fullmatch(revision) is not None
+
+
+def is_short_commit(revision: str) -> bool:
+    """True when `revision` has the form of the first digits of a commit's id."""
+    return _SHORT.fullmatch(revision) is not None

@@ -78,6 +78,15 @@ class HistoryRecords:
             raise NoCommit(commit)
         return _commit(row)
 
+    async def ids(self, digits: str, limit: int) -> list[str]:
+        """Return at most `limit` ids of commits that begin with `digits`."""
+        return await self._table.ids(digits, limit)
+
+    async def at(self, place: str) -> Commit | None:
+        """Return the commit at a place, or None if there is none."""
+        found, _ = await self.ancestors(place, 1)
+        return found[0] if found else None
+
     async def ancestors(self, place: str, limit: int) -> tuple[list[Commit], str | None]:
         """Return a page of commits from the one at `place` on, along their parents, and the place of the next.
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
+from protoslice.catalog.git_objects import GitObjectTable
 from protoslice.errors import Conflict, InvalidInput
 from protoslice.facts import File
 from protoslice.repositories.change import Change, files_of
 from protoslice.repositories.faults import NoCommit
 from protoslice.repositories.finding import KnownFiles
-from protoslice.repositories.model import COMMIT_DIGITS, HEAD, MAIN, Commit, Kind, PushedTags, Ref
-from protoslice.repositories.names import check_ref, is_commit
+from protoslice.repositories.model import COMMIT_DIGITS, HEAD, MAIN, Author, Commit, Kind, PushedTags, Ref
+from protoslice.repositories.names import check_ref, is_commit, is_short_commit
 from protoslice.repositories.records import HistoryRecords
 from protoslice.repositories.sessions import XorbSessions
 from protoslice.repositories.staging import StagedFiles
@@ -31,6 +32,7 @@ class Repository:
     stores: Stores
     staged: StagedFiles
     sessions: XorbSessions
+    git: GitObjectTable
     pushed: PushedTags | None = None
 
     async def commit(self, revision: str) -> Commit:
@@ -44,6 +46,8 @@ class Repository:
             found = await self.pushed.find(name) or found
         if found is None and revision == HEAD:
             return await self.commit(MAIN)
+        if found is None and (full := await self._full(revision)) is not None:
+            return full
         if found is None or (is_commit(revision) and not (found.store or revision).startswith(revision)):
             raise NoCommit(revision)
         return found
@@ -60,6 +64,21 @@ class Repository:
             with suppress(NoCommit):
                 return ShownCommit(await self.commit(counterpart(revision)), viewed=True)
             raise
+
+    async def _full(self, revision: str) -> Commit | None:
+        """The commit of the first digits of an id, or of an id in git; None when there is none.
+
+        `InvalidInput` if several commits have ids that begin so.
+        """
+        if is_commit(revision):
+            row = (await self.git.objects([revision])).get(revision)
+            return None if row is None or row.commit is None else await self.records.at(row.commit)
+        if not is_short_commit(revision):
+            return None
+        ids = await self.records.ids(revision, 2)
+        if len(ids) > 1:
+            raise InvalidInput(f"The revision {revision!r} is ambiguous: give more digits")
+        return await self.records.by_id(ids[0]) if ids else None
 
     async def _committed(self, kinds: Sequence[Kind], name: str) -> Commit | None:
         """A commit of the history by the first kind of ref that has the name, without kinds by its id."""
@@ -111,6 +130,13 @@ class Repository:
         `parent` is the commit that the branch must point at, or the beginning of its id; else `Outrun`.
         """
         return Change(self.stores, self.records, await self.records.ref("heads", _branch(branch)), parent)
+
+    async def squash(self, branch: str, author: Author) -> Commit:
+        """Move a branch to a first commit with the same files; `Outrun` if it is changed meanwhile."""
+        ref = await self.records.ref("heads", _branch(branch))
+        if ref.commit.place is None:
+            return ref.commit
+        return await self.records.move(ref, replace(Commit().next(ref.commit.store, author), number=0))
 
     async def create(self, kind: Kind, name: str, revision: str = MAIN) -> None:
         """Create a branch or tag at a revision; `RefExists` when there is one of that name."""

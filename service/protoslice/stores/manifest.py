@@ -197,7 +197,7 @@ class Manifest:
         texts = len(self.why or "") + sum(map(len, self.rules))
         return _FILE_WEIGHT * (1 + len(self.files)) + paths + texts + records
 
-    def as_store(self, tags: Sequence[str] = (), uploader: str = "") -> Store:
+    def as_store(self, tags: Sequence[str] = (), uploader: str = "", description: str = "") -> Store:
         """Return the store as listings and answers show it."""
         return Store(
             id=self.id,
@@ -216,6 +216,7 @@ class Manifest:
             rules=self.rules,
             why=self.why,
             uploader=uploader or None,
+            description=description,
         )
 
     @property

@@ -354,6 +354,11 @@ class Stores:
         self._tags.forget(tags)
         return Removed(store_id, tuple(tags), now() + timedelta(seconds=GRACE_SECONDS))
 
+    async def describe(self, store_id: str, text: str) -> Store:
+        """Set the description of a store, and return the store."""
+        self._check_writable()
+        return await self._store_pages.describe(store_id, text)
+
     async def restore(self, store_id: str) -> Restored:
         """Undo the last removal of a store and set its tags again, except those that point elsewhere by now.
 

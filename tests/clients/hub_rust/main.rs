@@ -20,6 +20,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             return Err(format!("{path}: other bytes came back").into());
         }
     }
+    let listed = client.list_models().author("team").search("rus").send()?;
+    if listed.iter().map(|each| each.id.as_str()).collect::<Vec<_>>() != ["team/rust"] {
+        return Err(format!("other models are listed: {listed:?}").into());
+    }
     let refused = repository.upload_file().source(AddSource::bytes("x")).path_in_repo("x").create_pr(true).send();
     match refused {
         Err(error) if error.to_string().contains("422") => Ok(()),

@@ -91,6 +91,17 @@ KEEPING: Final = (
         budget=Budget(held=10_000, got=2 * MIB),
     ),
     Row(
+        route="PATCH /v1/stores/{ref}",
+        worst=f"{_TAGS} tags, of which {TAGS_SHOWN} are shown",
+        ask=lambda store: request(
+            "PATCH", f"/v1/stores/{store}", json.dumps({"description": "x" * 2000}).encode(), content_type=_JSON
+        ),
+        given=_MANY_TAGS,
+        service="tags",
+        status=200,
+        budget=Budget(held=14_000, calls=10),
+    ),
+    Row(
         route="DELETE /v1/stores/{ref}",
         worst=f"beside {_TAGS} tags of others",
         ask=lambda given: request("DELETE", f"/v1/stores/{given}"),

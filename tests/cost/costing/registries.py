@@ -132,6 +132,77 @@ REGISTRIES: Final = (
         budget=Budget(held=12_000, calls=60),
     ),
     _row("GET /api/whoami-v2", "a question", get("/api/whoami-v2")),
+    _row(
+        f"GET {_KIND}/tree/{{revision}}",
+        "all files, with their last commits",
+        get("/api/models/ann/m/tree/main?recursive=true&expand=true"),
+    ),
+    _row(
+        f"POST {_KIND}/paths-info/{{revision}}",
+        "a thousand paths, with their last commits",
+        _post(
+            "/api/models/ann/m/paths-info/main",
+            {"paths": [f"{_LONG}/{number}" for number in range(_FILES)], "expand": True},
+        ),
+        budget=Budget(held=20_000, work=400_000),
+    ),
+    *(
+        _row(
+            f"GET /api/{kind}",
+            "all, by time, with their files",
+            get(f"/api/{kind}?sort=lastModified&full=true&search=m&limit=1000"),
+            budget=Budget(held=20_000, calls=60),
+        )
+        for kind in ("models", "datasets")
+    ),
+    _row(f"GET {_KIND}/auth-check", "one with tags", get("/api/models/ann/m/auth-check"), budget=_PLAIN),
+    _row(f"GET {_KIND}/auth-check/write", "one with tags", get("/api/models/ann/m/auth-check/write"), budget=_PLAIN),
+    _row(
+        f"GET {_KIND}/compare/{{revisions:path}}",
+        "long names",
+        get(f"/api/models/ann/m/compare/{_LONG}..{_LONG}"),
+        status=422,
+        budget=_PLAIN,
+    ),
+    _row(
+        f"PUT {_KIND}/settings",
+        "one that nobody has",
+        request("PUT", "/api/models/ann/m/settings", b'{"private":true}', content_type=_JSON),
+        status=422,
+        budget=_PLAIN,
+    ),
+    _row(
+        f"POST {_KIND}/super-squash/{{branch}}",
+        "a branch of a thousand files",
+        _post("/api/models/ann/m/super-squash/main", {"message": "x" * 100_000}),
+        budget=Budget(held=13_000, written_room=128 * KIB),
+    ),
+    _row(
+        "POST /api/repos/move",
+        "one with tags",
+        _post("/api/repos/move", {"fromRepo": "ann/moved", "toRepo": "ann/moved-to"}),
+        name="moved",
+        budget=Budget(held=13_000, written_room=128 * KIB),
+    ),
+    _row(
+        "GET /{name:owned}/info/refs",
+        "a thousand files and twenty tags, which are prepared",
+        get("/ann/m/info/refs"),
+        budget=Budget(held=40_000, loop=1_500_000, work=None, written_room=4 * MIB),
+    ),
+    _row(
+        "GET /{name:owned}/HEAD",
+        "a thousand files and twenty tags, which are prepared",
+        get("/ann/m/HEAD"),
+        budget=Budget(held=40_000, loop=1_500_000, work=None, written_room=4 * MIB),
+    ),
+    _row(
+        "GET /{name:owned}/objects/{start}/{rest}",
+        "an object that nobody has",
+        get(f"/ann/m/objects/00/{'0' * 38}"),
+        status=404,
+        budget=_PLAIN,
+    ),
     *(
         _row(
             f"GET /datasets/{{name:repository}}/{files}/{{revision}}/{{path:path}}",

@@ -64,7 +64,7 @@ async def test_every_route_for_every_caller_in_every_space(app: Application) -> 
     for row in rows_of(app.router.routes) | {view.row for view in VIEWS}:
         rule = RULES[row]
         method, _, template = row.partition(" ")
-        named = template.replace("{name:repository}", "a/x").replace("{kind}", "models")
+        named = template.replace("{name:repository}", "a/x").replace("{name:owned}", "a/x").replace("{kind}", "models")
         path = re.sub(r"{(\w+)(:path)?}", "x", named)
         for space in SPACES:
             for who, token in callers.items():

@@ -162,7 +162,7 @@ async def test_signed_urls_open_a_closed_list_of_routes(it: Signed) -> None:
     signer, end = record.signer(await key.get()), time.time() + 60
     for row, rule in RULES.items():
         method, _, template = row.partition(" ")
-        path = "/spaces/own" + re.sub(r"\{\w+(?::\w+)?\}", "0", template)
+        path = "/spaces/own" + re.sub(r"\{\w+(?::\w+)?\}", "0", template.replace("{name:owned}", "0/0"))
         for asked in (method, "HEAD") if method == "GET" else (method,):
             target = signer.sign("GET" if asked == "HEAD" else asked, path, end)[0]
             got = await it.get(target, asked)

@@ -33,6 +33,7 @@ FOUND: Final = {
     "kind": "models", "revision": "main", "name": "own", "digest": "{digest}", "folder": "", "rest": "{store}",
     "space": "own", "upload": "0", "session": "0" * 32, "oid": "0" * 64, "size": "1", "chunk": "1", "number": "1",
     "hash": "0" * 64, "branch": "b", "file": "model.onnx", "shard": "model.safetensors",
+    "revisions": "a..b", "start": "00",
 }  # fmt: skip
 """Values of the parameters of paths, by which most reads succeed; `name` depends on the protocol."""
 HTML: Final = "<script>steal()</script>"
@@ -59,7 +60,11 @@ def targets(row: str, store: str) -> tuple[str, str]:
     """A target of a route that is there, and one that is not."""
     template = row.partition(" ")[2]
     digest = "sha256:" + "0" * 64
-    name = "team/own" if any(part in template for part in ("/v2/", "/resolve/", "/api/", "repositories")) else "own-tag"
+    name = (
+        "team/own"
+        if any(part in template for part in ("/v2/", "/resolve/", "/api/", "repositories", ":owned"))
+        else "own-tag"
+    )
     values = {**FOUND, "name": name, "ref": "v1" if "/v2/" in template else store}
 
     def fill(found: re.Match[str]) -> str:

@@ -77,7 +77,12 @@ def changing(row: str) -> bool:
 
 def path_of(row: str) -> str:
     """A path that the row matches."""
-    named = row.partition(" ")[2].replace("{name:repository}", "a/x").replace("{kind}", "models")
+    named = (
+        row.partition(" ")[2]
+        .replace("{name:repository}", "a/x")
+        .replace("{kind}", "models")
+        .replace("{name:owned}", "a/x")
+    )
     return re.sub(r"{(\w+)(:path)?}", "x", named)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -18,6 +19,7 @@ from protoslice.stores.objects.stored import SUM_BLOCK, StoredObject
 from protoslice.stores.reading import comparisons
 from protoslice.stores.reading.comparisons import StoreComparison
 from protoslice.stores.reading.evidence import ByteEvidence
+from protoslice.stores.reading.pieces import Pieces
 
 MIB = 1 << 20
 SIZES = 6 * MIB + 5, 6 * MIB, 6 * MIB
@@ -112,6 +114,24 @@ def test_what_differs_everywhere_is_not_digested(bucket: CountedBucket) -> None:
             found = await stores.compare(*ids)
             assert tensors(found) == [("changed", f"weight-{number}") for number in range(3)]
             assert found.read < 2 * len(FIRST)
+
+    asyncio.run(work())
+
+
+def test_local_files_are_read_once_and_not_digested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change at the end is found by one read of either: its tensor alone is read again."""
+    monkeypatch.delattr(Pieces, "of")
+    changed_last = changed(FIRST, 2, 1)
+    for name, data in (("a", FIRST), ("b", changed_last)):
+        (tmp_path / f"{name}.onnx").write_bytes(data)
+
+    async def work() -> None:
+        async with opened(MemoryStorage(), StoreOptions(register_prefixes=(tmp_path.as_uri(),))) as stores:
+            uris = [(tmp_path / f"{name}.onnx").as_uri() for name in "ab"]
+            ids = [(await stores.register({"m.onnx": uri}, IngestRequest())).store.id for uri in uris]
+            found = await stores.compare(*ids)
+            assert tensors(found) == [("changed", "weight-2")]
+            assert found.read < 2 * len(FIRST) + 2 * 8 * MIB
 
     asyncio.run(work())
 

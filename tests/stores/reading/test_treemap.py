@@ -62,6 +62,8 @@ def test_a_treemap_begins_at_any_path() -> None:
     assert found.children[0].path == "graph.initializer[1].raw_data"
     whole = treemap(onnx(100, 5000), "graph.initializer", 1)
     assert [child.path for child in whole.children] == ["graph.initializer[1]", "graph.initializer[0]"]
+    leaf = treemap(onnx(100, 5000), "graph.initializer[1].raw_data")
+    assert (leaf.size, leaf.deeper, leaf.children) == (5000, False, ())
     with pytest.raises(NotFound):
         treemap(onnx(5), "graph.initializer[7]")
 

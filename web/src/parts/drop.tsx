@@ -102,7 +102,7 @@ const busy = ({ state }: Sending): boolean => state === "sending" || state === "
 
 const SAYS: Record<State, string> = {
   left: "not finished", elsewhere: "uploading in another window", sending: "", waiting: "waiting for the service",
-  paused: "paused", making: "indexing", failed: "not finished",
+  paused: "paused", making: "indexing", failed: "not finished", refused: "not stored",
 };
 
 function Progress({ sending, onGo }: { sending: Sending; onGo: () => void }) {

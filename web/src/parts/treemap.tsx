@@ -81,7 +81,8 @@ function place(tip: HTMLElement, { x, y }: { x: number; y: number }, width: numb
 const HEAD = 18;
 
 function laidOut(root: Cell, width: number, height: number): Box[] {
-  const tree = hierarchy(root, (cell) => cell.children).sum((cell) => (cell.children?.length ? 0 : cell.size));
+  // A part without parts is a single cell.
+  const tree = hierarchy(root.children?.length ? root : { ...root, children: [{ ...root, deeper: false }] }, (cell) => cell.children).sum((cell) => (cell.children?.length ? 0 : cell.size));
   treemap<Cell>().tile(treemapSquarify.ratio(1.3)).size([width, height]).round(true)
     .paddingInner(1).paddingOuter((box) => (box.depth ? 2 : 0)).paddingTop((box) => (box.depth && box.height ? HEAD : 0))(tree);
   return (tree.descendants() as Box[]).filter((box) => box.depth && box.x1 > box.x0 && box.y1 > box.y0);

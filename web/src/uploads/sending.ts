@@ -6,14 +6,16 @@ import { ARCHIVE } from "./archive";
 import type { Chosen, Dropped } from "./dropped";
 import { batchOf, forget, isSame, note, partsOf, unfinished, type Batch, type Part } from "./journal";
 
-/** `left` is an upload of a page that was closed; `waiting` one whose service does not answer. */
-export type State = "left" | "elsewhere" | "sending" | "waiting" | "paused" | "making" | "failed";
+/** `left` is an upload of a page that was closed; `waiting` one whose service does not answer; `refused` one whose files are not taken. */
+export type State = "left" | "elsewhere" | "sending" | "waiting" | "paused" | "making" | "failed" | "refused";
 
 const AT_ONCE = 3;
 /** Files up to this many bytes go with the request that begins their upload. */
 const SMALL = 1 << 20;
 const ATTEMPTS = [0, 500, 1000, 2000, 4000, ...Array<number>(80).fill(8000)];
 const PASSING = new Set([408, 409, 423, 429, 500, 502, 503, 504]);
+/** The same bytes would be refused again. */
+const FINAL = new Set([400, 413, 415, 422]);
 
 class Stopped extends Error {}
 
@@ -39,7 +41,9 @@ export class Sending {
     try {
       return await alone(this.batch.id, () => this.whole());
     } catch (error) {
-      if (!(error instanceof Stopped)) this.show("failed", error as Error);
+      const refused = error instanceof Failure && FINAL.has(error.status);
+      if (refused) await forget(this.batch.id);
+      if (!(error instanceof Stopped)) this.show(refused ? "refused" : "failed", error as Error);
       return null;
     }
   }

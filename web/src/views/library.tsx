@@ -1,12 +1,13 @@
 /** The library: what is stored, by name; the newest first, versions of one name together. */
 
-import { useEffect, useState } from "preact/hooks";
-import { getJson, registryNames, url, type Page, type Repository, type Store } from "../api";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
+import { change, getJson, registryNames, url, type Page, type Repository, type Store } from "../api";
 import { ago, bytes, many } from "../format";
 import { Await, Trouble, useJson } from "../loading";
 import { Drop } from "../parts/drop";
-import { diffPlace, modelPlace, ofRepository, setParameters, SPACE, useParameter, usePlace } from "../place";
-import { byAge, familyOf, nameOf, repositoryOf, versionOf } from "../versions";
+import { diffPlace, go, modelPlace, ofRepository, setParameters, SPACE, useParameter, usePlace } from "../place";
+import { byAge, familyOf, nameOf, repositoryOf, shortened, versionOf } from "../versions";
+import { Thumbnail } from "../weights/thumbnail";
 
 const PAGE = 50;
 const SORTS = { "": "Newest first", created: "Oldest first", name: "By name", "-size": "Largest first", size: "Smallest first" };
@@ -26,13 +27,15 @@ export function Library() {
   const [sort, setSort] = useParameter("sort");
   const [typed, setTyped] = useState(sought);
   useEffect(() => { if (typed.trim() === sought) return; const wait = setTimeout(() => setParameters({ name: typed.trim(), tag: "" }), 200); return () => clearTimeout(wait); }, [typed]);
-  useEffect(() => setTyped(sought), [sought]);
+  // At once: what is typed next must stay.
+  useLayoutEffect(() => setTyped(sought), [sought]);
   const list = useList<Store & Repository>(stores ? url(["v1", "stores"], { name: sought, type, sort, limit: PAGE }) : url(["v1", "repositories"], { prefix: sought, limit: PAGE }));
   const types = [...new Set([type, ...list.items.map((each) => each.type ?? "")])].filter(Boolean).sort();
   const items = stores || !type ? list.items : list.items.filter((each) => each.type === type);
   return (
     <>
       <h1 class="unseen">Library</h1>
+      <Removed />
       <Drop />
       <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
         <span class="either" role="group" aria-label="List">
@@ -53,7 +56,7 @@ export function Library() {
       </form>
       <Await of={list.first}>
         {() => items.length
-          ? stores ? <Cards stores={items} /> : <ul class="cards">{items.map((each) => <li key={each.name}><RepositoryCard repository={each} /></li>)}</ul>
+          ? stores ? <Cards stores={items} whole={!list.cursor && !type} sought={sought} /> : <ul class="cards">{items.map((each) => <li key={each.name}><RepositoryCard repository={each} /></li>)}</ul>
           : list.cursor ? null : <Nothing sought={sought} type={type} stores={stores} />}
       </Await>
       {list.error && <Trouble error={list.error} />}
@@ -73,6 +76,24 @@ function useList<T>(place: string) {
     (error: Error) => setMore({ place, items: after?.items ?? [], next: cursor ?? null, error }),
   );
   return { first, items: [...(first.value?.items ?? []), ...(after?.items ?? [])], cursor, load, error: after?.error };
+}
+
+/** A model that was just removed, and the way back. */
+function Removed() {
+  const [store] = useParameter("removed");
+  const [was] = useParameter("was");
+  const [error, setError] = useState<Error | null>(null);
+  if (!/^[0-9a-f]{64}$/.test(store)) return null;
+  const restore = () => void change("POST", url(["v1", "stores", store, "restore"])).then(() => go(modelPlace(store)), setError);
+  return (
+    <>
+      <p class="removed" role="status">
+        <span>Deleted <b dir="auto">{shortened(was || store)}</b>.</span> <button type="button" onClick={restore}>Restore</button>
+        <button type="button" class="plain" aria-label="Close" onClick={() => setParameters({ removed: "", was: "" })}>✕</button>
+      </p>
+      {error && <Trouble error={error} />}
+    </>
+  );
 }
 
 function Nothing({ sought, type, stores }: { sought: string; type: string; stores: boolean }) {
@@ -129,8 +150,10 @@ function families(stores: readonly Store[]): Family[] {
 }
 
 
-function Cards({ stores }: { stores: readonly Store[] }) {
-  return <ul class="cards">{families(stores).map((family) => <li key={family.name}><Card {...family} /></li>)}</ul>;
+/** `whole`: these are all stores with names like `sought`, so that a name with one version has no others. */
+function Cards({ stores, whole, sought }: { stores: readonly Store[]; whole: boolean; sought: string }) {
+  const all = (name: string) => whole && name.toLowerCase().includes(sought.toLowerCase());
+  return <ul class="cards">{families(stores).map((family) => <li key={family.name}><Card {...family} whole={all(family.name)} /></li>)}</ul>;
 }
 
 const Title = ({ name, version }: { name: string; version: string }) => (
@@ -142,10 +165,11 @@ const fileOf = ({ root, files }: Store): string => (root ?? files[0]?.path ?? "n
 
 const COMMIT = /@([0-9a-f]{7})[0-9a-f]{33}$/;
 
-function Card({ name, stores }: Family) {
+function Card({ name, stores, whole }: Family & { whole: boolean }) {
   const [newest, before] = stores;
   const ref = nameOf(newest!);
   const version = versionOf(ref);
+  const changed = version && (before || !whole);
   // Commits come last, and by their first digits.
   const names = registryNames(newest!).sort((a, b) => Number(COMMIT.test(a)) - Number(COMMIT.test(b))).map((each) => each.replace(COMMIT, "@$1"));
   return (
@@ -153,12 +177,13 @@ function Card({ name, stores }: Family) {
       <a class="card" href={modelPlace(ref)}>
         <Title name={newest!.tags.length ? name : names[0] ?? fileOf(newest!)} version={newest!.tags.length ? version : names[0] ? "" : name.slice(0, 12)} />
         <span class="soft" dir="auto">{newest!.type ?? "files"}</span>
+        {newest!.root !== null && <Thumbnail store={newest!.id} />}
         <span class="facts"><b>{bytes(newest!.size)}</b><span>{many(newest!.files.length, "file")}</span><span>{newest!.uploader && `${newest!.uploader} · `}{ago(newest!.created)}</span></span>
       </a>
-      {(version || newest!.tags.length > 1 || names.length > (newest!.tags.length ? 0 : 1)) && (
+      {(changed || newest!.tags.length > 1 || names.length > (newest!.tags.length ? 0 : 1)) && (
         <p class="soft under">
           {/* Without a first name, the page of differences looks for the version before. */}
-          {version && <a href={diffPlace(before ? nameOf(before) : "", ref)}>{before ? `changes since ${versionOf(nameOf(before)) || "the previous version"}` : "latest changes"}</a>}
+          {changed && <a href={diffPlace(before ? nameOf(before) : "", ref)}>{before ? `changes since ${versionOf(nameOf(before)) || "the previous version"}` : "latest changes"}</a>}
           <Others family={{ name, stores }} but={ref} />
           {names.slice(newest!.tags.length ? 0 : 1, SHOWN).map((each) => <span key={each} class="tag" dir="auto">{each}</span>)}
         </p>

@@ -1,5 +1,6 @@
 /** A model: its head, and one of the ways to look at it. */
 
+import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { getJson, hasGraph, hasRecords, registryNames, url, view, type Page, type Signature, type Store, type Summary } from "../api";
 import { fileName, python, quoted, shell } from "../commands";
@@ -19,6 +20,8 @@ const Bytes = lazily(async () => (await import("./bytes")).Bytes);
 const Tensors = lazily(async () => (await import("./tensors")).Tensors);
 const Message = lazily(async () => (await import("./message")).Message);
 const Graph = lazily(async () => (await import("./graph")).Graph);
+const Manage = lazily(async () => (await import("./manage")).Manage);
+const History = lazily(async () => (await import("./history")).History);
 const Records = lazily(async () => (await import("./records")).Records);
 
 const TABS = { weights: "Weights", tensors: "Tensors", graph: "Graph", bytes: "Proto", message: "Message", records: "Records", files: "Files" } as const;
@@ -29,11 +32,13 @@ const LOADED: Record<string, { load(): Promise<unknown> }> = { weights: Weights,
 export function Model({ store: ref, tab }: { store: string; tab: string }) {
   // The part that will be shown comes while the service is asked about the model.
   useState(() => { void (tab === "files" ? null : (LOADED[tab] ?? Weights).load()); });
-  const found = useJson<Store>(url(["v1", "stores", ref]));
-  return <Await of={found} whole>{(store) => <Shown store={store} name={ref} tab={tab} />}</Await>;
+  const [changes, setChanges] = useState(0);
+  const place = url(["v1", "stores", ref]);
+  const found = useLoaded<Store>(`${place} ${changes}`, (signal) => getJson(place, signal));
+  return <Await of={found} whole>{(store) => <Shown store={store} name={ref} tab={tab} onChange={() => setChanges((n) => n + 1)} />}</Await>;
 }
 
-function Shown({ store, name, tab }: { store: Store; name: string; tab: string }) {
+function Shown({ store, name, tab, onChange }: { store: Store; name: string; tab: string; onChange: () => void }) {
   const tabs = (Object.keys(TABS) as Tab[]).filter((each) =>
     each === "files" || (each === "records" ? hasRecords(store) || tab === "records" : store.root !== null && (each !== "graph" || hasGraph(store))));
   const chosen = tabs.find((each) => each === tab) ?? (store.root !== null ? "weights" : "files");
@@ -50,7 +55,7 @@ function Shown({ store, name, tab }: { store: Store; name: string; tab: string }
   };
   return (
     <>
-      <Head store={store} name={name} repository={repository} isNext={pictured || !["weights", "bytes", "tensors"].includes(chosen)} />
+      <Head store={store} name={name} repository={repository} onChange={onChange} isNext={pictured || !["weights", "bytes", "tensors"].includes(chosen)} />
       <div class="tabs" role="tablist" aria-label="Views" onKeyDown={key}>
         {tabs.map((each) => (
           <a key={each} id={`tab-${each}`} role="tab" href={place(each)} aria-selected={each === chosen}
@@ -70,7 +75,9 @@ function Shown({ store, name, tab }: { store: Store; name: string; tab: string }
   );
 }
 
-function Head({ store, name, repository, isNext }: { store: Store; name: string; repository: string; isNext: boolean }) {
+interface Headed { store: Store; name: string; repository: string; isNext: boolean; onChange: () => void }
+
+function Head({ store, name, repository, isNext, onChange }: Headed) {
   const readme = store.files.find(({ path, size }) => /^readme(\.md)?$/i.test(path) && size)?.path;
   const summary = useJson<Summary>(store.root === null || !isNext ? null : view(store.id, ["summary"]));
   return (
@@ -84,16 +91,33 @@ function Head({ store, name, repository, isNext }: { store: Store; name: string;
         <code title={store.id}>{store.id.slice(0, 12)}</code>
       </p>
       {registryNames(store).length > 0 && <p class="soft" dir="auto">Names: {registryNames(store).slice(0, 10).join(", ")}</p>}
+      {store.description && <p class="description" dir="auto">{store.description}</p>}
       {summary.value?.tensors ? <Totals summary={summary.value} /> : null}
       {HAS_SIGNATURES.test(store.type ?? "") && isNext && <Signatures store={store} />}
       <details class="get">
         <summary>Use this model</summary>
         <Ways store={store} name={name} />
       </details>
+      <Opened title="History">{() => <History family={familyFor(store, name)} repository={repositoryOf(name) || repository} name={name} />}</Opened>
+      <Opened title="Edit">{() => <Manage store={store} name={name} onChange={onChange} />}</Opened>
       {readme && isNext && <Readme store={store} path={readme} />}
     </header>
   );
 }
+
+/** A part that is loaded when it is first opened. */
+function Opened({ title, children }: { title: string; children: () => ComponentChildren }) {
+  const [opened, setOpened] = useState(false);
+  return (
+    <details class="get" onToggle={(event) => { if (event.currentTarget.open) setOpened(true); }}>
+      <summary>{title}</summary>
+      {opened && children()}
+    </details>
+  );
+}
+
+/** What the tags of other versions of this one begin with. */
+const familyFor = (store: Store, name: string): string => familyOf(store.tags.includes(name) ? name : store.tags[0] ?? "");
 
 /** A version by its name as a store, and a short name for it. */
 interface Named { ref: string; short: string }
@@ -101,7 +125,7 @@ interface Named { ref: string; short: string }
 /** Other versions: of a repository its branches and tags, else tags that begin with the same name. */
 function Versions({ store, name, named }: { store: Store; name: string; named: string }) {
   const repository = repositoryOf(name) || named;
-  const family = repository || familyOf(store.tags.includes(name) ? name : store.tags[0] ?? "");
+  const family = repository || familyFor(store, name);
   const others = useLoaded<Named[]>(family, async (signal) => {
     if (repository) return (await versionsOf(repository, signal)).map((each) => ({ ref: each.ref, short: each.name }));
     if (!family) return [];

@@ -29,7 +29,7 @@ const UNNAMED = 0.04;
 export class Layout {
   readonly root: Tile;
 
-  constructor(node: WeightNode, readonly width: number, readonly height: number, private readonly measure: Measure) {
+  constructor(node: WeightNode, readonly width: number, readonly height: number, private readonly measure: Measure, private readonly heads = true) {
     this.root = { node, key: keyOf(node), x: 0, y: 0, w: width, h: height, depth: 0, head: 0, above: null, children: null };
   }
 
@@ -38,7 +38,7 @@ export class Layout {
     if (tile.children) return tile.children;
     const nodes = tile.node.children;
     if (!nodes?.length) return null;
-    tile.head = tile.depth ? Math.min(HEAD * tile.h, MOST_HEAD) : 0;
+    tile.head = tile.depth && this.heads ? Math.min(HEAD * tile.h, MOST_HEAD) : 0;
     // Small neighbours become one until those that are left have room for their names when the group fills the picture.
     const k = Math.min(this.width / tile.w, this.height / tile.h);
     for (let least = (2 * NAMED.w * NAMED.h) / (this.width * this.height); ; least *= 2) {

@@ -62,8 +62,8 @@ function shortLast(first: string, last: string): string {
 export const keyOf = (node: WeightNode): string => `${node.start}+${node.tensors}.${node.prefix.length}${node.gathered ? "g" : node.range ? "r" : ""}`;
 
 /** The whole of a model's tensors; its nodes are opened from the largest on. */
-export const loadRoot = async (store: string, signal: AbortSignal): Promise<WeightNode> =>
-  nodeOf(await getJson<Branch>(view(store, ["tensortree"], { limit: 3000 }), signal));
+export const loadRoot = async (store: string, signal: AbortSignal, limit = 3000): Promise<WeightNode> =>
+  nodeOf(await getJson<Branch>(view(store, ["tensortree"], { limit }), signal));
 
 /** Loads what is below a node. */
 export async function loadBelow(store: string, node: WeightNode): Promise<void> {

@@ -142,8 +142,12 @@ def errors_about(name: str) -> Iterator[None]:
     except ProtosliceError as error:
         if shown not in error.message:
             error.message = f"{shown}: {error.message}"
-        if isinstance(error, NotFound) and not os.path.lexists(name):
-            error.message += store_hint(name)
+        if (
+            isinstance(error, NotFound)
+            and not os.path.lexists(name)
+            and (hint := store_hint(name)) not in error.message
+        ):
+            error.message += hint
         raise
 
 

@@ -210,6 +210,7 @@ def _show_store(facts: dict[str, Any]) -> None:
             *_sizes(facts),
             ("chunks", f"{facts['chunks']} ({_of_store(facts)})"),
             ("created", f"{facts['created']} by {facts['source']}"),
+            *([("about", facts["description"])] if facts["description"] else []),
             *_totals(facts),
         ]
     )

@@ -11,7 +11,7 @@ from typing import Final
 from protoslice import _core, schema
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.formats.bytes import Bytes, RopeBuilder, SourceList
-from protoslice.formats.model import Fault, Strings, Tensor
+from protoslice.formats.model import Encoding, Fault, Stored, Strings, Tensor
 from protoslice.formats.onnx import EXTERNAL, TENSOR, TensorMaker
 from protoslice.formats.onnx_files.extraction import SubModel, extracted
 from protoslice.formats.onnx_files.messages import (
@@ -40,6 +40,8 @@ _LEAST: Final = 1024
 _LARGEST_MODEL: Final = (1 << 31) - 1
 """Bytes of the largest model that protobuf runtimes parse."""
 _NAME, _RAW, _EXTERNAL_DATA, _LOCATION = 8, 9, 13, 14
+_LOCATION_TAGS: Final = frozenset({_LOCATION << 3, _LOCATION << 3 | 0x80})
+"""First bytes of the tag of the location, which may be written longer than need be."""
 _ELEMENTS: Final = frozenset({4, 5, 6, 7, _RAW, 10, 11, _EXTERNAL_DATA, _LOCATION})
 """Fields of a TensorProto that hold its elements, or say where they are."""
 _PLACED: Final = re.compile(r"graph\.(?:initializer\[([0-9]+)\]|node\[([0-9]+)\]\.attribute\[[0-9]+\]\.t)")
@@ -131,18 +133,19 @@ def _graph(proto: OnnxProto, part: SubModel | None, weights: _Weights | None) ->
             run.append(field)
             continue
         yield from joined_runs(proto, run)
-        yield from wrapped(INITIALIZER, changed[field.start])
+        content = changed[field.start]
+        yield from wrapped(INITIALIZER, content) if isinstance(content, Bytes) else (_field(INITIALIZER, content),)
         run = []
     yield from joined_runs(proto, run)
     yield from added
 
 
-def _changed(proto: OnnxProto, kept: set[int], weights: _Weights | None) -> dict[int, Bytes]:
+def _changed(proto: OnnxProto, kept: set[int], weights: _Weights | None) -> dict[int, Bytes | bytes]:
     """New contents of initializers, by the offset of the field; without those that stay as they are."""
     fields, nodes = ([field for field in proto.graph if field.number == number] for number in (INITIALIZER, NODE))
     maker, found = TensorMaker(proto.model, proto.proto), proto.document.find([TENSOR])
     kind, constants = schema.bundled().message_class(TENSOR), _Constants(proto)
-    changed = dict[int, Bytes]()
+    changed = dict[int, Bytes | bytes]()
     for number in range(len(found)):
         placed = _PLACED.fullmatch(found[number].path)
         if placed is None:
@@ -150,21 +153,26 @@ def _changed(proto: OnnxProto, kept: set[int], weights: _Weights | None) -> dict
         field = nodes[int(placed[2])] if placed[2] else fields[int(placed[1])]
         if field.start not in kept:
             continue
-        tensor = maker.tensor(found[number])
+        tensor, skeleton = maker.tensor(found[number]), found[number].skeleton
         large = weights is not None and (tensor.size or 0) >= _LEAST
-        external = schema.parsed(kind, found[number].skeleton).data_location == EXTERNAL
+        # Parsing again is spared if no byte can be the tag of the location.
+        external = bool(_LOCATION_TAGS & set(skeleton)) and schema.parsed(kind, skeleton).data_location == EXTERNAL
         # A tensor whose elements cannot be read is left unchanged, unless they are missing in another file.
         if isinstance(tensor.data, Strings) or (isinstance(tensor.data, Fault) and not external):
             continue
         if not (large or external):
             continue
-        skeleton = without(found[number].skeleton, _ELEMENTS)
+        skeleton = without(skeleton, _ELEMENTS)
         if placed[2]:
             made = constants.names.get(int(placed[2])) if large else None
             if made is None:
                 continue
             skeleton = without(skeleton, {_NAME}) + varint(_NAME << 3 | 2) + varint(len(made.encode())) + made.encode()
-        changed[field.start] = Bytes.joined(_content(skeleton, _elements(tensor), weights if large else None))
+        elements = _elements(tensor)
+        if large and weights is not None:
+            changed[field.start] = skeleton + _reference(weights.add(elements), elements.size)
+        else:
+            changed[field.start] = Bytes.joined([skeleton, *wrapped(_RAW, elements)])
     return changed
 
 
@@ -194,18 +202,19 @@ class _Constants:
 
 def _elements(tensor: Tensor) -> Bytes:
     """The elements as `raw_data` and external files have them; raises the error of a faulty tensor."""
-    narrow = tensor.dtype is not None and tensor.dtype.narrow
+    narrow, data = tensor.dtype is not None and tensor.dtype.narrow, tensor.data
+    if isinstance(data, Stored) and data.encoding is (Encoding.PACKED if narrow else Encoding.PLAIN):
+        return data.bytes
     return read(looked_up(tensor)[0], form="packed" if narrow else "raw", compare=False).bytes
 
 
-def _content(skeleton: bytes, elements: Bytes, weights: _Weights | None) -> Iterator[Bytes | bytes]:
-    """A TensorProto of the fields in `skeleton`, with `elements` inside, or in `weights`."""
-    yield skeleton
-    if weights is None:
-        yield from wrapped(_RAW, elements)
-        return
-    place = {"location": WEIGHTS, "offset": str(weights.add(elements)), "length": str(elements.size)}
-    entry = schema.bundled().message_class("onnx.StringStringEntryProto")
-    for key, value in place.items():
-        yield from wrapped(_EXTERNAL_DATA, entry(key=key, value=value).SerializeToString(deterministic=True))
-    yield varint(_LOCATION << 3) + varint(EXTERNAL)
+def _reference(offset: int, size: int) -> bytes:
+    """Fields of a TensorProto whose elements are in the file of weights."""
+    place = (("location", WEIGHTS), ("offset", str(offset)), ("length", str(size)))
+    entries = (_field(1, key.encode()) + _field(2, value.encode()) for key, value in place)
+    return b"".join(_field(_EXTERNAL_DATA, entry) for entry in entries) + varint(_LOCATION << 3) + varint(EXTERNAL)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A field with content of a length."""
+    return varint(number << 3 | 2) + varint(len(content)) + content

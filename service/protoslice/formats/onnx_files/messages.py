@@ -21,6 +21,7 @@ INITIALIZERS_AS_INPUTS: Final = 4
 """First version of the format whose initializers need not be inputs too."""
 _LARGEST_DECLARATION: Final = 1 << 20
 _LENGTH: Final = 2
+_SINGLE: Final = [bytes([value]) for value in range(0x80)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,8 @@ def without(message: bytes, numbers: Collection[int]) -> bytes:
 
 def varint(value: int) -> bytes:
     """`value` as a varint."""
+    if value < 0x80:
+        return _SINGLE[value]
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

@@ -258,6 +258,17 @@ class Assemble(NewStore):
         return self
 
 
+class DescribeStore(RequestBody):
+    """Description of a store."""
+
+    description: str = Field(
+        max_length=2000,
+        pattern=r"^[^\u0000]*$",
+        description="A sentence or two; empty to remove it.",
+        examples=["Fine-tuned on the May data."],
+    )
+
+
 class PutTag(RequestBody):
     """Target of a tag."""
 

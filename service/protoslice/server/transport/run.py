@@ -27,6 +27,7 @@ from protoslice.server.observability.telemetry import configure_tracing
 from protoslice.server.pages.built import is_built
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings, is_loopback
+from protoslice.server.transport.allocation import keep_freed_memory
 from protoslice.server.transport.certificate import Certificate, certificate_of
 from protoslice.server.transport.uvicorn_config import uvicorn_config
 from protoslice.server.transport.workers import Supervisor, WorkerLink
@@ -186,6 +187,7 @@ def _serve(
     settings: Settings, listener: socket.socket, certificate: Certificate | None, link: WorkerLink | None
 ) -> None:
     """Serve at `listener` in this process; `link` when it is a worker."""
+    keep_freed_memory()
     flush_logs = configure_logs(settings.log_format, settings.log_level)
     flush_spans = configure_tracing(settings.otel_endpoint)
     app = create_app(settings)

@@ -46,6 +46,12 @@ class StorePages:
         """Return the store of a manifest, with up to `TAGS_SHOWN` tags."""
         return manifest.as_store(*await self._table.about(manifest.id, TAGS_SHOWN))
 
+    async def describe(self, store_id: str, text: str) -> Store:
+        """Set the description of a store, and return the store; raise `NotFound` if there is none."""
+        if not await self._table.describe(store_id, text):
+            raise NotFound(f"No store {store_id}")
+        return await self.get(store_id)
+
     async def page(self, query: StoreQuery, *, limit: int, cursor: str | None) -> ResultPage[Store]:
         """Return a page of the stores of a query.
 
@@ -77,18 +83,18 @@ class StorePages:
     ) -> tuple[Sequence[ListedStore], Sequence[Store]]:
         """Return those stores of a list that fit on a page, and as the API shows them."""
         room = PageBudget(limit)
-        fitting = [*takewhile(lambda each: room.takes(each.weight), listed[:limit])]
+        fitting = [*takewhile(lambda each: room.takes(each.weight + len(each.description)), listed[:limit])]
         return fitting, [store for each in fitting if (store := await self._shown(each)) is not None]
 
     async def _known(self, found: ListedStore | None, missing: str) -> Store:
         if found is None:
             raise NotFound(missing)
-        return (await self._manifests.of(found.row)).as_store(found.tags, found.uploader)
+        return (await self._manifests.of(found.row)).as_store(found.tags, found.uploader, found.description)
 
     async def _shown(self, listed: ListedStore) -> Store | None:
         """Return a store of a list; None for a damaged one, which is logged, and one that is gone."""
         try:
-            return (await self._manifests.of(listed.row)).as_store(listed.tags, listed.uploader)
+            return (await self._manifests.of(listed.row)).as_store(listed.tags, listed.uploader, listed.description)
         except IntegrityError:
             _log.exception("store %s is unreadable and was left out of a list", listed.row.digest)
         except NotFound:

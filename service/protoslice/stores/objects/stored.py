@@ -121,6 +121,11 @@ class StoredObject:
         return self._handle is not None
 
     @property
+    def is_local(self) -> bool:
+        """True when the object is a local file: reading it again costs time only."""
+        return self._storage.abilities.open_file
+
+    @property
     def weight(self) -> int:
         """Bytes in memory: those of the sums."""
         return len(self._sums or b"")

@@ -139,11 +139,17 @@ class Comparisons:
     async def _make(self, before: OpenStore, after: OpenStore, checksums: bool) -> tuple[StoreComparison, int]:
         one, other = [_ComparedStore(store, await _tensors_of(store)) for store in (before, after)]
         pieces, read = await self._kept(before, after), 0
+        local = all(
+            part.is_local
+            for store in (before, after)
+            for file in store.info.files
+            for part in store.stored(file.path).parts
+        )
         while True:
             evidence = ByteEvidence(pieces, checksums=checksums)
             stored = before.info.size + after.info.size
             equality = Equality(evidence.undecided, lambda _: None, local=True, stored=stored)
-            found = await self._found(one, other, equality, None if pieces else MOST_CONFIRMED)
+            found = await self._found(one, other, equality, None if pieces or local else MOST_CONFIRMED)
             read += equality.read
             if found is not None:
                 counts, listed, weight = found

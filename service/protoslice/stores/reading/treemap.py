@@ -46,8 +46,10 @@ def steps_of_treemap(document: _core.Document, path: str, depth: int, min_share:
     """
     if not 0 <= min_share <= 1:
         raise InvalidInput("Invalid min_share: use a share of the whole, from 0 to 1")
-    _, (kind, type_name, size, _) = document.heaviest(path, 0, 0)
-    root = Node(path, 0, None, kind, type_name, None, size, True, None)
+    _, (kind, type_name, size, parts) = document.heaviest(path, 0, 0)
+    if not parts:  # a value
+        size = document.view(path)[2].size
+    root = Node(path, 0, None, kind, type_name, None, size, parts > 0, None)
     room, least = PageBudget(MOST_CELLS), max(1, int(root.size * min_share))
     top = _Cell(root, depth)
     waiting, number = [(0, 0, top)], 0

@@ -204,6 +204,15 @@ READING: Final = _plain("""
     GET /v1/uploads/{tus}/records?framing=delimited
     GET /v1/uploads/{part}/records?framing=delimited
     GET /api/whoami-v2
+    GET /api/models
+    GET /api/models?search={word}&full=true
+    GET /api/datasets?sort=createdAt
+    GET /api/models/{repository}/auth-check
+    GET /api/models/{repository}/auth-check/write
+    GET /api/models/{repository}/compare/main..t-{word}
+    GET /api/models/{repository}/tree/main?expand=true
+    GET /{repository}.git/HEAD
+    GET /{repository}/objects/00/00000000000000000000000000000000000000
     GET /api/models/{repository}
     GET /api/models/{repository}/commits/main
     GET /api/models/{repository}/refs
@@ -257,6 +266,7 @@ WRITING: Final = [
     _json("POST", "/session", token="psl_nobody"),
     _json("POST", "/v1/stores/{store}/merge"),
     _json("POST", "/v1/stores/{store}/parts", parts=[{"view": "chunks/0"}]),
+    _json("PATCH", "/v1/stores/{store}", description="of a stranger"),
     *_plain("""
         PUT /v1/spaces/other
         PUT /v1/spaces/fresh
@@ -283,6 +293,7 @@ WRITING: Final = [
     Call("GET", "/v1/tokens", unordered=True),
     Call("GET", "/v1/tokens?limit=1", unordered=True),
     Call("GET", "/v1/webhooks/{word}/letters", timed=True),
+    Call("GET", "/{repository}/info/refs", timed=True),
     Call("POST", "/v1/webhooks/{word}/redeliver", timed=True),
     # Content of another space, sent by those who have it: nothing tells that it is there.
     Call("PUT", "/v1/stores?filename=m.onnx&tag=again", lambda things: model_of(things["word"])),
@@ -346,6 +357,9 @@ WRITING: Final = [
     _json("POST", "/api/models/{repository}/paths-info/main", paths=["a.txt"]),
     _json("POST", "/api/models/{repository}/preupload/main", files=[{"path": "a.txt", "size": 5}]),
     _json("POST", "/api/models/{repository}/branch/new", startingPoint="{commit}"),
+    _json("POST", "/api/models/{repository}/super-squash/feat%2F{word}", message="squashed"),
+    _json("PUT", "/api/models/{repository}/settings", private=False),
+    _json("POST", "/api/repos/move", fromRepo="{repository}", toRepo="team/moved"),
     _json("POST", "/api/models/{repository}/branch/x%2F{word}", startingPoint="feat/{word}"),
     _json("POST", "/api/models/{repository}/tag/{commit}", tag="fresh"),
     _batch("staged"),

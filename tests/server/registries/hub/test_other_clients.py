@@ -13,6 +13,7 @@ import pytest
 from tests.server.access.closed import bearer, closed_service, token_for
 from tests.support.asgi import ask
 
+from protoslice.repositories.git import blob_id
 from protoslice.server.access.decision import Scope
 
 Made = Callable[..., str]
@@ -42,7 +43,7 @@ def test_paths_info_takes_json(client: httpx.Client, made: Made) -> None:
 
     told = listed({"paths": ["config.json", "sub", "none", "config.json"], "expand": False}).json()
     assert [(each["path"], each["type"]) for each in told] == [("config.json", "file"), ("sub", "directory")]
-    assert told[0]["lfs"]["oid"] == hashlib.sha256(FILES["config.json"]).hexdigest()
+    assert told[0]["oid"] == blob_id(FILES["config.json"])
     assert [each["path"] for each in listed({"paths": "empty"}, "Application/JSON; charset=utf-8").json()] == ["empty"]
 
 

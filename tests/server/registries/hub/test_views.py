@@ -67,7 +67,7 @@ def test_a_model_of_any_format_is_one_file(client: httpx.Client, made: Made, cas
 
 def test_a_view_is_told_as_any_commit(client: httpx.Client, made: Made) -> None:
     name = made({"net/m.onnx": onnx(1000, 2000)})
-    told = client.get(f"/api/models/{name}/revision/{VIEW}").json()
+    told = client.get(f"/api/models/{name}/revision/{VIEW}?blobs=true").json()
     plain = client.get(f"/api/models/{name}").json()
     assert len(told["sha"]) == 40
     assert told["sha"] != plain["sha"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
@@ -57,6 +57,8 @@ class Session:
     """Name of the caller; None without a session."""
     spaces: Sequence[str]
     """Spaces the caller has access to; `*` for all."""
+    scopes: Mapping[str, Sequence[str]]
+    """Scopes of the caller in each of these spaces."""
     expires: datetime | None
     """When the session expires."""
 
@@ -216,12 +218,15 @@ def _failed(request: Request, why: str, status: int) -> Response:
 
 
 def _facts(services: Services, caller: Principal | None, end: float | None) -> Session:
-    found = services.gate.sign_in
+    found, scopes = services.gate.sign_in, dict[str, set[str]]()
+    for grant in () if caller is None else caller.grants:
+        scopes.setdefault(grant.space, set()).update(grant.scopes)
     return Session(
         asks=services.gate.closed,
         issuer=None if found is None else found.issuer.url,
         name=None if caller is None else caller.name,
-        spaces=[] if caller is None else sorted({each.space for each in caller.grants}),
+        spaces=sorted(scopes),
+        scopes={space: sorted(each) for space, each in sorted(scopes.items())},
         expires=None if end is None else datetime.fromtimestamp(min(end, time.time() + 1e9), UTC),
     )
 

@@ -1,4 +1,4 @@
-"""Stores: finding and removing."""
+"""Stores: finding, describing and removing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protoslice.errors import InvalidInput
 from protoslice.facts import Removed, Store
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import Ref, url_of
-from protoslice.server.access.rules import DELETE, READ, SHOWN
+from protoslice.server.access.rules import DELETE, READ, SHOWN, WRITE
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import (
     Cursor,
@@ -29,6 +29,7 @@ from protoslice.server.api.json_answers import (
     store_body,
 )
 from protoslice.server.api.models import PageOf, RestoredStore
+from protoslice.server.api.request_bodies import DescribeStore
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 from protoslice.server.store_references import StoreReferences
@@ -142,6 +143,23 @@ async def get_store(request: Request, services: Given, ref: Ref, names: Names = 
     headers = {} if ref == store.id else {"content-location": url_of(request.scope, f"/v1/stores/{store.id}")}
     body = await store_body(services.stores, store)
     return await large_answer(request, services.stores, body, headers=headers)
+
+
+@endpoint(
+    router,
+    "PATCH /v1/stores/{ref}",
+    WRITE,
+    answer=Store,
+    fails=(400, 404, 413, 415, 422, 507),
+    summary="Describe a store",
+)
+async def describe_store(request: Request, services: Given, ref: Ref, body: DescribeStore) -> Response:
+    """Set the description of a store. Its files never change."""
+    services.require(Scope.READ)
+    store = await services.stores.get(ref)
+    services.require(Scope.WRITE, tags=store.tags or [store.id])  # a token for some tags describes only their stores
+    described = await services.stores.describe(store.id, body.description)
+    return json_answer(request, await store_body(services.stores, described))
 
 
 @endpoint(router, "DELETE /v1/stores/{ref}", DELETE, answer=Removed, fails=(404, 409, 422), summary="Remove a store")

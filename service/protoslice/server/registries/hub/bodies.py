@@ -42,6 +42,28 @@ class TagBody(BaseModel):
     message: str | None = None
 
 
+class SquashBody(BaseModel):
+    """Message of a commit that replaces a history."""
+
+    message: str | None = None
+
+
+class MoveBody(BaseModel):
+    """Old and new name of a repository."""
+
+    fromRepo: _Text  # noqa: N815 - the protocol's name
+    toRepo: _Text  # noqa: N815 - the protocol's name
+    type: _Text | None = None
+
+
+class SettingsBody(BaseModel):
+    """Settings of a repository."""
+
+    private: bool | None = None
+    visibility: _Text | None = None
+    gated: bool | _Text | None = None
+
+
 class PreuploadFile(BaseModel):
     """File that a client is about to send."""
 
@@ -59,6 +81,7 @@ class PathsBody(BaseModel):
     """Paths of files and folders that a client asks about."""
 
     paths: Annotated[list[str], Field(max_length=MAX_FILES)] | str
+    expand: bool = False
 
 
 class LfsRef(BaseModel):

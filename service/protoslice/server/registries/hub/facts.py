@@ -4,31 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from protoslice.facts import File
 from protoslice.repositories import VIEWS, Commit, ComputedFile, NoFile, Ref, ShownCommit
+from protoslice.repositories.git import blob_id, is_plain, pointer_of
 
-__all__ = ["commit_json", "entries_of", "file_json", "info_json", "listed_json", "refs_json"]
+__all__ = ["Ids", "commit_json", "entries_of", "file_json", "info_json", "listed_json", "refs_json", "time_text"]
 
-_POINTER_BYTES: Final = 134
-"""Size of a pointer file of git-lfs, which some clients show."""
+Ids = Mapping[str, str]
+"""Ids in git of small text files by SHA-256; all others are of git-lfs."""
 
 
-def file_json(file: File) -> dict[str, Any]:
-    """A file; every one with a digest is told as one of LFS, so that clients copy it by that."""
+def file_json(file: File, ids: Ids) -> dict[str, Any]:
+    """A file; one of git-lfs has `lfs`, and clients copy it by that. Ids are those of git."""
+    return {"type": "file", "path": file.path, "size": file.size, **_identity(file, ids, "oid", "oid")}
+
+
+def _sibling_json(file: File, ids: Ids | None) -> dict[str, Any]:
+    """A file of a repository's description, with size and ids if they are given; the digest has another name."""
+    if ids is None:
+        return {"rfilename": file.path}
+    return {"rfilename": file.path, "size": file.size, **_identity(file, ids, "blobId", "sha256")}
+
+
+def _identity(file: File, ids: Ids, blob: str, digest: str) -> dict[str, Any]:
     if isinstance(file, ComputedFile):
-        return {"type": "file", "path": file.path, "size": file.size, "oid": file.tag}
-    lfs = {"oid": file.sha256, "size": file.size, "pointerSize": _POINTER_BYTES}
-    return {"type": "file", "path": file.path, "size": file.size, "oid": file.sha256, "lfs": lfs}
-
-
-def _sibling_json(file: File) -> dict[str, Any]:
-    """A file of a repository's description, where the digest has another name."""
-    if isinstance(file, ComputedFile):
-        return {"rfilename": file.path, "size": file.size, "blobId": file.tag}
-    lfs = {"sha256": file.sha256, "size": file.size, "pointerSize": _POINTER_BYTES}
-    return {"rfilename": file.path, "size": file.size, "blobId": file.sha256, "lfs": lfs}
+        return {blob: file.tag}
+    sha256 = file.sha256 or ""
+    if is_plain(file.path, file.size):
+        return {blob: ids[sha256]}
+    pointer = pointer_of(sha256, file.size)
+    lfs = {digest: sha256, "size": file.size, "pointerSize": len(pointer)}
+    return {blob: blob_id(pointer), "lfs": lfs}
 
 
 def _folder_json(path: str) -> dict[str, Any]:
@@ -59,14 +67,26 @@ def entries_of(files: Mapping[str, File], folder: str, *, recursive: bool) -> li
     return sorted(found.items(), key=lambda entry: entry[0])
 
 
-def listed_json(entries: Sequence[tuple[str, File | None]]) -> list[dict[str, Any]]:
-    """Files and folders."""
-    return [_folder_json(path) if file is None else file_json(file) for path, file in entries]
+def listed_json(
+    entries: Sequence[tuple[str, File | None]], ids: Ids, last: Mapping[str, Commit] | None = None
+) -> list[dict[str, Any]]:
+    """Files and folders, with the `last` commits that changed them, as far as they are known."""
+
+    def shown(path: str, file: File | None) -> dict[str, Any]:
+        found = _folder_json(path) if file is None else file_json(file, ids)
+        if last is not None and path in last:
+            commit = commit_json(last[path])
+            found["lastCommit"] = {name: commit[name] for name in ("id", "title", "date")}
+        return found
+
+    return [shown(*entry) for entry in entries]
 
 
-def info_json(name: str, created: datetime, shown: ShownCommit, files: Mapping[str, File]) -> dict[str, Any]:
-    """A repository at a commit, or at its view."""
-    siblings = [_sibling_json(file) for _, file in sorted(files.items())]
+def info_json(
+    name: str, created: datetime, shown: ShownCommit, files: Mapping[str, File], ids: Ids | None
+) -> dict[str, Any]:
+    """A repository at a commit, or at its view; with sizes and ids of files if ids are given."""
+    siblings = [_sibling_json(file, ids) for _, file in sorted(files.items())]
     return {
         "_id": shown.id[:24],
         "id": name,

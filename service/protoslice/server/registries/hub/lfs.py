@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Annotated, Final
 from urllib.parse import quote, unquote
 
-from fastapi import Request
+from fastapi import Query, Request
 from starlette.responses import Response
 
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.repositories import MAIN, Repository
+from protoslice.repositories.git import GitHistory
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import absolute_url, url_of
 from protoslice.server.access.rules import READ, REPOSITORY_SEND, SHOWN
@@ -90,10 +91,14 @@ async def send_file(
 
 @endpoint(router, "GET /api/lfs-files/{kind}/{name:repository}/{oid}", SHOWN)
 @answering
-async def get_file(request: Request, services: Given, kind: str, name: str, oid: Oid) -> Response:
-    """Serve a file by its digest, whole or by range."""
+async def get_file(
+    request: Request, services: Given, kind: str, name: str, oid: Oid, size: Annotated[int, Query(ge=0)] = 0
+) -> Response:
+    """Serve a file by its digest, whole or by range; its `size` lets it be found in earlier commits too."""
     repository = await services.repositories.find(repository_of(kind, name))
     place = await repository.staged.settle(oid) or await repository.known().find(oid)
+    if place is None and size:
+        place = (await GitHistory(repository).places([(oid, size)])).get((oid, size))
     if place is None:
         raise NotFound(f"The repository has no file of SHA-256 {oid}")
     store, path = place
@@ -160,7 +165,12 @@ async def _new(repository: Repository, body: BatchBody, *, keep: bool) -> Sequen
 
 async def _downloads(signed: Signed, url: str, body: BatchBody, repository: Repository) -> Response:
     """The answer where the objects are that the repository has."""
-    known, oids = repository.known(), [each.oid for each in body.objects]
-    there = zip(oids, await map_concurrently(repository.staged.has, oids), strict=True)
-    found = [oid for oid, has in there if has or await known.find(oid) is not None]
-    return batch_answer("basic", body, {oid: {"href": signed("GET", f"{url}/{oid}")} for oid in found})
+    known = repository.known()
+    there = await map_concurrently(lambda each: repository.staged.has(each.oid), body.objects)
+    found = [each for each, has in zip(body.objects, there, strict=True) if has or await known.find(each.oid)]
+    left = {(each.oid, each.size) for each in body.objects} - {(each.oid, each.size) for each in found}
+    earlier = await GitHistory(repository).places(left)
+    wanted = [(each.oid, each.size) for each in found] + list(earlier)
+    return batch_answer(
+        "basic", body, {oid: {"href": signed("GET", f"{url}/{oid}?size={size}")} for oid, size in wanted}
+    )

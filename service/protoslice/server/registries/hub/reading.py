@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Final
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, quote
 
-from fastapi import Query, Request
+from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
 from protoslice.defaults import MAX_FILES
-from protoslice.errors import InvalidInput
+from protoslice.errors import InvalidInput, LimitExceeded
 from protoslice.facts import File
 from protoslice.json_text import encode_json
-from protoslice.repositories import MAIN, ComputedFile, NoFile, Repository
-from protoslice.server.access.places import absolute_url, url_of
+from protoslice.repositories import MAIN, ComputedFile, NoFile, Repository, ShownCommit
+from protoslice.repositories.git import plain_ids
+from protoslice.repositories.last_commits import last_commits
+from protoslice.server.access.places import url_of
 from protoslice.server.access.rules import READ
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.http.headers import Headers, media_type_of, read_fields
@@ -25,16 +28,30 @@ from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.hub.bodies import PathsBody
 from protoslice.server.registries.hub.facts import commit_json, entries_of, info_json, listed_json, refs_json
 from protoslice.server.registries.hub.failures import HubRoute, answering, failure_of
+from protoslice.server.registries.hub.pages import next_page
 from protoslice.server.registries.hub.paths import USER, Encoded, repository_of
 from protoslice.server.services import Given, Services
 
 router = GuardedRouter(route_class=HubRoute, include_in_schema=False)
 
 _PAGE: Final = 1000
+_EXPANDED: Final = 50
+"""Files of a page with their last commits."""
 _COMMITS: Final = 50
 _FILE_BYTES: Final = 200
 
 Flag = Annotated[bool, Query()]
+Entry = tuple[str, File | None]
+"""Path of a file, or of a folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class TreeQuery:
+    """Parameters of a tree; the cursor is the last path of the page before."""
+
+    recursive: Flag = False
+    expand: Flag = False
+    cursor: str = ""
 
 
 async def _found(services: Services, kind: str, name: str) -> Repository:
@@ -50,23 +67,35 @@ async def list_tree(
     kind: str,
     name: str,
     revision: Encoded,
+    asked: Annotated[TreeQuery, Depends()],
     folder: Encoded = "",
-    recursive: Flag = False,
-    cursor: str = "",
 ) -> Response:
-    """A page of files and folders; the cursor is the last path of the page before."""
+    """A page of files and folders."""
     repository = await _found(services, kind, name)
     commit = await repository.shown(revision)
     files = await commit.files(services.stores)
 
-    def page() -> tuple[bytes, str | None]:
-        entries = entries_of(files, folder.strip("/"), recursive=recursive)
-        left = [entry for entry in entries if entry[0] > cursor]
-        last = left[_PAGE - 1][0] if len(left) > _PAGE else None
-        return encode_json(listed_json(left[:_PAGE])), last
+    def page() -> list[Entry]:
+        entries = entries_of(files, folder.strip("/"), recursive=asked.recursive)
+        return [entry for entry in entries if entry[0] > asked.cursor][: size + 1]
 
-    found, last = await services.stores.worker.sized(_weight(files), page)
-    return _json(found, {"x-repo-commit": commit.id} | _next(request, last))
+    size = _EXPANDED if asked.expand else _PAGE
+    found = await services.stores.worker.sized(_weight(files), page)
+    body = await _listed(repository, commit, files, found[:size], expand=asked.expand)
+    return _json(
+        body, {"x-repo-commit": commit.id} | next_page(request, found[size - 1][0] if len(found) > size else None)
+    )
+
+
+async def _listed(
+    repository: Repository, shown: ShownCommit, files: Mapping[str, File], entries: Sequence[Entry], *, expand: bool
+) -> bytes:
+    """JSON of some files and folders of a commit."""
+    ids = await plain_ids(repository, shown.commit.store, {path: file for path, file in entries if file is not None})
+    paths = [path for path, _ in entries]
+    last = await last_commits(repository, shown.commit, paths) if expand else None
+    weight = _FILE_BYTES * len(entries)
+    return await repository.stores.worker.sized(weight, lambda: encode_json(listed_json(entries, ids, last)))
 
 
 @endpoint(router, "POST /api/{kind}/{name:repository}/paths-info/{revision}", READ)
@@ -75,33 +104,39 @@ async def get_paths_info(request: Request, services: Given, kind: str, name: str
     """Files and folders by path; unknown ones are left out."""
     body = await request.body()
     read = _paths_in_json if media_type_of(read_fields(request.scope)) == "application/json" else _paths_in_form
-    wanted = await services.stores.worker.sized(_FILE_BYTES * len(body), lambda: read(body))
+    wanted, expand = await services.stores.worker.sized(_FILE_BYTES * len(body), lambda: read(body))
+    if expand and len(wanted) > _PAGE:
+        raise LimitExceeded(f"Too many paths with `expand`: {len(wanted)}, at most {_PAGE}")
     repository = await _found(services, kind, name)
-    files = await (await repository.shown(revision)).files(services.stores)
+    shown = await repository.shown(revision)
+    files = await shown.files(services.stores)
 
-    def page() -> bytes:
+    def chosen() -> list[Entry]:
         entries = dict(entries_of(files, "", recursive=True))
-        return encode_json(listed_json([(path, entries[path]) for path in wanted if path in entries]))
+        return [(path, entries[path]) for path in wanted if path in entries]
 
-    return _json(await services.stores.worker.sized(_weight(files), page))
+    found = await services.stores.worker.sized(_weight(files), chosen)
+    return _json(await _listed(repository, shown, files, found, expand=expand))
 
 
-def _paths_in_json(body: bytes) -> list[str]:
-    """Paths of a JSON object, each once."""
+def _paths_in_json(body: bytes) -> tuple[list[str], bool]:
+    """Paths of a JSON object, each once, and True if last commits are wanted."""
     try:
-        found = PathsBody.model_validate_json(body).paths
+        read = PathsBody.model_validate_json(body)
     except ValueError:
         raise InvalidInput(f'Invalid body: send {{"paths": [...]}} with at most {MAX_FILES} paths') from None
-    return list(dict.fromkeys([found] if isinstance(found, str) else found))
+    found = [read.paths] if isinstance(read.paths, str) else read.paths
+    return list(dict.fromkeys(found)), read.expand
 
 
-def _paths_in_form(body: bytes) -> list[str]:
-    """Paths of a form, each once."""
+def _paths_in_form(body: bytes) -> tuple[list[str], bool]:
+    """Paths of a form, each once, and True if last commits are wanted."""
     try:
         found = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FILES)
     except ValueError:
         raise InvalidInput(f"Invalid body: send a form with at most {MAX_FILES} fields named `paths`") from None
-    return list(dict.fromkeys(value for key, value in found if key == "paths"))
+    paths = list(dict.fromkeys(value for key, value in found if key == "paths"))
+    return paths, ("expand", "true") in {(key, value.lower()) for key, value in found}
 
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/refs", READ)
@@ -120,20 +155,23 @@ async def list_commits(
     """A page of history, newest first."""
     repository = await _found(services, kind, name)
     page = await repository.history((await repository.shown(revision)).commit, limit=_COMMITS, cursor=cursor)
-    return JsonAnswer([commit_json(commit) for commit in page.items], headers=_next(request, page.next))
+    return JsonAnswer([commit_json(commit) for commit in page.items], headers=next_page(request, page.next))
 
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/revision/{revision}", READ)
 @endpoint(router, "GET /api/{kind}/{name:repository}", READ)
 @answering
-async def get_repository(services: Given, kind: str, name: str, revision: Encoded = MAIN) -> Response:
-    """A repository and its files at a revision."""
+async def get_repository(
+    services: Given, kind: str, name: str, revision: Encoded = MAIN, blobs: Flag = False
+) -> Response:
+    """A repository and its files at a revision, with sizes and digests if `blobs` are wanted."""
     repository = await _found(services, kind, name)
     commit = await repository.shown(revision)
     files = await commit.files(services.stores)
     shown = repository.name.removeprefix("datasets/")
+    ids = await plain_ids(repository, commit.commit.store, files) if blobs else None
     told = await services.stores.worker.sized(
-        _weight(files), lambda: encode_json(info_json(shown, repository.created, commit, files))
+        _weight(files), lambda: encode_json(info_json(shown, repository.created, commit, files, ids))
     )
     return _json(told)
 
@@ -183,16 +221,6 @@ async def _file(request: Request, services: Services, repository: Repository, re
     rope = (await services.stores.view(store)).file(path)
     location = url_of(request.scope, f"/v1/stores/{store}/files/{quote(path)}")
     return FileAnswer(rope, _about(file, shown.id), location=location)
-
-
-def _next(request: Request, cursor: str | None) -> dict[str, str]:
-    """The header that names the next page; empty on the last page."""
-    if cursor is None:
-        return {}
-    kept = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
-    path: str = request.scope["path"].removeprefix(request.scope["root_path"])
-    url = absolute_url(request.scope, quote(path, safe="/%"))
-    return {"link": f'<{url}?{urlencode([*kept, ("cursor", cursor)])}>; rel="next"'}
 
 
 def _about(file: File, commit: str) -> Headers:

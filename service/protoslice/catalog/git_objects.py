@@ -1,0 +1,157 @@
+"""Objects of git that were computed for a repository: rows of `kept_files`, which can be made again at any time."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from protoslice.catalog.database import Database, ForeignKeyViolation, Row, Transaction
+from protoslice.errors import Conflict, NotFound
+
+_OBJECT: Final = "git"
+_COMMIT: Final = "git-commit"
+_BLOB: Final = "git-blob"
+_GONE: Final = "gone"
+"""Mark of a commit that was left out because its store had been removed."""
+_NAMES: Final = 500
+"""Names that one statement asks about."""
+_ALL: Final = "space = :space AND repository = :repository AND kind = :kind"
+_INSERT: Final = """
+    INSERT INTO kept_files (space, repository, kind, name, size, data, store, path, version, updated)
+    VALUES (:space, :repository, :kind, :name, 0, :data, :store, :path, :version, :now)
+    ON CONFLICT (space, repository, kind, name) DO NOTHING"""
+
+
+@dataclass(frozen=True, slots=True)
+class GitObjectRow:
+    """An object: its `data`, or where it comes from: a file of a store, or without a `path` the store's trees.
+
+    A commit has its place for a path, and no store.
+    """
+
+    id: str
+    data: bytes | None
+    store: str | None = None
+    path: str | None = None
+
+    @property
+    def commit(self) -> str | None:
+        """Place of the commit that the object is; None for others."""
+        return self.path if self.store is None else None
+
+
+@dataclass(frozen=True, slots=True)
+class GitCommitRow:
+    """The id in git of a commit; that of its parent, or empty, if its store `is_gone`."""
+
+    key: str
+    id: str
+    store: str | None
+    is_gone: bool = False
+
+
+class GitObjectTable:
+    """Computed objects of one repository."""
+
+    def __init__(self, database: Database, space: str, repository: int) -> None:
+        self._database = database
+        self._key: Mapping[str, Any] = {"space": space, "repository": repository}
+
+    async def objects(self, ids: Collection[str]) -> dict[str, GitObjectRow]:
+        """Return objects by id; unknown ones are left out."""
+        rows = await self._rows(_OBJECT, "name, data, store, path", ids)
+        return {id: GitObjectRow(id, None if data is None else bytes(data), *place) for id, data, *place in rows}
+
+    async def commits(self, keys: Collection[str]) -> dict[str, str]:
+        """Return ids in git of commits by key; unknown ones are left out."""
+        return {key: bytes(id).hex() for key, id in await self._rows(_COMMIT, "name, data", keys)}
+
+    async def blobs(self, digests: Collection[str]) -> dict[str, str]:
+        """Return ids in git of contents by SHA-256; unknown ones are left out."""
+        return {digest: bytes(id).hex() for digest, id in await self._rows(_BLOB, "name, data", digests)}
+
+    async def put_blobs(self, ids: Mapping[str, str]) -> None:
+        """Insert ids in git of contents by SHA-256."""
+        rows = [_row(_BLOB, digest, bytes.fromhex(id)) for digest, id in sorted(ids.items())]
+        await self._write(lambda tx: self._insert(tx, rows))
+
+    async def put(
+        self, commits: Sequence[GitCommitRow], objects: Collection[GitObjectRow], parent: tuple[str, str] | None
+    ) -> None:
+        """Insert commits of one line, oldest first, and their objects.
+
+        `parent` is the key and id of the commit before; raise `Conflict` if it has another id by now.
+        """
+        rows = [_row(_OBJECT, each.id, each.data, each.store, each.path) for each in sorted(objects, key=_id)]
+        rows += [
+            _row(_COMMIT, each.key, bytes.fromhex(each.id), each.store, _GONE if each.is_gone else None)
+            for each in commits
+        ]
+
+        def work(tx: Transaction) -> None:
+            if parent is not None:
+                key, id = parent
+                sql = f"SELECT data FROM kept_files WHERE {_ALL} AND name = :name"
+                found = tx.first(sql, **self._key, kind=_COMMIT, name=key)
+                if found is None or bytes(found[0]).hex() != id:
+                    raise Conflict("The history was changed by another request")
+            self._insert(tx, rows)
+
+        await self._write(work)
+
+    async def is_stale(self) -> bool:
+        """Return True if a store of a commit was removed since its row was made, or came back."""
+        sql = f"""
+            SELECT 1 FROM kept_files k WHERE {_ALL} AND store IS NOT NULL AND (path IS NULL) <> EXISTS (
+                SELECT 1 FROM stores s WHERE s.space = k.space AND s.digest = k.store AND s.deleted IS NULL
+            ) LIMIT 1"""
+        return await self._database.read(lambda tx: tx.first(sql, **self._key, kind=_COMMIT)) is not None
+
+    async def clear(self) -> None:
+        """Delete commits and objects."""
+        sql = f"DELETE FROM kept_files WHERE {_ALL}"
+
+        def work(tx: Transaction) -> None:
+            for kind in (_COMMIT, _OBJECT):
+                tx.run(sql, **self._key, kind=kind)
+
+        await self._database.write(work)
+
+    async def _rows(self, kind: str, columns: str, names: Collection[str]) -> list[Row]:
+        listed, found = sorted(names), list[Row]()
+        for start in range(0, len(listed), _NAMES):
+            values = {f"n{number}": name for number, name in enumerate(listed[start : start + _NAMES])}
+            marks = ", ".join(f":{mark}" for mark in values)
+            sql = f"SELECT {columns} FROM kept_files WHERE {_ALL} AND name IN ({marks})"
+            found += await self._database.read(partial(_selected, sql, {**self._key, "kind": kind, **values}))
+        return found
+
+    async def _write(self, work: Callable[[Transaction], None]) -> None:
+        try:
+            await self._database.write(work)
+        except ForeignKeyViolation:
+            raise NotFound("The repository was removed") from None
+
+    def _insert(self, tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
+        def filled() -> Iterator[Mapping[str, Any]]:
+            for row in rows:
+                yield {**self._key, **row, "version": secrets.token_bytes(16), "now": tx.now}
+
+        tx.many(_INSERT, filled())
+
+
+def _row(
+    kind: str, name: str, data: bytes | None, store: str | None = None, path: str | None = None
+) -> Mapping[str, Any]:
+    return {"kind": kind, "name": name, "data": data, "store": store, "path": path}
+
+
+def _id(row: GitObjectRow) -> str:
+    return row.id
+
+
+def _selected(sql: str, values: Mapping[str, Any], tx: Transaction) -> list[Row]:
+    return tx.all(sql, **values)

@@ -1,0 +1,195 @@
+"""Histories of repositories as git has them: ids of commits, and objects by id.
+
+The ids follow from commits and their files alone, so that all replicas compute the same. They are computed when the
+refs are first read, written down with the objects that a commit adds, and found by their id from then on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
+from typing import Final
+
+from protoslice.catalog.git_objects import GitCommitRow, GitObjectRow
+from protoslice.concurrency.gather import in_turns
+from protoslice.errors import Conflict, NotFound, ProtosliceError, StorageUnavailable
+from protoslice.facts import File
+from protoslice.repositories.change import files_of
+from protoslice.repositories.git.attributes import ATTRIBUTES
+from protoslice.repositories.git.objects import GitTrees, blob_id, commit_of, id_of, pointer_of, sealed, trees_of
+from protoslice.repositories.git.rule import PLAIN_BYTES, is_plain
+from protoslice.repositories.model import Commit, Ref
+from protoslice.repositories.repository import Repository
+from protoslice.stores import StoredPath
+
+_PAGE: Final = 250
+_ROWS: Final = 2000
+"""Rows that one transaction writes, about."""
+_INLINE: Final = 16 << 10
+"""Bytes of the largest object in a row; a larger tree is computed again."""
+_SECONDS: Final = 20.0
+"""Time that a request computes ids, before it asks the client to come back."""
+_BYTES_OF_FILE: Final = 400
+"""Weight of a file in the computation of trees."""
+
+
+class GitHistory:
+    """The history of one repository in git."""
+
+    def __init__(self, repository: Repository) -> None:
+        self.name = repository.name
+        self._repository = repository
+        self._stores = repository.stores
+        self._table = repository.git
+
+    async def refs(self) -> list[tuple[str, str]]:
+        """Return branches and tags with the ids of their commits, by name; names that git refuses are left out.
+
+        Raise `StorageUnavailable` if not all ids are computed in time; the next call goes on.
+        """
+        if await self._table.is_stale():
+            await self._table.clear()
+        found, deadline = dict[str, str](), asyncio.get_running_loop().time() + _SECONDS
+        async for ref in _nameable(self._repository.refs()):
+            if id := await self._id(ref.commit, deadline):
+                found[f"refs/{ref.key}"] = id
+        return sorted(found.items())
+
+    async def object(self, id: str) -> bytes:
+        """Return an object; raise `NotFound` for an id that is in no commit of the refs that were read."""
+        row = (await self._table.objects([id])).get(id)
+        if row is None:
+            raise NotFound(f"No object {id}")
+        if row.data is not None:
+            return row.data
+        assert row.store is not None, "an object without data comes from a store"
+        if row.path is not None:
+            return sealed(b"blob", await (await self._stores.view(row.store)).file(row.path).read(PLAIN_BYTES))
+        return (await self._trees(row.store)).made[id]
+
+    async def places(self, files: Iterable[tuple[str, int]]) -> dict[tuple[str, int], StoredPath]:
+        """Return the places of files of git-lfs of any commit, by SHA-256 and size; unknown ones are left out."""
+        ids = {blob_id(pointer_of(*file)): file for file in files}
+        rows = (await self._table.objects(ids)).values()
+        return {ids[row.id]: (row.store, row.path) for row in rows if row.store is not None and row.path is not None}
+
+    async def _id(self, commit: Commit, deadline: float) -> str:
+        """Return the id of a commit, computed with those before it; empty if there is none."""
+        line, parent = await self._unknown(commit)
+        if not line:
+            return "" if parent is None else parent[1]
+        seen, trees, store = set[str](), None, ""
+        commits, objects = list[GitCommitRow](), dict[str, GitObjectRow]()
+        after = parent
+        for each in line:
+            before = "" if after is None else after[1]
+            if trees is None or store != each.store:
+                trees, store = await self._found_trees(each), each.store or ""
+            id = before
+            if trees is not None:
+                _add(objects, trees, each.store, seen)
+                made = commit_of(each, trees.root, before)
+                id = id_of(made)
+                objects[id] = GitObjectRow(id, made, None, each.place)
+            after = (_key(each), id)
+            commits.append(GitCommitRow(*after, each.store, is_gone=trees is None))
+            is_late = asyncio.get_running_loop().time() > deadline
+            if len(objects) > _ROWS or is_late or each is line[-1]:
+                await self._put(commits, objects, parent)
+                commits, objects, parent = [], {}, after
+            if is_late and each is not line[-1]:
+                raise StorageUnavailable("The history is being prepared for git: try again")
+        assert after is not None, "the line has commits"
+        return after[1]
+
+    async def _put(
+        self, commits: list[GitCommitRow], objects: Mapping[str, GitObjectRow], parent: tuple[str, str] | None
+    ) -> None:
+        try:
+            await self._table.put(commits, objects.values(), parent)
+        except Conflict:
+            raise StorageUnavailable("The history is being prepared by another request: try again") from None
+
+    async def _unknown(self, commit: Commit) -> tuple[list[Commit], tuple[str, str] | None]:
+        """Return the commits that lead to one and have no id yet, oldest first, and key and id of the one before."""
+        if commit.place is None:
+            if commit.store is None:
+                return [], None
+            known = await self._table.commits([_key(commit)])
+            return ([], (_key(commit), known[_key(commit)])) if known else ([commit], None)
+        line, place = list[Commit](), commit.place
+        while place:
+            page, following = await self._repository.records.ancestors(place, _PAGE)
+            known = await self._table.commits([_key(each) for each in page])
+            for each in page:
+                if _key(each) in known:
+                    return line[::-1], (_key(each), known[_key(each)])
+                line.append(each)
+            place = following or ""
+        return line[::-1], None
+
+    async def _found_trees(self, commit: Commit) -> GitTrees | None:
+        """Return the trees of a commit; None if its store was removed."""
+        try:
+            return trees_of({}, {}, b"") if commit.store is None else await self._trees(commit.store)
+        except NotFound:
+            return None
+
+    async def _trees(self, store: str) -> GitTrees:
+        files = await files_of(self._stores, Commit(store=store))
+        blobs = await plain_ids(self._repository, store, files)
+        own, given = b"", files.get(ATTRIBUTES)
+        if given is not None and given.size <= PLAIN_BYTES:
+            own = await (await self._stores.view(store)).file(ATTRIBUTES).read(PLAIN_BYTES)
+        return await self._stores.worker.sized(_BYTES_OF_FILE * len(files), lambda: trees_of(files, blobs, own))
+
+
+async def plain_ids(repository: Repository, store: str | None, files: Mapping[str, File]) -> Mapping[str, str]:
+    """Ids in git of the plain ones among files of a store, by SHA-256; files not seen before are read."""
+    plain = {file.sha256: path for path, file in files.items() if file.sha256 and is_plain(path, file.size)}
+    if store is None or not plain:
+        return {}
+    known = await repository.git.blobs(plain)
+    unknown = [sha256 for sha256 in plain if sha256 not in known]
+    if not unknown:
+        return known
+    opened = await repository.stores.view(store)
+
+    async def read(sha256: str) -> str:
+        return blob_id(await opened.file(plain[sha256]).read(PLAIN_BYTES))
+
+    made = dict(zip(unknown, await in_turns(read, unknown), strict=True))
+    with suppress(ProtosliceError):  # files can be listed without: they are read again
+        await repository.git.put_blobs(made)
+    return {**known, **made}
+
+
+def _add(objects: dict[str, GitObjectRow], trees: GitTrees, store: str | None, seen: set[str]) -> None:
+    """Add rows of the objects of trees that were not `seen`."""
+    for id, made in trees.made.items():
+        if id not in seen:
+            data = made if len(made) <= _INLINE or id in trees.files else None
+            objects[id] = GitObjectRow(id, data, store, trees.files.get(id))
+    for id, path in trees.files.items():
+        if id not in seen and id not in trees.made:
+            objects[id] = GitObjectRow(id, None, store, path)
+    seen.clear()
+    seen |= trees.made.keys() | trees.files.keys()
+
+
+def _key(commit: Commit) -> str:
+    """Name of the row of a commit; one that another protocol made is named by its store."""
+    return commit.place or f"store {commit.store}"
+
+
+async def _nameable(refs: AsyncIterator[Ref]) -> AsyncIterator[Ref]:
+    """Refs that git can store as files: of `a` and `a/b` only the first."""
+    seen = set[str]()
+    async for ref in refs:
+        segments = ref.key.split("/")
+        folders = {"/".join(segments[:end]) for end in range(1, len(segments))}
+        refused = ".." in ref.key or any(each.endswith((".", ".lock")) for each in segments)
+        if not refused and not folders & seen:
+            seen.add(ref.key)
+            yield ref

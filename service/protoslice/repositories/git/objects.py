@@ -1,0 +1,117 @@
+"""Objects of git: blobs, pointers of git-lfs, trees and commits.
+
+An object is held as git hashes it: its type and length, a NUL, then the content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from protoslice.facts import File
+from protoslice.repositories.git.attributes import ATTRIBUTES, attributes_of
+from protoslice.repositories.git.rule import is_plain
+from protoslice.repositories.model import Commit
+
+_REFUSED: Final = re.compile(r"(?i)(^|/)(\.git|git~1)[ .]*(/|:|$)")
+"""Paths that git refuses to check out, with all others of their commit."""
+_UNNAMEABLE: Final = re.compile(r"[<>\x00-\x1f]")
+_ANONYMOUS: Final = "anonymous"
+_HOST: Final = "localhost"
+"""Host of the addresses of authors, of whom only names are known."""
+
+
+def sealed(kind: bytes, content: bytes) -> bytes:
+    """Return an object."""
+    return b"%b %d\0" % (kind, len(content)) + content
+
+
+def id_of(sealed_object: bytes) -> str:
+    """Return the id of an object, in hex."""
+    return hashlib.sha1(sealed_object, usedforsecurity=False).hexdigest()
+
+
+def blob_id(content: bytes) -> str:
+    """Return the id of a blob, in hex."""
+    return id_of(sealed(b"blob", content))
+
+
+def pointer_of(sha256: str, size: int) -> bytes:
+    """Return the content of the file that stands for a file of git-lfs."""
+    return b"version https://git-lfs.github.com/spec/v1\noid sha256:%b\nsize %d\n" % (sha256.encode(), size)
+
+
+@dataclass(frozen=True, slots=True)
+class GitTrees:
+    """Trees of a commit, and the blobs that they name."""
+
+    root: str
+    """Id of the tree of all files."""
+    made: Mapping[str, bytes]
+    """Trees, pointers and attributes by id."""
+    files: Mapping[str, str]
+    """Paths of files by the id of the blob: of pointers, and of files that are in git as they are."""
+
+
+@dataclass(slots=True)
+class _Folder:
+    folders: dict[str, _Folder] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+
+    def put(self, path: str, id: str) -> None:
+        *above, name = path.split("/")
+        folder = self
+        for each in above:
+            folder = folder.folders.setdefault(each, _Folder())
+        folder.files[name] = id
+
+    def write(self, made: dict[str, bytes]) -> str:
+        """Add the trees from here downwards to `made` and return the id of this one."""
+        # Git sorts a folder as if its name ended in a slash.
+        entries = [(name.encode(), b"100644", id) for name, id in self.files.items()]
+        entries += [(name.encode() + b"/", b"40000", below.write(made)) for name, below in self.folders.items()]
+        content = b"".join(
+            b"%b %b\0" % (mode, name.removesuffix(b"/")) + bytes.fromhex(id) for name, mode, id in sorted(entries)
+        )
+        tree = sealed(b"tree", content)
+        id = id_of(tree)
+        made[id] = tree
+        return id
+
+
+def trees_of(files: Mapping[str, File], blobs: Mapping[str, str], attributes: bytes) -> GitTrees:
+    """Return the trees of files.
+
+    `blobs` has ids of plain files by SHA-256; `attributes` is the content of their file `.gitattributes`.
+    """
+    made, paths, root = dict[str, bytes](), dict[str, str](), _Folder()
+    shown = {path: file for path, file in files.items() if not _REFUSED.search(path)}
+    pointers = [path for path, file in shown.items() if not is_plain(path, file.size)]
+    for path, file in shown.items():
+        assert file.sha256 is not None, "files of commits have digests"
+        if is_plain(path, file.size):
+            id = blobs[file.sha256]
+        else:
+            pointer = sealed(b"blob", pointer_of(file.sha256, file.size))
+            id = id_of(pointer)
+            made[id] = pointer
+        paths[id] = path
+        root.put(path, id)
+    if pointers:
+        own = sealed(b"blob", attributes_of(attributes, pointers))
+        made[id_of(own)] = own
+        root.put(ATTRIBUTES, id_of(own))
+    return GitTrees(root.write(made), made, paths)
+
+
+def commit_of(commit: Commit, tree: str, parent: str) -> bytes:
+    """Return the object of a commit; `parent` is empty for the first."""
+    user = _UNNAMEABLE.sub("", commit.author.user).strip() or _ANONYMOUS
+    who = f"{user} <{user.replace(' ', '.')}@{_HOST}> {int(commit.time.timestamp())} +0000"
+    message = "\n\n".join(filter(None, (commit.author.title.strip(), commit.author.message.strip())))
+    before = f"parent {parent}\n" if parent else ""
+    text = f"tree {tree}\n{before}author {who}\ncommitter {who}\n\n{message}\n"
+    return sealed(b"commit", text.encode("utf-8", "replace"))

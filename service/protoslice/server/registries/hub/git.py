@@ -1,0 +1,95 @@
+"""Routes of git's dumb protocol: repositories to clone and fetch, with pointers of git-lfs for large files."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Annotated, Any, Final
+from urllib.parse import unquote
+
+from fastapi import Path
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import Scope
+
+from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.errors import Unsupported
+from protoslice.repositories import MAIN
+from protoslice.repositories.git import GitHistory
+from protoslice.server.access.rules import READ
+from protoslice.server.api.endpoints import endpoint
+from protoslice.server.api.problems import HttpProblem
+from protoslice.server.http.failures import note_failure, problem_of
+from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.registries.hub.failures import answering
+from protoslice.server.registries.hub.paths import repository_of
+from protoslice.server.registries.protocol_route import ProtocolRoute
+from protoslice.server.services import Given, Services
+from protoslice.stores import Stores
+
+_PUSH: Final = "git-receive-pack"
+_DATASETS: Final = "datasets/"
+_HEADS: Final = "refs/heads/"
+_reading: Final[SingleFlight[tuple[Stores, str], list[tuple[str, str]]]] = SingleFlight(stops=True)
+"""Callers for the refs of one repository wait for each other: the first computes the ids of new commits."""
+
+
+class GitRoute(ProtocolRoute):
+    """A route of git, which shows people answers in plain text alone."""
+
+    @staticmethod
+    def told(error: Exception, failure: HttpProblem) -> dict[str, Any]:
+        """Words of the failure."""
+        return {"message": failure.detail}
+
+    def _answer(self, scope: Scope, error: Exception) -> Response:
+        failure = problem_of(error)
+        note_failure(scope, failure, error)
+        headers = {"cache-control": "no-store", **failure.headers}
+        return PlainTextResponse(failure.detail + "\n", failure.problem.status, headers)
+
+
+router = GuardedRouter(route_class=GitRoute, include_in_schema=False)
+
+
+async def _history(services: Services, name: str) -> GitHistory:
+    plain = unquote(name).removesuffix(".git")
+    kind = "datasets" if plain.startswith(_DATASETS) else "models"
+    return GitHistory(await services.repositories.find(repository_of(kind, plain.removeprefix(_DATASETS))))
+
+
+async def _refs(services: Services, name: str) -> list[tuple[str, str]]:
+    history = await _history(services, name)
+    return await _reading.get((services.stores, history.name), history.refs)
+
+
+@endpoint(router, "GET /{name:owned}/info/refs", READ)
+@answering
+async def list_git_refs(services: Given, name: str, service: str = "") -> Response:
+    """Branches and tags, a line each."""
+    if service == _PUSH:
+        raise Unsupported("git push is not supported: upload with `hf upload`")
+    refs = await _refs(services, name)
+    return PlainTextResponse("".join(f"{id}\t{ref}\n" for ref, id in refs))
+
+
+@endpoint(router, "GET /{name:owned}/HEAD", READ)
+@answering
+async def get_git_head(services: Given, name: str) -> Response:
+    """The branch that a clone checks out."""
+    heads = [ref for ref, _ in await _refs(services, name) if ref.startswith(_HEADS)]
+    main = _HEADS + MAIN
+    return PlainTextResponse(f"ref: {main if main in heads or not heads else heads[0]}\n")
+
+
+@endpoint(router, "GET /{name:owned}/objects/{start}/{rest}", READ)
+@answering
+async def get_git_object(
+    services: Given,
+    name: str,
+    start: Annotated[str, Path(max_length=4)],
+    rest: Annotated[str, Path(max_length=64)],
+) -> Response:
+    """An object by its id, compressed."""
+    found = await (await _history(services, name)).object(start + rest)
+    data = await services.stores.worker.sized(len(found), lambda: zlib.compress(found, 1))
+    headers = {"content-disposition": "attachment", "cache-control": "no-cache"}
+    return Response(data, headers=headers, media_type="application/x-git-loose-object")

@@ -1,0 +1,73 @@
+"""Routes of the hub that manage repositories: access, names, settings and history."""
+
+from __future__ import annotations
+
+from fastapi import Request
+from starlette.responses import Response
+
+from protoslice.errors import Unsupported
+from protoslice.repositories import Author
+from protoslice.server.access.decision import Scope
+from protoslice.server.access.rules import READ, REPOSITORY_DELETE, REPOSITORY_WRITE, Rule, TagPlace
+from protoslice.server.api.endpoints import endpoint
+from protoslice.server.http.json_bodies import JsonAnswer
+from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.registries.hub.bodies import MoveBody, SettingsBody, SquashBody
+from protoslice.server.registries.hub.failures import HubRoute, answering
+from protoslice.server.registries.hub.paths import Encoded, repository_of
+from protoslice.server.services import Given
+
+router = GuardedRouter(route_class=HubRoute, include_in_schema=False)
+
+
+@endpoint(router, "GET /api/{kind}/{name:repository}/auth-check", READ)
+@answering
+async def check_read(services: Given, kind: str, name: str) -> Response:
+    """Answer if the caller may read a repository."""
+    await services.repositories.find(repository_of(kind, name))
+    return JsonAnswer({})
+
+
+@endpoint(router, "GET /api/{kind}/{name:repository}/auth-check/write", REPOSITORY_WRITE)
+@answering
+async def check_write(services: Given, kind: str, name: str) -> Response:
+    """Answer if the caller may write to a repository."""
+    await services.repositories.get(repository_of(kind, name))
+    return JsonAnswer({})
+
+
+@endpoint(router, "POST /api/{kind}/{name:repository}/super-squash/{branch}", REPOSITORY_DELETE)
+@answering
+async def squash_branch(services: Given, kind: str, name: str, branch: Encoded, body: SquashBody) -> Response:
+    """Make the files of a branch its only commit; earlier commits stay, but no branch leads to them."""
+    repository = await services.repositories.get(repository_of(kind, name))
+    made = await repository.squash(branch, Author(body.message or f"Squash {branch!r}"))
+    return JsonAnswer({"commitOid": made.id})
+
+
+@endpoint(router, "POST /api/repos/move", Rule(Scope.DELETE, TagPlace.BODY))
+@answering
+async def move_repository(services: Given, body: MoveBody) -> Response:
+    """Rename a repository; its old name is free then."""
+    services.allow_tags([body.fromRepo])
+    services.require(Scope.WRITE, tags=[body.toRepo])
+    kind = f"{body.type or 'model'}s"
+    await services.repositories.rename(repository_of(kind, body.fromRepo), repository_of(kind, body.toRepo))
+    return JsonAnswer({})
+
+
+@endpoint(router, "PUT /api/{kind}/{name:repository}/settings", REPOSITORY_WRITE)
+@answering
+async def change_settings(services: Given, kind: str, name: str, body: SettingsBody) -> Response:
+    """Accept the settings that every repository has."""
+    await services.repositories.get(repository_of(kind, name))
+    if body.private or body.gated or body.visibility not in {None, "public"}:
+        raise Unsupported("Repositories are as visible as their space: restrict access by tokens and spaces")
+    return JsonAnswer({"private": False, "gated": False})
+
+
+@endpoint(router, "GET /api/{kind}/{name:repository}/compare/{revisions:path}", READ)
+@answering
+async def compare(request: Request, kind: str, name: str, revisions: str) -> Response:
+    """Refuse a comparison of texts."""
+    raise Unsupported("Text diffs are not supported: use GET /v1/stores/NAME@NEW/diff?from=NAME@OLD")

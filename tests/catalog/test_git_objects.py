@@ -1,0 +1,120 @@
+"""Objects of git, lists of repositories and their names, in both engines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.support.rows import ACCOUNT, put_store
+
+from protoslice.catalog import Database, open_database
+from protoslice.catalog.database import UniqueViolation
+from protoslice.catalog.git_objects import GitCommitRow, GitObjectRow, GitObjectTable
+from protoslice.catalog.labels import HUB
+from protoslice.catalog.repositories import CommitRow, HistoryTable, RepositoryRow, RepositoryTable
+from protoslice.catalog.repository_listing import RepositoryListing
+from protoslice.catalog.stores import StoreTable
+from protoslice.errors import Conflict
+
+Work = Callable[[Database], Awaitable[None]]
+ONE, TWO, THREE = "1" * 40, "2" * 40, "3" * 40
+
+
+def _run(url: str, work: Work) -> None:
+    async def run() -> None:
+        async with open_database(url, "memory://") as database:
+            await work(database)
+
+    asyncio.run(run())
+
+
+async def _repository(database: Database, name: str, store: str | None = None) -> RepositoryRow:
+    row = await RepositoryTable(database, "team", HUB).create(name)
+    if store is not None:
+        commit = CommitRow(id="c", digits=store[:40], store=store, parent=None, number=1, at=1)
+        await HistoryTable(database, "team", row).move("heads", "main", commit, None, new=True)
+    return row
+
+
+def test_objects_are_found_by_id_and_written_once(catalogue: str) -> None:
+    async def work(database: Database) -> None:
+        table = GitObjectTable(database, "team", (await _repository(database, "ann/m")).id)
+        tree = GitObjectRow(ONE, b"tree", "x")
+        await table.put([GitCommitRow("c", TWO, "x")], [tree], None)
+        await table.put(
+            [GitCommitRow("c", THREE, "x")], [GitObjectRow(ONE, b"other"), GitObjectRow(THREE, None, "x", "p")], None
+        )
+        assert await table.objects([ONE, THREE, "0" * 40]) == {ONE: tree, THREE: GitObjectRow(THREE, None, "x", "p")}
+        assert await table.commits(["c", "none"]) == {"c": TWO}
+        await table.put_blobs({f"{number:064x}": f"{number:040x}" for number in range(1200)})
+        found = await table.blobs([f"{number:064x}" for number in range(0, 2400, 2)])
+        assert found == {f"{number:064x}": f"{number:040x}" for number in range(0, 1200, 2)}
+        other = GitObjectTable(database, "team", (await _repository(database, "ann/other")).id)
+        assert (await other.objects([ONE]), await other.commits(["c"]), await other.blobs(["0" * 64])) == ({}, {}, {})
+
+    _run(catalogue, work)
+
+
+def test_commits_follow_one_that_still_has_its_id(catalogue: str) -> None:
+    async def work(database: Database) -> None:
+        table = GitObjectTable(database, "team", (await _repository(database, "ann/m")).id)
+        for seen in (("c", ONE), ("c", TWO)):
+            with pytest.raises(Conflict):
+                await table.put([GitCommitRow("d", THREE, None)], [], seen)
+            await table.put([GitCommitRow("c", THREE, None)], [], None)
+        await table.put([GitCommitRow("d", TWO, None)], [], ("c", THREE))
+        assert await table.commits(["c", "d"]) == {"c": THREE, "d": TWO}
+
+    _run(catalogue, work)
+
+
+def test_a_removed_store_makes_the_history_stale_and_so_does_its_return(catalogue: str) -> None:
+    async def work(database: Database) -> None:
+        await put_store(database, "x")
+        table = GitObjectTable(database, "team", (await _repository(database, "ann/m")).id)
+        await table.put([GitCommitRow("c", ONE, "x"), GitCommitRow("e", ONE, None)], [GitObjectRow(TWO, b"")], None)
+        await table.put_blobs({"d": THREE})
+        assert not await table.is_stale()
+        await StoreTable(database, ACCOUNT).remove("x")
+        assert await table.is_stale()
+        await table.clear()
+        assert (await table.is_stale(), await table.commits(["c"]), await table.objects([TWO])) == (False, {}, {})
+        assert await table.blobs(["d"]) == {"d": THREE}
+        await table.put([GitCommitRow("c", ONE, "x", is_gone=True)], [], None)
+        assert not await table.is_stale()
+        await put_store(database, "x")
+        assert await table.is_stale()
+
+    _run(catalogue, work)
+
+
+def test_repositories_are_listed_and_renamed(catalogue: str) -> None:
+    async def work(database: Database) -> None:
+        await put_store(database, "x")
+        for name in ("ann/bert", "ann/empty", "datasets/ann/bert", "bob/x_y"):
+            await _repository(database, name, None if name == "ann/empty" else "x")
+
+        async def names(prefix: str = "", search: str = "", *, datasets: bool = False) -> list[str]:
+            listing = RepositoryListing(database, "team", prefix, search, datasets=datasets)
+            return [row.name for row in await listing.rows("")]
+
+        assert await names() == ["ann/bert", "ann/empty", "bob/x_y"]
+        assert await names("ann/") == ["ann/bert", "ann/empty"]
+        assert await names(datasets=True) == ["datasets/ann/bert"]
+        assert await names(search="ERT") == ["ann/bert"]
+        assert await names(search="ERT", datasets=True) == ["datasets/ann/bert"]
+        assert await names(search="b/x_y") == ["bob/x_y"]
+        table = RepositoryTable(database, "team", HUB)
+        with pytest.raises(UniqueViolation):
+            await table.rename("ann/bert", "bob/x_y")
+        assert await table.rename("ann/bert", "ann/tiny")
+        assert not await table.rename("ann/bert", "ann/other")
+        assert (await names(search="tiny"), await names(search="bert")) == (["ann/tiny"], [])
+        (row,) = await RepositoryListing(database, "team", "ann/t", "", datasets=False).rows("")
+        assert row.store == "x"
+        history = HistoryTable(database, "team", RepositoryRow(row.id, row.name, row.created))
+        assert (await history.names(3))[0].name == "main"
+        assert await history.ids("x", 2) == ["x"]
+
+    _run(catalogue, work)

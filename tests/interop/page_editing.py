@@ -1,0 +1,196 @@
+"""Cards with small maps, the history of a name, and changes of models by the page: `make browser`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+from tests.support.browser import opened, violations, window
+from tests.support.hub import commit
+from tests.support.process import ServiceProcess, service_process
+from tests.support.stores import onnx
+
+QUIET = ("Failed to load resource", "Clear-Site-Data header", "[DOM] Input elements")
+BLANK = (
+    "canvas => new Uint32Array(canvas.getContext('2d').getImageData(0, 0, 600, 88).data.buffer).every(each => !each)"
+)
+HOSTILE = "<b>=1</b> & “x”"
+
+
+@pytest.fixture
+def http(service: ServiceProcess) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=service.url, timeout=60) as client:
+        yield client
+
+
+def put(http: httpx.Client, tag: str, data: bytes, space: str = "") -> str:
+    answer = http.put(f"{space}/v1/stores?filename=m.onnx&tag={tag}", content=data).raise_for_status()
+    id: str = answer.json()["id"]
+    return id
+
+
+def versions(http: httpx.Client, name: str) -> list[str]:
+    """Ids of three versions: the second has another tensor changed, the third one more."""
+    return [put(http, f"{name}:{n + 1}", data) for n, data in enumerate((onnx(5000), onnx(5001), onnx(5001, 70_000)))]
+
+
+def open_edit(page: Page) -> None:
+    page.locator("summary", has_text="Edit").click()
+    expect(page.get_by_role("heading", name="Tags")).to_be_visible()
+
+
+def test_a_card_has_a_small_map_and_the_number_of_parameters(context: BrowserContext, http: httpx.Client) -> None:
+    put(http, "mapped:1", onnx(80_000, 40_000, 4000))
+    page = opened(context, "/?name=mapped")
+    card = page.locator(".cards li")
+    expect(card).to_contain_text("124K parameters · I8")
+    assert not card.locator("canvas").evaluate(BLANK)
+    assert violations(context, page) == "[]"
+
+
+def test_the_history_of_a_name_tells_what_changed(context: BrowserContext, http: httpx.Client) -> None:
+    versions(http, "told")
+    page = opened(context, "/m/told:2")
+    page.locator("summary", has_text="History").click()
+    steps = page.locator(".history li")
+    expect(steps).to_have_count(3)
+    expect(steps.nth(0)).to_contain_text("told:3")
+    expect(steps.nth(0)).to_contain_text("1 tensor added")
+    expect(steps.nth(1)).to_contain_text("1 tensor changed")
+    expect(steps.nth(1)).to_have_attribute("aria-current", "true")
+    assert violations(context, page) == "[]"
+    steps.nth(0).get_by_role("link", name="1 tensor added").click()
+    expect(page).to_have_url(re.compile(r"/diff/told%3A2\.\.\.told%3A3$"))
+
+
+def test_the_history_of_a_repository_lists_its_commits(context: BrowserContext, http: httpx.Client) -> None:
+    http.post("/api/repos/create", json={"organization": "ann", "name": "told"})
+    for title, data in (("Add the model", onnx(5000)), ("Train longer", onnx(5001))):
+        commit(http, "models/ann/told", {"m.onnx": data}, summary=title)
+    page = opened(context, "/m/ann%2Ftold@main")
+    page.locator("summary", has_text="History").click()
+    expect(page.locator(".history li").first).to_contain_text("Train longer")
+    expect(page.locator(".history li").first).to_contain_text("1 tensor changed")
+
+
+def test_a_single_version_promises_no_changes(context: BrowserContext, http: httpx.Client) -> None:
+    put(http, "only:1", onnx(5003))
+    page = opened(context, "/m/only:1")
+    page.locator("summary", has_text="History").click()
+    expect(page.locator("main")).to_contain_text("This is the only version of only.")
+
+
+def test_a_description_is_edited(context: BrowserContext, http: httpx.Client) -> None:
+    id = put(http, "described:1", onnx(6000))
+    http.patch(f"/v1/stores/{id}", json={"description": ""})
+    page = opened(context, "/m/described:1")
+    open_edit(page)
+    page.get_by_label("Description of this version").fill(HOSTILE)
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("header.model .description")).to_have_text(HOSTILE)
+    expect(page.get_by_text("Saved the description.")).to_be_visible()
+    assert http.get(f"/v1/stores/{id}").json()["description"] == HOSTILE
+    assert violations(context, page) == "[]"
+
+
+def test_tags_are_added_moved_and_removed_by_keys(context: BrowserContext, http: httpx.Client) -> None:
+    first, second, _ = versions(http, "moved")
+    page = opened(context, "/m/moved:2")
+    open_edit(page)
+    field = page.get_by_label("Tag to add or move here")
+    field.fill("moved:new")
+    field.press("Enter")
+    expect(page.get_by_text("Added the tag moved:new.")).to_be_visible()
+    field.fill("moved:1")
+    field.press("Enter")
+    expect(page.locator(".manage")).to_contain_text(f"moved:1 points at {first[:12]}.")
+    assert http.get("/v1/tags/moved:1").json()["store"] == first, "not before the person agrees"
+    page.get_by_role("button", name="Move it here").press("Enter")
+    expect(page.get_by_text("Moved the tag moved:1.")).to_be_visible()
+    assert http.get("/v1/tags/moved:1").json()["store"] == second
+    page.get_by_role("button", name="Remove the tag moved:new").press("Enter")
+    expect(page.get_by_text("Removed the tag moved:new.")).to_be_visible()
+    assert http.get("/v1/tags/moved:new").status_code == 404
+    assert violations(context, page) == "[]"
+
+
+def test_a_version_is_deleted_with_its_names_and_restored(context: BrowserContext, http: httpx.Client) -> None:
+    _, id, _ = versions(http, "gone")
+    http.put("/v1/tags/gone:also", json={"store": id}).raise_for_status()
+    page = opened(context, "/m/gone:2")
+    open_edit(page)
+    page.get_by_role("button", name="Delete this version").click()
+    expect(page.get_by_role("group", name="Confirm the deletion")).to_contain_text("gone:2")
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Delete this version").click()
+    assert violations(context, page) == "[]"
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.locator(".removed")).to_contain_text("Deleted gone:2.")
+    assert http.get(f"/v1/stores/{id}").status_code == 404
+    assert violations(context, page) == "[]"
+    page.get_by_role("button", name="Restore").click()
+    expect(page).to_have_url(re.compile(f"/m/{id}$"))
+    assert {"gone:2", "gone:also"} <= {*http.get(f"/v1/stores/{id}").json()["tags"]}
+
+
+@pytest.fixture
+def wrong(browser: Browser, service: ServiceProcess) -> Iterator[BrowserContext]:
+    """A window in which the service refuses something."""
+    with window(browser, service.url, may_say=QUIET) as context:
+        yield context
+
+
+def test_a_refused_tag_says_why_and_the_next_change_works(wrong: BrowserContext, http: httpx.Client) -> None:
+    put(http, "refused:2&tag=refused:1", onnx(5004))
+    page = opened(wrong, "/m/refused:1")
+    open_edit(page)
+    page.get_by_label("Tag to add or move here").fill("not a tag")
+    page.get_by_role("button", name="Add").click()
+    expect(page.get_by_role("alert")).to_contain_text("tag")
+    page.get_by_role("button", name="Remove the tag refused:2").press("Enter")
+    expect(page.get_by_text("Removed the tag refused:2.")).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_a_file_that_is_cut_off_is_not_offered_again(wrong: BrowserContext, tmp_path: Path) -> None:
+    (tmp_path / "cut.onnx").write_bytes(onnx(80_000)[:50_000])
+    page = opened(wrong, "/")
+    page.get_by_label("Files to upload").set_input_files(tmp_path / "cut.onnx")
+    row = page.get_by_label("Upload", exact=True)
+    expect(row.get_by_role("status")).to_have_text("not stored")
+    expect(row.get_by_role("alert")).to_contain_text("cut off")
+    expect(row.get_by_role("button", name="Resume")).to_have_count(0)
+    page.reload()
+    page.wait_for_load_state("networkidle")
+    expect(page.get_by_role("progressbar")).to_have_count(0)
+
+
+def test_who_may_not_change_a_model_is_not_offered_it(browser: Browser, tmp_path: Path) -> None:
+    settings = {"PROTOSLICE_AUTH": "tokens", "PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
+    with service_process("--storage", (tmp_path / "s").as_uri(), settings=settings) as running:
+        assert running.running.stdout is not None
+        admin = re.search(r"psl_\w+", running.running.stdout.readline())
+        assert admin is not None
+        with httpx.Client(base_url=running.url, headers={"authorization": f"Bearer {admin[0]}"}, timeout=60) as http:
+            put(http, "m:1", onnx(5000))
+            tokens = {
+                name: http.post("/v1/tokens", json={"name": name, "scopes": name.split("-")}).json()["token"]
+                for name in ("read", "read-write", "read-delete")
+            }
+        for name, sees in (
+            ("read", []), ("read-write", ["Description", "Tags"]), ("read-delete", ["Tags", "Delete"])
+        ):  # fmt: skip
+            with window(browser, running.url, may_say=QUIET) as context:
+                page = opened(context, "/m/m:1")
+                page.get_by_label("token").fill(tokens[name])
+                page.get_by_role("button", name="Sign in").click()
+                page.locator("summary", has_text="Edit").click()
+                panel = page.locator("details", has=page.locator("summary", has_text="Edit"))
+                if sees:
+                    expect(panel.get_by_role("heading")).to_have_text(sees)
+                else:
+                    expect(panel).to_contain_text("You may read models here, but not change them.")

@@ -1,0 +1,116 @@
+"""GGUF files of repositories as Ollama pulls them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from typing import Any
+
+import httpx
+import pytest
+from tests.support.hub import commit
+
+from protoslice.artifacts import ManifestUnknown, ollama
+from protoslice.errors import Unsupported
+
+AGENT = {"user-agent": "ollama/0.6.5 (amd64 linux) Go/go1.24.0"}
+
+
+def text(value: str) -> bytes:
+    return struct.pack("<Q", len(value)) + value.encode()
+
+
+def gguf(fill: bytes, **strings: str) -> bytes:
+    """A file of one tensor of 2 048 elements."""
+    head = b"GGUF" + struct.pack("<IQQ", 3, 1, 2 + len(strings))
+    head += text("general.architecture") + struct.pack("<I", 8) + text("llama")
+    head += text("general.file_type") + struct.pack("<II", 4, 15)
+    for key, value in strings.items():
+        head += text(key.replace("__", ".")) + struct.pack("<I", 8) + text(value)
+    head += text("w") + struct.pack("<IQQIQ", 2, 32, 64, 0, 0)
+    return head + bytes(-len(head) % 32) + fill * 8192
+
+
+CHAT = gguf(b"c", tokenizer__chat_template="{{ '<|start_header_id|>' }}", general__license="mit")
+PLAIN = gguf(b"p")
+FILES = {"m-Q4_K_M.gguf": CHAT, "m-Q8_0.gguf": PLAIN, "mmproj-m.gguf": gguf(b"v"), "README.md": b"#"}
+
+
+@pytest.fixture(scope="module")
+def name(client: httpx.Client) -> str:
+    """A repository whose name has capitals."""
+    client.post("/api/repos/create", json={"organization": "Ann", "name": "Tiny-GGUF"})
+    assert commit(client, "models/Ann/Tiny-GGUF", FILES).status_code == 200
+    return "Ann/Tiny-GGUF"
+
+
+def layers(client: httpx.Client, name: str, tag: str) -> dict[str, bytes]:
+    """Blobs of a manifest by kind, verified."""
+    answer = client.get(f"/v2/{name}/manifests/{tag}", headers=AGENT)
+    assert (answer.status_code, answer.headers["content-type"]) == (200, ollama.MEDIA_TYPE), answer.text
+    found = dict[str, bytes]()
+    for each in [answer.json()["config"], *answer.json()["layers"]]:
+        blob = client.get(f"/v2/{name}/blobs/{each['digest']}").content  # without its name, as Ollama does
+        assert (len(blob), f"sha256:{hashlib.sha256(blob).hexdigest()}") == (each["size"], each["digest"])
+        found[each["mediaType"].rpartition(".")[2]] = blob
+    return found
+
+
+@pytest.mark.parametrize("tag", ["latest", "main", "Q4_K_M", "q4_k_m"])
+def test_a_model_has_the_layers_that_its_header_tells(client: httpx.Client, name: str, tag: str) -> None:
+    found = layers(client, name, tag)
+    assert (found["model"], found["projector"], found["license"]) == (CHAT, FILES["mmproj-m.gguf"], b"mit")
+    assert found["template"].startswith(b"{{ if .System }}<|start_header_id|>system<|end_header_id|>\n\n{{ .System }}")
+    assert json.loads(found["params"]) == {"stop": ["<|start_header_id|>", "<|eot_id|>"]}
+    config: dict[str, Any] = json.loads(found["v1+json"])
+    assert (config["model_family"], config["model_type"], config["file_type"]) == ("llama", "2K", "Q4_K_M")
+
+
+def test_a_quantization_is_chosen_and_files_of_text_go_first(client: httpx.Client, name: str) -> None:
+    assert set(layers(client, name, "Q8_0")) == {"model", "projector", "v1+json"}
+    commit(client, f"models/{name}", {"template": b"{{ .Prompt }}", "params": b"{}", "LICENSE": b"own"})
+    found = layers(client, name, "Q4_K_M")
+    assert (found["template"], found["params"], found["license"]) == (b"{{ .Prompt }}", b"{}", b"own")
+
+
+def test_other_clients_get_all_files_and_no_capitals(client: httpx.Client, name: str) -> None:
+    assert client.get(f"/v2/{name}/manifests/main").status_code == 400
+    client.post("/api/repos/create", json={"organization": "ann", "name": "small"})
+    commit(client, "models/ann/small", FILES)
+    assert len(client.get("/v2/ann/small/manifests/main").json()["layers"]) == len(FILES)
+    assert client.get("/v2/ann/small/manifests/latest", headers=AGENT).headers["content-type"] == ollama.MEDIA_TYPE
+
+
+@pytest.mark.parametrize("tag", ["Q2_K", "x" * 128])
+def test_a_missing_quantization_is_refused_with_the_names_of_others(client: httpx.Client, name: str, tag: str) -> None:
+    answer = client.get(f"/v2/{name}/manifests/{tag}", headers=AGENT)
+    assert (answer.status_code, "m-Q4_K_M.gguf" in answer.text) == (400, True)
+    missing = client.get(f"/v2/ann/none/manifests/{tag}", headers=AGENT)
+    assert (missing.status_code, missing.json()["errors"][0]["code"]) == (404, "MANIFEST_UNKNOWN")
+
+
+def test_a_damaged_file_is_an_error(client: httpx.Client) -> None:
+    client.post("/api/repos/create", json={"organization": "ann", "name": "damaged"})
+    commit(client, "models/ann/damaged", {"m.gguf": b"GGUF" + b"\xff" * 100})
+    assert client.get("/v2/ann/damaged/manifests/latest", headers=AGENT).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("files", "quantization", "path"),
+    [
+        (["a-Q8_0.gguf", "a-Q4_0.gguf"], None, "a-Q4_0.gguf"),
+        (["b.gguf", "a.gguf"], None, "a.gguf"),
+        (["x/IQ4_XS.gguf", "x-Q4_XS.gguf"], "iq4_xs", "x/IQ4_XS.gguf"),
+        (["model-IQ3_S.GGUF"], "IQ3_S", "model-IQ3_S.GGUF"),
+    ],
+)
+def test_the_file_of_a_quantization(files: list[str], quantization: str | None, path: str) -> None:
+    assert ollama.chosen(files, quantization) == path
+
+
+def test_splits_are_refused() -> None:
+    with pytest.raises(Unsupported):
+        ollama.chosen(["m-00001-of-00002.gguf"], None)
+    with pytest.raises(ManifestUnknown):
+        ollama.chosen(["mmproj.gguf", "m.bin"], None)
