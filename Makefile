@@ -231,7 +231,7 @@ web: .venv/core ## build the page that the service shows in a browser (Node is i
 browser: .venv/ready .venv/core web $(ORAS) ## drive the page in a browser, and a page's fetch (Debian's chromium is installed if there is none)
 	@command -v chromium >/dev/null || apt-get install --yes --no-install-recommends chromium
 	$(PIP) install --constraint constraints.txt playwright
-	$(BIN)/python -m pytest -n 2 tests/interop/chromium.py tests/interop/page.py tests/interop/page_weights.py tests/interop/page_uploads.py tests/interop/page_library.py tests/interop/page_editing.py tests/interop/page_texts.py tests/interop/page_operations.py tests/interop/page_spaces.py tests/interop/page_hostile.py tests/interop/page_commands.py
+	$(BIN)/python -m pytest -n 2 tests/interop/chromium.py tests/interop/page.py tests/interop/page_weights.py tests/interop/page_graph.py tests/interop/page_uploads.py tests/interop/page_library.py tests/interop/page_editing.py tests/interop/page_texts.py tests/interop/page_operations.py tests/interop/page_spaces.py tests/interop/page_hostile.py tests/interop/page_commands.py
 
 screenshots: .venv/ready .venv/core web ## pictures of the page, on models that others published too, in docs/screenshots
 	$(PIP) install --constraint constraints.txt playwright

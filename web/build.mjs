@@ -9,11 +9,14 @@ const OUT = join(import.meta.dirname, "../service/protoslice/server/pages/built"
 
 await rm(OUT, { recursive: true, force: true });
 await mkdir(OUT, { recursive: true });
+const files = { outdir: OUT, entryNames: "[name]-[hash]", chunkNames: "[name]-[hash]", assetNames: "[name]-[hash]" };
+const packed = { bundle: true, target: ["es2022"], minify: true, metafile: true, legalComments: "none", charset: "utf8" };
+// A worker is a script of its own: the page has to know the name that it got.
+const worker = await build({ ...files, ...packed, entryPoints: [join(import.meta.dirname, "src/strip/worker.ts")], format: "iife" });
 const { metafile } = await build({
-  entryPoints: [join(import.meta.dirname, "src/main.tsx"), join(import.meta.dirname, "src/style.css")],
-  outdir: OUT, entryNames: "[name]-[hash]", chunkNames: "[name]-[hash]", assetNames: "[name]-[hash]",
-  bundle: true, splitting: true, format: "esm", target: ["es2022"], minify: true, metafile: true, legalComments: "none",
-  jsx: "automatic", jsxImportSource: "preact", charset: "utf8", define: { "process.env.NODE_ENV": '"production"' },
+  ...files, ...packed, entryPoints: [join(import.meta.dirname, "src/main.tsx"), join(import.meta.dirname, "src/style.css")],
+  splitting: true, format: "esm", jsx: "automatic", jsxImportSource: "preact",
+  define: { "process.env.NODE_ENV": '"production"', WORKER: JSON.stringify(basename(Object.keys(worker.metafile.outputs)[0])) },
 });
 
 const first = {};
@@ -25,11 +28,11 @@ let total = 0;
 for (const name of await readdir(OUT)) {
   const data = await readFile(join(OUT, name));
   const best = { params: { [constants.BROTLI_PARAM_QUALITY]: 11, [constants.BROTLI_PARAM_SIZE_HINT]: data.length } };
-  const packed = brotliCompressSync(data, best);
-  total += packed.length;
-  await writeFile(join(OUT, `${name}.br`), packed);
+  const small = brotliCompressSync(data, best);
+  total += small.length;
+  await writeFile(join(OUT, `${name}.br`), small);
   await writeFile(join(OUT, `${name}.gz`), gzipSync(data, { level: 9 }));
-  console.log(`${String(packed.length).padStart(7)}  ${name}`);
+  console.log(`${String(small.length).padStart(7)}  ${name}`);
 }
 await writeFile(join(OUT, "first.json"), JSON.stringify(first));
 console.log(`${String(total).padStart(7)}  in all, as br`);

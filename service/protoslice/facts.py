@@ -615,6 +615,119 @@ class Neighbourhood:
 
 
 @dataclass(frozen=True, slots=True)
+class GraphValue:
+    """A value in a graph, with the type that the model states."""
+
+    name: Annotated[str, like("conv1_out")]
+    dtype: Annotated[str | None, like("F32")]
+    shape: tuple[int | None, ...] | None
+    """Length of each dimension, None if it is unknown; None instead of the list if the model states none."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphOperator:
+    """An operator in a block."""
+
+    op: Annotated[str, like("Conv")]
+    nodes: Count
+    """Number of nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphBlock:
+    """A part of a graph: a node, or a block of neighbours."""
+
+    id: int | None
+    """Number to list the parts of a block; None for a node."""
+    kind: Annotated[str, like("repeat")]
+    """`node`, `group` (a common beginning of names), `repeat` (parts that look the same), `round` (one part of a
+    repeat) or `part` (neighbours, as a level has at most 64 parts)."""
+    name: Annotated[str, like("encoder.layer")]
+    """Name of the node, or the part of their names that the nodes of a block share; empty without one."""
+    number: int | None
+    """Number of the first item in a round or a part; None for others."""
+    items: Count
+    """Number of items: nodes, groups, or rounds of a repeat. Of many, neighbours are listed as one part."""
+    first: Count
+    """Place of the first node in the order of the whole graph."""
+    nodes: Count
+    path: Annotated[str, like("graph.node[3]")]
+    """Path of the first node."""
+    ops: tuple[GraphOperator, ...]
+    """The most frequent operators."""
+    elements: Count
+    """Elements of the weights; a weight of several nodes counts for the first."""
+    bars: tuple[int, ...]
+    """Elements of the weights along the block: of up to 24 stretches of equal length."""
+    weight: Annotated[str | None, like("path:graph.initializer[3]")]
+    """Address of the largest weight."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphLink:
+    """Values that one part of a level passes to another."""
+
+    source: int | None
+    """Index of the part that produces them; None for parts outside of the block."""
+    target: int | None
+    """Index of the part that consumes them; None for parts outside of the block."""
+    count: Count
+    value: GraphValue
+    """The first of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphLevel:
+    """The parts of one block of a graph, in the order in which they are computed."""
+
+    graphs: tuple[GraphEntry, ...]
+    """The first graphs of the model."""
+    graph: Annotated[str, like("graph")]
+    """Path of the graph shown."""
+    block: Count
+    """Number of the block; 0 is the whole graph."""
+    trail: tuple[int, ...]
+    """Numbers of the blocks around it, the whole graph first, and its own."""
+    nodes: Count
+    """Number of nodes in the graph."""
+    parts: tuple[GraphBlock, ...]
+    links: tuple[GraphLink, ...]
+    inputs: tuple[GraphValue, ...]
+    """Of the whole graph: values that it takes, without weights."""
+    outputs: tuple[GraphValue, ...]
+    """Of the whole graph: values that it returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphStep:
+    """A node on the way between two others."""
+
+    path: Annotated[str, like("graph.node[3]")]
+    name: Annotated[str, like("conv1")]
+    op: Annotated[str, like("Conv")]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSection:
+    """The nodes on all ways between two places in a graph."""
+
+    count: Count
+    """Number of nodes; 0 if no way leads from one place to the other."""
+    elements: Count
+    """Elements of their weights."""
+    spans: tuple[tuple[int, int], ...]
+    """Stretches of the graph's order with these nodes: place of the first, and number."""
+    nodes: tuple[GraphStep, ...]
+    """The first nodes."""
+    weights: Annotated[tuple[str, ...], like(["conv1.weight"])]
+    """The first weights that they use or hold."""
+    inputs: Annotated[tuple[str, ...], like(["x"])]
+    """Names of the values that they take from other nodes, or that are inputs of the graph."""
+    outputs: Annotated[tuple[str, ...], like(["y"])]
+    """Names of the values that the last of them produce."""
+
+
+@dataclass(frozen=True, slots=True)
 class RecordsSummary:
     """A summary of a stream of records."""
 

@@ -63,6 +63,22 @@ def module(nodes: Nodes) -> Any:
     return model
 
 
+def network(nodes: Nodes) -> Any:
+    """A neural network of Core ML."""
+    model = _new("CoreML.Specification.Model")
+    for makes, takes in nodes:
+        model.neuralNetwork.layers.add(name=makes[0], input=takes, output=makes).softmax.SetInParent()
+    return model
+
+
+def prototxt(nodes: Nodes) -> Any:
+    """A network of Caffe."""
+    model = _new("caffe.NetParameter")
+    for makes, takes in nodes:
+        model.layer.add(name=makes[0], type="Op", bottom=takes, top=makes)
+    return model
+
+
 def graphs_of(message: Any) -> Graphs:
     """The graphs of a message, read out of a file."""
     with tempfile.TemporaryDirectory() as folder:

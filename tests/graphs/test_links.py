@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.graphs.models import graph_def, graphs_of, module, onnx_model, program
+from tests.graphs.models import graph_def, graphs_of, module, network, onnx_model, program, prototxt
 
 from protoslice.graphs import Graphs
 
@@ -44,7 +44,8 @@ def found_links(graphs: Graphs, count: int) -> list[list[int | None]]:
 
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize(
-    ("make", "ordered"), [(graph_def, False), (onnx_model, False), (program, True), (module, False)]
+    ("make", "ordered"),
+    [(graph_def, False), (onnx_model, False), (program, True), (module, False), (network, False), (prototxt, True)],
 )
 def test_links_are_those_of_the_messages(make: Callable[[Nodes], Any], ordered: bool, seed: int) -> None:
     nodes = random_nodes(Random(seed), again=ordered)

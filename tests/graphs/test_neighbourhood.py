@@ -140,7 +140,7 @@ def test_what_is_not_there_is_said(question: dict[str, Any], error: type[Excepti
 
 
 def test_models_without_graphs_say_so() -> None:
-    with open_model(folder("caffe_new")) as model, pytest.raises(Unsupported, match="has no graph"):
+    with open_model(folder("safetensors_types")) as model, pytest.raises(Unsupported, match="has no graph"):
         Graphs(model.model)
     with pytest.raises(NotFound, match="no graph nodes"):
         looked(graph_def([]))
@@ -159,6 +159,10 @@ def node_of(name: str, around: str) -> GraphNode:
         ("onnx_subgraphs", "graph.node[1]", "Loop", ("trip", "cond")),
         ("paddle_combined", "blocks[0].ops[4]", "mul", ("fc_1.w_0",)),
         ("hlo_jax_constants", "constant.14", "constant", ("main.1/constant.14",)),
+        ("caffe_new", "conv1", "Convolution", ("conv1.blobs[0]", "conv1.blobs[1]")),
+        ("caffe_v1_layers", "ip", "INNER_PRODUCT", ("ip.blobs[0]", "ip.blobs[1]")),
+        ("coreml_nn_float32", "bn", "batchnorm", ("bn.gamma", "bn.beta", "bn.mean", "bn.variance")),
+        ("coreml_mlprogram", "lin_weight_0", "const", ("lin_weight_0",)),
     ],
 )
 def test_weights_of_models_of_others(name: str, around: str, op: str, weights: tuple[str, ...]) -> None:

@@ -34,7 +34,8 @@ VIEWS = {
     "weights": "/m/bert:1",
     "bytes": "/m/bert:1/bytes",
     "tensors": "/m/bert:1/tensors?tensor=path:graph.initializer[3]",
-    "graph": "/m/bert:1/graph?around=layer.3/attention/softmax&node=graph.node[60]",
+    "graph": "/m/bert:1/graph",
+    "neighbours": "/m/bert:1/graph?around=layer.3/attention/softmax&node=graph.node[60]",
     "message": "/m/bert:1/message?path=graph.node[3]",
     "files": "/m/bert:1/files",
     "records": "/m/events/records?from=2990&record=2992",
@@ -336,11 +337,12 @@ def test_a_graph_is_walked_by_keys_and_leads_to_weights(context: BrowserContext)
 
 def test_a_node_is_searched_for_and_the_same_stands_in_a_table(context: BrowserContext) -> None:
     page = opened(context, "/m/bert:1/graph")
-    expect(page.get_by_role("button", name="Add layer.5/add", exact=False).first).to_be_visible()
     page.get_by_role("searchbox").fill("softmax LAYER.2")
     table = page.get_by_role("region", name="Nodes found")
     expect(table.get_by_role("button")).to_have_text(["layer.2/attention/softmax"])
     table.get_by_role("button").click()
+    expect(page.get_by_role("treeitem", name="Softmax, layer.2/attention/softmax", exact=False)).to_be_visible()
+    page.get_by_role("button", name="Show nearby nodes").click()
     page.get_by_text("Show as a table").click()
     expect(page.get_by_role("region", name="Nearby nodes").get_by_role("row")).to_have_count(8)
 

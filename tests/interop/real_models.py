@@ -1,8 +1,9 @@
 """The page on models that others published, and on large ones: `make models`.
 
 Prints a table of each model with what was measured, and fails where the map names less than 95 % of its area, where
-something is said on the console, or where axe finds a violation. With `PROTOSLICE_SCREENSHOTS` a folder gets pictures
-instead: `make screenshots`.
+something is said on the console, or where axe finds a violation. A second table is about their graphs: it fails where a
+strip takes more than 3 seconds or 250 MB, has less than 50 frames a second, or has words beyond their blocks. With
+`PROTOSLICE_SCREENSHOTS` a folder gets pictures instead: `make screenshots`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from playwright.sync_api import Browser, BrowserContext, Page
+from tests.interop.page_graph import FRAMES, NODES, OVERFLOWING, encoder
 from tests.interop.page_weights import LEAST, named
 from tests.support.browser import chromium, fetched, memory_of, violations, window
 from tests.support.golden import MODELS as GOLDEN
@@ -35,7 +37,7 @@ VIEWS: Final = {
     "map-statistics": "/m/detector?colour=deviation",
     "map-signatures": "/m/basic-pitch-tf",
     "tensor": "/m/detector/tensors?search=conv&tensor=model.12.cv1.conv.weight",
-    "graph": "/m/ocr-rec/graph?around=p2o.Conv.1&hops=3",
+    "graph": "/m/detector/graph",
     "changes": "/diff/detector...detector-tuned?at=tensor model.15.cv1.conv.weight",
 }
 """Views that have a picture in the documentation."""
@@ -111,6 +113,9 @@ def unpacked(wheels: Path, folder: Path) -> Iterator[tuple[str, str, list[Path]]
     for name in FROM_GOLDEN:
         files = [file for file in (GOLDEN / name).rglob("*") if file.is_file()]
         yield name, f"tests/golden/models/{name}", [f for f in files if f.name not in {"expected.json", "how.txt"}]
+    (folder / "vast-graph").mkdir()
+    (folder / "vast-graph/model.onnx").write_bytes(encoder(100_000 // NODES).SerializeToString())
+    yield "vast-graph", "written by this program", [folder / "vast-graph/model.onnx"]
     for name, sizes in LARGE.items():
         (folder / name).mkdir()
         large(folder / name, *sizes)
@@ -214,6 +219,10 @@ def main(wheels: Path) -> int:
                 print("| model | type | tensors | size | visible s | complete s | KB | named | frames/s | memory MB |")
                 print("|---|---|---|---|---|---|---|---|---|---|")
                 failed = sum(not looked_at(browser, service.url, client, name) for name in origins)
+                print()
+                print("| graph | nodes | parts | visible s | KB | frames/s | memory MB |")
+                print("|---|---|---|---|---|---|---|")
+                failed += sum(not strip_of(browser, service.url, client, name) for name in origins)
         print()
         for name, origin in origins.items():
             print(f"- {name}: {origin}")
@@ -232,6 +241,34 @@ def looked_at(browser: Browser, url: str, client: httpx.Client, name: str) -> bo
         rate, memory = frames(page), memory_of(page)
     figures = f"{visible:.2f} | {complete:.2f} | {received / 1000:.0f} | {share:.3f} | {rate:.0f} | {memory / 1e6:.0f}"
     print(f"| {name} | {facts['type']} | {summary['tensors']} | {facts['size']} | {figures} | {'; '.join(wrong)}")
+    return not wrong
+
+
+def strip_of(browser: Browser, url: str, client: httpx.Client, name: str) -> bool:
+    """Print a row about one graph, which is read when the page asks for it; False if something about it is wrong."""
+    kind = client.get(f"/v1/stores/{name}").json()["type"] or ""
+    if not kind.startswith(("onnx.", "tensorflow.", "paddle.framework.proto.", "xla.", "CoreML.", "caffe.")):
+        return True
+    with window(browser, url) as context:
+        page = context.new_page()
+        received = fetched(context, page)
+        page.goto(f"/m/{name}/graph")
+        page.locator(".block").first.wait_for()
+        visible = float(page.evaluate("performance.now()")) / 1000
+        page.wait_for_load_state("networkidle")
+        level = client.get(f"/v1/stores/{name}/graph/blocks").json()
+        wrong = [] if visible <= 3 else ["slow"]
+        wrong += page.evaluate(OVERFLOWING)
+        if (found := violations(context, page)) != "[]":
+            wrong.append(str(found))
+        # The first block is opened, so that there is something to move.
+        if page.locator(".block:not(.open) .twist").count():
+            page.locator(".block:not(.open) .twist").first.click()
+            page.wait_for_load_state("networkidle")
+        rate, memory = page.evaluate(FRAMES), memory_of(page)
+        wrong += (["frames"] if rate < 50 else []) + (["memory"] if memory > 250e6 else [])
+    figures = f"{visible:.2f} | {received() / 1000:.0f} | {rate:.0f} | {memory / 1e6:.0f}"
+    print(f"| {name} | {level['nodes']} | {len(level['parts'])} | {figures} | {'; '.join(wrong)}", flush=True)
     return not wrong
 
 

@@ -21,6 +21,10 @@ export type Summary = Schemas["ModelReport"];
 export type GraphNode = Schemas["GraphNode"];
 export type GraphEdge = Schemas["GraphEdge"];
 export type Neighbourhood = Schemas["Neighbourhood"];
+export type GraphValue = Schemas["GraphValue"];
+export type GraphBlock = Schemas["GraphBlock"];
+export type GraphLevel = Schemas["GraphLevel"];
+export type GraphSection = Schemas["GraphSection"];
 export type Records = Schemas["RecordsSummary"];
 export type Difference = Schemas["Difference"];
 export type Diff = Schemas["Diff"];
@@ -32,7 +36,7 @@ export interface Page<T> { items: T[]; next: string | null }
 export const registryNames = ({ names }: Store): string[] => names.filter(({ protocol }) => protocol !== "tag").map(({ name }) => name);
 
 /** True for models whose type may have graphs. */
-export const hasGraph = (store: Store): boolean => /^(onnx|tensorflow|paddle\.framework\.proto|xla)\./.test(store.type ?? "");
+export const hasGraph = (store: Store): boolean => /^(onnx|tensorflow|paddle\.framework\.proto|xla|CoreML|caffe)\./.test(store.type ?? "");
 
 /** Names under which streams of records are known, shards of them too. */
 const STREAM = /\.(tfrecords?|riegeli|array_?record|delimited)(\.gz|\.zlib)?(-\d+-of-\d+)?$/i;

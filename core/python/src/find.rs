@@ -1,12 +1,13 @@
 //! `_core.Findings`: the messages that a search found.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use wire::find::Found;
-use wire::links::Ports;
+use wire::links::{Ports, holder, text};
 
 use crate::errors::raise;
 use crate::links::Links;
@@ -40,9 +41,44 @@ impl Findings {
         Ok(Finding { schema: Arc::clone(&self.schema), found: Arc::clone(&self.found), number })
     }
 
+    /// Bytes of memory of the messages.
+    #[getter]
+    fn held(&self) -> u64 {
+        self.found.held()
+    }
+
+    /// Numbers of the messages that stand directly below `within` and have each of `names` at `field`; None without one.
+    fn named(
+        &self,
+        py: Python<'_>,
+        within: &str,
+        field: Vec<u32>,
+        names: Vec<Vec<u8>>,
+    ) -> PyResult<Vec<Option<usize>>> {
+        py.detach(|| {
+            let mut numbers: HashMap<&[u8], Option<usize>> = names.iter().map(|name| (name.as_slice(), None)).collect();
+            for (number, found) in self.found.iter().enumerate().filter(|(_, found)| holder(found.path) == within) {
+                let name = text(found.skeleton, &field)?.unwrap_or_default();
+                if let Some(place) = numbers.get_mut(name) {
+                    place.get_or_insert(number);
+                }
+            }
+            Ok(names.iter().map(|name| numbers.get(name.as_slice()).copied().flatten()).collect())
+        })
+        .map_err(|error| raise(py, error))
+    }
+
+    /// Numbers of the messages whose path begins with `path`, at most `limit`.
+    fn below(&self, py: Python<'_>, path: &str, limit: usize) -> Vec<usize> {
+        py.detach(|| {
+            let found = self.found.iter().enumerate().filter(|(_, found)| found.path.starts_with(path));
+            found.map(|(number, _)| number).take(limit).collect()
+        })
+    }
+
     /// Links between the messages, taken as nodes of graphs. `name`, `outputs` and `inputs` are numbers of fields, one
-    /// for each step down from a node.
-    #[pyo3(signature = (name, outputs, inputs, *, qualified=false, ordered=false, numbers=false))]
+    /// for each step down from a node; `op` those of the operator, or `kinds` the first of the fields of which one tells it.
+    #[pyo3(signature = (name, outputs, inputs, *, op=Vec::new(), kinds=0, qualified=false, ordered=false, numbers=false))]
     #[expect(clippy::too_many_arguments, reason = "options by name")]
     fn links(
         &self,
@@ -50,11 +86,13 @@ impl Findings {
         name: Vec<u32>,
         outputs: Vec<u32>,
         inputs: Vec<Vec<u32>>,
+        op: Vec<u32>,
+        kinds: u32,
         qualified: bool,
         ordered: bool,
         numbers: bool,
     ) -> PyResult<Links> {
-        let ports = Ports { name, outputs, inputs, qualified, ordered, numbers };
+        let ports = Ports { name, outputs, inputs, op, kinds, qualified, ordered, numbers };
         py.detach(|| Links::new(Arc::clone(&self.found), ports)).map_err(|error| raise(py, error))
     }
 }

@@ -24,6 +24,7 @@ mod schema;
 mod shuffle;
 mod source;
 mod statistics;
+mod strip;
 mod xorb;
 
 /// The wire engine: bytes in, facts out.
@@ -71,6 +72,8 @@ mod _core {
     use super::source::{Computed, CoreFile, Sources};
     #[pymodule_export]
     use super::statistics::{Delta, Statistics};
+    #[pymodule_export]
+    use super::strip::Strip;
     #[pymodule_export]
     use super::xorb::Xorb;
 

@@ -5,22 +5,23 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use wire::find::Findings;
-use wire::links::{holder, takes, text};
+use wire::links::{holder, made, takes, text, values};
 
 use crate::errors::raise;
+use crate::strip::Strip;
 
 /// Nodes of all graphs of a proto, by their numbers among the findings, and their links.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Links {
     found: Arc<Findings>,
-    links: wire::links::Links,
-    ports: wire::links::Ports,
+    links: Arc<wire::links::Links>,
+    ports: Arc<wire::links::Ports>,
 }
 
 impl Links {
     pub(crate) fn new(found: Arc<Findings>, ports: wire::links::Ports) -> wire::Result<Self> {
         let links = wire::links::Links::of(&found, &ports)?;
-        Ok(Self { found, links, ports })
+        Ok(Self { found, links: Arc::new(links), ports: Arc::new(ports) })
     }
 
     fn path(&self, node: usize) -> &str {
@@ -30,6 +31,24 @@ impl Links {
     fn named(&self, node: usize) -> wire::Result<&[u8]> {
         let Some(node) = self.found.get(node) else { return Ok(b"") };
         Ok(text(node.skeleton, &self.ports.name)?.unwrap_or_default())
+    }
+
+    fn listed(
+        &self,
+        py: Python<'_>,
+        node: usize,
+        limit: usize,
+        visit: impl Fn(&[u8], &mut dyn FnMut(&[u8])) -> wire::Result<()>,
+    ) -> PyResult<Vec<Vec<u8>>> {
+        let mut found = Vec::new();
+        let skeleton = self.found.get(node).map_or(&[][..], |node| node.skeleton);
+        visit(skeleton, &mut |name| {
+            if found.len() < limit {
+                found.push(name.to_vec());
+            }
+        })
+        .map_err(|error| raise(py, error))?;
+        Ok(found)
     }
 
     fn nodes(&self, graph: u32) -> impl Iterator<Item = usize> {
@@ -122,6 +141,30 @@ impl Links {
             };
             self.nodes(graph).filter(ends).take(limit).collect()
         })
+    }
+
+    /// Names of the values that `node` takes by slot, at most `limit`, as their bytes are.
+    fn values(&self, py: Python<'_>, node: usize, limit: usize) -> PyResult<Vec<Vec<u8>>> {
+        self.listed(py, node, limit, |skeleton, each| values(skeleton, &self.ports, each))
+    }
+
+    /// Names of the values that `node` makes, at most `limit`, as their bytes are.
+    fn made(&self, py: Python<'_>, node: usize, limit: usize) -> PyResult<Vec<Vec<u8>>> {
+        self.listed(py, node, limit, |skeleton, each| made(skeleton, &self.ports, each))
+    }
+
+    /// The strip of blocks of `graph`. `tensors` are weights, each with its name, the path of its message and its number
+    /// of elements; see `wire::strip::Strip::weigh`.
+    fn strip(
+        &self,
+        py: Python<'_>,
+        graph: u32,
+        tensors: Vec<(String, String, u64)>,
+        scope: &str,
+        own: bool,
+    ) -> PyResult<Strip> {
+        let made = || Strip::new((&self.found, &self.links, &self.ports), graph, &tensors, scope, own);
+        py.detach(made).map_err(|error| raise(py, error))
     }
 
     /// Makers of the inputs of `node` by slot, at most `limit`, and the number of inputs; None for a value of no node.

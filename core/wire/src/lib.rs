@@ -43,6 +43,7 @@ pub mod scan;
 pub mod schema;
 pub mod source;
 pub mod statistics;
+pub mod strip;
 pub mod table;
 pub mod varint;
 pub mod view;

@@ -23,6 +23,10 @@ pub struct Ports {
     pub outputs: Vec<u32>,
     /// Fields with the names of the values that the node takes, in the order of their slots.
     pub inputs: Vec<Vec<u32>>,
+    /// Field with the operator.
+    pub op: Vec<u32>,
+    /// First number of the fields of which one tells the operator; 0 where `op` tells it.
+    pub kinds: u32,
     /// True when inputs are written as in TensorFlow: `node`, `node:output` and `^node`.
     pub qualified: bool,
     /// True when values may be made again, and a node takes the one before it.
@@ -93,7 +97,12 @@ impl Links {
 
     /// Makers of the inputs of a node, slot by slot; None for a value that no node of the graph makes.
     pub fn makers(&self, node: usize) -> impl Iterator<Item = Option<u32>> {
-        slice(&self.makers, &self.input_ends, node).iter().map(|maker| (*maker != NOBODY).then_some(*maker))
+        self.inputs(node).iter().map(|maker| (*maker != NOBODY).then_some(*maker))
+    }
+
+    /// Makers of the inputs of a node as numbers, slot by slot; `u32::MAX` for a value that no node of the graph makes.
+    pub fn inputs(&self, node: usize) -> &[u32] {
+        slice(&self.makers, &self.input_ends, node)
     }
 
     /// Nodes that take a value of a node, with the slot that takes it.
@@ -183,6 +192,38 @@ pub fn text<'f>(skeleton: &'f [u8], fields: &[u32]) -> Result<Option<&'f [u8]>> 
         }
     })?;
     Ok(found)
+}
+
+/// The number at `fields` in a node's `skeleton`, the last one where there are several; None without any.
+pub fn number(skeleton: &[u8], fields: &[u32]) -> Result<Option<u64>> {
+    let mut found = None;
+    visit(skeleton, fields, true, &mut |value| {
+        if let Key::Number(number) = value {
+            found = Some(number);
+        }
+    })?;
+    Ok(found)
+}
+
+/// Calls `each` with the names of the values that a node takes, slot by slot.
+pub fn values(skeleton: &[u8], ports: &Ports, each: &mut dyn FnMut(&[u8])) -> Result<()> {
+    for inputs in &ports.inputs {
+        visit(skeleton, inputs, ports.numbers, &mut |value| named(value, each))?;
+    }
+    Ok(())
+}
+
+/// Calls `each` with the names of the values that a node makes.
+pub fn made(skeleton: &[u8], ports: &Ports, each: &mut dyn FnMut(&[u8])) -> Result<()> {
+    visit(skeleton, &ports.outputs, ports.numbers, &mut |value| named(value, each))
+}
+
+/// Calls `each` with a value's name; a number is written in digits.
+fn named(value: Key<'_>, each: &mut dyn FnMut(&[u8])) {
+    match value {
+        Key::Text(text) => each(text),
+        Key::Number(number) => each(number.to_string().as_bytes()),
+    }
 }
 
 /// True if a node takes a value that is called `value`.

@@ -62,6 +62,12 @@ def _kind(number: int) -> _Kind:
     return _KINDS[number]
 
 
+def dtype_of(number: int) -> Dtype | None:
+    """The dtype of ONNX's type `number`; None if there is none."""
+    kind = _KINDS.get(number)
+    return kind.dtype if kind is not None else None
+
+
 class Onnx(ProtoFormat):
     """ONNX models, and other messages of the onnx package."""
 
@@ -173,10 +179,10 @@ def signature(proto: RootProto) -> tuple[Sequence[Signature], int]:
 
 def _value(info: Any) -> SignatureTensor:
     """Return an input or output; those that are no tensors, such as sequences, have neither type nor shape."""
-    kind, dims = _KINDS.get(info.type.tensor_type.elem_type), info.type.tensor_type
+    dtype, dims = dtype_of(info.type.tensor_type.elem_type), info.type.tensor_type
     lengths = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in dims.shape.dim)
     shape = lengths if dims.HasField("shape") else None
-    return SignatureTensor(info.name, info.name, kind.dtype.name if kind else None, shape)
+    return SignatureTensor(info.name, info.name, dtype.name if dtype else None, shape)
 
 
 def _number(entries: dict[str, str], key: str, default: int) -> int:

@@ -35,8 +35,6 @@ class Dialect:
     inputs: Sequence[Sequence[int]]
     op: str
     """Field with the operation."""
-    values: Callable[[Message], Sequence[str]]
-    """Names of the values that a node takes, in the order of `inputs`."""
     holds: Callable[[Message], Sequence[str]]
     """Names of tensors that a node may hold in itself."""
     hidden: frozenset[str]
@@ -47,6 +45,10 @@ class Dialect:
     """True when values may be made again, and a node takes the one before it."""
     numbers: bool = False
     """True when values are named by numbers."""
+    kinds: int = 0
+    """First number of the fields of which one is the operation, where `op` is empty."""
+    declares: str = ""
+    """Message type that declares a value by its name; empty where a node tells the types of its values."""
 
     def attributes(self, node: Message) -> tuple[tuple[str, str], ...]:
         """Names and values of all that is set in `node` beside its name, its operation and its links."""
@@ -72,7 +74,8 @@ def _text(message: Message, without: Sequence[str] = ()) -> str:
         copy = type(message)()
         copy.CopyFrom(message)
         for name in without:
-            copy.ClearField(name)
+            if name in copy.DESCRIPTOR.fields_by_name:
+                copy.ClearField(name)
         message = copy
     text = text_format.MessageToString(message, as_one_line=True, as_utf8=True)
     alone = [field for field, _ in message.ListFields()]
@@ -88,8 +91,13 @@ def _held_by_tensorflow(node: Message) -> Sequence[str]:
     return []
 
 
-def _arguments(node: Message) -> Sequence[str]:
-    return [argument for each in node.inputs for argument in each.arguments]
+def _held_by_network(node: Message) -> Sequence[str]:
+    parts = ("weights", "bias", "gamma", "beta", "mean", "variance", "alpha", "scale")
+    return [f"{node.name}.{part}" for part in parts]
+
+
+def _held_by_caffe(node: Message) -> Sequence[str]:
+    return [f"{node.name}.blobs[{number}]" for number in range(8)]
 
 
 DIALECTS: Final = (
@@ -101,7 +109,6 @@ DIALECTS: Final = (
         outputs=[1],
         inputs=[[3]],
         op="op",
-        values=lambda node: node.input,
         holds=_held_by_tensorflow,
         hidden=frozenset({"name", "op", "input"}),
         qualified=True,
@@ -114,9 +121,9 @@ DIALECTS: Final = (
         outputs=[2],
         inputs=[[1]],
         op="op_type",
-        values=lambda node: node.input,
         holds=lambda node: [],
         hidden=frozenset({"name", "op_type", "input", "output"}),
+        declares="onnx.ValueInfoProto",
     ),
     Dialect(
         package="paddle.framework.proto.",
@@ -126,10 +133,10 @@ DIALECTS: Final = (
         outputs=[2, 2],
         inputs=[[1, 2]],
         op="type",
-        values=_arguments,
         holds=lambda node: [],
         hidden=frozenset({"type", "inputs", "outputs"}),
         ordered=True,
+        declares="paddle.framework.proto.VarDesc",
     ),
     Dialect(
         package="xla.",
@@ -139,7 +146,6 @@ DIALECTS: Final = (
         outputs=[35],
         inputs=[[36], [37]],
         op="opcode",
-        values=lambda node: [str(number) for number in (*node.operand_ids, *node.control_predecessor_ids)],
         holds=lambda node: [node.name] if node.opcode == "constant" else [],
         hidden=frozenset(
             {
@@ -155,9 +161,56 @@ DIALECTS: Final = (
         ),
         numbers=True,
     ),
+    Dialect(
+        package="CoreML.",
+        node="CoreML.Specification.MILSpec.Operation",
+        called="",
+        name=[3, 1],
+        outputs=[3, 1],
+        inputs=[[2, 2, 1, 1]],
+        op="type",
+        holds=lambda node: [each.name for each in node.outputs if node.type == "const"],
+        hidden=frozenset({"type", "inputs", "outputs", "blocks"}),
+    ),
+    Dialect(
+        package="CoreML.",
+        node="CoreML.Specification.NeuralNetworkLayer",
+        called="",
+        name=[1],
+        outputs=[3],
+        inputs=[[2]],
+        op="",
+        holds=_held_by_network,
+        hidden=frozenset({"name", "input", "output"}),
+        kinds=100,
+    ),
+    Dialect(
+        package="caffe.",
+        node="caffe.LayerParameter",
+        called="name",
+        name=[1],
+        outputs=[4],
+        inputs=[[3]],
+        op="type",
+        holds=_held_by_caffe,
+        hidden=frozenset({"name", "type", "bottom", "top", "blobs"}),
+        ordered=True,
+    ),
+    Dialect(
+        package="caffe.",
+        node="caffe.V1LayerParameter",
+        called="name",
+        name=[4],
+        outputs=[3],
+        inputs=[[2]],
+        op="type",
+        holds=_held_by_caffe,
+        hidden=frozenset({"name", "type", "bottom", "top", "blobs"}),
+        ordered=True,
+    ),
 )
 
 
-def dialect_of(type_name: str | None) -> Dialect | None:
-    """The dialect of a model by the type of its root; None for models without graphs."""
-    return next((each for each in DIALECTS if type_name is not None and type_name.startswith(each.package)), None)
+def dialects_of(type_name: str | None) -> Sequence[Dialect]:
+    """The dialects that a model may be in, by the type of its root; none for models without graphs."""
+    return [each for each in DIALECTS if type_name is not None and type_name.startswith(each.package)]

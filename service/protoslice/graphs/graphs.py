@@ -10,7 +10,7 @@ from protoslice import _core, schema
 from protoslice.errors import InvalidInput, NotFound, Unsupported
 from protoslice.facts import GraphEntry
 from protoslice.formats.model import Model, RootProto
-from protoslice.graphs.dialects import Dialect, dialect_of
+from protoslice.graphs.dialects import Dialect, dialects_of
 from protoslice.sources.ropes import Rope
 
 MOST_GRAPHS: Final = 200
@@ -31,18 +31,25 @@ class Graphs:
 
         `Unsupported` for a model without graphs.
         """
-        dialect = dialect_of(model.type) if model.proto is not None else None
-        if model.proto is None or dialect is None:
+        dialects = dialects_of(model.type) if model.proto is not None else ()
+        if model.proto is None or not dialects:
             raise Unsupported(
-                f"{model.type or 'such a file'} has no graph: supported are TensorFlow, ONNX, Paddle and XLA"
+                f"{model.type or 'such a file'} has no graph: supported are TensorFlow, ONNX, Paddle, XLA, Core ML and "
+                "Caffe"
             )
-        self.dialect: Dialect = dialect
         self._proto: RootProto = model.proto
-        self._found = self._proto.document.find([dialect.node], small=_SMALL)
+        for self.dialect in dialects:
+            self._found = self._proto.document.find([self.dialect.node], small=_SMALL)
+            if len(self._found):
+                break
+        dialect: Dialect = self.dialect
+        node = schema.bundled().message_class(dialect.node).DESCRIPTOR
         self.links: _core.Links = self._found.links(
             dialect.name,
             dialect.outputs,
             dialect.inputs,
+            op=[node.fields_by_name[dialect.op].number] if dialect.op else [],
+            kinds=dialect.kinds,
             qualified=dialect.qualified,
             ordered=dialect.ordered,
             numbers=dialect.numbers,
@@ -76,6 +83,11 @@ class Graphs:
         # The main graph of a SavedModel may have just the calls of the functions that do the work.
         return largest if self.entries[largest].nodes > _LARGER * self.entries[outer].nodes else outer
 
+    def holder(self, node: str) -> str | None:
+        """Path of the graph of the node at the path `node`; None for a name."""
+        path = node.rpartition(".")[0]
+        return path if node.endswith("]") and self.links.graph(path) is not None else None
+
     def entry(self, graph: int) -> GraphEntry:
         """Path, name and size of a graph."""
         return self.entries[graph] if graph < MOST_GRAPHS else self._entry(*self.links.graphs(graph, 1)[0])
@@ -102,6 +114,31 @@ class Graphs:
     def called(self, node: int) -> str:
         """Name of a node, however large it is; empty without one."""
         return schema.text_of(self.links.name(node))
+
+    def operator(self, node: int, message: Any) -> str:
+        """The operation of a node, whose message is `message`."""
+        dialect, descriptor = self.dialect, message.DESCRIPTOR
+        if dialect.kinds:
+            numbers = [number for number, *_ in self._found[node].places if number >= dialect.kinds]
+            return "".join(descriptor.fields_by_number[number].name for number in numbers[-1:])
+        value, enum = getattr(message, dialect.op), descriptor.fields_by_name[dialect.op].enum_type
+        return str(value) if enum is None else str(enum.values_by_number[value].name)
+
+    def values(self, node: int, limit: int) -> list[str]:
+        """Names of the values that a node takes by slot, at most `limit`."""
+        return [schema.text_of(name) for name in self.links.values(node, limit)]
+
+    def made(self, node: int, limit: int) -> list[str]:
+        """Names of the values that a node makes, at most `limit`."""
+        return [schema.text_of(name) for name in self.links.made(node, limit)]
+
+    def declarations(self) -> _core.Findings | None:
+        """Messages that declare the types of values; None where nodes do. Reads the model like the nodes. Blocks."""
+        return self._proto.document.find([self.dialect.declares], small=_SMALL) if self.dialect.declares else None
+
+    def empty(self) -> Any:
+        """A node without anything."""
+        return self._message()
 
     def message(self, node: int) -> tuple[Any, int]:
         """A node without its large fields, parsed, and its size; empty where it is too large or damaged."""

@@ -172,7 +172,7 @@ def _edges(graphs: Graphs, messages: dict[int, Any]) -> tuple[tuple[GraphEdge, .
 def _inputs(graphs: Graphs, node: int, messages: dict[int, Any]) -> Iterator[GraphEdge]:
     """Values that `node` takes from nodes that are shown."""
     makers, _ = graphs.links.makers(node, _MOST_LINKS)
-    values = graphs.dialect.values(messages[node])
+    values = graphs.values(node, _MOST_LINKS)
     target = graphs.node_path(node)
     for slot, maker in enumerate(makers):
         if maker is not None and maker in messages:
@@ -184,14 +184,14 @@ def _node(graphs: Graphs, node: int, hops: int, messages: dict[int, Any], named:
     message, dialect = messages[node], graphs.dialect
     makers, inputs = graphs.links.makers(node, _MOST_LINKS)
     takers, outputs = graphs.links.takers(node, _MOST_LINKS)
-    values = dialect.values(message)
+    values = graphs.values(node, _MOST_LINKS)
     outside = [value for value, maker in zip(values, makers, strict=False) if maker is None]
     hidden = sum(maker is not None and maker not in messages for maker in makers)
     hidden += sum(taker not in messages for taker, _ in takers)
     names = dict.fromkeys([*dialect.holds(message), *outside])
     return GraphNode(
         name=graphs.called(node),
-        op=getattr(message, dialect.op),
+        op=graphs.operator(node, message),
         path=graphs.node_path(node),
         hops=hops,
         attributes=dialect.attributes(message),

@@ -478,6 +478,22 @@ READING: Final = (
         budget=Budget(calls=100, work=500 * 600, written_room=160 * KIB),
     ),
     _view(
+        "graph/blocks",
+        "12 000 nodes without links",
+        "?block=0",
+        given=nodes,
+        status=200,
+        budget=Budget(calls=100, work=150_000, written_room=160 * KIB),
+    ),
+    _view(
+        "graph/between",
+        "all of 12 000 nodes",
+        "?start=graph.node[0]&start_nodes=12000&end=graph.node[0]&end_nodes=12000",
+        given=nodes,
+        status=200,
+        budget=Budget(calls=100, work=300_000, written_room=64 * KIB),
+    ),
+    _view(
         "summary",
         "20 000 empty tensors",
         "",

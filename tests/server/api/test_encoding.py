@@ -23,9 +23,16 @@ from protoslice.facts import (
     DtypeTotal,
     EventLetter,
     File,
+    GraphBlock,
     GraphEdge,
     GraphEntry,
+    GraphLevel,
+    GraphLink,
     GraphNode,
+    GraphOperator,
+    GraphSection,
+    GraphStep,
+    GraphValue,
     Histogram,
     MissingPieces,
     ModelReport,
@@ -101,6 +108,22 @@ CASES: list[object] = [
         (GraphEdge("graph.node[0]", "graph.node[1]", "x", 1),),
         True,
     ),
+    GraphLevel(
+        (GraphEntry("graph", "g", 2),),
+        "graph",
+        7,
+        (0, 7),
+        100,
+        (
+            GraphBlock(
+                8, "repeat", "layer", None, 3, 0, 6, "graph.node[0]", (GraphOperator("Add", 3),), 9, (4, 5), "path:x"
+            ),
+        ),
+        (GraphLink(None, 0, 1, GraphValue("x", "F32", (None, 3))),),
+        (),
+        (GraphValue("y", None, None),),
+    ),
+    GraphSection(1, 2, ((0, 1),), (GraphStep("graph.node[0]", "a", "Add"),), ("w",), ("x",), ("y",)),
     ChunkEntry(0, "message", "onnx.ModelProto", "", 7, SHA),
     ChunkEntry(1, "bytes", None, "graph.initializer[0].raw_data", 7, None, "too large"),
     REPORT,
@@ -174,7 +197,8 @@ def test_schema_takes_descriptions_from_docstrings_in_the_words_of_json() -> Non
 
 
 def test_every_fact_has_a_case() -> None:
-    inner = {Damage, DtypeTotal, File, GraphEdge, GraphEntry, GraphNode, Histogram, PiecePlace, SignatureTensor}
+    inner = {Damage, DtypeTotal, File, GraphBlock, GraphEdge, GraphEntry, GraphLink, GraphNode, GraphOperator}
+    inner |= {GraphStep, GraphValue, Histogram, PiecePlace, SignatureTensor}
     elsewhere = inner | {StoreName, Restored, SignInTerms}
     defined = {value for value in vars(facts).values() if isinstance(value, type) and is_dataclass(value)}
     assert set(KINDS) | elsewhere == defined, "each fact needs a case in CASES, or a place in `inner`"

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.graphs.models import graph_def, onnx_model
+from tests.graphs.models import Nodes, graph_def, onnx_model
 from tests.support.stores import onnx
 
 from protoslice.client import Client
@@ -46,6 +46,44 @@ def test_the_client_gives_what_the_service_says(client: httpx.Client, stored: st
         found = own.graph(stored, "n5", hops=1)
         assert [node.path for node in found.nodes] == ["node[5]", "node[4]", "node[6]"]
         assert own.graph(stored, search="n9").nodes[0].name == "n9"
+
+
+def test_a_graph_comes_as_blocks_one_level_at_a_time(client: httpx.Client) -> None:
+    nodes: Nodes = [([f"layer/{at}/{part}"], []) for at in range(100) for part in ("a", "b")]
+    answer = client.put("/v1/stores?filename=graph.pb&type=tensorflow.GraphDef", content=_bytes(graph_def(nodes)))
+    store = f"/v1/stores/{answer.json()['id']}/graph/blocks"
+    whole = client.get(store)
+    found = whole.json()
+    assert (found["block"], found["trail"], found["nodes"], found["graph"]) == (0, [0], 200, "")
+    assert [(part["kind"], part["items"], part["nodes"]) for part in found["parts"]][:1] == [("part", 10, 20)]
+    inner = client.get(store, params={"node": "layer/42/b"}).json()
+    assert (inner["trail"][0], inner["block"]) == (0, inner["trail"][-1])
+    assert [part["name"] for part in inner["parts"]] == ["layer/42/a", "layer/42/b"]
+    assert client.get(store, params={"block": inner["block"]}).json() == inner
+    assert client.get(whole.request.url, headers={"if-none-match": whole.headers["etag"]}).status_code == 304
+    assert client.get(store, params={"block": 5000}).status_code == 404
+    assert client.get(store, params={"node": "nobody"}).status_code == 404
+    assert client.get(store, params={"graph": "library"}).status_code == 404
+    assert client.get(store, params={"block": -1}).status_code == 400
+
+
+def test_what_is_between_two_nodes_is_a_part_of_an_onnx_model(client: httpx.Client) -> None:
+    model = onnx_model([(["a"], ["x", "w"]), (["b"], ["a"]), (["c"], ["b"])])
+    model.graph.initializer.add(name="w", dims=[1], data_type=1, raw_data=bytes(4))
+    for values, name in ((model.graph.input, "x"), (model.graph.output, "c"), (model.graph.value_info, "b")):
+        values.add(name=name).type.tensor_type.elem_type = 1
+    store = client.put("/v1/stores?filename=m.onnx", content=_bytes(model)).json()["id"]
+    places = {"start": "graph.node[0]", "end": "graph.node[1]"}
+    found = client.get(f"/v1/stores/{store}/graph/between", params=places).json()
+    assert (found["count"], found["elements"], found["weights"]) == (2, 1, ["w"])
+    assert (found["inputs"], found["outputs"]) == (["x"], ["b"])
+    part = client.get(
+        f"/v1/stores/{store}/onnx/model.onnx", params={name: found[name] for name in ("inputs", "outputs")}
+    )
+    assert part.status_code == 200
+    assert [list(node.output) for node in type(model).FromString(part.content).graph.node] == [["a"], ["b"]]
+    assert client.get(f"/v1/stores/{store}/graph/between", params={**places, "end": "nobody"}).status_code == 404
+    assert client.get(f"/v1/stores/{store}/graph/between?start=a").status_code == 400
 
 
 @pytest.mark.parametrize(

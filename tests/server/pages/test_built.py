@@ -58,6 +58,7 @@ def test_every_address_of_the_page_is_its_shell(client: httpx.Client, path: str)
     assert policy["default-src"] == "'none'"
     assert policy["script-src"] == policy["connect-src"] == "'self'"
     assert policy["require-trusted-types-for"] == "'script'"
+    assert (policy["worker-src"], policy["trusted-types"]) == ("'self'", "strip")
 
 
 @pytest.mark.usefixtures("page")

@@ -1,72 +1,90 @@
-/** The graph: what lies around one node, as a picture and as a table, and a drawer with all about a node. */
+/** The graph: as a strip of blocks; what lies around one node, as a picture and as a table; and a drawer with all about a node. */
 
+import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { view, type GraphNode, type Neighbourhood, type Store } from "../api";
+import { view, type GraphLevel, type GraphNode, type Neighbourhood, type Store } from "../api";
 import { many, whole } from "../format";
+import { lazily } from "../lazily";
 import { Await, Trouble, useJson } from "../loading";
-import { Drawing } from "../parts/drawing";
-import { modelPlace, useParameter } from "../place";
+import { modelPlace, setParameters, useParameter } from "../place";
+
+const Strip = lazily(async () => (await import("../strip/strip")).Strip);
+const Drawing = lazily(async () => (await import("../parts/drawing")).Drawing);
 
 const MOST = 60;
 const HOPS = ["1", "2", "3", "4"];
 
 export function Graph({ store, name }: { store: Store; name: string }) {
-  const [graph, setGraph] = useParameter("graph");
+  const [graph] = useParameter("graph");
   const [around, setAround] = useParameter("around");
   const [hops, setHops] = useParameter("hops");
   const [search, setSearch] = useParameter("search");
   const [chosen, setChosen] = useParameter("node");
   const [typed, setTyped] = useState(search);
+  const [level, setLevel] = useState<GraphLevel | null>(null);
   useEffect(() => { const wait = setTimeout(() => setSearch(typed), 150); return () => clearTimeout(wait); }, [typed]);
-  const begin = useJson<Neighbourhood>(around && !search ? null : view(store.id, ["graph"], { graph, search, limit: MOST }));
-  const middle = around || (search ? "" : begin.value && startOf(begin.value) || "");
-  // Start with a wide view: no node is selected yet.
-  const far = hops || (around ? "2" : "4");
-  const near = useJson<Neighbourhood>(middle ? view(store.id, ["graph"], { graph: around ? graph : begin.value?.graph ?? "", around: middle, hops: far, limit: MOST }) : null);
-  const centre = (path: string) => { setTyped(""); setSearch(""); setChosen(path); setAround(path, true); };
-  const shown = near.value ?? begin.value;
+  const found = useJson<Neighbourhood>(search ? view(store.id, ["graph"], { graph, search, limit: MOST }) : null);
+  const far = hops || "2";
+  const near = useJson<Neighbourhood>(around && !search ? view(store.id, ["graph"], { graph, around, hops: far, limit: MOST }) : null);
+  const centre = (path: string) => { setTyped(""); setParameters({ search: "", node: path, around: path }, true); };
+  const reveal = (path: string) => { setTyped(""); setParameters({ search: "", around: "", node: path }, true); };
+  const { graphs, graph: shown } = near.value ?? found.value ?? level ?? { graphs: [], graph: "" };
   const node = near.value?.nodes.find((each) => each.path === chosen);
+  const other = (path: string) => setParameters({ graph: path, around: "", node: "", open: "", start: "", end: "" }, true);
   return (
     <>
       <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
         <input type="search" placeholder="Search nodes" aria-label="Words in the name of a node" value={typed}
           onInput={(event) => setTyped(event.currentTarget.value)} />
-        {shown && shown.graphs.length > 1 && (
-          <select aria-label="Graph" value={shown.graph} onChange={(event) => { setAround(""); setChosen(""); setGraph(event.currentTarget.value, true); }}>
-            {!shown.graphs.some((each) => each.path === shown.graph) && <option value={shown.graph}>{shown.graph}</option>}
-            {shown.graphs.map((each) => <option key={each.path} value={each.path}>{each.name || "graph"} ({whole(each.nodes)})</option>)}
+        {graphs.length > 1 && (
+          <select aria-label="Graph" value={shown} onChange={(event) => other(event.currentTarget.value)}>
+            {!graphs.some((each) => each.path === shown) && <option value={shown}>{shown}</option>}
+            {graphs.map((each) => <option key={each.path} value={each.path}>{each.name || "graph"} ({whole(each.nodes)})</option>)}
           </select>
         )}
-        <select aria-label="Hops" value={far} onChange={(event) => setHops(event.currentTarget.value)}>
-          {HOPS.map((each) => <option key={each} value={each}>{many(Number(each), "hop")}</option>)}
-        </select>
-        <span class="soft" role="status">{told(search ? begin.value : near.value)}</span>
+        {around && !search && (
+          <>
+            <select aria-label="Hops" value={far} onChange={(event) => setHops(event.currentTarget.value)}>
+              {HOPS.map((each) => <option key={each} value={each}>{many(Number(each), "hop")}</option>)}
+            </select>
+            <button type="button" onClick={() => setAround("", true)}>Show the whole graph</button>
+          </>
+        )}
+        <span class="soft" role="status">{search ? told(found.value) : around ? told(near.value) : level ? many(level.nodes, "node") : ""}</span>
       </form>
-      {begin.error && <Trouble error={begin.error} />}
-      {search && begin.value && <Nodes label="Nodes found" nodes={begin.value.nodes} found={begin.value} onChoose={centre} />}
-      {!search && middle && (
+      {found.error && <Trouble error={found.error} />}
+      {search && found.value && <Nodes label="Nodes found" nodes={found.value.nodes} found={found.value} onChoose={reveal} />}
+      {!search && !around && (
+        <Strip key={graph} store={store} name={name} graph={graph} onGraphs={setLevel}
+          node={(path, close, more) => <Detail key={path} store={store} path={path} model={name} more={more} onNode={reveal} onCentre={centre} onClose={close} onGraph={other} />} />
+      )}
+      {!search && around && (
         <div class={node ? "both drawn" : ""}>
           <Await of={near}>
-            {(found) => (
+            {(value) => (
               <div>
-                <Drawing found={found} chosen={chosen} onChoose={(path) => setChosen(path)} onCentre={centre} />
+                <Drawing found={value} chosen={chosen} onChoose={(path) => setChosen(path)} onCentre={centre} />
                 <details class="equal">
                   <summary>Show as a table</summary>
-                  <Nodes label="Nearby nodes" nodes={found.nodes} found={found} onChoose={centre} />
+                  <Nodes label="Nearby nodes" nodes={value.nodes} found={value} onChoose={centre} />
                 </details>
               </div>
             )}
           </Await>
-          {node && near.value && <Drawer key={node.path} node={node} found={near.value} model={name} onCentre={centre} onClose={() => setChosen("")} />}
+          {node && near.value && <Drawer key={node.path} node={node} found={near.value} model={name} onNode={centre} onCentre={centre} onGraph={other} onClose={() => setChosen("")} />}
         </div>
       )}
     </>
   );
 }
 
-/** The node to begin with: one that others are linked to, as a graph may have nodes that do nothing. */
-const startOf = ({ nodes, edges }: Neighbourhood): string | undefined =>
-  (nodes.find((node) => node.more > 0 || edges.some(({ source, target }) => source === node.path || target === node.path)) ?? nodes[0])?.path;
+/** The drawer of a node, of which only the path is known. */
+function Detail({ store, path, ...rest }: { store: Store; path: string } & Omit<Shown, "node" | "found">) {
+  const found = useJson<Neighbourhood>(view(store.id, ["graph"], { around: path, hops: 1, limit: MOST }));
+  const node = found.value?.nodes[0];
+  if (!node || !found.value) return <aside class="drawer" aria-label="Node">{found.error ? <Trouble error={found.error} /> : <p class="soft" role="status">Loading …</p>}</aside>;
+  return <Drawer node={node} found={{ ...found.value, around: null }} {...rest} />;
+}
 
 function told(found: Neighbourhood | null): string {
   if (!found) return "";
@@ -94,9 +112,19 @@ function Nodes({ label, nodes, found, onChoose }: { label: string; nodes: readon
   );
 }
 
-interface Shown { node: GraphNode; found: Neighbourhood; model: string; onCentre: (path: string) => void; onClose: () => void }
+interface Shown {
+  node: GraphNode;
+  found: Neighbourhood;
+  model: string;
+  /** Called with a neighbour that is chosen, with the node to centre on, and with the path of a function that it calls. */
+  onNode: (path: string) => void;
+  onCentre: (path: string) => void;
+  onGraph: (path: string) => void;
+  onClose: () => void;
+  more?: ComponentChildren;
+}
 
-function Drawer({ node, found, model, onCentre, onClose }: Shown) {
+function Drawer({ node, found, model, onNode, onCentre, onGraph, onClose, more }: Shown) {
   const box = useRef<HTMLElement>(null);
   const called = (path: string) => found.nodes.find((each) => each.path === path)?.name || path;
   const place = (tab: string, query: string) => `${modelPlace(model, tab)}?${query}`;
@@ -110,7 +138,9 @@ function Drawer({ node, found, model, onCentre, onClose }: Shown) {
       <h2 dir="auto">{node.name || node.path}</h2>
       <p class="path">
         <b>{node.op}</b>
-        {node.path !== found.around && <button type="button" onClick={() => onCentre(node.path)}>Center on this node</button>}
+        {node.path !== found.around && <button type="button" onClick={() => onCentre(node.path)}>{found.around === null ? "Show nearby nodes" : "Center on this node"}</button>}
+        {more}
+        {calledBy(node, found).map((each) => <button key={each.path} type="button" onClick={() => onGraph(each.path)}>Open {each.name.length > 24 ? "function" : each.name}</button>)}
         <a class="tag" href={place("message", `path=${encodeURIComponent(node.path)}`)}>message</a>
       </p>
       {node.weights.length > 0 && (
@@ -120,10 +150,14 @@ function Drawer({ node, found, model, onCentre, onClose }: Shown) {
         <dl class="attributes">{node.attributes.map(([title, text]) => <div key={title}><dt dir="auto">{title}</dt><dd dir="auto">{text}</dd></div>)}</dl>
       )}
       {sides.map(([title, links]) => links.length > 0 && (
-        <p key={title}>{title}: {links.map(({ path, value }) => <button type="button" class="plain" dir="auto" key={`${path} ${value}`} onClick={() => onCentre(path)}>{value || path}</button>)}</p>
+        <p key={title}>{title}: {links.map(({ path, value }) => <button type="button" class="plain" dir="auto" key={`${path} ${value}`} onClick={() => onNode(path)}>{value || path}</button>)}</p>
       ))}
       {node.more > 0 && <p class="soft">{many(node.more, "more link")} to nodes not shown.</p>}
       <p class="soft"><code>{node.path}</code></p>
     </aside>
   );
 }
+
+/** Graphs that a node calls or holds: functions by their names, and those below its path. */
+const calledBy = (node: GraphNode, { graphs }: Neighbourhood) =>
+  graphs.filter((each) => each.path.startsWith(`${node.path}.`) || (each.name !== each.path && node.attributes.some(([, text]) => text.includes(`name: "${each.name}"`)))).slice(0, 4);

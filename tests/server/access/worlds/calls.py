@@ -144,6 +144,8 @@ READING: Final = _plain("""
     GET /v1/stores/mine/moves?before={store}
     GET /v1/stores/{store}/moves?before=mine
     GET /v1/stores/{store}/graph
+    GET /v1/stores/{store}/graph/blocks
+    GET /v1/stores/{store}/graph/between?start=a&end=b
     GET /v1/stores/{store}/groups
     GET /v1/stores/{store}/merge
     GET /v1/stores/{store}/metadata

@@ -9,10 +9,20 @@ from typing import Annotated
 from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
-from protoslice.facts import ChunkEntry, ModelReport, Neighbourhood, Node, Signature, TensorBranch, TensorGroup
+from protoslice.facts import (
+    ChunkEntry,
+    GraphLevel,
+    GraphSection,
+    ModelReport,
+    Neighbourhood,
+    Node,
+    Signature,
+    TensorBranch,
+    TensorGroup,
+)
 from protoslice.formats.outputs.omitted import HEADER as OMITTED
 from protoslice.formats.selection import tags_of
-from protoslice.graphs import Question
+from protoslice.graphs import Ends, Question
 from protoslice.graphs.neighbourhood import MOST_HOPS, MOST_NODES
 from protoslice.server.access.places import Ref, url_of
 from protoslice.server.access.rules import SHOWN
@@ -30,6 +40,8 @@ from protoslice.streams.framing import Framing
 
 router = GuardedRouter(tags=["views"])
 
+MOST_BLOCKS = (1 << 32) - 1
+"""Largest number of a block, and of nodes."""
 _NODE_BYTES = 200
 """Bytes of JSON of a node, about."""
 
@@ -332,6 +344,76 @@ async def get_graph(request: Request, services: Given, ref: Ref, asked: Annotate
     """
     store = await services.stores.view(ref)
     found = await store.graphs.part(Question(**asdict(asked)))
+    body = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_fact(found))
+    return await large_answer(request, services.stores, body, headers=lasting_headers(request, store, ref))
+
+
+GraphPath = Annotated[
+    str | None,
+    Query(description="Path of the graph; default: that of the node, or the main graph.", examples=["graph"]),
+]
+
+
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/graph/blocks",
+    SHOWN,
+    answer=GraphLevel,
+    fails=(404, 413, 422),
+    cached=True,
+    summary="List a graph as blocks",
+)
+async def get_graph_blocks(
+    request: Request,
+    services: Given,
+    ref: Ref,
+    graph: GraphPath = None,
+    block: Annotated[int, Query(ge=0, le=MOST_BLOCKS, description="Number of a block; 0 is the whole graph.")] = 0,
+    node: Annotated[
+        str | None, Query(description="Path or name of a node, to list the block around it instead of `block`.")
+    ] = None,
+) -> Response:
+    """Return the parts of a block in the order in which they are computed, and the values between them.
+
+    Blocks are groups of nodes whose names begin alike, and repeats: stretches that look the same. A level has at most
+    64 parts.
+    """
+    store = await services.stores.view(ref)
+    found = await store.graphs.level(graph, block, node)
+    body = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_fact(found))
+    return await large_answer(request, services.stores, body, headers=lasting_headers(request, store, ref))
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Parameters that choose two places in a graph."""
+
+    start: Annotated[str, Query(description="Path or name of a node.", examples=["conv1"])]
+    end: Annotated[str, Query(description="Path or name of another node.", examples=["softmax"])]
+    start_nodes: Annotated[
+        int, Query(ge=1, le=MOST_BLOCKS, description="Number of nodes from `start` on, such as those of a block.")
+    ] = 1
+    end_nodes: Annotated[int, Query(ge=1, le=MOST_BLOCKS, description="Number of nodes from `end` on.")] = 1
+
+
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/graph/between",
+    SHOWN,
+    answer=GraphSection,
+    fails=(404, 413, 422),
+    cached=True,
+    summary="List the nodes between two places of a graph",
+)
+async def get_graph_section(
+    request: Request, services: Given, ref: Ref, places: Annotated[_Places, Depends()], graph: GraphPath = None
+) -> Response:
+    """Return the nodes on all ways from one place to the other, their weights, and the values that go in and out.
+
+    Of an ONNX model, `inputs` and `outputs` select the same part in `/onnx/model.onnx`.
+    """
+    store = await services.stores.view(ref)
+    found = await store.graphs.section(graph, Ends(**asdict(places)))
     body = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_fact(found))
     return await large_answer(request, services.stores, body, headers=lasting_headers(request, store, ref))
 

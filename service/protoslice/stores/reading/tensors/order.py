@@ -77,6 +77,10 @@ class TensorOrder:
         """Return the tensors by name, with running totals in that order."""
         return await self._totals.get(None, lambda: self._totalled(found))
 
+    async def elements(self, found: Tensors) -> Sequence[int]:
+        """Return the numbers of elements of the tensors `found`, -1 where unknown."""
+        return (await self._facts_of(found)).elements
+
     async def _totalled(self, found: Tensors) -> tuple[Totals, int]:
         order, facts = await self.by(found, "name"), await self._facts_of(found)
         totals = await self._worker.bulk(lambda: totals_of(order, facts.sizes, facts.elements, facts.dtypes))

@@ -23,6 +23,7 @@ from protoslice.formats.outputs.statistics import statistics_text, steps_of_stat
 from protoslice.formats.selection import chosen, naming, pattern, single, wanted
 from protoslice.formats.tensors.conversion import dequantized
 from protoslice.formats.tensors.reading import is_ready, looked_up, read, ready, tells_facts
+from protoslice.graphs import Weight
 from protoslice.stores.objects.computed import Computed, Readable
 from protoslice.stores.objects.joined import JoinedObject
 from protoslice.stores.objects.representation import Representation
@@ -117,6 +118,23 @@ class StoreTensors:
             return await self._worker.run(lambda: _page(found, name, dtype, limit, first, encode))
         order = await self._order.by(found, sort)
         return await self._last(steps_of_page(found, order, first, sought, means, PageBudget(limit), encode))
+
+    async def weights(self, most: int) -> Sequence[Weight]:
+        """Return all tensors as what nodes of a graph may use; none of a model with more than `most`."""
+        found = await self.all()
+        if len(found) > most:
+            return ()
+        elements, called, listed = await self._order.elements(found), naming(found), list[Weight]()
+
+        def steps() -> Iterator[None]:
+            for number in range(len(found)):
+                listed.append(Weight(*called(number), max(elements[number], 0)))
+                if number % _AT_ONCE == 0:
+                    yield
+
+        async for _ in self._worker.steps(steps()):
+            pass
+        return listed
 
     async def groups(self, prefix: str, limit: int, cursor: str | None) -> ResultPage[TensorGroup]:
         """A page of the groups of tensors whose names begin with `prefix`, by their next steps."""

@@ -1,0 +1,290 @@
+"""A graph as a strip of blocks: one level of them at a time, and what is between two places."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from protoslice import schema
+from protoslice.errors import InvalidInput, NotFound
+from protoslice.facts import GraphBlock, GraphLevel, GraphLink, GraphOperator, GraphSection, GraphStep, GraphValue
+from protoslice.graphs.graphs import Graphs
+from protoslice.graphs.types import NAME, TYPED, message_of, value_of
+
+_OPS: Final = 5
+"""Operators that are listed of a block."""
+_MOST_VALUES: Final = 64
+"""Inputs and outputs that are listed of a graph."""
+_MOST_STEPS: Final = 200
+_MOST_SPANS: Final = 1000
+_MOST_PORTS: Final = 500
+"""Inputs, and outputs, of a section: as many as a part of a model may have."""
+# Nodes of a stranger may be as large as the file.
+_ROOM: Final = 4 << 20
+"""Bytes of nodes and declarations that a level looks into."""
+_SLOTS: Final = 200_000
+"""Inputs of nodes that a level goes through to find names of values."""
+_LONGEST: Final = 4096
+"""Characters of a name; the rest of a longer one is cut."""
+_NODE_BYTES: Final = 60
+"""Bytes of memory of a node in a strip, about."""
+_WEIGHT_BYTES: Final = 120
+"""Bytes of memory of the address of a weight, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A tensor that nodes may use."""
+
+    name: str
+    address: str
+    elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Two places in a graph: nodes, with the number of nodes from there on that belong to each place."""
+
+    start: str
+    end: str
+    start_nodes: int = 1
+    end_nodes: int = 1
+
+
+_Part = tuple[int | None, int, int, int]
+"""A part of a block: number of the block, the first node, its place, and the number of nodes."""
+_Valued = tuple[int | None, GraphValue]
+"""A value, and the node that takes or makes it."""
+
+
+class Strip:
+    """One graph of a model, divided into blocks."""
+
+    def __init__(self, graphs: Graphs, graph: int, weights: Sequence[Weight]) -> None:
+        """Divides graph number `graph`; `weights` are the tensors of the model. Blocks."""
+        self._graphs = graphs
+        self._graph = graph
+        self._declared = graphs.declarations()
+        self._addresses = [each.address for each in weights]
+        dialect = graphs.dialect
+        tensors = [(each.name, each.address.removeprefix("path:"), each.elements) for each in weights]
+        is_own = dialect.qualified or dialect.numbers
+        self._strip = graphs.links.strip(graph, tensors, graphs.entry(graph).name, is_own)
+
+    @property
+    def weight(self) -> int:
+        """Bytes in memory, about."""
+        declared = 0 if self._declared is None else self._declared.held
+        nodes = self._graphs.entry(self._graph).nodes
+        return declared + _NODE_BYTES * nodes + _WEIGHT_BYTES * len(self._addresses)
+
+    def level(self, block: int, node: str | None) -> GraphLevel:
+        """The parts of a block, or with `node` of that around a node. Blocks. `NotFound` without such a block."""
+        if node is not None:
+            block = self._strip.trail(self._graphs.node(self._graph, node))[-1]
+        if self._strip.block(block) is None:
+            raise NotFound(f"The graph has no block {block}")
+        entry, messages = self._graphs.entry(self._graph), _Messages(self._graphs)
+        parts = self._strip.parts(block)
+        inputs, outputs = (self._inputs(messages), self._outputs(messages)) if not block else ([], [])
+        ends = [] if block else self._outer_links(parts, inputs, outputs)
+        return GraphLevel(
+            graphs=self._graphs.entries,
+            graph=entry.path,
+            block=block,
+            trail=self._trail(block),
+            nodes=entry.nodes,
+            parts=tuple(self._part(part, messages) for part in parts),
+            links=(*self._links(block, messages), *ends),
+            inputs=tuple(value for _, value in inputs),
+            outputs=tuple(value for _, value in outputs),
+        )
+
+    def section(self, ends: Ends) -> GraphSection:
+        """The nodes on all ways from one place to the other, in either direction. Blocks."""
+        start, end = self._span(ends.start, ends.start_nodes), self._span(ends.end, ends.end_nodes)
+        if start > end:
+            start, end = end, start
+        most = (_MOST_SPANS, _MOST_STEPS, _MOST_PORTS)
+        count, elements, spans, nodes, inputs, weights, last = self._strip.section(start, end, most)
+        messages = _Messages(self._graphs)
+        outputs = dict.fromkeys(name for node in last for name in self._graphs.made(node, _MOST_PORTS) if name)
+        return GraphSection(
+            count=count,
+            elements=elements,
+            spans=tuple(spans),
+            nodes=tuple(self._step(node, messages) for node in nodes),
+            weights=tuple(map(schema.text_of, weights)),
+            inputs=tuple(map(schema.text_of, inputs)),
+            outputs=tuple(islice(outputs, _MOST_PORTS)),
+        )
+
+    def _trail(self, block: int) -> tuple[int, ...]:
+        trail = [block]
+        while trail[-1] and (about := self._strip.block(trail[-1])) is not None:
+            trail.append(about[1])
+        return tuple(reversed(trail))
+
+    def _part(self, part: _Part, messages: _Messages) -> GraphBlock:
+        number, node, first, count = part
+        kind, name, item, items = "node", self._graphs.called(node), None, 0
+        if number is not None:
+            kind, name, item = self._about(number)
+            items = self._strip.item_count(number)
+        elements, bars = self._strip.weights(first, first + count)
+        heaviest = self._strip.heaviest(first, first + count)
+        return GraphBlock(
+            id=number,
+            kind=kind,
+            name=name[:_LONGEST],
+            number=item,
+            items=items,
+            first=first,
+            nodes=count,
+            path=self._graphs.node_path(node),
+            ops=tuple(
+                GraphOperator(messages.operator(node), count)
+                for node, count in self._strip.operators(first, first + count, _OPS)
+            ),
+            elements=elements,
+            bars=tuple(bars) if number is not None and elements else (),
+            weight=None if heaviest is None else self._addresses[heaviest],
+        )
+
+    def _about(self, number: int) -> tuple[str, str, int | None]:
+        """Kind, name and number of a block."""
+        about = self._strip.block(number)
+        assert about is not None
+        kind, _, label, (begin, _) = about
+        if label is not None:
+            name = schema.text_of(label).strip("/.:")
+            return kind, name, None
+        parts = [part for part, *_ in self._strip.parts(number)]
+        first, last = (self._label(part) if part is not None else "" for part in (parts[0], parts[-1]))
+        if kind == "repeat":  # of what has names, it has theirs without numbers
+            return kind, first.rstrip("0123456789").rstrip("/.:_-"), None
+        return kind, f"{first} – {last}" if kind == "round" and first and last else "", begin
+
+    def _label(self, number: int) -> str:
+        about = self._strip.block(number)
+        return "" if about is None or about[2] is None else schema.text_of(about[2]).strip("/.:")
+
+    def _links(self, block: int, messages: _Messages) -> tuple[GraphLink, ...]:
+        edges = self._strip.edges(block)
+        named = [(edge, edge[3][0], self._name(edge[3], messages)) for edge in edges]
+        values = self._typed([(node, name) for _, node, name in named], messages)
+        return tuple(
+            GraphLink(source, target, count, value)
+            for ((source, target, count, _), _, _), value in zip(named, values, strict=True)
+        )
+
+    def _name(self, example: tuple[int, int, int], messages: _Messages) -> str:
+        """Name of a value by its maker, a node that takes it, and the slot; a number goes by the name of its maker."""
+        maker, node, slot = example
+        return self._graphs.called(maker) if self._graphs.dialect.numbers else messages.value(node, slot)
+
+    def _typed(self, values: Sequence[tuple[int, str]], messages: _Messages) -> list[GraphValue]:
+        """Values by their makers and names, with their types."""
+        if self._declared is None:
+            typed = TYPED[self._graphs.dialect.node]
+            return [value_of(name[:_LONGEST], typed, messages.of(node)) for node, name in values]
+        names = [name.encode() for _, name in values]
+        numbers = self._declared.named(self._graphs.path(self._graph), NAME, names)
+        return [self._declaration(name, number, messages) for (_, name), number in zip(values, numbers, strict=True)]
+
+    def _declaration(self, name: str, number: int | None, messages: _Messages) -> GraphValue:
+        kind = self._graphs.dialect.declares
+        if number is None or self._declared is None:
+            return GraphValue(name[:_LONGEST], None, None)
+        message = messages.parsed(kind, self._declared[number].skeleton)
+        return value_of((name or message.name)[:_LONGEST], TYPED[kind], message)
+
+    def _outer_links(
+        self, parts: Sequence[_Part], inputs: Sequence[_Valued], outputs: Sequence[_Valued]
+    ) -> list[GraphLink]:
+        """Links from the inputs of the graph to the parts that take them, and from parts whose values no node takes."""
+        firsts = [first for _, _, first, _ in parts]
+        links = dict[tuple[bool, int], GraphLink]()
+        for is_input, (node, value) in [(True, each) for each in inputs] + [(False, each) for each in outputs]:
+            place = self._strip.place(node) if node is not None else None
+            if place is not None:
+                part = bisect_right(firsts, place) - 1
+                source, target = (None, part) if is_input else (part, None)
+                links.setdefault((is_input, part), GraphLink(source, target, 1, value))
+        return list(links.values())
+
+    def _inputs(self, messages: _Messages) -> list[_Valued]:
+        found = self._strip.free(0, self._graphs.entry(self._graph).nodes, _MOST_VALUES)
+        named = [(node, schema.text_of(name)) for node, name in found]
+        if self._declared is None:
+            return [(node, GraphValue(name[:_LONGEST], None, None)) for node, name in named]
+        return list(zip((node for node, _ in named), self._typed(named, messages), strict=True))
+
+    def _outputs(self, messages: _Messages) -> list[_Valued]:
+        """Values that the graph declares as its outputs; without any, those that no node takes."""
+        ends = self._strip.ends(0, self._graphs.entry(self._graph).nodes, _MOST_VALUES)
+        if self._graphs.dialect.numbers:
+            made = [(node, self._graphs.called(node)) for node in ends]
+        else:
+            made = [(node, name) for node in ends for name in self._graphs.made(node, _MOST_VALUES) if name]
+        made = made[:_MOST_VALUES]
+        makers = {name: node for node, name in made}
+        below = f"{self._graphs.path(self._graph)}.output["
+        declared = self._declared.below(below, _MOST_VALUES) if self._declared is not None else []
+        if declared:
+            values = [self._declaration("", number, messages) for number in declared]
+            return [(makers.get(value.name), value) for value in values]
+        return list(zip((node for node, _ in made), self._typed(made, messages), strict=True))
+
+    def _span(self, called: str, nodes: int) -> tuple[int, int]:
+        place = self._strip.place(self._graphs.node(self._graph, called))
+        if place is None or nodes < 1:
+            raise InvalidInput("Invalid place: name a node of the graph, and at least one node from there on")
+        return place, min(place + nodes, self._graphs.entry(self._graph).nodes)
+
+    def _step(self, node: int, messages: _Messages) -> GraphStep:
+        name = self._graphs.called(node)[:_LONGEST]
+        return GraphStep(self._graphs.node_path(node), name, messages.operator(node))
+
+
+class _Messages:
+    """Nodes that one answer looks into, as far as there is room."""
+
+    def __init__(self, graphs: Graphs) -> None:
+        self._graphs = graphs
+        self._left = _ROOM
+        self._slots = _SLOTS
+        self._nodes: dict[int, Any] = {}
+
+    def of(self, node: int) -> Any:
+        """A node, parsed; an empty one when there is no room."""
+        if node not in self._nodes:
+            message, size = self._graphs.message(node) if self._left > 0 else (self._graphs.empty(), 0)
+            self._left -= size
+            self._nodes[node] = message
+        return self._nodes[node]
+
+    def parsed(self, kind: str, data: bytes) -> Any:
+        """A message of type `kind`; an empty one when there is no room, or it is damaged."""
+        self._left -= len(data)
+        try:
+            return message_of(kind, data if self._left > 0 else b"")
+        except DecodeError:
+            return message_of(kind, b"")
+
+    def operator(self, node: int) -> str:
+        """The operation of a node."""
+        return self._graphs.operator(node, self.of(node))[:_LONGEST]
+
+    def value(self, node: int, slot: int) -> str:
+        """Name of the value that a node takes in a slot; empty when that is too far behind."""
+        self._slots -= slot + 1
+        if self._slots < 0:
+            return ""
+        values = self._graphs.values(node, slot + 1)
+        return values[slot] if slot < len(values) else ""

@@ -1,0 +1,248 @@
+"""The strip of blocks in a real browser: `make browser`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import httpx
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+from tests.interop.page_weights import packed
+from tests.support.browser import fetched, memory_of, opened, violations, window
+from tests.support.golden import MODELS as GOLDEN
+from tests.support.process import ServiceProcess, service_process
+
+FOLDERS = (
+    "tf_sm_keras",
+    "tf_sm_functions",
+    "paddle_combined",
+    "hlo_jax_constants",
+    "coreml_mlprogram",
+    "coreml_nn_float32",
+    "caffe_new",
+    "onnx_subgraphs",
+)
+NODES = 16
+"""Nodes of a layer of `encoder`."""
+OVERFLOWING = """() => [...document.querySelectorAll('.strip-view .block')].filter(block => {
+  const { left, right } = block.getBoundingClientRect();
+  return [...block.querySelectorAll('.title b, .fact')].some(text => {
+    const box = text.getBoundingClientRect();
+    return box.width && (box.left < left - 1 || box.right > right + 1);
+  });
+}).map(block => block.textContent)"""
+"""Blocks whose words stand beyond their border."""
+FRAMES = """async () => {
+  const map = document.querySelector('.strip-view'), box = map.getBoundingClientRect();
+  const at = { clientX: box.x + box.width / 2, clientY: box.y + box.height / 2, cancelable: true, bubbles: true };
+  const frame = () => new Promise(requestAnimationFrame), begin = await frame();
+  let last = begin;
+  for (let n = 0; n < 240; n += 1) {
+    const step = n < 60 ? { deltaY: 25 } : n < 120 ? { deltaY: -25 } : { deltaY: n < 180 ? 30 : -30, ctrlKey: true };
+    map.dispatchEvent(new WheelEvent('wheel', { ...at, ...step }));
+    last = await frame();
+  }
+  return 240000 / (last - begin);
+}"""
+"""Frames a second while the strip is moved down and up, and zoomed out and in."""
+
+
+def encoder(layers: int) -> onnx.ModelProto:
+    """A transformer with named layers, whose values have types."""
+    nodes, infos = list[onnx.NodeProto](), list[onnx.ValueInfoProto]()
+
+    def add(name: str, op: str, *takes: str) -> str:
+        nodes.append(helper.make_node(op, takes, [f"{name}_out"], name=name))
+        infos.append(helper.make_tensor_value_info(f"{name}_out", TensorProto.FLOAT, ["batch", 512, 1024]))
+        return f"{name}_out"
+
+    before = add("/embeddings/Gather", "Gather", "words", "ids")
+    for layer in range(layers):
+        place = f"/encoder/layer.{layer}"
+        query, key, value = (
+            add(
+                f"{place}/attention/{each}/Add",
+                "Add",
+                add(f"{place}/attention/{each}/MatMul", "MatMul", before, "w"),
+                "b",
+            )
+            for each in ("query", "key", "value")
+        )
+        scores = add(f"{place}/attention/Softmax", "Softmax", add(f"{place}/attention/MatMul", "MatMul", query, key))
+        context = add(f"{place}/attention/MatMul_1", "MatMul", scores, value)
+        middle = add(
+            f"{place}/attention/Add", "Add", add(f"{place}/attention/out/MatMul", "MatMul", context, "w"), before
+        )
+        inner = add(f"{place}/ffn/Gelu", "Gelu", add(f"{place}/ffn/in/MatMul", "MatMul", middle, "w"))
+        ffn = add(f"{place}/ffn/out/Add", "Add", add(f"{place}/ffn/out/MatMul", "MatMul", inner, "w"), "b")
+        before = add(f"{place}/Add", "Add", ffn, middle)
+    weights = [helper.make_tensor(name, TensorProto.FLOAT, [64], range(64)) for name in ("words", "w", "b")]
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch", 512])
+    out = helper.make_tensor_value_info(before, TensorProto.FLOAT, ["batch", 512, 1024])
+    return helper.make_model(helper.make_graph(nodes, "encoder", [ids], [out], weights, value_info=infos))
+
+
+def unnamed(blocks: int) -> onnx.ModelProto:
+    """A convolutional network whose nodes have no names."""
+    nodes, at = list[onnx.NodeProto](), 0
+    for block in range(blocks):
+        for op in ("Conv", "BatchNormalization", "Relu", "Conv", "BatchNormalization", "Add", "Relu"):
+            takes = [f"v{at}", f"v{max(at - 5, 0)}"] if op == "Add" else [f"v{at}"]
+            nodes.append(helper.make_node(op, takes, [f"v{at + 1}"]))
+            at += 1
+        if block % 4 == 3:
+            nodes.append(helper.make_node("MaxPool", [f"v{at}"], [f"v{at + 1}"]))
+            at += 1
+    return helper.make_model(helper.make_graph(nodes, "<b>cnn</b>", [], []))
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """A service with models of every dialect, one of them of 100 000 nodes."""
+    settings = {"PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
+    with service_process("--storage", tmp_path_factory.mktemp("storage").as_uri(), settings=settings) as running:
+        with httpx.Client(base_url=running.url, timeout=60) as client:
+            for name, model in (("encoder", encoder(12)), ("vast", encoder(100_000 // NODES)), ("cnn", unnamed(16))):
+                data = model.SerializeToString()
+                client.put(f"/v1/stores?filename=model.onnx&tag={name}", content=data).raise_for_status()
+            for name in FOLDERS:
+                headers = {"content-type": "application/x-tar"}
+                client.put(f"/v1/stores?tag={name}", content=packed(GOLDEN / name), headers=headers).raise_for_status()
+        yield running
+
+
+def block(page: Page, name: str) -> Locator:
+    return page.get_by_role("treeitem", name=re.compile(name.replace("/", r"\/"))).first
+
+
+@pytest.mark.parametrize("model", ["encoder", "cnn", *FOLDERS])
+def test_graph_is_a_strip_whose_words_stay_in_their_blocks(context: BrowserContext, model: str) -> None:
+    page = opened(context, f"/m/{model}/graph")
+    expect(page.get_by_role("treeitem").first).to_be_visible()
+    assert page.evaluate(OVERFLOWING) == []
+    assert violations(context, page) == "[]"
+    assert page.locator("main b b, main img, main script").count() == 0
+
+
+def test_check_of_words_finds_one_beyond_its_block(context: BrowserContext) -> None:
+    """The check itself."""
+    page = opened(context, "/m/encoder/graph")
+    expect(page.get_by_role("treeitem").first).to_be_visible()
+    page.evaluate("document.querySelector('.block .fact').style.cssText = 'width: 900px'")
+    assert len(page.evaluate(OVERFLOWING)) == 1
+
+
+def test_layers_are_one_block_that_opens_in_its_place(context: BrowserContext) -> None:
+    page = opened(context, "/m/encoder/graph")
+    layers = block(page, r"^encoder/layer, × 12")
+    layers.locator(".twist").click()
+    expect(page).to_have_url(re.compile(r"open=\d+"))
+    expect(block(page, "^11, ")).to_be_attached()
+    expect(layers).to_have_attribute("aria-expanded", "true")
+    expect(layers).to_be_in_viewport()
+    frame, inner, behind = (each.bounding_box() for each in (layers, block(page, "^0, "), block(page, "^output")))
+    assert frame is not None
+    assert inner is not None
+    assert behind is not None
+    assert frame["y"] < inner["y"] < behind["y"]
+    page.reload()
+    expect(block(page, "^11, ")).to_be_attached()
+    expect(page.locator(".wires text").filter(has_text="F32").first).to_be_attached()
+    layers.locator(".twist").click()
+    expect(block(page, "^11, ")).to_have_count(0)
+
+
+def test_strip_is_walked_by_keys(browser: Browser, service: ServiceProcess) -> None:
+    with window(browser, service.url) as context:
+        page = opened(context, "/m/encoder/graph")
+        page.locator("[role=treeitem][tabindex='0']").focus()
+        focused = page.locator("[role=treeitem]:focus")
+        page.keyboard.press("Home")
+        expect(focused).to_have_accessible_name(re.compile("input: ids I64"))
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowRight")
+        expect(focused).to_have_accessible_name(re.compile("encoder/layer, × 12"))
+        page.keyboard.press("Enter")
+        expect(block(page, "^0, ")).to_be_visible()
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Space")
+        expect(page.get_by_role("complementary", name="Block")).to_contain_text("Parameters")
+        page.locator("[role=treeitem][tabindex='0']").focus()
+        page.keyboard.press("Escape")
+        expect(focused).to_have_accessible_name(re.compile("encoder/layer"))
+        expect(block(page, "^0, ")).to_have_count(0)
+        for key in ("+", "+", "-", "0"):
+            page.keyboard.press(key)
+        page.keyboard.press("s")
+        page.keyboard.press("End")
+        expect(focused).to_have_accessible_name(re.compile("^output"))
+        page.keyboard.press("ArrowLeft")
+        page.keyboard.press("e")
+        expect(page.get_by_role("region", name="Section")).to_contain_text("192 nodes")
+
+
+def test_two_marks_select_a_sub_model_that_can_be_downloaded(context: BrowserContext) -> None:
+    page = opened(context, "/m/encoder/graph?node=/encoder/layer.3/attention/Softmax")
+    drawer = page.get_by_role("complementary", name="Node")
+    expect(drawer).to_contain_text("/encoder/layer.3/attention/Softmax")
+    drawer.get_by_role("button", name="Start section").click()
+    page.get_by_role("searchbox").fill("layer.4/ffn/gelu")
+    page.get_by_role("button", name="/encoder/layer.4/ffn/Gelu").click()
+    drawer.get_by_role("button", name="End section").click()
+    section = page.get_by_role("region", name="Section")
+    expect(section).to_contain_text("22 nodes")
+    expect(section.locator("dd code")).to_contain_text("--output /encoder/layer.4/ffn/Gelu_out")
+    expect(page.locator(".block.within").first).to_be_attached()
+    with page.expect_download() as started:
+        section.get_by_role("link", name="Extract this sub-model").click()
+    part = onnx.load_model_from_string(started.value.path().read_bytes(), format="protobuf")
+    assert len(part.graph.node) == 22
+    assert [output.name for output in part.graph.output] == ["/encoder/layer.4/ffn/Gelu_out"]
+    section.get_by_role("button", name="Clear section").click()
+    expect(section).to_have_count(0)
+
+
+def test_a_found_node_is_brought_to_light(context: BrowserContext) -> None:
+    page = opened(context, "/m/vast/graph")
+    page.get_by_role("searchbox").fill("layer.4321/attention/softmax")
+    page.get_by_role("button", name="/encoder/layer.4321/attention/Softmax").click()
+    node = block(page, "^Softmax, /encoder/layer.4321/attention/Softmax")
+    expect(node).to_be_in_viewport()
+    expect(node).to_have_attribute("aria-selected", "true")
+    page.reload()
+    expect(node).to_be_in_viewport()
+
+
+def test_constants_are_shown_when_asked_for(context: BrowserContext) -> None:
+    page = opened(context, "/m/coreml_mlprogram/graph")
+    expect(block(page, "^linear")).to_be_visible()
+    expect(block(page, "^const")).to_have_count(0)
+    page.get_by_role("checkbox", name=re.compile("Show constants")).check()
+    expect(block(page, "^const")).to_be_visible()
+    expect(page).to_have_url(re.compile("constants=1"))
+
+
+def test_functions_of_tensorflow_are_strips(context: BrowserContext) -> None:
+    page = opened(context, "/m/tf_sm_functions/graph")
+    graphs = page.get_by_role("combobox", name="Graph")
+    names = graphs.locator("option").all_inner_texts()
+    assert len(names) > 3
+    graphs.select_option(index=1)
+    expect(page).to_have_url(re.compile("library"))
+    expect(page.get_by_role("treeitem").first).to_be_visible()
+
+
+def test_a_hundred_thousand_nodes_stay_responsive(browser: Browser, service: ServiceProcess) -> None:
+    with window(browser, service.url) as context:
+        page = context.new_page()
+        received = fetched(context, page)
+        page.goto("/m/vast/graph")
+        expect(block(page, r"^encoder/layer, × 6250")).to_be_visible(timeout=3000)
+        block(page, "^encoder/layer").locator(".twist").click()
+        expect(page.get_by_role("treeitem").nth(10)).to_be_attached()
+        assert page.evaluate(FRAMES) >= 30
+        assert memory_of(page) <= 250e6
+        assert received() <= 200_000

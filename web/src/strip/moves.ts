@@ -1,0 +1,100 @@
+/** Moves of a picture below a window: by wheel, drag and pinch, within its borders. */
+
+import { useEffect, useRef } from "preact/hooks";
+import type { RefObject } from "preact";
+
+/** The place of the window's corner in the picture, and the scale. */
+export interface Look { x: number; y: number; k: number }
+export interface Size { width: number; height: number }
+interface Point { x: number; y: number }
+
+const LEAST = 0.05;
+const MOST = 4;
+const REST = 140;
+
+export interface Moves {
+  live: { current: Look };
+  turn: (next: Look) => void;
+  zoom: (factor: number, at?: Point) => void;
+  /** True after a drag, until the next press. */
+  dragged: { current: boolean };
+  handlers: Record<"onPointerDown" | "onPointerMove" | "onPointerUp" | "onPointerCancel", (event: PointerEvent) => void>;
+}
+
+/** `onMove` is called at once, `onRest` when nothing has moved for a moment. */
+export function useMoves(box: RefObject<HTMLElement>, window: Size, picture: Size, onMove: (look: Look) => void, onRest: (look: Look) => void): Moves {
+  const live = useRef<Look>({ x: 0, y: 0, k: 1 });
+  const timer = useRef(0);
+  const fingers = useRef(new Map<number, Point>());
+  const dragged = useRef(false);
+  const turn = (next: Look) => {
+    live.current = kept(next, window, picture);
+    onMove(live.current);
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => onRest(live.current), REST);
+  };
+  const zoom = (factor: number, at: Point = { x: window.width / 2, y: window.height / 2 }) => {
+    const { x, y, k } = live.current;
+    const next = Math.min(Math.max(k * factor, LEAST), MOST);
+    turn({ k: next, x: x + at.x / k - at.x / next, y: y + at.y / k - at.y / next });
+  };
+  const wheel = useRef((_: WheelEvent) => undefined as void);
+  wheel.current = (event) => {
+    const unit = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 16 : 1;
+    if (event.ctrlKey || event.metaKey) {
+      event.preventDefault();
+      return zoom(Math.exp(-event.deltaY * unit * 0.006), within(box.current!, event));
+    }
+    const { x, y, k } = live.current;
+    const [dx, dy] = event.shiftKey && !event.deltaX ? [event.deltaY, 0] : [event.deltaX, event.deltaY];
+    const next = kept({ k, x: x + (dx * unit) / k, y: y + (dy * unit) / k }, window, picture);
+    if (next.x === x && next.y === y) return; // the page's own scrolling
+    event.preventDefault();
+    turn(next);
+  };
+  useEffect(() => {
+    const roll = (event: WheelEvent) => wheel.current(event);
+    box.current?.addEventListener("wheel", roll, { passive: false });
+    return () => { clearTimeout(timer.current); box.current?.removeEventListener("wheel", roll); };
+  }, []);
+  const up = (event: PointerEvent) => { fingers.current.delete(event.pointerId); };
+  const handlers = {
+    onPointerDown: (event: PointerEvent) => {
+      fingers.current.set(event.pointerId, within(box.current!, event));
+      if (fingers.current.size === 1) dragged.current = false;
+    },
+    onPointerMove: (event: PointerEvent) => {
+      const before = fingers.current.get(event.pointerId);
+      if (!before) return;
+      const now = within(box.current!, event);
+      const other = [...fingers.current].find(([id]) => id !== event.pointerId)?.[1];
+      const { x, y, k } = live.current;
+      if (other) zoom(apart(now, other) / Math.max(apart(before, other), 1), { x: (now.x + other.x) / 2, y: (now.y + other.y) / 2 });
+      else {
+        if (!dragged.current && apart(before, now) < 4) return;
+        if (!dragged.current) box.current!.setPointerCapture(event.pointerId);
+        turn({ k, x: x - (now.x - before.x) / k, y: y - (now.y - before.y) / k });
+      }
+      dragged.current = true;
+      fingers.current.set(event.pointerId, now);
+    },
+    onPointerUp: up,
+    onPointerCancel: up,
+  };
+  return { live, turn, zoom, dragged, handlers };
+}
+
+/** A look that shows something of the picture: what is smaller than the window stays whole, and in the middle. */
+export function kept({ x, y, k }: Look, window: Size, picture: Size): Look {
+  const along = (at: number, size: number, room: number, middle: boolean) => {
+    const rest = size - room / k;
+    return rest <= 0 ? (middle ? rest / 2 : 0) : Math.min(Math.max(at, 0), rest);
+  };
+  return { x: along(x, picture.width, window.width, true), y: along(y, picture.height, window.height, false), k };
+}
+
+const within = (box: HTMLElement, event: MouseEvent): Point => {
+  const { left, top } = box.getBoundingClientRect();
+  return { x: event.clientX - left, y: event.clientY - top };
+};
+const apart = (one: Point, other: Point): number => Math.hypot(one.x - other.x, one.y - other.y);

@@ -1,0 +1,6 @@
+/** Lays out blocks beside the page, which stays responsive. */
+
+import { planOf, type Task } from "./layout";
+
+const scope = self as unknown as { onmessage: (event: MessageEvent<[number, Task]>) => void; postMessage: (answer: unknown) => void };
+scope.onmessage = ({ data: [number, task] }) => scope.postMessage([number, planOf(task)]);
