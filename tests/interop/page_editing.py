@@ -177,7 +177,8 @@ def test_a_file_that_is_cut_off_is_not_offered_again(wrong: BrowserContext, tmp_
 def test_a_link_to_a_tensor_shows_its_row_and_name(context: BrowserContext, http: httpx.Client) -> None:
     put(http, "linked:1", onnx(*range(100, 400)))
     page = opened(context, "/m/linked:1/tensors?tensor=path:graph.initializer%5B40%5D")
-    expect(page.get_by_role("row", selected=True)).to_be_in_viewport()
+    if page.evaluate("innerWidth") > 700:  # on a phone the drawer is in sight
+        expect(page.get_by_role("row", selected=True)).to_be_in_viewport()
     expect(page.locator(".row.focus")).to_have_count(1)
     expect(page.locator(".row.focus")).to_contain_text("weight-40")
     expect(page).to_have_title(re.compile("^weight-40 — linked:1"))
@@ -191,14 +192,10 @@ def test_changes_are_sorted_by_how_far_tensors_moved(context: BrowserContext, ht
         ]
         put(http, tag, helper.make_model(helper.make_graph([], "g", [], [], weights)).SerializeToString())
     page = opened(context, "/diff/far:1...far:2")
-    rows = page.get_by_role("grid", name="Changes").locator(".row:not(.head)", has_text="tensor")
     page.get_by_role("columnheader", name="relative").get_by_role("button").click()
     expect(page).to_have_url(re.compile("sort=-relative"))
-    expect(page.locator(".row:not(.head) .c-name")).to_have_text(
-        [re.compile("layer.1"), re.compile("layer.0"), re.compile("layer.2"), *[re.compile("")] * (rows.count() - 3)][
-            :3
-        ]
-    )
+    names = [re.compile(name) for name in ("layer.1", "layer.0", "layer.2", "m.onnx")]
+    expect(page.locator(".row:not(.head) .c-name")).to_have_text(names)
     page.get_by_role("columnheader", name="relative").get_by_role("button").click()
     expect(page.locator(".row:not(.head) .c-name").first).to_contain_text("layer.2")
     page.locator(".row:not(.head)").first.click()
