@@ -199,7 +199,7 @@ def test_changes_are_sorted_by_how_far_tensors_moved(context: BrowserContext, ht
     page.get_by_role("columnheader", name="relative").get_by_role("button").click()
     expect(page.locator(".row:not(.head) .c-name").first).to_contain_text("layer.2")
     page.locator(".row:not(.head)").first.click()
-    expect(page.get_by_role("link", name="in far:1")).to_be_visible()
+    expect(page.get_by_role("link", name="Before: far:1")).to_be_visible()
 
 
 def test_who_may_not_change_a_model_is_not_offered_it(browser: Browser, tmp_path: Path) -> None:

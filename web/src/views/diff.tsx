@@ -216,8 +216,8 @@ function Drawer({ named, diff, row, onClose }: { named: Sides; diff: Diff; row: 
       <p class="soft">{SIGNS[row.change]} {row.change}{row.detail && ` · ${row.detail}`}</p>
       {comparable(row) && <Figures diff={diff} row={row} />}
       <p>
-        {row.was && <a class="tag" href={tensorPlace(named.before, row.was)} dir="auto">in {shortened(named.before)}</a>}
-        {row.address && <a class="tag" href={tensorPlace(named.after, row.address)} dir="auto">in {shortened(named.after)}</a>}
+        {row.was && <a class="tag" href={tensorPlace(named.before, row.was)} dir="auto">Before: {shortened(named.before)}</a>}
+        {row.address && <a class="tag" href={tensorPlace(named.after, row.address)} dir="auto">After: {shortened(named.after)}</a>}
       </p>
     </aside>
   );
