@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from onnx import TensorProto, helper
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 from tests.support.browser import opened, violations, window
 from tests.support.hub import commit
@@ -132,8 +133,12 @@ def test_a_version_is_deleted_with_its_names_and_restored(context: BrowserContex
     expect(page.locator(".removed")).to_contain_text("Deleted gone:2.")
     assert http.get(f"/v1/stores/{id}").status_code == 404
     assert violations(context, page) == "[]"
+    page.goto("/m/gone:3")
+    page.get_by_role("link", name="Library").click()
     page.get_by_role("button", name="Restore").click()
-    expect(page).to_have_url(re.compile(f"/m/{id}$"))
+    expect(page).to_have_url(re.compile("/m/gone%3A2$"))
+    page.get_by_role("link", name="Library").click()
+    expect(page.locator(".removed")).to_have_count(0)
     assert {"gone:2", "gone:also"} <= {*http.get(f"/v1/stores/{id}").json()["tags"]}
 
 
@@ -167,6 +172,34 @@ def test_a_file_that_is_cut_off_is_not_offered_again(wrong: BrowserContext, tmp_
     page.reload()
     page.wait_for_load_state("networkidle")
     expect(page.get_by_role("progressbar")).to_have_count(0)
+
+
+def test_a_link_to_a_tensor_shows_its_row_and_name(context: BrowserContext, http: httpx.Client) -> None:
+    put(http, "linked:1", onnx(*range(100, 400)))
+    page = opened(context, "/m/linked:1/tensors?tensor=path:graph.initializer%5B40%5D")
+    if page.evaluate("innerWidth") > 700:  # on a phone the drawer is in sight
+        expect(page.get_by_role("row", selected=True)).to_be_in_viewport()
+    expect(page.locator(".row.focus")).to_have_count(1)
+    expect(page.locator(".row.focus")).to_contain_text("weight-40")
+    expect(page).to_have_title(re.compile("^weight-40 — linked:1"))
+
+
+def test_changes_are_sorted_by_how_far_tensors_moved(context: BrowserContext, http: httpx.Client) -> None:
+    for tag, factors in (("far:1", (0, 0, 0)), ("far:2", (0.1, 0.5, 0.01))):
+        weights = [
+            helper.make_tensor(f"layer.{n}", TensorProto.FLOAT, [64], [1 + factor * (at % 2) for at in range(64)])
+            for n, factor in enumerate(factors)
+        ]
+        put(http, tag, helper.make_model(helper.make_graph([], "g", [], [], weights)).SerializeToString())
+    page = opened(context, "/diff/far:1...far:2")
+    page.get_by_role("columnheader", name="relative").get_by_role("button").click()
+    expect(page).to_have_url(re.compile("sort=-relative"))
+    names = [re.compile(name) for name in ("layer.1", "layer.0", "layer.2", "m.onnx")]
+    expect(page.locator(".row:not(.head) .c-name")).to_have_text(names)
+    page.get_by_role("columnheader", name="relative").get_by_role("button").click()
+    expect(page.locator(".row:not(.head) .c-name").first).to_contain_text("layer.2")
+    page.locator(".row:not(.head)").first.click()
+    expect(page.get_by_role("link", name="Before: far:1")).to_be_visible()
 
 
 def test_who_may_not_change_a_model_is_not_offered_it(browser: Browser, tmp_path: Path) -> None:

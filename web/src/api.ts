@@ -3,7 +3,7 @@
 import type { components } from "./openapi";
 import { SPACE } from "./place";
 
-type Schemas = components["schemas"];
+export type Schemas = components["schemas"];
 export type StoreFile = Schemas["File"];
 export type StoreName = Schemas["StoreName"];
 export type Store = Schemas["Store"];

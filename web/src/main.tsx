@@ -1,6 +1,7 @@
 /** The page: a head, and what the address names. */
 
 import { render } from "preact";
+import { useEffect } from "preact/hooks";
 import { lazily } from "./lazily";
 import { followLinks, SPACE, steps, usePlace } from "./place";
 import { signOut, useSession, type Session } from "./session";
@@ -17,7 +18,7 @@ function App() {
   const [first = "", second = "", third = ""] = steps();
   const lost = !unknown && !!session?.name && !session.spaces.includes("*") && !session.spaces.includes(HERE);
   const shown = !unknown && !lost;
-  document.title = [second, "Protoslice"].filter(Boolean).join(" — ");
+  useEffect(() => { document.title = [second, "Protoslice"].filter(Boolean).join(" — "); }, [second]);
   return (
     <>
       <a class="skip" href="#main">Skip to the content</a>

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from typing import Final
 
+from protoslice._core import Computed
 from protoslice.formats.bytes import Bytes
 from protoslice.formats.tensors.budget import allow
 from protoslice.sources.ropes import Rope
@@ -43,8 +44,8 @@ class Equality:
         self._sliced = 0
         """Bytes compared in the present slice of work."""
         self._seen: dict[tuple[object, ...], bool] = {}
-        self._equal: dict[tuple[int, int, int], tuple[int, int]] = {}
-        """Stretch that was read and is equal, by the `id` of two sources and how far one is shifted in the other."""
+        self._equal: dict[tuple[RangeSource, RangeSource, int], tuple[int, int]] = {}
+        """Stretch that was read and is equal, by two sources and how far one is shifted in the other."""
 
     def same(self, one: Bytes, other: Bytes) -> Verdict:
         """True if both are the same bytes; bytes that no digest tells about are read."""
@@ -114,7 +115,7 @@ class Equality:
 
     def _remember(self, one: Extent, other: Extent, at: int, many: int) -> None:
         """Remember equal bytes of a file: the tensors in them need not be read again."""
-        key, start = (id(one[0]), id(other[0]), one[1] - other[1]), one[1] + at
+        key, start = (one[0], other[0], one[1] - other[1]), one[1] + at
         low, high = self._equal.get(key, (start, start))
         if start == high:
             self._equal[key] = low, high + many
@@ -123,25 +124,31 @@ class Equality:
         """True for one extent, and for two that lie in a stretch that was read."""
         if one[0] is other[0] and one[1] == other[1]:
             return True
-        low, high = self._equal.get((id(one[0]), id(other[0]), one[1] - other[1]), (0, 0))
+        low, high = self._equal.get((one[0], other[0], one[1] - other[1]), (0, 0))
         return low <= one[1] and one[1] + length <= high
 
 
 def _only_extent(bytes_: Bytes) -> Extent | None:
     """The extent that these bytes are; None where they are in several pieces."""
     pieces = list(_steps(bytes_)) if bytes_.rope.piece_count == 1 else []
-    return pieces[0][0] if pieces and not isinstance(pieces[0][0], bytes) else None
+    only = pieces[0][0] if pieces else b""
+    return None if isinstance(only, bytes) or _is_computed(only) else only
 
 
 def _key(one: Bytes, other: Bytes) -> tuple[object, ...] | None:
-    """Key under which a result is remembered; None for bytes that are short or in many extents."""
+    """Key under which a result is remembered; None for bytes that are short, computed or in many extents.
+
+    It holds the sources: another one made later could have the `id` of one that is gone.
+    """
     if one.size < CHEAP or one.rope.piece_count + other.rope.piece_count > 8:
         return None
-    return tuple(
-        piece if isinstance(piece, bytes) else (id(each.sources[piece[0]]), *piece[1:])
-        for each in (one, other)
-        for piece in each.rope.pieces()
-    )
+    steps = [*_steps(one), *_steps(other)]
+    return None if any(_is_computed(what) for what, _ in steps) else tuple(steps)
+
+
+def _is_computed(what: bytes | Extent) -> bool:
+    """True for computed elements, of which each tensor has a source of its own: nothing is found in it again."""
+    return not isinstance(what, bytes) and isinstance(what[0], Computed)
 
 
 def _side_by_side(one: Bytes, other: Bytes) -> Iterator[tuple[int, int, bytes | Extent, bytes | Extent]]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from random import Random
 
 import pytest
+from onnx import TensorProto
+from onnx import helper as onnx_helper
 from tests.support.counted import CountedBucket, counted_bucket
 from tests.support.stores import onnx, opened, upload
 
@@ -132,6 +134,28 @@ def test_local_files_are_read_once_and_not_digested(tmp_path: Path, monkeypatch:
             found = await stores.compare(*ids)
             assert tensors(found) == [("changed", "weight-2")]
             assert found.read < 2 * len(FIRST) + 2 * 8 * MIB
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("count", [1500, 60_000])
+def test_computed_elements_are_compared_for_each_tensor(count: int) -> None:
+    """Halves in `int32_data` are computed: each tensor has a source of its own, which may take the place of another."""
+
+    def model(changed: Collection[int]) -> bytes:
+        tensors = [
+            onnx_helper.make_tensor(f"t{n}", TensorProto.FLOAT16, [count], [float(n % 7 + (n in changed))] * count)
+            for n in range(30)
+        ]
+        data: bytes = onnx_helper.make_model(onnx_helper.make_graph([], "g", [], [], tensors)).SerializeToString()
+        return data
+
+    async def work() -> None:
+        changes = set(range(1, 30, 4))
+        async with opened(MemoryStorage()) as stores:
+            ids = [(await upload(stores, model(each))).store.id for each in ((), changes)]
+            found = await stores.compare(*ids)
+            assert tensors(found) == [("changed", f"t{n}") for n in sorted(changes)]
 
     asyncio.run(work())
 

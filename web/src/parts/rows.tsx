@@ -22,6 +22,8 @@ export const focusRows = (): void => document.querySelector<HTMLElement>(".rows"
 
 const HEIGHT = 33;
 const SPARE = 8;
+/** Rows among which the chosen one is looked for. */
+const LED = 10_000;
 
 export function Rows<T>(given: Given<T>) {
   const { rows, columns, label, keyOf, chosen, onChoose, onSee } = given;
@@ -41,6 +43,19 @@ export function Rows<T>(given: Given<T>) {
     setSeen((before) => (before.first === first && before.count === count ? before : { first, count }));
   };
   useLayoutEffect(look, [rows.length]);
+  // A link leads to a row: it is where keys begin, and in sight.
+  const led = useRef(false);
+  useLayoutEffect(() => {
+    if (led.current || !chosen || !rows.length) return;
+    led.current = true;
+    for (let number = 0; number < Math.min(rows.length, LED); number += 1) {
+      const row = rows.at(number);
+      if (row === undefined || keyOf(row) !== chosen) continue;
+      setFocus(number);
+      box.current!.scrollTop = Math.max(0, number * HEIGHT - box.current!.clientHeight / 2);
+      return;
+    }
+  }, [rows]);
   useEffect(() => onSee?.(first, last), [first, last, rows, onSee]);
 
   const step = (event: KeyboardEvent) => {

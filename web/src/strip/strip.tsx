@@ -112,7 +112,7 @@ export function Strip({ store, name, graph, onGraphs, node }: Given) {
     <>
       {error && <Trouble error={error} />}
       <div class={detail ? "both drawn beneath" : ""}>
-        <div ref={holder} class="strip-holder" >
+        <div ref={holder} class="weights" >
           {planned && <StripView store={store.id} plan={planned.plan} shelves={planned.along} window={{ width, height: Math.min(height, Math.max((planned.plan.height + 2 * PAD + 8) * scale, LEAST_HEIGHT)) }} scale={scale} chosen={chosen} sought={isNode || shown ? chosen : ""} spans={section.value?.spans ?? []}
             marks={{ start: keyed(marks.start), end: keyed(marks.end) }} onOpen={toggle} onChoose={(part) => choose(part.key)} onMark={mark} onEscape={(level) => (level ? setOpen(open.filter((id) => id !== level)) : close())}>
             {(folded > 0 || constants) && <label class="check"><input type="checkbox" checked={constants} onChange={(event) => setParameters({ constants: event.currentTarget.checked ? "1" : "" })} /> Show constants{folded > 0 && ` (${whole(folded)} hidden)`}</label>}

@@ -9,7 +9,7 @@ import { Await, Trouble, useJson, useLoaded } from "../loading";
 import { Pictures } from "../parts/heatmap";
 import { focusRows, Rows, type Column } from "../parts/rows";
 import { diffPlace, go, modelPlace, useParameter } from "../place";
-import { beforeVersion, byAge, familyOf, repositoryOf, shortened } from "../versions";
+import { beforeVersion, byAge, familyOf, NUMBERS, repositoryOf, shortened } from "../versions";
 import { figureOf, loadMoves, METRICS, namesIn, type Metric } from "../xray/moves";
 import { HeatStrip } from "../xray/strip";
 import { Part } from "./part";
@@ -42,6 +42,7 @@ function Between({ names, before, after }: { names: string; before: string; afte
   const moves = useMoves(before, after);
   // After the sample: the exact comparison of large models takes all of the service's time.
   const found = useLoaded<Diff>(moves.done ? names + exact : null, (signal) => allOf(before, after, !exact, signal));
+  const named: Sides = { before, after };
   return (
     <>
       <header class="model">
@@ -53,8 +54,8 @@ function Between({ names, before, after }: { names: string; before: string; afte
       </header>
       {moves.moves.length > 0 && <Moved {...moves} />}
       {found.error && <Trouble error={found.error} />}
-      {found.value ? <Shown diff={found.value} moves={moves.moves} evidence={<Evidence diff={found.value} onExact={() => setExact("1")} />} />
-        : <Shown diff={sampled(before, after, moves.moves)} moves={moves.moves} evidence={!found.error && <p class="soft" role="status">Loading: comparing all bytes …</p>} />}
+      {found.value ? <Shown named={named} diff={found.value} moves={moves.moves} evidence={<Evidence diff={found.value} onExact={() => setExact("1")} />} />
+        : <Shown named={named} diff={sampled(before, after, moves.moves)} moves={moves.moves} evidence={!found.error && <p class="soft" role="status">Loading: comparing all bytes …</p>} />}
     </>
   );
 }
@@ -118,12 +119,17 @@ async function allOf(before: string, after: string, checksums: boolean, signal: 
   return { ...page, items };
 }
 
-function Shown({ diff, moves, evidence }: { diff: Diff; moves: readonly TensorMove[]; evidence: ComponentChildren }) {
+/** Both versions as the address names them. */
+interface Sides { before: string; after: string }
+
+function Shown({ named, diff, moves, evidence }: { named: Sides; diff: Diff; moves: readonly TensorMove[]; evidence: ComponentChildren }) {
   const [chosen, setChosen] = useParameter("at");
   const [cell, setCell] = useParameter("cell");
   const known = useMemo(() => new Map(moves.map((move) => [move.address || move.was_address, move])), [moves]);
   const within = useMemo(() => new Set(cell ? namesIn(moves, cell) : []), [moves, cell]);
-  const rows = cell ? diff.items.filter((each) => each.what === "tensor" && within.has(each.path.replace(/#\d+$/, ""))) : diff.items;
+  const [sort, setSort] = useParameter("sort");
+  const some = cell ? diff.items.filter((each) => each.what === "tensor" && within.has(each.path.replace(/#\d+$/, ""))) : diff.items;
+  const rows = useMemo(() => sorted(some, sort, known), [diff, cell, sort, known]);
   const columns = useMemo(() => columnsOf(known), [known]);
   const row = diff.items.find((each) => keyOf(each) === chosen);
   const close = () => { setChosen(""); focusRows(); };
@@ -139,9 +145,9 @@ function Shown({ diff, moves, evidence }: { diff: Diff; moves: readonly TensorMo
       {cell && <p><span class="tag" dir="auto">{cell}</span> {many(rows.length, "change")} <button type="button" class="plain" onClick={() => setCell("")}>Show all</button></p>}
       {row?.what === "part" && <Part key={chosen} diff={diff} row={row} onClose={close} />}
       <div class={row?.what === "tensor" ? "both drawn" : ""}>
-        <Rows rows={rows} columns={columns} label="Changes" keyOf={keyOf} chosen={chosen} sort="" onSort={() => undefined}
+        <Rows rows={rows} columns={columns} label="Changes" keyOf={keyOf} chosen={chosen} sort={sort} onSort={(wanted) => setSort(wanted)}
           onChoose={(each) => setChosen(keyOf(each), true)} />
-        {row?.what === "tensor" && <Drawer key={chosen} diff={diff} row={row} onClose={close} />}
+        {row?.what === "tensor" && <Drawer key={chosen} named={named} diff={diff} row={row} onClose={close} />}
       </div>
     </div>
   );
@@ -165,35 +171,54 @@ const toldOf = (each: Difference): string =>
 const comparable = (each: Difference): boolean =>
   each.what === "tensor" && (each.change === "renamed" || (each.change === "changed" && !each.detail));
 
+/** The rows by a column, whose name has - in front for the largest first; those without a figure come last. */
+function sorted(rows: readonly Difference[], sort: string, known: ReadonlyMap<string, TensorMove>): readonly Difference[] {
+  const [column, way] = sort.startsWith("-") ? [sort.slice(1), -1] : [sort, 1];
+  if (column === "name") return [...rows].sort((a, b) => way * NUMBERS.compare(a.path, b.path));
+  const valueOf = (each: Difference): number | null => {
+    if (column === "before" || column === "after") return each[column];
+    const move = each.what === "tensor" && column in METRICS ? known.get(each.address || each.was) : undefined;
+    return move ? figureOf(move, column as Metric) : null;
+  };
+  const keys = new Map(rows.map((each) => [each, valueOf(each)]));
+  return [...rows].sort((a, b) => {
+    const [one, other] = [keys.get(a)!, keys.get(b)!];
+    return one === null || other === null ? Number(one === null) - Number(other === null) : way * (one - other);
+  });
+}
+
 function columnsOf(known: ReadonlyMap<string, TensorMove>): Column<Difference>[] {
   const size = (value: number | null) => (value === null ? "" : bytes(value));
   const figure = (metric: Metric) => (each: Difference) => {
     const move = each.what === "tensor" ? known.get(each.address || each.was) : undefined;
-    return each.what !== "tensor" ? "" : move ? rough(figureOf(move, metric)) : "…";
+    if (each.what !== "tensor") return "";
+    if (!move) return "…";
+    const value = figureOf(move, metric);
+    return `${value && move.delta && move.delta.looked_at < move.delta.elements ? "≈ " : ""}${rough(value)}`;
   };
   return [
     { name: "change", title: "Change", show: (each) => <span class={`is-${each.change}`}><b aria-hidden="true">{SIGNS[each.change]}</b> {each.change}</span> },
     { name: "what", title: "Kind", show: (each) => each.what },
-    { name: "name", title: "Where", show: (each) => <span title={each.path}>{each.path || "(the root)"}<span class="soft"> {toldOf(each)}</span></span> },
-    { name: "before", title: "Before", right: true, show: (each) => size(each.before) },
-    { name: "after", title: "After", right: true, show: (each) => size(each.after) },
-    { name: "relative", title: "relative", right: true, show: figure("relative") },
-    { name: "max", title: "max |Δ|", right: true, show: figure("max") },
-    { name: "cosine", title: "1 − cos", right: true, show: figure("cosine") },
+    { name: "name", title: "Where", sort: "name", show: (each) => <span title={each.path}>{each.path || "(the root)"}<span class="soft"> {toldOf(each)}</span></span> },
+    { name: "before", title: "Before", sort: "before", right: true, show: (each) => size(each.before) },
+    { name: "after", title: "After", sort: "after", right: true, show: (each) => size(each.after) },
+    { name: "relative", title: "relative", sort: "relative", right: true, show: figure("relative") },
+    { name: "max", title: "max |Δ|", sort: "max", right: true, show: figure("max") },
+    { name: "cosine", title: "1 − cos", sort: "cosine", right: true, show: figure("cosine") },
   ];
 }
 
-function Drawer({ diff, row, onClose }: { diff: Diff; row: Difference; onClose: () => void }) {
+function Drawer({ named, diff, row, onClose }: { named: Sides; diff: Diff; row: Difference; onClose: () => void }) {
   return (
     <aside class="drawer" aria-label="Tensor" onKeyDown={(event) => { if (event.key === "Escape") onClose(); }}>
       <button type="button" class="plain close" aria-label="Close" onClick={onClose}>✕</button>
       <h2 dir="auto">{row.path}</h2>
       <p class="soft">{SIGNS[row.change]} {row.change}{row.detail && ` · ${row.detail}`}</p>
       {comparable(row) && <Figures diff={diff} row={row} />}
-      <ul>
-        {row.was && <li><a href={tensorPlace(diff.before, row.was)}>Before</a></li>}
-        {row.address && <li><a href={tensorPlace(diff.after, row.address)}>After</a></li>}
-      </ul>
+      <p>
+        {row.was && <a class="tag" href={tensorPlace(named.before, row.was)} dir="auto">Before: {shortened(named.before)}</a>}
+        {row.address && <a class="tag" href={tensorPlace(named.after, row.address)} dir="auto">After: {shortened(named.after)}</a>}
+      </p>
     </aside>
   );
 }

@@ -6,6 +6,7 @@ import { ago, bytes, many } from "../format";
 import { Await, Trouble, useJson } from "../loading";
 import { Drop } from "../parts/drop";
 import { diffPlace, go, modelPlace, ofRepository, setParameters, SPACE, useParameter, usePlace } from "../place";
+import { forgetRemoval, removals, type Removal } from "../removals";
 import { byAge, familyOf, nameOf, repositoryOf, shortened, versionOf } from "../versions";
 import { Thumbnail } from "../weights/thumbnail";
 
@@ -78,23 +79,31 @@ function useList<T>(place: string) {
   return { first, items: [...(first.value?.items ?? []), ...(after?.items ?? [])], cursor, load, error: after?.error };
 }
 
-/** A model that was just removed, and the way back. */
+/** Models that were deleted in this tab, and the way back. */
 function Removed() {
-  const [store] = useParameter("removed");
-  const [was] = useParameter("was");
+  const [noted, setNoted] = useState(removals);
   const [error, setError] = useState<Error | null>(null);
-  if (!/^[0-9a-f]{64}$/.test(store)) return null;
-  const restore = () => void change("POST", url(["v1", "stores", store, "restore"])).then(() => go(modelPlace(store)), setError);
+  const forget = (id: string) => { forgetRemoval(id); setNoted(removals()); };
+  const restore = async ({ id, was }: Removal) => {
+    const { tags } = await (await change("POST", url(["v1", "stores", id, "restore"]))).json() as Store;
+    forget(id);
+    go(modelPlace(tags.includes(was) ? was : id));
+  };
   return (
     <>
-      <p class="removed" role="status">
-        <span>Deleted <b dir="auto">{shortened(was || store)}</b>.</span> <button type="button" onClick={restore}>Restore</button>
-        <button type="button" class="plain" aria-label="Close" onClick={() => setParameters({ removed: "", was: "" })}>✕</button>
-      </p>
+      {noted.map((each) => (
+        <p key={each.id} class="removed" role="status">
+          <span>Deleted <b dir="auto">{shortened(each.was)}</b>. You can restore it until {TIME.format(new Date(each.until))}.</span>{" "}
+          <button type="button" onClick={() => void restore(each).catch(setError)}>Restore</button>
+          <button type="button" class="plain" aria-label="Close" onClick={() => forget(each.id)}>✕</button>
+        </p>
+      ))}
       {error && <Trouble error={error} />}
     </>
   );
 }
+
+const TIME = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 
 function Nothing({ sought, type, stores }: { sought: string; type: string; stores: boolean }) {
   if (sought || type) {

@@ -1,9 +1,10 @@
 /** Changes of a model: its description and tags, and its removal, as far as the caller may make them. */
 
 import { useEffect, useState } from "preact/hooks";
-import { change, Failure, get, getJson, registryNames, url, view, type Page, type Store, type Tag } from "../api";
+import { change, Failure, get, getJson, registryNames, url, view, type Page, type Schemas, type Store, type Tag } from "../api";
 import { Trouble } from "../loading";
 import { go, modelPlace, SPACE } from "../place";
+import { noteRemoval } from "../removals";
 import { allows } from "../session";
 
 const MOST_TAGS = 1000;
@@ -142,8 +143,9 @@ function Delete({ store, tags, name, busy, onError, onBusy }: { store: Store; ta
     onError(null);
     try {
       const forced = asked!.map((each) => `force=${encodeURIComponent(each)}`).join("&");
-      await change("DELETE", `${view(store.id, [])}${forced && `?${forced}`}`);
-      go(`${SPACE}/?removed=${store.id}&was=${encodeURIComponent(name)}`);
+      const removed = await (await change("DELETE", `${view(store.id, [])}${forced && `?${forced}`}`)).json() as Schemas["Removed"];
+      noteRemoval({ id: store.id, was: name, until: removed.restorable_until });
+      go(`${SPACE}/`);
     } catch (error) {
       setAsked(null);
       onError(error as Error);
@@ -160,7 +162,7 @@ function Delete({ store, tags, name, busy, onError, onBusy }: { store: Store; ta
             <p>
               Delete <code>{store.id.slice(0, 12)}</code>?{" "}
               {asked.length > 0 ? <>Its names stop working: <span dir="auto">{asked.slice(0, MOST_SHOWN).join(", ")}</span>{asked.length > MOST_SHOWN && ` and ${asked.length - MOST_SHOWN} more`}.</> : "It has no names."}
-              {" "}You can restore it until its bytes are collected.
+              {" "}You can undo this in the library for some time.
             </p>
             <button type="button" class="danger" disabled={busy} onClick={() => void remove()}>Delete</button>{" "}
             <button type="button" disabled={busy} onClick={() => setAsked(null)}>Cancel</button>

@@ -16,6 +16,11 @@ export function TensorDrawer({ store, address, onClose }: { store: Store; addres
   const tensor = useJson<Tensor>(view(store.id, ["tensors", address], { format: "json" }));
   const box = useRef<HTMLElement>(null);
   useEffect(() => box.current?.focus(), []);
+  useEffect(() => {
+    const before = document.title;
+    if (tensor.value) document.title = `${tensor.value.name || tensor.value.address} — ${before}`;
+    return () => { document.title = before; };
+  }, [tensor.value]);
   const numeric = tensor.value !== null && tensor.value.size !== null && !tensor.value.problem;
   const stats = useJson<Statistics>(numeric ? view(store.id, ["tensors", address], { format: "stats", slice, ...(all ? { sample: 0 } : {}) }) : null);
   return (
@@ -36,12 +41,19 @@ export function TensorDrawer({ store, address, onClose }: { store: Store; addres
             )}
             {numeric && <Await of={stats}>{(found) => <Figures found={found} onAll={() => setAll(true)} />}</Await>}
             {numeric && drawable(value.dtype) && value.shape !== null && (value.size ?? 0) > 0 && <Heatmap store={store.id} tensor={value} />}
-            <p class="soft"><code dir="auto">{value.address}</code>{hasGraph(store) && <> · <a href={`${modelPlace(store.id, "graph")}?around=${encodeURIComponent(value.name)}`}>in the graph</a></>}</p>
+            <p class="soft"><code dir="auto">{value.address}</code>{" "}· <CopyLink />{hasGraph(store) && <> · <a href={`${modelPlace(store.id, "graph")}?around=${encodeURIComponent(value.name)}`}>in the graph</a></>}</p>
           </>
         )}
       </Await>
     </aside>
   );
+}
+
+/** Copies the address of this view. */
+function CopyLink() {
+  const [done, setDone] = useState(false);
+  const copy = () => void navigator.clipboard?.writeText(location.href).then(() => setDone(true), () => undefined);
+  return <><button type="button" class="plain" onClick={copy}>copy link</button><span role="status">{done && " copied"}</span></>;
 }
 
 function Figures({ found, onAll }: { found: Statistics; onAll: () => void }) {

@@ -273,8 +273,7 @@ function neighbour(tiles: readonly Tile[], open: ReadonlySet<Tile>, from: Tile, 
 function placeTip(tip: HTMLElement, { x, y }: { x: number; y: number }, { width, height }: Layout): void {
   tip.style.left = x > width / 2 ? "auto" : `${x + 14}px`;
   tip.style.right = x > width / 2 ? `${width - x + 14}px` : "auto";
-  tip.style.top = y > height / 2 ? "auto" : `${y + 14}px`;
-  tip.style.bottom = y > height / 2 ? `${height - y + 14}px` : "auto";
+  tip.style.top = `${Math.max(0, Math.min(y + 14, height - tip.offsetHeight))}px`;
 }
 
 interface Point { x: number; y: number }
