@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 from tests.support.rows import ACCOUNT, put_store
 
-from protoslice.catalog import Database, open_database
-from protoslice.catalog.database import UniqueViolation
+from protoslice.catalog import Database, git_objects, open_database
+from protoslice.catalog.database import Transaction, UniqueViolation
 from protoslice.catalog.git_objects import GitCommitRow, GitObjectRow, GitObjectTable
 from protoslice.catalog.labels import HUB
 from protoslice.catalog.repositories import CommitRow, HistoryTable, RepositoryRow, RepositoryTable
@@ -52,6 +52,53 @@ def test_objects_are_found_by_id_and_written_once(catalogue: str) -> None:
         assert found == {f"{number:064x}": f"{number:040x}" for number in range(0, 1200, 2)}
         other = GitObjectTable(database, "team", (await _repository(database, "ann/other")).id)
         assert (await other.objects([ONE]), await other.commits(["c"]), await other.blobs(["0" * 64])) == ({}, {}, {})
+
+    _run(catalogue, work)
+
+
+def test_many_objects_are_written_in_several_transactions(catalogue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(database: Database) -> None:
+        table = GitObjectTable(database, "team", (await _repository(database, "ann/m")).id)
+        monkeypatch.setattr(git_objects, "_ROWS", 10)
+        rows = [GitObjectRow(f"{number:040x}", b"x") for number in range(35)]
+        written, write = list[int](), table._write
+
+        async def counted(work: Callable[[Transaction], None]) -> None:
+            await write(work)
+            written.append(len(await table.objects([row.id for row in rows])))
+            assert await table.commits(["c"]) == ({"c": ONE} if written[-1] == 35 else {})
+
+        monkeypatch.setattr(table, "_write", counted)
+        await table.put([GitCommitRow("c", ONE, None)], rows, None)
+        assert written == [10, 20, 30, 35]
+
+    _run(catalogue, work)
+
+
+def test_a_commit_is_not_written_if_its_objects_were_cleared(catalogue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(database: Database) -> None:
+        table = GitObjectTable(database, "team", (await _repository(database, "ann/m")).id)
+        monkeypatch.setattr(git_objects, "_ROWS", 10)
+        write = table._write
+
+        async def cleared(work: Callable[[Transaction], None]) -> None:
+            await write(work)
+            await table.clear()
+
+        monkeypatch.setattr(table, "_write", cleared)
+        with pytest.raises(Conflict):
+            await table.put([GitCommitRow("c", ONE, None)], [GitObjectRow(f"{n:040x}", b"x") for n in range(15)], None)
+
+    _run(catalogue, work)
+
+
+def test_a_pointer_replaces_an_equal_text_and_not_the_reverse(catalogue: str) -> None:
+    async def work(database: Database) -> None:
+        table = GitObjectTable(database, "team", (await _repository(database, "ann/m")).id)
+        pointer = GitObjectRow(ONE, b"pointer", "x", "m.bin")
+        for row in (GitObjectRow(ONE, None, "x", "a.txt"), pointer, GitObjectRow(ONE, None, "x", "a.txt")):
+            await table.put([], [row], None)
+        assert await table.objects([ONE]) == {ONE: pointer}
 
     _run(catalogue, work)
 

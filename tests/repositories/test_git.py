@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 
 import pytest
 from tests.support.repositories import change
 from tests.support.stores import opened
 
-from protoslice.errors import NotFound, StorageUnavailable
+from protoslice.errors import NotFound, StorageUnavailable, Unsupported
 from protoslice.facts import File
 from protoslice.repositories import MAIN, Author, Commit, Repositories, Repository
 from protoslice.repositories.git import GitHistory, blob_id, history, is_plain
 from protoslice.repositories.git.attributes import attributes_of
 from protoslice.repositories.git.objects import commit_of, id_of, trees_of
+from protoslice.repositories.model import Ref
 from protoslice.storage import MemoryStorage
 
 FILES = {
@@ -34,7 +35,7 @@ def digest(data: bytes) -> str:
 
 def test_ids_of_trees_and_commits_are_those_of_git() -> None:
     files = {path: File(path, len(data), digest(data)) for path, data in FILES.items()}
-    trees = trees_of(files, {digest(data): blob_id(data) for data in FILES.values()}, b"")
+    trees = trees_of(files, {digest(data): blob_id(data) for data in FILES.values()})
     assert trees.root == TREE
     author, time = Author("First", "Of two", "Ann B"), datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     first = id_of(commit_of(Commit(author=author, time=time), TREE, ""))
@@ -54,12 +55,20 @@ def test_an_author_cannot_add_lines_to_a_commit(user: str) -> None:
 @pytest.mark.parametrize("path", [".git/config", "a/.GIT/hooks/x", "git~1/x", ".git ", "x/.git./y"])
 def test_paths_that_git_refuses_are_left_out(path: str) -> None:
     files = {each: File(each, 1, digest(b"x")) for each in (path, "a.md")}
-    assert list(trees_of(files, {digest(b"x"): blob_id(b"x")}, b"").files.values()) == ["a.md"]
+    assert list(trees_of(files, {digest(b"x"): blob_id(b"x")}).files.values()) == ["a.md"]
 
 
-def test_own_attributes_come_first_and_large_text_files_are_named() -> None:
-    made = attributes_of(b"*.x text", ["big.json", 'a "b[*]\\.md', "model.bin"]).decode()
-    assert made.startswith("*.x text\n#")
+@pytest.mark.parametrize("path", [".gitattributes", ".gitattributes/a.md", "x/.gitattributes", "x/.GitAttributes"])
+@pytest.mark.parametrize("other", ["a.md", "a.bin"])
+def test_attributes_are_ours_alone(path: str, other: str) -> None:
+    files = {each: File(each, 1, digest(b"x")) for each in (path, other)}
+    blobs = {digest(b"x"): blob_id(b"x")}
+    assert trees_of(files, blobs).root == trees_of({other: files[other]}, blobs).root
+
+
+def test_large_text_files_are_named() -> None:
+    made = attributes_of(["big.json", 'a "b[*]\\.md', "model.bin"]).decode()
+    assert made.startswith("#")
     assert made.endswith(
         '"/a \\"b\\\\[\\\\*]\\\\\\\\.md" filter=lfs diff=lfs merge=lfs -text\n'
         "/big.json filter=lfs diff=lfs merge=lfs -text\n"
@@ -185,6 +194,64 @@ async def test_a_name_below_another_is_left_out(repositories: Repositories) -> N
     for kind, name in (("heads", "main/x"), ("heads", "a.lock"), ("heads", "b."), ("tags", "main")):
         await made.create(kind, name)  # type: ignore[arg-type]
     assert [name for name, _ in await GitHistory(made).refs()] == ["refs/heads/main", "refs/tags/main"]
+
+
+@pytest.mark.parametrize(
+    ("names", "kept"),
+    [
+        (["a/b", "a"], ["tags/a/b"]),
+        (["a", "a/b"], ["tags/a"]),
+        (["a/b/c", "a/b", "a", "ab"], ["tags/a/b/c", "tags/ab"]),
+    ],
+)
+async def test_of_a_ref_and_one_below_it_the_first_is_kept(names: list[str], kept: list[str]) -> None:
+    async def refs() -> AsyncIterator[Ref]:
+        for name in names:
+            yield Ref("tags", name, Commit())
+
+    assert [ref.key async for ref in history._nameable(refs())] == kept
+
+
+async def test_a_commit_of_too_many_folders_is_refused(
+    repositories: Repositories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "_FOLDERS", 4)
+    made = await repositories.create("m")
+    await change(made, {"a/b/c/x.md": b"1", "a/b/d/x.md": b"1"})
+    await GitHistory(made).refs()
+    await change(made, {"e/x.md": b"1"})
+    with pytest.raises(Unsupported, match="more than 4 folders"):
+        await GitHistory(made).refs()
+
+
+async def test_a_text_like_a_pointer_is_not_taken_for_the_file(repositories: Repositories) -> None:
+    data = b"weights"
+    both = {"model.bin": data, "z.txt": pointer(data)}
+    for name, changes in {
+        "before": [{"z.txt": pointer(data)}, {"model.bin": data}],
+        "beside": [both],
+        "after": [{"model.bin": data}, {"z.txt": pointer(data)}],
+        "only": [{"z.txt": pointer(data)}],
+    }.items():
+        made = await repositories.create(name)
+        for files in changes:
+            await change(made, files)
+        _, files, _ = await checked_out(made)
+        assert files["z.txt"] == pointer(data)
+        places = await GitHistory(made).places([(digest(data), len(data))])
+        assert [path for _, path in places.values()] == ([] if name == "only" else ["model.bin"]), name
+
+
+async def test_refs_whose_ids_are_known_load_no_history(
+    repositories: Repositories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await repositories.create("m")
+    await change(made, {"a.md": b"1"})
+    for number in range(3):
+        await made.create("heads", f"b{number}")
+    before = await GitHistory(made).refs()
+    monkeypatch.setattr(type(made.records), "ancestors", None)
+    assert (len(before), await GitHistory(made).refs()) == (4, before)
 
 
 async def test_an_empty_repository_has_no_refs(repositories: Repositories) -> None:

@@ -22,11 +22,15 @@ def inline(path: str, data: bytes) -> Operation:
     return "file", {"content": b64encode(data).decode(), "path": path, "encoding": "base64"}
 
 
+def lines_of(*operations: Operation) -> bytes:
+    """The body of a commit."""
+    return "\n".join(json.dumps({"key": key, "value": value}) for key, value in operations).encode()
+
+
 def send(client: httpx.Client, name: str, *operations: Operation, revision: str = "main") -> httpx.Response:
     """The answer to a commit; `name` begins with the kind."""
-    lines = [json.dumps({"key": key, "value": value}) for key, value in operations]
     kind = {"content-type": "application/x-ndjson"}
-    return client.post(f"/api/{name}/commit/{revision}", content="\n".join(lines).encode(), headers=kind)
+    return client.post(f"/api/{name}/commit/{revision}", content=lines_of(*operations), headers=kind)
 
 
 def commit(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -79,9 +79,10 @@ class ExportedRepository:
         config = ollama.config_of(facts, layers)
         data = ollama.manifest_of(config, files[path], projected, texts)
         made = StoredManifest(Digest.of(data), ollama.MEDIA_TYPE, data, commit.store)
-        if not await self._records.known([made.digest]):
-            for blob in (config, *texts.values()):
-                await self._keep(blob)
+        # What a manifest names may have been removed since, by itself or with the store of an earlier commit.
+        for blob in (config, *texts.values()):
+            await self._artifacts.keep(blob)
+        if not await self._has(made.digest, models):
             places = {path: files[path], **({} if other is None else {other: files[other]})}
             await self._records.put_blobs(
                 {
@@ -92,14 +93,15 @@ class ExportedRepository:
             await self._records.put_manifest(made)
         return made
 
-    async def _keep(self, data: bytes) -> None:
-        """Make `data` a blob of the repository, in a store, which does not expire."""
-        try:
-            await self._artifacts.blob(Digest.of(data))
-        except BlobUnknown:
-            upload = await self._artifacts.begin_upload()
-            await self._artifacts.finish_upload(upload.id, Digest.of(data), _one(data), len(data))
-            await self._artifacts.open_blob(Digest.of(data))
+    async def _has(self, manifest: Digest, models: Iterable[FileRef]) -> bool:
+        """True if a manifest is there, and the bytes of its models."""
+        if not await self._records.known([manifest]):
+            return False
+        with suppress(BlobUnknown):
+            for model in models:
+                await self._artifacts.blob(Digest(f"sha256:{model.sha256}"))
+            return True
+        return False
 
     async def tags(self, *, limit: int, after: str | None) -> tuple[list[str], bool]:
         """A page of names by which manifests are had, in their order, and True when there are more."""
@@ -133,9 +135,9 @@ class ExportedRepository:
                 f"The manifest of these files would have {len(data)} bytes: at most {MAX_MANIFEST_BYTES} are allowed"
             )
         made = StoredManifest(Digest.of(data), _MEDIA_TYPE, data, store)
+        await self._artifacts.keep(_EMPTY)
         if await self._records.known([made.digest]):
             return made
-        await self._keep(_EMPTY)
         await self._records.put_blobs(
             {
                 Digest(f"sha256:{file.sha256}"): KeptFile(size=file.size, store=store, path=path)
@@ -159,7 +161,3 @@ def _manifest_of(files: Mapping[str, FileRef], commit: str) -> bytes:
 
 def _described(digest: str, size: int, media_type: str = "application/octet-stream") -> dict[str, Any]:
     return {"mediaType": media_type, "digest": digest, "size": size}
-
-
-async def _one(data: bytes) -> AsyncIterator[bytes]:
-    yield data

@@ -106,6 +106,21 @@ class ArtifactRepository:
                 return await self._settled(digest, found)
         raise UploadUnknown(f"The upload {upload_id} has ended")
 
+    async def keep(self, data: bytes) -> None:
+        """Make `data` a blob in a store, without an upload, unless it is there."""
+        digest = Digest.of(data)
+        with suppress(BlobUnknown):
+            if (await self.blob(digest)).store is None:
+                await self.open_blob(digest)
+            return
+        path = blob_path(digest)
+        async with await self._stores.ingest(IngestRequest()) as ingest:
+            sink = await ingest.file(path)
+            await sink.write(data)
+            await sink.close()
+            made = await ingest.commit()
+        await self._records.put_blobs({digest: KeptFile(size=len(data), store=made.store.id, path=path)})
+
     async def mount(self, digest: Digest, other: RepositoryName) -> bool:
         """Take over a blob of another repository; False when it has none."""
         try:

@@ -22,14 +22,19 @@ _ALL: Final = "space = :space AND repository = :repository AND kind = :kind"
 _INSERT: Final = """
     INSERT INTO kept_files (space, repository, kind, name, size, data, store, path, version, updated)
     VALUES (:space, :repository, :kind, :name, 0, :data, :store, :path, :version, :now)
-    ON CONFLICT (space, repository, kind, name) DO NOTHING"""
+    ON CONFLICT (space, repository, kind, name) DO UPDATE
+    SET data = excluded.data, store = excluded.store, path = excluded.path, version = excluded.version
+    WHERE kept_files.data IS NULL AND kept_files.path IS NOT NULL AND excluded.data IS NOT NULL"""
+"""A pointer replaces a plain file of the same text, by which git-lfs would find the wrong bytes."""
+_ROWS: Final = 2000
+"""Objects that one transaction writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class GitObjectRow:
     """An object: its `data`, or where it comes from: a file of a store, or without a `path` the store's trees.
 
-    A commit has its place for a path, and no store.
+    A pointer has data and the place of its file. A commit has its place for a path, and no store.
     """
 
     id: str
@@ -81,12 +86,17 @@ class GitObjectTable:
     async def put(
         self, commits: Sequence[GitCommitRow], objects: Collection[GitObjectRow], parent: tuple[str, str] | None
     ) -> None:
-        """Insert commits of one line, oldest first, and their objects.
+        """Insert commits of one line, oldest first, and before them their objects, in several transactions.
 
-        `parent` is the key and id of the commit before; raise `Conflict` if it has another id by now.
+        `parent` is the key and id of the commit before; raise `Conflict` if it has another id by now, or if objects
+        were cleared meanwhile.
         """
-        rows = [_row(_OBJECT, each.id, each.data, each.store, each.path) for each in sorted(objects, key=_id)]
-        rows += [
+        listed, first = list(objects), list[str]()
+        while len(listed) > _ROWS:
+            first.append(listed[0].id)
+            await self._write(partial(self._insert_objects, listed[:_ROWS]))
+            del listed[:_ROWS]
+        rows = [
             _row(_COMMIT, each.key, bytes.fromhex(each.id), each.store, _GONE if each.is_gone else None)
             for each in commits
         ]
@@ -98,6 +108,10 @@ class GitObjectTable:
                 found = tx.first(sql, **self._key, kind=_COMMIT, name=key)
                 if found is None or bytes(found[0]).hex() != id:
                     raise Conflict("The history was changed by another request")
+            there = f"SELECT name FROM kept_files WHERE {_ALL} AND name IN {{listed}}"
+            if len(tx.among(there, first, **self._key, kind=_OBJECT)) < len(first):
+                raise Conflict("The objects were cleared by another request")
+            self._insert_objects(listed, tx)
             self._insert(tx, rows)
 
         await self._write(work)
@@ -134,6 +148,11 @@ class GitObjectTable:
             await self._database.write(work)
         except ForeignKeyViolation:
             raise NotFound("The repository was removed") from None
+
+    def _insert_objects(self, objects: Sequence[GitObjectRow], tx: Transaction) -> None:
+        self._insert(
+            tx, [_row(_OBJECT, each.id, each.data, each.store, each.path) for each in sorted(objects, key=_id)]
+        )
 
     def _insert(self, tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
         def filled() -> Iterator[Mapping[str, Any]]:

@@ -9,10 +9,13 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.hub import commit
+from tests.server.access.closed import bearer, closed_service, token_for
+from tests.support.asgi import ask
+from tests.support.hub import commit, header, inline, lines_of
 
 from protoslice.artifacts import ManifestUnknown, ollama
 from protoslice.errors import Unsupported
+from protoslice.server.access.decision import Scope
 
 AGENT = {"user-agent": "ollama/0.6.5 (amd64 linux) Go/go1.24.0"}
 
@@ -130,3 +133,50 @@ def test_splits_are_refused() -> None:
         ollama.chosen(["m-00001-of-00002.gguf"], None)
     with pytest.raises(ManifestUnknown):
         ollama.chosen(["mmproj.gguf", "m.bin"], None)
+
+
+@pytest.mark.parametrize("agent", [AGENT, {}])
+async def test_a_reader_of_a_closed_service_gets_a_model_and_leaves_no_upload(agent: dict[str, str]) -> None:
+    async with closed_service() as app:
+        writer, reader = [
+            bearer(await token_for(app, *scopes)) for scopes in ((Scope.READ, Scope.WRITE), (Scope.READ,))
+        ]
+        kind = {"content-type": "application/json"}
+        body = b'{"organization":"ann","name":"m"}'
+        assert (await ask(app, "POST", "/spaces/own/api/repos/create", body, writer | kind)).status == 200
+        lines = lines_of(header(), inline("m.gguf", CHAT))
+        done = await ask(app, "POST", "/spaces/own/api/models/ann/m/commit/main", lines, writer)
+        assert done.status == 200, done.text
+        answer = await ask(app, "GET", "/spaces/own/v2/ann/m/manifests/latest", headers=reader | agent)
+        assert answer.status == 200, answer.text
+        told = json.loads(answer.body)
+        for each in (told["config"], *told["layers"]):
+            blob = await ask(app, "GET", f"/spaces/own/v2/ann/m/blobs/{each['digest']}", headers=reader | agent)
+            assert (blob.status, len(blob.body)) == (200, each["size"])
+        stores = app.services.stores
+        assert await stores.database.read(lambda tx: tx.first("SELECT COUNT(*) FROM uploads")) == (0,)
+
+
+def removed(client: httpx.Client, store: str) -> None:
+    """Remove a store whatever names it."""
+    refused = client.delete(f"/v1/stores/{store}")
+    names = [each["name"] for each in refused.json()["names"]] if refused.status_code == 409 else []
+    assert client.delete(f"/v1/stores/{store}", params={"force": names}).status_code == 200
+
+
+def test_a_model_is_pulled_after_the_store_of_an_earlier_commit_was_removed(client: httpx.Client) -> None:
+    client.post("/api/repos/create", json={"organization": "ann", "name": "removed"})
+    commit(client, "models/ann/removed", {"m.gguf": CHAT})
+    store = client.get("/v2/ann/removed/manifests/latest", headers=AGENT).headers["protoslice-store"]
+    commit(client, "models/ann/removed", {"README.md": b"x"})
+    removed(client, store)
+    assert layers(client, "ann/removed", "latest")["model"] == CHAT
+
+
+def test_a_layer_that_was_deleted_is_made_anew(client: httpx.Client) -> None:
+    client.post("/api/repos/create", json={"organization": "ann", "name": "deleted"})
+    commit(client, "models/ann/deleted", {"m.gguf": CHAT})
+    told = client.get("/v2/ann/deleted/manifests/latest", headers=AGENT).json()
+    for each in [told["config"], *told["layers"]]:
+        assert client.delete(f"/v2/ann/deleted/blobs/{each['digest']}").status_code == 202
+    assert layers(client, "ann/deleted", "latest")["license"] == b"mit"

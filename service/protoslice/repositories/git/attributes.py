@@ -14,11 +14,11 @@ _PLAIN: Final = "!filter !diff !merge !text"
 _HEAD: Final = "# Small text files are in git, all others in git-lfs.\n"
 
 
-def attributes_of(own: bytes, pointers: Iterable[str]) -> bytes:
-    """Return the file for a commit that has `pointers`; its `own` lines come first, so that ours decide."""
+def attributes_of(pointers: Iterable[str]) -> bytes:
+    """Return the file for a commit that has `pointers`."""
     lines = [f"* {_LFS}", *(f"*.{suffix} {_PLAIN}" for suffix in SUFFIXES), *(f"{name} {_PLAIN}" for name in NAMES)]
     lines += [f"{_pattern(path)} {_LFS}" for path in sorted(pointers) if is_text(path)]
-    return own + (b"" if not own or own.endswith(b"\n") else b"\n") + (_HEAD + "\n".join(lines) + "\n").encode()
+    return (_HEAD + "\n".join(lines) + "\n").encode()
 
 
 def _pattern(path: str) -> str:

@@ -9,15 +9,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from protoslice.catalog.git_objects import GitCommitRow, GitObjectRow
 from protoslice.concurrency.gather import in_turns
-from protoslice.errors import Conflict, NotFound, ProtosliceError, StorageUnavailable
+from protoslice.errors import Conflict, NotFound, ProtosliceError, StorageUnavailable, Unsupported
 from protoslice.facts import File
 from protoslice.repositories.change import files_of
-from protoslice.repositories.git.attributes import ATTRIBUTES
-from protoslice.repositories.git.objects import GitTrees, blob_id, commit_of, id_of, pointer_of, sealed, trees_of
+from protoslice.repositories.git.objects import (
+    GitTrees,
+    blob_id,
+    commit_of,
+    has_more_folders,
+    id_of,
+    pointer_of,
+    sealed,
+    trees_of,
+)
 from protoslice.repositories.git.rule import PLAIN_BYTES, is_plain
 from protoslice.repositories.model import Commit, Ref
 from protoslice.repositories.repository import Repository
@@ -32,6 +41,11 @@ _SECONDS: Final = 20.0
 """Time that a request computes ids, before it asks the client to come back."""
 _BYTES_OF_FILE: Final = 400
 """Weight of a file in the computation of trees."""
+_BYTES_OF_OBJECT: Final = 100
+"""Weight of an object among others."""
+_PLAIN: Final = "plain "
+_FOLDERS: Final = 50_000
+"""Folders that one commit may have: each is an object, and a small commit can name very many."""
 
 
 class GitHistory:
@@ -46,13 +60,19 @@ class GitHistory:
     async def refs(self) -> list[tuple[str, str]]:
         """Return branches and tags with the ids of their commits, by name; names that git refuses are left out.
 
-        Raise `StorageUnavailable` if not all ids are computed in time; the next call goes on.
+        Raise `StorageUnavailable` if not all ids are computed in time; the next call goes on. Raise `Unsupported` if
+        a commit has too many folders.
         """
         if await self._table.is_stale():
             await self._table.clear()
         found, deadline = dict[str, str](), asyncio.get_running_loop().time() + _SECONDS
-        async for ref in _nameable(self._repository.refs()):
-            if id := await self._id(ref.commit, deadline):
+        refs = [ref async for ref in _nameable(self._repository.refs())]
+        known = await self._table.commits({_key(ref.commit) for ref in refs})
+        for ref in refs:
+            id = known.get(_key(ref.commit))
+            if id is None:
+                id = await self._id(ref.commit, deadline)
+            if id:
                 found[f"refs/{ref.key}"] = id
         return sorted(found.items())
 
@@ -69,10 +89,16 @@ class GitHistory:
         return (await self._trees(row.store)).made[id]
 
     async def places(self, files: Iterable[tuple[str, int]]) -> dict[tuple[str, int], StoredPath]:
-        """Return the places of files of git-lfs of any commit, by SHA-256 and size; unknown ones are left out."""
+        """Return the places of files of git-lfs of any commit, by SHA-256 and size; unknown ones are left out.
+
+        A plain file whose text is that of a pointer is no such place.
+        """
         ids = {blob_id(pointer_of(*file)): file for file in files}
         rows = (await self._table.objects(ids)).values()
-        return {ids[row.id]: (row.store, row.path) for row in rows if row.store is not None and row.path is not None}
+        pointers = [row for row in rows if row.data is not None]
+        return {
+            ids[row.id]: (row.store, row.path) for row in pointers if row.store is not None and row.path is not None
+        }
 
     async def _id(self, commit: Commit, deadline: float) -> str:
         """Return the id of a commit, computed with those before it; empty if there is none."""
@@ -88,14 +114,15 @@ class GitHistory:
                 trees, store = await self._found_trees(each), each.store or ""
             id = before
             if trees is not None:
-                _add(objects, trees, each.store, seen)
+                weight = _BYTES_OF_OBJECT * (len(trees.made) + len(trees.files))
+                await self._stores.worker.sized(weight, partial(_add, objects, trees, each.store, seen))
                 made = commit_of(each, trees.root, before)
                 id = id_of(made)
                 objects[id] = GitObjectRow(id, made, None, each.place)
             after = (_key(each), id)
             commits.append(GitCommitRow(*after, each.store, is_gone=trees is None))
             is_late = asyncio.get_running_loop().time() > deadline
-            if len(objects) > _ROWS or is_late or each is line[-1]:
+            if len(objects) + len(commits) > _ROWS or is_late or each is line[-1]:
                 await self._put(commits, objects, parent)
                 commits, objects, parent = [], {}, after
             if is_late and each is not line[-1]:
@@ -113,11 +140,13 @@ class GitHistory:
 
     async def _unknown(self, commit: Commit) -> tuple[list[Commit], tuple[str, str] | None]:
         """Return the commits that lead to one and have no id yet, oldest first, and key and id of the one before."""
+        if commit.place is None and commit.store is None:
+            return [], None
+        known = await self._table.commits([_key(commit)])
+        if known:
+            return [], (_key(commit), known[_key(commit)])
         if commit.place is None:
-            if commit.store is None:
-                return [], None
-            known = await self._table.commits([_key(commit)])
-            return ([], (_key(commit), known[_key(commit)])) if known else ([commit], None)
+            return [commit], None
         line, place = list[Commit](), commit.place
         while place:
             page, following = await self._repository.records.ancestors(place, _PAGE)
@@ -132,17 +161,19 @@ class GitHistory:
     async def _found_trees(self, commit: Commit) -> GitTrees | None:
         """Return the trees of a commit; None if its store was removed."""
         try:
-            return trees_of({}, {}, b"") if commit.store is None else await self._trees(commit.store)
+            return trees_of({}, {}) if commit.store is None else await self._trees(commit.store)
         except NotFound:
             return None
 
     async def _trees(self, store: str) -> GitTrees:
         files = await files_of(self._stores, Commit(store=store))
+        weight = sum(_BYTES_OF_FILE + _BYTES_OF_OBJECT * path.count("/") for path in files)
+        if await self._stores.worker.sized(weight, lambda: has_more_folders(files, _FOLDERS)):
+            raise Unsupported(
+                f"A commit has more than {_FOLDERS} folders, which is too many for git: use `hf download` instead"
+            )
         blobs = await plain_ids(self._repository, store, files)
-        own, given = b"", files.get(ATTRIBUTES)
-        if given is not None and given.size <= PLAIN_BYTES:
-            own = await (await self._stores.view(store)).file(ATTRIBUTES).read(PLAIN_BYTES)
-        return await self._stores.worker.sized(_BYTES_OF_FILE * len(files), lambda: trees_of(files, blobs, own))
+        return await self._stores.worker.sized(weight, lambda: trees_of(files, blobs))
 
 
 async def plain_ids(repository: Repository, store: str | None, files: Mapping[str, File]) -> Mapping[str, str]:
@@ -166,16 +197,18 @@ async def plain_ids(repository: Repository, store: str | None, files: Mapping[st
 
 
 def _add(objects: dict[str, GitObjectRow], trees: GitTrees, store: str | None, seen: set[str]) -> None:
-    """Add rows of the objects of trees that were not `seen`."""
+    """Add rows of the objects of trees that were not `seen`; a row of a pointer has data, that of a plain file none."""
+    plain = {_PLAIN + id: path for id, path in trees.files.items() if id not in trees.made}
     for id, made in trees.made.items():
         if id not in seen:
             data = made if len(made) <= _INLINE or id in trees.files else None
             objects[id] = GitObjectRow(id, data, store, trees.files.get(id))
-    for id, path in trees.files.items():
-        if id not in seen and id not in trees.made:
+    for mark, path in plain.items():
+        id = mark.removeprefix(_PLAIN)
+        if mark not in seen and id not in objects:
             objects[id] = GitObjectRow(id, None, store, path)
     seen.clear()
-    seen |= trees.made.keys() | trees.files.keys()
+    seen |= trees.made.keys() | plain.keys()
 
 
 def _key(commit: Commit) -> str:
@@ -185,11 +218,12 @@ def _key(commit: Commit) -> str:
 
 async def _nameable(refs: AsyncIterator[Ref]) -> AsyncIterator[Ref]:
     """Refs that git can store as files: of `a` and `a/b` only the first."""
-    seen = set[str]()
+    seen, above = set[str](), set[str]()
     async for ref in refs:
         segments = ref.key.split("/")
         folders = {"/".join(segments[:end]) for end in range(1, len(segments))}
         refused = ".." in ref.key or any(each.endswith((".", ".lock")) for each in segments)
-        if not refused and not folders & seen:
+        if not refused and not folders & seen and ref.key not in above:
             seen.add(ref.key)
+            above |= folders
             yield ref

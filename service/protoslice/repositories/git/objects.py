@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,8 +16,8 @@ from protoslice.repositories.git.attributes import ATTRIBUTES, attributes_of
 from protoslice.repositories.git.rule import is_plain
 from protoslice.repositories.model import Commit
 
-_REFUSED: Final = re.compile(r"(?i)(^|/)(\.git|git~1)[ .]*(/|:|$)")
-"""Paths that git refuses to check out, with all others of their commit."""
+_REFUSED: Final = re.compile(r"(?i)(^|/)(\.git|git~1|\.gitattributes|gitatt~1)[ .]*(/|:|$)")
+"""Paths that git refuses to check out, with all others of their commit, and those that would change what ours says."""
 _UNNAMEABLE: Final = re.compile(r"[<>\x00-\x1f]")
 _ANONYMOUS: Final = "anonymous"
 _HOST: Final = "localhost"
@@ -53,7 +53,7 @@ class GitTrees:
     made: Mapping[str, bytes]
     """Trees, pointers and attributes by id."""
     files: Mapping[str, str]
-    """Paths of files by the id of the blob: of pointers, and of files that are in git as they are."""
+    """Paths of files by the id of the blob: of pointers, which are `made`, and of files that are in git as they are."""
 
 
 @dataclass(slots=True)
@@ -82,26 +82,40 @@ class _Folder:
         return id
 
 
-def trees_of(files: Mapping[str, File], blobs: Mapping[str, str], attributes: bytes) -> GitTrees:
-    """Return the trees of files.
+def has_more_folders(paths: Iterable[str], most: int) -> bool:
+    """Return True if files have more than so many folders."""
+    found = set[str]()
+    for path in paths:
+        folder = path.rpartition("/")[0]
+        while folder and folder not in found:
+            found.add(folder)
+            if len(found) > most:
+                return True
+            folder = folder.rpartition("/")[0]
+    return False
 
-    `blobs` has ids of plain files by SHA-256; `attributes` is the content of their file `.gitattributes`.
+
+def trees_of(files: Mapping[str, File], blobs: Mapping[str, str]) -> GitTrees:
+    """Return the trees of files; `blobs` has ids of plain files by SHA-256.
+
+    A file of the user's named `.gitattributes` is left out: only ours tells pointers from plain files.
     """
     made, paths, root = dict[str, bytes](), dict[str, str](), _Folder()
-    shown = {path: file for path, file in files.items() if not _REFUSED.search(path)}
-    pointers = [path for path, file in shown.items() if not is_plain(path, file.size)]
-    for path, file in shown.items():
+    shown = [(path, file) for path, file in files.items() if not _REFUSED.search(path)]
+    pointers = [path for path, file in shown if not is_plain(path, file.size)]
+    for path, file in shown:
         assert file.sha256 is not None, "files of commits have digests"
         if is_plain(path, file.size):
             id = blobs[file.sha256]
+            paths.setdefault(id, path)
         else:
             pointer = sealed(b"blob", pointer_of(file.sha256, file.size))
             id = id_of(pointer)
             made[id] = pointer
-        paths[id] = path
+            paths[id] = path
         root.put(path, id)
     if pointers:
-        own = sealed(b"blob", attributes_of(attributes, pointers))
+        own = sealed(b"blob", attributes_of(pointers))
         made[id_of(own)] = own
         root.put(ATTRIBUTES, id_of(own))
     return GitTrees(root.write(made), made, paths)
