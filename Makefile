@@ -195,7 +195,7 @@ registries: .venv/ready .venv/core $(ORAS) ## clients of model registries agains
 	$(BIN)/python -m tests.kserve $(ORAS)
 	$(BIN)/python -m tests.readme $(ORAS)
 
-clients: .venv/ready .venv/core $(ORAS) ## more clients, unmodified: @huggingface/hub (npm), hf-hub (cargo), hf, mlflow gc, oras, git-lfs, rclone, wget, Ollama (built with Go); CLIENTS names some
+clients: .venv/ready .venv/core $(ORAS) ## more clients, unmodified: @huggingface/hub (npm), hf-hub (cargo), hf, transformers.js, mlflow gc, oras, git clone, git-lfs, rclone, wget, Ollama (built with Go); CLIENTS names some
 	$(BIN)/python -m tests.clients $(CLIENTS)
 
 openapi: .venv/ready .venv/core ## clients generated from the OpenAPI document, which generators must take without a warning: the types of the page, and a Python client that calls a service

@@ -74,6 +74,22 @@ def test_a_quantization_is_chosen_and_files_of_text_go_first(client: httpx.Clien
     assert (found["template"], found["params"], found["license"]) == (b"{{ .Prompt }}", b"{}", b"own")
 
 
+def test_names_with_capitals_are_not_in_the_catalog(client: httpx.Client, name: str) -> None:
+    layers(client, name, "Q8_0")
+    client.post("/api/repos/create", json={"organization": "zoe", "name": "last"})
+    commit(client, "models/zoe/last", {"a.md": b"1"})
+    assert client.get("/v2/zoe/last/manifests/main").status_code == 200
+    url, found = "/v2/_catalog?n=1", list[str]()
+    while url:
+        answer = client.get(url)
+        assert answer.status_code == 200, answer.text
+        found += answer.json()["repositories"]
+        url = answer.links.get("next", {}).get("url", "")
+    assert "zoe/last" in found
+    assert all(each == each.lower() for each in found)
+    assert client.get("/v2/_catalog?last=a b").json()["errors"][0]["code"] == "NAME_INVALID"
+
+
 def test_other_clients_get_all_files_and_no_capitals(client: httpx.Client, name: str) -> None:
     assert client.get(f"/v2/{name}/manifests/main").status_code == 400
     client.post("/api/repos/create", json={"organization": "ann", "name": "small"})

@@ -26,12 +26,17 @@ async def _repository(request: Request, name: str, services: Given) -> ArtifactR
 
 def _name(request: Request, name: str) -> RepositoryName:
     """The name; of a repository with capitals, Ollama gets manifests, and blobs under the name of no program."""
+    reads = request.method == "GET" and ("digest" in request.path_params or is_ollama(request))
+    return listed_name(name) if reads else RepositoryName(name)
+
+
+def listed_name(name: str) -> RepositoryName:
+    """The name of a repository, which may have capitals; `NameInvalid` for other texts."""
     try:
         return RepositoryName(name)
     except NameInvalid:
-        if request.method == "GET" and ("digest" in request.path_params or is_ollama(request)):
-            with suppress(InvalidInput):
-                return HubName(name)
+        with suppress(InvalidInput):
+            return HubName(name)
         raise
 
 

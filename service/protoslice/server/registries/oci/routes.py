@@ -33,7 +33,7 @@ from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.oci.answers import begun, blob_headers, check_place, made, next_page, refuse_backward
 from protoslice.server.registries.oci.errors import OciRoute
-from protoslice.server.registries.oci.named import Exported, Repository, is_ollama
+from protoslice.server.registries.oci.named import Exported, Repository, is_ollama, listed_name
 from protoslice.server.services import Given
 from protoslice.stores.uploads import Body
 
@@ -54,11 +54,12 @@ async def get_base() -> Response:
 
 @endpoint(router, "GET /v2/_catalog", READ)
 async def get_catalog(services: Given, n: Page = None, last: str | None = None) -> Response:
-    """List the names of repositories."""
+    """List the names of repositories, without those that clients of OCI cannot ask for."""
     limit = _limit(n, services.settings.max_page_items)
-    after = None if last is None else RepositoryName(last).text
+    after = None if last is None else listed_name(last).text
     names, more = await repository_names(services.stores, limit=limit, after=after) if limit else ([], False)
-    return _json({"repositories": names}, _next("/v2/_catalog", limit, names[-1]) if more and names else {})
+    shown = [name for name in names if name == name.lower()]
+    return _json({"repositories": shown}, _next("/v2/_catalog", limit, names[-1]) if more and names else {})
 
 
 @endpoint(router, "GET /v2/{name:path}/tags/list", READ)
