@@ -35,14 +35,6 @@ OVERFLOWING = """() => [...document.querySelectorAll('.strip-view .block')].filt
   });
 }).map(block => block.textContent)"""
 """Blocks whose words stand beyond their border."""
-COVERED = """() => {
-  const map = document.querySelector('.minimap').getBoundingClientRect();
-  return [...document.querySelectorAll('.strip-view .block')].filter(block => {
-    const { right, bottom, top } = block.getBoundingClientRect();
-    return right > map.left && bottom > map.top + 1 && top < map.bottom;
-  }).map(block => block.textContent);
-}"""
-"""Blocks that the small map covers."""
 FRAMES = """async () => {
   const map = document.querySelector('.strip-view'), box = map.getBoundingClientRect();
   const at = { clientX: box.x + box.width / 2, clientY: box.y + box.height / 2, cancelable: true, bubbles: true };
@@ -311,20 +303,25 @@ def test_the_focused_block_comes_into_a_low_window(browser: Browser, service: Se
         expect(block(page, r"^encoder/layer, × 12")).to_be_in_viewport(ratio=1)
 
 
-def test_the_last_blocks_can_be_moved_out_from_below_the_minimap(context: BrowserContext) -> None:
-    page = opened(context, "/m/encoder/graph")
-    block(page, "^encoder/layer").locator(".twist").click()
-    expect(block(page, "^11, ")).to_be_attached()
-    page.locator("[role=treeitem][tabindex='0']").focus()
-    page.keyboard.press("+")
-    page.keyboard.press("+")
-    picture = page.locator(".strip-view")
-    picture.hover()
-    for _ in range(20):
-        page.mouse.wheel(0, 400)
-    expect(page.locator(".minimap")).to_be_visible()
-    page.wait_for_timeout(300)
-    assert page.evaluate(COVERED) == []
+def test_the_last_block_can_be_moved_out_from_below_the_minimap(browser: Browser, service: ServiceProcess) -> None:
+    with window(browser, service.url, "phone") as context:
+        page = opened(context, "/m/encoder/graph")
+        block(page, "^encoder/layer").locator(".twist").click()
+        expect(block(page, "^11, ")).to_be_attached()
+        small = page.locator(".minimap")
+        expect(small).to_have_css("opacity", "0.5")
+        page.locator("[role=treeitem][tabindex='0']").focus()
+        page.keyboard.press("End")
+        page.locator(".strip-view").hover()
+        for _ in range(20):
+            page.mouse.wheel(0, 400)
+        page.wait_for_timeout(300)
+        last, over = block(page, "^output").bounding_box(), small.bounding_box()
+        assert last is not None
+        assert over is not None
+        assert last["y"] + last["height"] <= over["y"] + 1
+        small.hover()
+        expect(small).to_have_css("opacity", "1")
 
 
 def test_marks_of_nearby_nodes_say_what_they_mean(context: BrowserContext) -> None:
