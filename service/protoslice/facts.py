@@ -581,6 +581,8 @@ class GraphNode:
     """Tensors that the node uses or holds."""
     more: Count
     """Number of links to nodes that are not shown."""
+    outputs: Annotated[tuple[str, ...], like(["conv1_out"])]
+    """Names of the first values that the node produces; empty for a node that is too large."""
 
 
 @dataclass(frozen=True, slots=True)

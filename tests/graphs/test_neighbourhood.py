@@ -101,6 +101,16 @@ def test_a_search_finds_all_words_in_any_case() -> None:
     assert looked(chain(30), search="n", limit=3).more
 
 
+def test_a_value_is_found_when_no_node_is_called_so() -> None:
+    model = onnx_model([(["Mask", "boxes"], ["image"]), (["output0"], ["boxes"])])
+    model.graph.node[0].attribute.add(name="body").g.node.add(output=["boxes"])
+    for search, path in (("BOX es", "graph.node[0]"), ("output0", "graph.node[1]"), ("image", "graph.node[0]")):
+        assert [node.path for node in looked(model, search=search).nodes] == [path]
+    assert looked(model, search="nobody").nodes == looked(model, search=" q ").nodes == ()
+    found = looked(model, around="output0", hops=0)
+    assert [(node.path, node.outputs) for node in found.nodes] == [("graph.node[1]", ("output0",))]
+
+
 def test_a_node_is_found_by_its_path_in_whatever_graph() -> None:
     model = onnx_model([(["x"], []), (["y"], ["x"])])
     body = model.graph.node[1].attribute.add(name="body").g

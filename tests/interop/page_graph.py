@@ -246,3 +246,85 @@ def test_a_hundred_thousand_nodes_stay_responsive(browser: Browser, service: Ser
         assert page.evaluate(FRAMES) >= 30
         assert memory_of(page) <= 250e6
         assert received() <= 200_000
+
+
+OUTPUT = "/encoder/layer.11/Add_out"
+"""The output of `encoder`."""
+
+
+def test_inputs_and_outputs_of_the_model_have_a_drawer(context: BrowserContext) -> None:
+    page = opened(context, "/m/encoder/graph")
+    drawer = page.get_by_role("complementary", name="Values")
+    block(page, "^output: ").click()
+    expect(drawer).to_contain_text(OUTPUT)
+    expect(drawer).to_contain_text("F32 ?×512×1024")
+    expect(drawer).to_contain_text("made by /encoder/layer.11/Add")
+    block(page, "^input: ").click()
+    expect(drawer).to_contain_text("idsI64")
+    expect(drawer).to_contain_text("first used by /embeddings/Gather")
+    page.reload()
+    drawer.get_by_role("button", name="/embeddings/Gather").click()
+    node = page.get_by_role("complementary", name="Node")
+    expect(node).to_contain_text("/embeddings/Gather")
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_a_value_leads_to_the_node_that_makes_it(context: BrowserContext) -> None:
+    page = opened(context, "/m/encoder/graph")
+    page.get_by_role("searchbox").fill(OUTPUT)
+    page.get_by_role("button", name="/encoder/layer.11/Add").click()
+    expect(page.get_by_role("complementary", name="Node")).to_contain_text(f"{OUTPUT} → output of the model")
+    page.get_by_role("searchbox").fill("nonesuch")
+    expect(page.get_by_text("No nodes match “nonesuch”.")).to_be_visible()
+    expect(page.get_by_role("table")).to_have_count(0)
+
+
+def test_outputs_of_a_node_are_values_and_the_nodes_that_take_them(context: BrowserContext) -> None:
+    page = opened(context, "/m/encoder/graph?node=/encoder/layer.3/attention/Softmax")
+    drawer = page.get_by_role("complementary", name="Node")
+    expect(drawer).to_contain_text("/encoder/layer.3/attention/Softmax_out → /encoder/layer.3/attention/MatMul_1")
+
+
+def test_the_focused_block_comes_into_a_low_window(browser: Browser, service: ServiceProcess) -> None:
+    with window(browser, service.url) as context:
+        page = opened(context, "/m/encoder/graph")
+        page.set_viewport_size({"width": 1000, "height": 420})
+        page.locator("[role=treeitem][tabindex='0']").focus()
+        page.evaluate("scrollTo(0, 0)")
+        page.keyboard.press("End")
+        expect(page.locator("[role=treeitem]:focus")).to_have_accessible_name(re.compile("^output"))
+        expect(page.locator("[role=treeitem]:focus")).to_be_in_viewport(ratio=1)
+        page.evaluate("scrollTo(0, 0)")
+        page.keyboard.press("Home")
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Enter")
+        expect(block(page, "^11, ")).to_be_attached()
+        expect(block(page, r"^encoder/layer, × 12")).to_be_in_viewport(ratio=1)
+
+
+def test_the_last_block_can_be_moved_out_from_below_the_minimap(browser: Browser, service: ServiceProcess) -> None:
+    with window(browser, service.url, "phone") as context:
+        page = opened(context, "/m/encoder/graph")
+        block(page, "^encoder/layer").locator(".twist").click()
+        expect(block(page, "^11, ")).to_be_attached()
+        small = page.locator(".minimap")
+        expect(small).to_have_css("opacity", "0.5")
+        page.locator("[role=treeitem][tabindex='0']").focus()
+        page.keyboard.press("End")
+        page.locator(".strip-view").hover()
+        for _ in range(20):
+            page.mouse.wheel(0, 400)
+        page.wait_for_timeout(300)
+        last, over = block(page, "^output").bounding_box(), small.bounding_box()
+        assert last is not None
+        assert over is not None
+        assert last["y"] + last["height"] <= over["y"] + 1
+        small.hover()
+        expect(small).to_have_css("opacity", "1")
+
+
+def test_marks_of_nearby_nodes_say_what_they_mean(context: BrowserContext) -> None:
+    page = opened(context, "/m/encoder/graph?around=/encoder/layer.3/attention/query/MatMul&hops=1")
+    expect(page.locator(".node .rest title").first).to_have_text(re.compile(r"^\d more links? to nodes not shown"))
+    expect(page.locator(".node .held title").first).to_have_text("Uses 1 weight: w")

@@ -103,7 +103,8 @@ class GraphOptions(TypedDict, total=False):
     hops: int
     """Most links between the node in the middle and the others; 2 by default."""
     search: str
-    """Words in the names or paths of nodes to begin with; by default these are the ends of the graph."""
+    """Words in the names or paths of nodes to begin with, or else in those of values that nodes make; by default the
+    ends of the graph."""
     limit: int
     """Most nodes; 100 by default."""
 

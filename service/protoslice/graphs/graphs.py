@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -19,6 +21,10 @@ _LARGER: Final = 10
 """An inner graph with so many times the nodes of the outermost is shown first."""
 _SMALL: Final = 4096
 """Bytes of the largest fields that are kept of a node: its attributes, and the list of its operands."""
+_MOST_MAKERS: Final = 200_000
+"""Nodes that are gone through for one that makes a value."""
+_MOST_MADE: Final = 64
+"""Values of such a node that are looked at."""
 _LARGEST_NODE: Final = 1 << 20
 """Bytes of a node beyond which only its name is told."""
 
@@ -97,15 +103,42 @@ class Graphs:
         return self.links.graphs(graph, 1)[0][0]
 
     def node(self, graph: int, called: str) -> int:
-        """Number of the node of a graph with this path or name, or one that takes a value of this name.
+        """Number of the node of a graph with this path or name, or one that takes or makes a value of this name.
 
         `NotFound` without such a node.
         """
         number = self.links.node(graph, called)
         if number is None:
+            number = next(self._makers(graph, called.__eq__), None)
+        if number is None:
             place = self.path(graph) or "the root"
-            raise NotFound(f"No node {called[:200]!r} in the graph at {place}, and none with an input of this name")
+            raise NotFound(
+                f"No node {called[:200]!r} in the graph at {place}, and none with an input or output of this name"
+            )
         return number
+
+    def valued(self, graph: int, text: str, limit: int) -> list[int]:
+        """Numbers of nodes, at most `limit`, that make a value with all words of `text` in its name, in any case.
+
+        Without such nodes, one that takes the value `text`.
+        """
+        words = text.lower().split()
+        if not words:
+            return []
+        found = list(islice(self._makers(graph, lambda name: all(word in name.lower() for word in words)), limit))
+        if not found and (taker := self.links.node(graph, text.strip())) is not None:
+            return [taker]
+        return found
+
+    def _makers(self, graph: int, fits: Callable[[str], bool]) -> Iterator[int]:
+        """Nodes of a graph that make a value whose name fits."""
+        if self.dialect.numbers or self.dialect.qualified:  # what they make goes by their own names
+            return
+        path, first, _ = self.links.graphs(graph, 1)[0]
+        # Nodes of inner graphs stand between those of the graph.
+        for node in range(first, min(len(self._found), first + _MOST_MAKERS)):
+            if any(map(fits, self.made(node, _MOST_MADE))) and self.node_path(node).rpartition(".")[0] == path:
+                yield node
 
     def node_path(self, node: int) -> str:
         """Path of a node."""

@@ -18,6 +18,8 @@ _MOST_LINKS: Final = 1000
 # Nodes of a stranger may be full of attributes, and each may take the values of all others.
 _ROOM: Final = 4 << 20
 """Bytes of nodes that an answer looks into, and likewise of its edges."""
+_MOST_MADE: Final = 64
+"""Values that a node makes, which are told."""
 _EDGE: Final = 64
 """Bytes of an edge beside its texts, about."""
 
@@ -32,11 +34,11 @@ class Question:
     graph: str | None = None
     """Path of the graph; None for the one that `around` tells, or the outermost."""
     around: str | None = None
-    """Path or name of the node in the middle, or of a value that it takes; None for nodes to begin with."""
+    """Path or name of the node in the middle, or of a value that it takes or makes; None for nodes to begin with."""
     hops: int = 2
     """Most links between it and the others."""
     search: str | None = None
-    """Words in the names of the nodes to begin with; None for the ends of the graph."""
+    """Words in the names of the nodes to begin with, or else of values of theirs; None for the ends of the graph."""
     limit: int = 100
     """Most nodes."""
 
@@ -114,7 +116,9 @@ def _beginning(graphs: Graphs, graph: int, question: Question) -> tuple[Sequence
     """
     links, limit = graphs.links, question.limit
     if question.search is not None:
-        found = links.search(graph, question.search.split(), limit + 1)
+        found = links.search(graph, question.search.split(), limit + 1) or graphs.valued(
+            graph, question.search, limit + 1
+        )
     else:
         last = links.ends(graph, True, (limit + 1) // 2 + 1)
         first = links.ends(graph, False, limit + 1)
@@ -197,4 +201,12 @@ def _node(graphs: Graphs, node: int, hops: int, messages: dict[int, Any], named:
         attributes=dialect.attributes(message),
         weights=tuple(tensor for name in names if (tensor := named.tensor(name)) is not None),
         more=hidden + max(0, inputs - _MOST_LINKS) + max(0, outputs - _MOST_LINKS),
+        outputs=_made(graphs, node, message),
     )
+
+
+def _made(graphs: Graphs, node: int, message: Any) -> tuple[str, ...]:
+    """Names of the values that a node makes; none of a node that is too large to be looked into."""
+    if graphs.dialect.numbers:
+        return (graphs.called(node),)
+    return tuple(name for name in graphs.made(node, _MOST_MADE) if name) if message.ListFields() else ()

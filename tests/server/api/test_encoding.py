@@ -104,7 +104,7 @@ CASES: list[object] = [
         7,
         "graph",
         "graph.node[1]",
-        (GraphNode("a", "Add", "graph.node[1]", 0, (("axis", "i: 1"),), ("w",), 3),),
+        (GraphNode("a", "Add", "graph.node[1]", 0, (("axis", "i: 1"),), ("w",), 3, ("y",)),),
         (GraphEdge("graph.node[0]", "graph.node[1]", "x", 1),),
         True,
     ),

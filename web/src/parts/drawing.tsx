@@ -47,8 +47,8 @@ export function Drawing({ found, chosen, onChoose, onCentre }: Props) {
               <g aria-hidden="true">
                 <text class="op" x={12} y={20}>{cut(node.op, 21)}</text>
                 <text class="name" x={12} y={37}>{cut(node.name || node.path, LONGEST)}</text>
-                {node.more > 0 && <text class="rest" x={WIDTH - 10} y={20} text-anchor="end">+{whole(node.more)}</text>}
-                {node.weights.length > 0 && <circle class="held" cx={WIDTH - 14} cy={33} r={4} />}
+                {node.more > 0 && <text class="rest" x={WIDTH - 10} y={20} text-anchor="end"><title>{`${many(node.more, "more link")} to nodes not shown here`}</title>+{whole(node.more)}</text>}
+                {node.weights.length > 0 && <circle class="held" cx={WIDTH - 14} cy={33} r={4}><title>{`Uses ${many(node.weights.length, "weight")}: ${node.weights.slice(0, 4).join(", ")}${node.weights.length > 4 ? " …" : ""}`}</title></circle>}
               </g>
             </g>
           );

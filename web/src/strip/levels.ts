@@ -32,9 +32,12 @@ export function shelfOf(level: GraphLevel, above: Shown | null, constants: boole
   return { parts: all, links, sized: { parts: sized, links: links.map(({ source, target }) => [source, target] as const) }, folded: sized.filter(({ folded }) => folded).length };
 }
 
+/** True for the key of the inputs or the outputs, which no node has as its name. */
+export const isEnd = (key: string): boolean => key === "*inputs" || key === "*outputs";
+
 function endOf(title: "inputs" | "outputs", values: readonly GraphValue[]): Shown | null {
   if (!values.length) return null;
-  return { key: title, title: values.length === 1 ? title.slice(0, -1) : title, facts: "", times: 0, block: null, values };
+  return { key: `*${title}`, title: values.length === 1 ? title.slice(0, -1) : title, facts: "", times: 0, block: null, values };
 }
 
 function shownOf(block: GraphBlock, above: Shown | null): Shown {

@@ -6,6 +6,8 @@ import type { RefObject } from "preact";
 /** The place of the window's corner in the picture, and the scale. */
 export interface Look { x: number; y: number; k: number }
 export interface Size { width: number; height: number }
+/** A picture, and the pixels of the window that may stay empty below it. */
+export interface Picture extends Size { spare: number }
 interface Point { x: number; y: number }
 
 const LEAST = 0.05;
@@ -22,7 +24,7 @@ export interface Moves {
 }
 
 /** `onMove` is called at once, `onRest` when nothing has moved for a moment. */
-export function useMoves(box: RefObject<HTMLElement>, window: Size, picture: Size, onMove: (look: Look) => void, onRest: (look: Look) => void): Moves {
+export function useMoves(box: RefObject<HTMLElement>, window: Size, picture: Picture, onMove: (look: Look) => void, onRest: (look: Look) => void): Moves {
   const live = useRef<Look>({ x: 0, y: 0, k: 1 });
   const timer = useRef(0);
   const fingers = useRef(new Map<number, Point>());
@@ -85,12 +87,12 @@ export function useMoves(box: RefObject<HTMLElement>, window: Size, picture: Siz
 }
 
 /** A look that shows something of the picture: what is smaller than the window stays whole, and in the middle. */
-export function kept({ x, y, k }: Look, window: Size, picture: Size): Look {
-  const along = (at: number, size: number, room: number, middle: boolean) => {
+export function kept({ x, y, k }: Look, window: Size, picture: Picture): Look {
+  const along = (at: number, size: number, room: number, middle: boolean, spare: number) => {
     const rest = size - room / k;
-    return rest <= 0 ? (middle ? rest / 2 : 0) : Math.min(Math.max(at, 0), rest);
+    return rest <= 0 ? (middle ? rest / 2 : 0) : Math.min(Math.max(at, 0), rest + spare / k);
   };
-  return { x: along(x, picture.width, window.width, true), y: along(y, picture.height, window.height, false), k };
+  return { x: along(x, picture.width, window.width, true, 0), y: along(y, picture.height, window.height, false, picture.spare), k };
 }
 
 const within = (box: HTMLElement, event: MouseEvent): Point => {

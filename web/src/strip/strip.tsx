@@ -2,13 +2,13 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
-import { getJson, view, type GraphLevel, type GraphSection, type Store } from "../api";
+import { getJson, view, type GraphLevel, type GraphSection, type GraphValue, type Neighbourhood, type Store } from "../api";
 import { shell } from "../commands";
 import { count, many, whole } from "../format";
 import { Trouble, useJson } from "../loading";
 import { modelPlace, setParameters, SPACE, usePlace } from "../place";
 import type { Task } from "./layout";
-import { shelfOf, typeOf, type Shelf, type Shown } from "./levels";
+import { isEnd, shelfOf, typeOf, type Shelf, type Shown } from "./levels";
 import { usePlan } from "./planning";
 import { PAD, StripView, type Mark } from "./view";
 
@@ -62,7 +62,7 @@ export function Strip({ store, name, graph, onGraphs, node }: Given) {
   const open = useMemo(() => openText.split(",").filter(Boolean).map(Number).filter((id) => id > 0).slice(0, MOST_OPEN), [openText]);
   useEffect(() => { load(0); open.forEach(load); }, [openText]);
   // The chosen node is brought to light: all blocks around it open.
-  const isNode = /\D/.test(chosen);
+  const isNode = /\D/.test(chosen) && !isEnd(chosen);
   const sought = useRef("");
   useEffect(() => {
     if (!isNode || sought.current === chosen) return;
@@ -103,7 +103,7 @@ export function Strip({ store, name, graph, onGraphs, node }: Given) {
   const keyed = (text: string) => (text && all.find((part) => markOf(part) === text)?.key) || "";
   const close = () => setParameters({ node: "" });
   const folded = [...shelves.values()].reduce((sum, shelf) => sum + shelf.folded, 0);
-  const detail = isNode && chosen ? node(chosen, close, shown && <MarkButtons shown={shown} onMark={mark} />) : shown?.block ? <BlockDrawer shown={shown} isOpen={open.includes(shown.block.id!)} onClose={close} onOpen={() => toggle(shown)} onMark={mark} /> : shown ? <EndDrawer shown={shown} onClose={close} /> : null;
+  const detail = isNode && chosen ? node(chosen, close, shown && <MarkButtons shown={shown} onMark={mark} />) : shown?.block ? <BlockDrawer shown={shown} isOpen={open.includes(shown.block.id!)} onClose={close} onOpen={() => toggle(shown)} onMark={mark} /> : shown ? <EndDrawer key={shown.key} store={store} graph={graph} shown={shown} onNode={(path) => setParameters({ node: path }, true)} onClose={close} /> : null;
   const toggle = ({ block }: Shown) => {
     if (block?.id == null) return;
     setOpen(open.includes(block.id) ? open.filter((id) => id !== block.id) : [...open, block.id]);
@@ -162,13 +162,37 @@ function MarkButtons({ shown, onMark }: { shown: Shown; onMark: (mark: Mark, sho
   );
 }
 
-function EndDrawer({ shown, onClose }: { shown: Shown; onClose: () => void }) {
+/** Inputs or outputs of which the node is looked for at once; that of others is told when it is asked for. */
+const MOST_SOUGHT = 12;
+
+interface ShownEnd { store: Store; graph: string; shown: Shown; onNode: (path: string) => void; onClose: () => void }
+
+function EndDrawer({ store, graph, shown, onNode, onClose }: ShownEnd) {
   return (
     <aside class="drawer" tabIndex={-1} aria-label="Values" onKeyDown={(event) => { if (event.key === "Escape") onClose(); }}>
       <button type="button" class="plain close" aria-label="Close" onClick={onClose}>✕</button>
       <h2>{shown.title}</h2>
-      <dl class="attributes">{shown.values.map((value) => <div key={value.name}><dt dir="auto">{value.name}</dt><dd>{typeOf(value) || "type not stated"}</dd></div>)}</dl>
+      <dl class="attributes">{shown.values.map((value, number) => <EndValue key={value.name} store={store} graph={graph} value={value} isInput={shown.key === "*inputs"} atOnce={number < MOST_SOUGHT} onNode={onNode} />)}</dl>
     </aside>
+  );
+}
+
+/** An input or an output with its type, and a node that uses or makes it. */
+function EndValue({ store, graph, value, isInput, atOnce, onNode }: { store: Store; graph: string; value: GraphValue; isInput: boolean; atOnce: boolean; onNode: (path: string) => void }) {
+  const [isSought, seek] = useState(atOnce);
+  const { value: found } = useJson<Neighbourhood>(isSought && value.name ? view(store.id, ["graph"], { graph, around: value.name, hops: 1, limit: 60 }) : null);
+  const made = found?.nodes.find((node) => node.outputs.includes(value.name)) ?? found?.edges.find((edge) => edge.value === value.name);
+  const path = isInput ? found?.around : made && ("path" in made ? made.path : made.source);
+  const node = found?.nodes.find((each) => each.path === path);
+  return (
+    <div>
+      <dt dir="auto">{value.name}</dt>
+      <dd>
+        {typeOf(value) || "type not stated"}
+        {node && <>{isInput ? " · first used by " : " · made by "}<button type="button" class="plain" dir="auto" onClick={() => onNode(node.path)}>{node.name || node.path}</button></>}
+        {!isSought && <button type="button" class="plain" onClick={() => seek(true)}>Find the node</button>}
+      </dd>
+    </div>
   );
 }
 

@@ -13,6 +13,10 @@ const MARGIN = 0.35;
 /** Smaller blocks are not shown, and with words only larger ones. */
 const SMALLEST = 5;
 export const PAD = 20;
+/** Most pixels of the small map, with what lies around it. */
+const MAP = { width: 170, height: 130, around: 22 };
+/** Pixels between a block and the border of the page's window, at least. */
+const CLEAR = 12;
 const SAMPLE = 1 << 14;
 const AT_ONCE = 3;
 /** Below this scale lines have no words and weights no curve. */
@@ -47,7 +51,9 @@ export function StripView({ store, plan, shelves, window, scale, chosen, spans, 
   const [look, setLook] = useState<Look>({ x: -PAD, y: -PAD, k: 1 });
   const [focus, setFocus] = useState("");
   const wantsFocus = useRef("");
-  const picture = { width: plan.width + 2 * PAD, height: plan.height + 2 * PAD };
+  const picture = { width: plan.width + 2 * PAD, height: plan.height + 2 * PAD, spare: 0 };
+  // The last blocks can be moved out from below the small map.
+  picture.spare = mapScale(picture) * picture.height + MAP.around;
   const moving = useRef(0);
   const apply = (next: Look) => {
     if (layer.current) layer.current.style.transform = `scale(${next.k}) translate(${-next.x}px, ${-next.y}px)`;
@@ -82,6 +88,22 @@ export function StripView({ store, plan, shelves, window, scale, chosen, spans, 
   }, [boxes, window.width, window.height]);
   useLayoutEffect(() => apply(moves.live.current), [look]);
 
+  /** Scrolls the page so that a block, as far as it is in the picture's window, is in that of the page. */
+  const reveal = (box: Box) => {
+    const { y, k } = moves.live.current;
+    const about = frame.current!.getBoundingClientRect();
+    const at = (inner: number) => about.top + Math.min(Math.max((inner - y) * k, 0), window.height);
+    const [top, bottom] = [at(box.y + PAD) - CLEAR, at(box.y + PAD + box.h) + CLEAR];
+    if (top < 0) scrollBy(0, top);
+    else if (bottom > innerHeight) scrollBy(0, Math.min(bottom - innerHeight, top));
+  };
+  const opening = useRef("");
+  useEffect(() => {
+    const box = boxes.get(opening.current);
+    if (!box?.open) return;
+    opening.current = "";
+    reveal(box);
+  }, [boxes]);
   const show = (box: Box, always = false) => {
     const { x, y, k } = moves.live.current;
     const [left, top, w, h] = [box.x + PAD, box.y + PAD, window.width / k, window.height / k];
@@ -93,7 +115,7 @@ export function StripView({ store, plan, shelves, window, scale, chosen, spans, 
   const found = useRef("");
   useEffect(() => {
     const box = sought && found.current !== sought ? boxes.get(sought) : undefined;
-    if (box) { found.current = sought; show(box, true); setFocus(sought); }
+    if (box) { found.current = sought; show(box, true); reveal(box); setFocus(sought); }
     if (!sought) found.current = "";
   }, [sought, boxes]);
 
@@ -111,6 +133,7 @@ export function StripView({ store, plan, shelves, window, scale, chosen, spans, 
   const curves = useCurves(store, look.k >= NEAR ? drawn.map(shownOf) : []);
 
   const open = (box: Box) => {
+    opening.current = box.open ? "" : keyOf(box);
     anchor.current = { key: keyOf(box), x: box.x, y: box.y };
     onOpen(shownOf(box));
   };
@@ -138,6 +161,7 @@ export function StripView({ store, plan, shelves, window, scale, chosen, spans, 
     if (next) {
       setFocus((wantsFocus.current = keyOf(next)));
       show(next);
+      reveal(next);
     } else if (event.key === "Enter" && box) event.shiftKey ? choose(box) : act(box);
     else if (event.key === " " && box) choose(box);
     else if (event.key === "s" && box) onMark("start", shownOf(box));
@@ -290,8 +314,10 @@ function seen(plan: Plan, { x, y, k }: Look, window: Size): [Box[], Wire[]] {
   return [plan.boxes.filter((box) => box.h * k >= SMALLEST && within(box)), k * BLOCK.h >= SMALLEST ? plan.wires.filter(within) : []];
 }
 
+const mapScale = (picture: Size): number => Math.min(MAP.width / picture.width, MAP.height / picture.height);
+
 function drawMap(canvas: HTMLCanvasElement, plan: Plan, picture: Size, window: Size, { x, y, k }: Look): void {
-  const scale = Math.min(170 / picture.width, 130 / picture.height);
+  const scale = mapScale(picture);
   const ratio = Math.min(devicePixelRatio || 1, 2);
   const [width, height] = [Math.max(picture.width * scale, 24), Math.max(picture.height * scale, 24)];
   if (canvas.width !== Math.round(width * ratio)) {

@@ -26,6 +26,9 @@ export function Graph({ store, name }: { store: Store; name: string }) {
   const found = useJson<Neighbourhood>(search ? view(store.id, ["graph"], { graph, search, limit: MOST }) : null);
   const far = hops || "2";
   const near = useJson<Neighbourhood>(around && !search ? view(store.id, ["graph"], { graph, around, hops: far, limit: MOST }) : null);
+  // What the model puts out, also when only what is around a node has been loaded.
+  const ends = useJson<GraphLevel>(around && chosen && !level ? view(store.id, ["graph", "blocks"], { graph }) : null);
+  const known = level ?? ends.value;
   const centre = (path: string) => { setTyped(""); setParameters({ search: "", node: path, around: path }, true); };
   const reveal = (path: string) => { setTyped(""); setParameters({ search: "", around: "", node: path }, true); };
   const { graphs, graph: shown } = near.value ?? found.value ?? level ?? { graphs: [], graph: "" };
@@ -53,10 +56,11 @@ export function Graph({ store, name }: { store: Store; name: string }) {
         <span class="soft" role="status">{search ? told(found.value) : around ? told(near.value) : level ? many(level.nodes, "node") : ""}</span>
       </form>
       {found.error && <Trouble error={found.error} />}
-      {search && found.value && <Nodes label="Nodes found" nodes={found.value.nodes} found={found.value} onChoose={reveal} />}
+      {search && found.value?.nodes.length === 0 && <p>No nodes match “<bdi>{search}</bdi>”.</p>}
+      {search && found.value && found.value.nodes.length > 0 && <Nodes label="Nodes found" nodes={found.value.nodes} found={found.value} onChoose={reveal} />}
       {!search && !around && (
         <Strip key={graph} store={store} name={name} graph={graph} onGraphs={setLevel}
-          node={(path, close, more) => <Detail key={path} store={store} path={path} model={name} more={more} onNode={reveal} onCentre={centre} onClose={close} onGraph={other} />} />
+          node={(path, close, more) => <Detail key={path} store={store} path={path} model={name} level={known} more={more} onNode={reveal} onCentre={centre} onClose={close} onGraph={other} />} />
       )}
       {!search && around && (
         <div class={node ? "both drawn" : ""}>
@@ -71,7 +75,7 @@ export function Graph({ store, name }: { store: Store; name: string }) {
               </div>
             )}
           </Await>
-          {node && near.value && <Drawer key={node.path} node={node} found={near.value} model={name} onNode={centre} onCentre={centre} onGraph={other} onClose={() => setChosen("")} />}
+          {node && near.value && <Drawer key={node.path} node={node} found={near.value} model={name} level={known} onNode={centre} onCentre={centre} onGraph={other} onClose={() => setChosen("")} />}
         </div>
       )}
     </>
@@ -88,7 +92,8 @@ function Detail({ store, path, ...rest }: { store: Store; path: string } & Omit<
 
 function told(found: Neighbourhood | null): string {
   if (!found) return "";
-  return `${whole(found.nodes.length)}${found.more ? "+" : ""} ${found.around === null ? "nodes" : "nearby nodes"}`;
+  const kind = found.around === null ? "node" : "nearby node";
+  return found.more ? `${whole(found.nodes.length)}+ ${kind}s` : many(found.nodes.length, kind);
 }
 
 function Nodes({ label, nodes, found, onChoose }: { label: string; nodes: readonly GraphNode[]; found: Neighbourhood; onChoose: (path: string) => void }) {
@@ -116,6 +121,8 @@ interface Shown {
   node: GraphNode;
   found: Neighbourhood;
   model: string;
+  /** The whole graph, once it is known. */
+  level: GraphLevel | null;
   /** Called with a neighbour that is chosen, with the node to centre on, and with the path of a function that it calls. */
   onNode: (path: string) => void;
   onCentre: (path: string) => void;
@@ -124,14 +131,18 @@ interface Shown {
   more?: ComponentChildren;
 }
 
-function Drawer({ node, found, model, onNode, onCentre, onGraph, onClose, more }: Shown) {
+function Drawer({ node, found, model, level, onNode, onCentre, onGraph, onClose, more }: Shown) {
   const box = useRef<HTMLElement>(null);
   const called = (path: string) => found.nodes.find((each) => each.path === path)?.name || path;
   const place = (tab: string, query: string) => `${modelPlace(model, tab)}?${query}`;
-  const sides: [string, { path: string; value: string }[]][] = [
-    ["Inputs", found.edges.filter((edge) => edge.target === node.path).map((edge) => ({ path: edge.source, value: edge.value || called(edge.source) }))],
-    ["Outputs", found.edges.filter((edge) => edge.source === node.path).map((edge) => ({ path: edge.target, value: called(edge.target) }))],
-  ];
+  const inputs = found.edges.filter((edge) => edge.target === node.path);
+  const taken = found.edges.filter((edge) => edge.source === node.path);
+  const isOutput = (value: string) => level !== null && node.path.startsWith(level.graph ? `${level.graph}.` : "node[") && level.outputs.some((each) => each.name === value);
+  // Nodes may take a value by a longer name than that of its maker, which stands for it then.
+  const values = new Set(taken.map((edge) => edge.value));
+  const others = [...values].filter((value) => !node.outputs.includes(value));
+  const outputs = [...node.outputs.filter((value) => values.has(value) || isOutput(value) || !others.length), ...others];
+  const ending = level && (level.graph === "graph" || level.graphs.length === 1) ? "output of the model" : "output of the graph";
   return (
     <aside class="drawer" ref={box} tabIndex={-1} aria-label="Node" onKeyDown={(event) => { if (event.key === "Escape") onClose(); }}>
       <button type="button" class="plain close" aria-label="Close" onClick={onClose}>✕</button>
@@ -149,9 +160,17 @@ function Drawer({ node, found, model, onNode, onCentre, onGraph, onClose, more }
       {node.attributes.length > 0 && (
         <dl class="attributes">{node.attributes.map(([title, text]) => <div key={title}><dt dir="auto">{title}</dt><dd dir="auto">{text}</dd></div>)}</dl>
       )}
-      {sides.map(([title, links]) => links.length > 0 && (
-        <p key={title}>{title}: {links.map(({ path, value }) => <button type="button" class="plain" dir="auto" key={`${path} ${value}`} onClick={() => onNode(path)}>{value || path}</button>)}</p>
-      ))}
+      {inputs.length > 0 && <p>Inputs: {inputs.map(({ source, value, input }) => <button type="button" class="plain" dir="auto" key={`${source} ${input}`} onClick={() => onNode(source)}>{value || called(source)}</button>)}</p>}
+      {outputs.length > 0 && <div>Outputs:<ul class="made">{outputs.map((value) => {
+        const takers = [...new Set(taken.filter((edge) => edge.value === value).map((edge) => edge.target))];
+        return (
+          <li key={value}>
+            <bdi>{value}</bdi>{(takers.length > 0 || isOutput(value)) && " → "}
+            {isOutput(value) && <b>{ending}</b>}{isOutput(value) && takers.length > 0 && ", "}
+            {takers.map((path) => <button type="button" class="plain" dir="auto" key={path} onClick={() => onNode(path)}>{called(path)}</button>)}
+          </li>
+        );
+      })}</ul></div>}
       {node.more > 0 && <p class="soft">{many(node.more, "more link")} to nodes not shown.</p>}
       <p class="soft"><code>{node.path}</code></p>
     </aside>

@@ -312,7 +312,7 @@ class _Asked:
     around: Annotated[
         str | None,
         Query(
-            description="Path or name of a node, or of a value it consumes, to return the nodes around it. "
+            description="Path or name of a node, or of a value it consumes or produces, to return the nodes around it. "
             "Default: the graph's first nodes."
         ),
     ] = None
@@ -323,7 +323,11 @@ class _Asked:
         int, Query(ge=0, le=MOST_HOPS, description="Maximum number of links from the node in `around`.")
     ] = 2
     search: Annotated[
-        str | None, Query(description="Without `around`: return the nodes whose name or path contains these words.")
+        str | None,
+        Query(
+            description="Without `around`: return the nodes whose name or path contains these words. If there are "
+            "none, return those that produce a value whose name contains them."
+        ),
     ] = None
     limit: Annotated[int, Query(ge=1, le=MOST_NODES, description="Maximum number of nodes.")] = 100
 
