@@ -7,8 +7,8 @@ from typing import Final
 
 KEPT: Final = 32 << 20
 """Bytes of free memory that the process keeps: by default 128 KiB, so each answer of some MiB costs page faults."""
-_FROM_KERNEL: Final = 4 << 20
-"""Bytes of the least block that comes from the kernel directly; pieces are smaller."""
+_FROM_KERNEL: Final = 32 << 20
+"""Bytes of the least block that comes from the kernel directly, which is the most that glibc takes; reads are smaller."""
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 
