@@ -8,7 +8,7 @@ from typing import Final
 KEPT: Final = 32 << 20
 """Bytes of free memory that the process keeps: by default 128 KiB, so each answer of some MiB costs page faults."""
 _FROM_KERNEL: Final = 32 << 20
-"""Bytes of the least block that comes from the kernel directly, which is the most that glibc takes; reads are smaller."""
+"""Bytes of the least block that comes from the kernel directly: the most that glibc allows, as reads are smaller."""
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 
