@@ -157,6 +157,7 @@ async def test_one_issuer_does_not_sign_for_another(tmp_path: Path) -> None:
 async def test_a_key_for_another_algorithm_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(issuer_keys, "AGAIN_SECONDS", 0.0)
     async with trusted(tmp_path) as (app, issuer):
+        assert (await listed(app, issuer.token())).status == 200, "the first fetch has ended"
         # Keys that the service does not know yet: those it knows are not fetched again.
         for name, algorithm, status in (("second", "RS256", 200), ("third", "PS256", 401)):
             issuer.keys = [RSAKey.import_key(rsa(name).as_dict(private=True) | {"alg": algorithm})]
