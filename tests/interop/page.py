@@ -50,7 +50,7 @@ FOLDERS = {
     "mnist:1": "tf_sm_keras",
     "step:1": "hlo_jax_constants",
 }
-FIRST = 40 << 10
+FIRST = 48 << 10
 """Bytes of the page itself that a view may need, packed: the document, scripts and style."""
 SHOTS = os.environ.get("PROTOSLICE_SCREENSHOTS")
 
