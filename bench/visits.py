@@ -125,8 +125,8 @@ def _compared(context: BrowserContext, url: str, what: str, names: str) -> Itera
     took = time.perf_counter() - start
     with httpx.Client(base_url=url) as client:
         size = sum(client.get(f"/v1/stores/{each}").json()["size"] for each in (before, after)) / 2**30
-    told = f"  all bytes of {size:.3g} GiB, of which {found['read'] / MIB:.3g} MiB were read"
-    yield Row(told, f"{size / took:.3g} GiB/s", "1 GiB/s", size / took, 1)
+    what = f"  all bytes of {size:.3g} GiB, of which {found['read'] / MIB:.3g} MiB were read"
+    yield Row(what, f"{size / took:.3g} GiB/s", "1 GiB/s", size / took, 1)
 
 
 def _until(page: Page, place: str, selector: str) -> float:

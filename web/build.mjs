@@ -11,7 +11,7 @@ await rm(OUT, { recursive: true, force: true });
 await mkdir(OUT, { recursive: true });
 const files = { outdir: OUT, entryNames: "[name]-[hash]", chunkNames: "[name]-[hash]", assetNames: "[name]-[hash]" };
 const packed = { bundle: true, target: ["es2022"], minify: true, metafile: true, legalComments: "none", charset: "utf8" };
-// A worker is a script of its own: the page has to know the name that it got.
+// A worker is a separate script: the page has to know its name.
 const worker = await build({ ...files, ...packed, entryPoints: [join(import.meta.dirname, "src/strip/worker.ts")], format: "iife" });
 const { metafile } = await build({
   ...files, ...packed, entryPoints: [join(import.meta.dirname, "src/main.tsx"), join(import.meta.dirname, "src/style.css")],

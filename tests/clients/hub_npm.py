@@ -27,7 +27,7 @@ def installed_by_npm(package: str, version: str) -> Path:
 def run(folder: Path) -> str:
     """Make the calls of `hub_npm.mjs`."""
     home = installed_by_npm("@huggingface/hub", VERSION)
-    shutil.copy(HERE / _CALLS, home)  # modules are looked for beside the script
+    shutil.copy(HERE / _CALLS, home)  # modules are looked up next to the script
     for closed in (False, True):
         with serving(folder, closed=closed) as service:
             asked = {"HUB_URL": service.url, "TOKEN": service.token, "TMPDIR": str(folder)}

@@ -24,7 +24,7 @@ _CALLS: Final = "transformers_js.mjs"
 def run(folder: Path) -> str:
     """Commit the model, and run `transformers_js.mjs` on an open and on a closed service."""
     home = installed_by_npm("@huggingface/transformers", VERSION)
-    shutil.copy(HERE / _CALLS, home)  # modules are looked for beside the script
+    shutil.copy(HERE / _CALLS, home)  # modules are looked up next to the script
     vectors = [[float(row * WIDTH + column) for column in range(WIDTH)] for row in range(len(WORDS))]
     config = {"model_type": "bert", "architectures": ["BertModel"], "hidden_size": WIDTH, "vocab_size": len(WORDS)}
     files = {

@@ -1,6 +1,6 @@
 /** Loading of answers: what is there, what is under way, what failed. */
 
-import type { ComponentChildren } from "preact";
+import type { ComponentChildren, RefObject } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Failure, getJson } from "./api";
 import { SPACE } from "./place";
@@ -26,6 +26,21 @@ export function useLoaded<T>(key: string | null, load: (signal: AbortSignal) => 
     return () => leaving.abort();
   }, [key]);
   return state;
+}
+
+/** True once the element has been in sight, or within `margin` of it. */
+export function useSeen(element: RefObject<Element>, margin = "0px"): boolean {
+  const [seen, setSeen] = useState(false);
+  useEffect(() => {
+    const watch = new IntersectionObserver((entries) => {
+      if (!entries.some((each) => each.isIntersecting)) return;
+      watch.disconnect();
+      setSeen(true);
+    }, { rootMargin: margin });
+    watch.observe(element.current!);
+    return () => watch.disconnect();
+  }, []);
+  return seen;
 }
 
 /** `children` of a value that is there; else a word about its coming. Without the `whole` there is nothing on the page. */

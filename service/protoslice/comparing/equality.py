@@ -147,7 +147,7 @@ def _key(one: Bytes, other: Bytes) -> tuple[object, ...] | None:
 
 
 def _is_computed(what: bytes | Extent) -> bool:
-    """True for computed elements, of which each tensor has a source of its own: nothing is found in it again."""
+    """True for computed elements: their source belongs to one tensor, so a result for it is never used again."""
     return not isinstance(what, bytes) and isinstance(what[0], Computed)
 
 

@@ -26,7 +26,7 @@ _MOST_MAKERS: Final = 200_000
 _MOST_MADE: Final = 64
 """Values of such a node that are looked at."""
 _LARGEST_NODE: Final = 1 << 20
-"""Bytes of a node beyond which only its name is told."""
+"""Bytes of a node beyond which only its name is returned."""
 
 
 class Graphs:

@@ -19,7 +19,7 @@ _MOST_LINKS: Final = 1000
 _ROOM: Final = 4 << 20
 """Bytes of nodes that an answer looks into, and likewise of its edges."""
 _MOST_MADE: Final = 64
-"""Values that a node makes, which are told."""
+"""Output values of a node that are returned."""
 _EDGE: Final = 64
 """Bytes of an edge beside its texts, about."""
 

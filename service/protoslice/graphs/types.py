@@ -108,7 +108,7 @@ TYPED: Final[Mapping[str, Typed]] = {
     "caffe.LayerParameter": _caffe,
     "caffe.V1LayerParameter": _caffe,
 }
-"""How types are told, by the type of the message that does."""
+"""Readers of value types, by the type of the message that states them."""
 NAME: Final = [1]
 """Field with the name of a value in its declaration."""
 

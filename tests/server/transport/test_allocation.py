@@ -8,7 +8,7 @@ from typing import Final
 
 _FAULTS: Final = """
 import resource, sys
-from protoslice.server.transport.allocation import keep_freed_memory
+from protoslice.server.transport.run import keep_freed_memory
 kept = sys.argv[1] == "kept" and keep_freed_memory()
 assert kept or sys.argv[1] != "kept"
 def turn():

@@ -140,7 +140,7 @@ def test_local_files_are_read_once_and_not_digested(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("count", [1500, 60_000])
 def test_computed_elements_are_compared_for_each_tensor(count: int) -> None:
-    """Halves in `int32_data` are computed: each tensor has a source of its own, which may take the place of another."""
+    """Halves in `int32_data` are computed: the source of a tensor may get the `id` of an earlier one."""
 
     def model(changed: Collection[int]) -> bytes:
         tensors = [

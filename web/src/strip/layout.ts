@@ -170,7 +170,7 @@ function drawn(id: number, width: number, depth: number, columns: readonly Slot[
       if (item.inner) put(plan, item.inner, x + EDGE, top + HEAD);
     }
   });
-  const told = new Set<number>();
+  const labelled = new Set<number>();
   links.forEach(([source, target], link) => {
     const [from, to] = [placeOf.get(source), placeOf.get(target)];
     const pen = new Pen();
@@ -189,7 +189,7 @@ function drawn(id: number, width: number, depth: number, columns: readonly Slot[
         if (next) pen.line(to.x, y); else pen.line(left[rank + 1]! + wide[rank + 1]!, y);
       }
       const apart = left[from.item.rank + 1]! - (from.x + from.item.w);
-      if (!told.has(source) && rowOf[from.item.rank] === rowOf[from.item.rank + 1] && apart >= GAP - 1) { told.add(source); at = [from.x + from.item.w + 3, from.y]; }
+      if (!labelled.has(source) && rowOf[from.item.rank] === rowOf[from.item.rank + 1] && apart >= GAP - 1) { labelled.add(source); at = [from.x + from.item.w + 3, from.y]; }
     } else if (from && to && source !== target) { // against the order: around below
       const below = Math.max(from.y + from.item.h / 2, to.y + to.item.h / 2) + 9;
       pen.move(from.x + from.item.w, from.y);

@@ -2,13 +2,13 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import type { RefObject } from "preact";
+import { useFingers, within, type Point } from "../parts/fingers";
 
 /** The place of the window's corner in the picture, and the scale. */
 export interface Look { x: number; y: number; k: number }
 export interface Size { width: number; height: number }
 /** A picture, and the pixels of the window that may stay empty below it. */
 export interface Picture extends Size { spare: number }
-interface Point { x: number; y: number }
 
 const LEAST = 0.05;
 const MOST = 4;
@@ -27,8 +27,6 @@ export interface Moves {
 export function useMoves(box: RefObject<HTMLElement>, window: Size, picture: Picture, onMove: (look: Look) => void, onRest: (look: Look) => void): Moves {
   const live = useRef<Look>({ x: 0, y: 0, k: 1 });
   const timer = useRef(0);
-  const fingers = useRef(new Map<number, Point>());
-  const dragged = useRef(false);
   const turn = (next: Look) => {
     live.current = kept(next, window, picture);
     onMove(live.current);
@@ -59,30 +57,10 @@ export function useMoves(box: RefObject<HTMLElement>, window: Size, picture: Pic
     box.current?.addEventListener("wheel", roll, { passive: false });
     return () => { clearTimeout(timer.current); box.current?.removeEventListener("wheel", roll); };
   }, []);
-  const up = (event: PointerEvent) => { fingers.current.delete(event.pointerId); };
-  const handlers = {
-    onPointerDown: (event: PointerEvent) => {
-      fingers.current.set(event.pointerId, within(box.current!, event));
-      if (fingers.current.size === 1) dragged.current = false;
-    },
-    onPointerMove: (event: PointerEvent) => {
-      const before = fingers.current.get(event.pointerId);
-      if (!before) return;
-      const now = within(box.current!, event);
-      const other = [...fingers.current].find(([id]) => id !== event.pointerId)?.[1];
-      const { x, y, k } = live.current;
-      if (other) zoom(apart(now, other) / Math.max(apart(before, other), 1), { x: (now.x + other.x) / 2, y: (now.y + other.y) / 2 });
-      else {
-        if (!dragged.current && apart(before, now) < 4) return;
-        if (!dragged.current) box.current!.setPointerCapture(event.pointerId);
-        turn({ k, x: x - (now.x - before.x) / k, y: y - (now.y - before.y) / k });
-      }
-      dragged.current = true;
-      fingers.current.set(event.pointerId, now);
-    },
-    onPointerUp: up,
-    onPointerCancel: up,
-  };
+  const { down, drag, up, dragged } = useFingers(box, {
+    zoom, move: (dx, dy) => { const { x, y, k } = live.current; turn({ k, x: x - dx / k, y: y - dy / k }); },
+  });
+  const handlers = { onPointerDown: down, onPointerMove: (event: PointerEvent) => void drag(event), onPointerUp: up, onPointerCancel: up };
   return { live, turn, zoom, dragged, handlers };
 }
 
@@ -94,9 +72,3 @@ export function kept({ x, y, k }: Look, window: Size, picture: Picture): Look {
   };
   return { x: along(x, picture.width, window.width, true, 0), y: along(y, picture.height, window.height, false, picture.spare), k };
 }
-
-const within = (box: HTMLElement, event: MouseEvent): Point => {
-  const { left, top } = box.getBoundingClientRect();
-  return { x: event.clientX - left, y: event.clientY - top };
-};
-const apart = (one: Point, other: Point): number => Math.hypot(one.x - other.x, one.y - other.y);

@@ -162,7 +162,7 @@ function MarkButtons({ shown, onMark }: { shown: Shown; onMark: (mark: Mark, sho
   );
 }
 
-/** Inputs or outputs of which the node is looked for at once; that of others is told when it is asked for. */
+/** Inputs or outputs whose node is looked up at once; others are looked up on demand. */
 const MOST_SOUGHT = 12;
 
 interface ShownEnd { store: Store; graph: string; shown: Shown; onNode: (path: string) => void; onClose: () => void }

@@ -227,13 +227,13 @@ function Block({ box, shown, chosen, focused, within, mark, curve }: ShownBlock)
   const opens = block !== null && block.id !== null;
   const bars = curve ?? (block && block.bars.length > 1 ? block.bars : null);
   const kind = block ? (opens ? "group" : `node-${kindOf(block.ops[0]?.op ?? "")}`) : "end";
-  const told = block ? [title, times ? `× ${times}` : "", block.name && block.name !== title ? block.name : "", facts, mark ? `${mark} of the section` : ""].filter(Boolean).join(", ")
+  const words = block ? [title, times ? `× ${times}` : "", block.name && block.name !== title ? block.name : "", facts, mark ? `${mark} of the section` : ""].filter(Boolean).join(", ")
     : `${title}: ${values.map((value) => `${value.name} ${typeOf(value)}`).join(", ")}`;
   return (
     <div role="treeitem" data-key={shown.key} aria-level={box.depth + 1} aria-expanded={opens ? box.open : undefined} aria-selected={chosen} tabIndex={focused ? 0 : -1}
       class={`block ${kind}${box.open ? " open" : ""}${times && !box.open ? " times" : ""}${chosen ? " chosen" : ""}${within ? " within" : ""}`}
       style={{ left: box.x + PAD, top: box.y + PAD, width: box.w, height: box.open ? 26 : box.h }} title={block?.name || undefined}>
-      <span class="unseen">{told}</span>
+      <span class="unseen">{words}</span>
       <span class="title" aria-hidden="true">
         {opens && <i class="twist">{box.open ? "▾" : "▸"}</i>}
         <b dir="auto">{title}</b>
@@ -258,7 +258,7 @@ function Line({ wire, shelf, near, chosen }: { wire: Wire; shelf: Shelf | undefi
   if (!link) return null;
   const bound = chosen !== "" && (shelf.parts[link.source]?.key === chosen || shelf.parts[link.target]?.key === chosen);
   const [shape, { dtype }] = [shapeOf(link.value), link.value];
-  // Beside the sheets of a repeat.
+  // Next to the sheets of a repeat.
   const shift = shelf.parts[link.source]?.times ? 7 : 0;
   return (
     <g class={bound ? "bound" : undefined}>

@@ -1,4 +1,4 @@
-/** Lays out blocks beside the page, which stays responsive. */
+/** Lays out blocks in a worker, so that the page stays responsive. */
 
 import { planOf, type Task } from "./layout";
 

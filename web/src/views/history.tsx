@@ -1,9 +1,9 @@
 /** The versions of a name, the newest first, and what changed at each step. */
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useRef } from "preact/hooks";
 import { getJson, url, view, type Diff, type Page, type Store } from "../api";
 import { ago, bytes, many } from "../format";
-import { Await, useLoaded } from "../loading";
+import { Await, useLoaded, useSeen } from "../loading";
 import { diffPlace, modelPlace } from "../place";
 import { byAge, commitsOf, familyOf, nameOf, shortened, versionsOf } from "../versions";
 
@@ -48,19 +48,14 @@ export function History({ family, repository, name }: { family: string; reposito
 /** What changed since the version before, looked for once this is in sight: equal checksums count as equal bytes. */
 function Changes({ before, after }: { before: string; after: string }) {
   const place = useRef<HTMLAnchorElement>(null);
-  const [seen, setSeen] = useState(false);
-  useEffect(() => {
-    const watch = new IntersectionObserver((entries) => { if (entries.some((each) => each.isIntersecting)) { setSeen(true); watch.disconnect(); } });
-    watch.observe(place.current!);
-    return () => watch.disconnect();
-  }, []);
+  const seen = useSeen(place);
   const found = useLoaded<string>(seen ? `${before} ${after}` : null, async (signal) =>
-    told(await getJson<Diff>(view(after, ["diff"], { before, checksums: "true", limit: 1 }), signal)));
+    summaryOf(await getJson<Diff>(view(after, ["diff"], { before, checksums: "true", limit: 1 }), signal)));
   return <a ref={place} class="changes" href={diffPlace(before, after)}>{found.value ?? (found.busy ? "…" : "what changed")}</a>;
 }
 
-/** Tensors say most; files and parts are told where no tensor changed. */
-function told({ equal, counts }: Diff): string {
+/** The tensors that changed; the files and parts where no tensor did. */
+function summaryOf({ equal, counts }: Diff): string {
   if (equal) return "no changes";
   const [tensors, others] = [counts.filter(({ what }) => what === "tensor"), counts.filter(({ what }) => what !== "tensor")];
   return (tensors.length ? tensors : others).map(({ what, change, count }) => `${many(count, what)} ${change}`).join(", ");

@@ -4,6 +4,7 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import type { ComponentChildren } from "preact";
 import { useDark } from "../dark";
 import { bytes, count, many } from "../format";
+import { useFingers, within } from "../parts/fingers";
 import type { Painter } from "./colours";
 import { NAMED, roomForName, type Layout, type Look, type Tile } from "./layout";
 import type { WeightNode } from "./nodes";
@@ -134,32 +135,18 @@ export function WeightMap({ layout, painter, version, chosen, label, onAt, onOpe
     box.current!.addEventListener("wheel", roll, { passive: false });
     return () => { clearTimeout(timer.current); cancelAnimationFrame(flight.current); box.current?.removeEventListener("wheel", roll); };
   }, []);
-  const fingers = useRef(new Map<number, { x: number; y: number }>());
-  const dragged = useRef(false);
-  const down = (event: PointerEvent) => {
-    fingers.current.set(event.pointerId, within(box.current!, event));
-    if (fingers.current.size === 1) dragged.current = false;
-  };
-  const drag = (event: PointerEvent) => {
-    const before = fingers.current.get(event.pointerId);
-    if (!before) {
-      const tile = tileAt(event);
-      return setHovered(tile && event.pointerType === "mouse" ? { tile, ...within(box.current!, event) } : null);
+  const { down, drag, up, dragged } = useFingers(box, {
+    zoom, moves: () => live.current.k > 1,
+    move: (dx, dy) => { const { x, y, k } = live.current; turn({ k, x: x - dx / k, y: y - dy / k }); },
+  });
+  const point = (event: PointerEvent) => {
+    if (drag(event)) {
+      if (dragged.current) setHovered(null);
+      return;
     }
-    const now = within(box.current!, event);
-    const other = [...fingers.current].find(([id]) => id !== event.pointerId)?.[1];
-    const { x, y, k } = live.current;
-    if (other) zoom(apart(now, other) / Math.max(apart(before, other), 1), middle(now, other));
-    else if (k > 1) {
-      if (!dragged.current && apart(before, now) < 4) return;
-      if (!dragged.current) box.current!.setPointerCapture(event.pointerId);
-      turn({ k, x: x - (now.x - before.x) / k, y: y - (now.y - before.y) / k });
-    } else return;
-    setHovered(null);
-    dragged.current = true;
-    fingers.current.set(event.pointerId, now);
+    const tile = tileAt(event);
+    setHovered(tile && event.pointerType === "mouse" ? { tile, ...within(box.current!, event) } : null);
   };
-  const up = (event: PointerEvent) => { fingers.current.delete(event.pointerId); };
   const key = (event: KeyboardEvent) => {
     const tile = tiles.find((each) => each.key === current);
     const next = tile && neighbour(tiles, open, tile, event.key);
@@ -174,7 +161,7 @@ export function WeightMap({ layout, painter, version, chosen, label, onAt, onOpe
     event.preventDefault();
   };
   return (
-    <div class={look.k > 1 ? "map zoomed" : "map"} ref={box} style={{ height: layout.height }} onPointerDown={down} onPointerMove={drag} onPointerUp={up} onPointerCancel={up}
+    <div class={look.k > 1 ? "map zoomed" : "map"} ref={box} style={{ height: layout.height }} onPointerDown={down} onPointerMove={point} onPointerUp={up} onPointerCancel={up}
       onPointerLeave={(event) => { up(event); setHovered(null); }} onClick={(event) => { const tile = tileAt(event); if (tile && !dragged.current) choose(tile); }} onKeyDown={key}>
       <div class="layer" ref={layer}>
         <canvas ref={canvas} aria-hidden="true" />
@@ -275,13 +262,3 @@ function placeTip(tip: HTMLElement, { x, y }: { x: number; y: number }, { width,
   tip.style.right = x > width / 2 ? `${width - x + 14}px` : "auto";
   tip.style.top = `${Math.max(0, Math.min(y + 14, height - tip.offsetHeight))}px`;
 }
-
-interface Point { x: number; y: number }
-
-function within(box: HTMLElement, event: MouseEvent): Point {
-  const { left, top } = box.getBoundingClientRect();
-  return { x: event.clientX - left, y: event.clientY - top };
-}
-
-const apart = (one: Point, other: Point): number => Math.hypot(one.x - other.x, one.y - other.y);
-const middle = (one: Point, other: Point): Point => ({ x: (one.x + other.x) / 2, y: (one.y + other.y) / 2 });

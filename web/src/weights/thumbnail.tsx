@@ -3,6 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { useDark } from "../dark";
 import { count } from "../format";
+import { useSeen } from "../loading";
 import { painter } from "./colours";
 import { Layout, type Tile } from "./layout";
 import { loadRoot, type WeightNode } from "./nodes";
@@ -42,15 +43,8 @@ export function Thumbnail({ store }: { store: string }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [root, setRoot] = useState<WeightNode | null>(null);
   const dark = useDark();
-  useEffect(() => {
-    const watch = new IntersectionObserver((entries) => {
-      if (!entries.some((each) => each.isIntersecting)) return;
-      watch.disconnect();
-      void tensorsOf(store).then(setRoot);
-    }, { rootMargin: "200px" });
-    watch.observe(canvas.current!);
-    return () => watch.disconnect();
-  }, [store]);
+  const seen = useSeen(canvas, "200px");
+  useEffect(() => { if (seen) void tensorsOf(store).then(setRoot); }, [seen, store]);
   useEffect(() => { if (root) draw(canvas.current!, root, dark); }, [root, dark]);
   return (
     <span class="thumbnail">

@@ -24,7 +24,7 @@ pub struct Graph<'g> {
     pub ports: &'g Ports,
 }
 
-/// Links between two parts of a level that are told apart.
+/// Links between two parts of a level that are listed one by one.
 const MOST_EDGES: usize = 1000;
 /// Steps from a node down to a tensor in it.
 const STEPS: usize = 8;

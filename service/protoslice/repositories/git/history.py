@@ -17,6 +17,7 @@ from protoslice.concurrency.gather import in_turns
 from protoslice.errors import Conflict, NotFound, ProtosliceError, StorageUnavailable, Unsupported
 from protoslice.facts import File
 from protoslice.repositories.change import files_of
+from protoslice.repositories.git.attributes import PLAIN_BYTES, is_plain
 from protoslice.repositories.git.objects import (
     GitTrees,
     blob_id,
@@ -27,7 +28,6 @@ from protoslice.repositories.git.objects import (
     sealed,
     trees_of,
 )
-from protoslice.repositories.git.rule import PLAIN_BYTES, is_plain
 from protoslice.repositories.model import Commit, Ref
 from protoslice.repositories.repository import Repository
 from protoslice.stores import StoredPath
@@ -60,7 +60,7 @@ class GitHistory:
     async def refs(self) -> list[tuple[str, str]]:
         """Return branches and tags with the ids of their commits, by name; names that git refuses are left out.
 
-        Raise `StorageUnavailable` if not all ids are computed in time; the next call goes on. Raise `Unsupported` if
+        Raise `StorageUnavailable` if not all ids are computed in time; the next call continues. Raise `Unsupported` if
         a commit has too many folders.
         """
         if await self._table.is_stale():

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from protoslice.facts import File
-from protoslice.repositories.git.attributes import ATTRIBUTES, attributes_of
-from protoslice.repositories.git.rule import is_plain
+from protoslice.repositories.git.attributes import ATTRIBUTES, attributes_of, is_plain
 from protoslice.repositories.model import Commit
 
 _REFUSED: Final = re.compile(r"(?i)(^|/)(\.git|git~1|\.gitattributes|gitatt~1)[ .]*(/|:|$)")

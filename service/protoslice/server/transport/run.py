@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
 import logging
 import os
@@ -27,7 +28,6 @@ from protoslice.server.observability.telemetry import configure_tracing
 from protoslice.server.pages.built import is_built
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings, is_loopback
-from protoslice.server.transport.allocation import keep_freed_memory
 from protoslice.server.transport.certificate import Certificate, certificate_of
 from protoslice.server.transport.uvicorn_config import uvicorn_config
 from protoslice.server.transport.workers import Supervisor, WorkerLink
@@ -37,6 +37,12 @@ BACKLOG: Final = 2048
 TICK_SECONDS: Final = 0.05
 CUT_SECONDS: Final = 5.0
 """For requests that have been cut to tidy up."""
+_KEPT: Final = 32 << 20
+"""Bytes of free memory that the process keeps: by default 128 KiB, so each answer of some MiB costs page faults."""
+_FROM_KERNEL: Final = 32 << 20
+"""Bytes of the least block that comes from the kernel directly: the most that glibc allows, as reads are smaller."""
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
 _log = logging.getLogger(__name__)
 
 
@@ -255,3 +261,11 @@ def address_of(listener: socket.socket, certificate: Certificate | None) -> str:
 
 def _join(host: str, port: int) -> str:
     return f"{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def keep_freed_memory() -> bool:
+    """Have glibc keep freed memory; return False where the C library is another one."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    return bool(mallopt(_M_MMAP_THRESHOLD, _FROM_KERNEL)) and bool(mallopt(_M_TRIM_THRESHOLD, _KEPT))

@@ -166,8 +166,7 @@ async def get_treemap(
     """
     store = await services.stores.view(ref)
     found = await store.treemap(path, depth, min_share)
-    body = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_fact(found))
-    return await large_answer(request, services.stores, body, headers=lasting_headers(request, store, ref))
+    return await _fact_answer(request, services, store, ref, found)
 
 
 @endpoint(
@@ -275,8 +274,7 @@ async def get_tensor_tree(
     """
     store = await services.stores.view(ref)
     found = await store.tensors.tree(prefix, start, start + tensors if tensors else sys.maxsize, limit)
-    body = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_fact(found))
-    return await large_answer(request, services.stores, body, headers=lasting_headers(request, store, ref))
+    return await _fact_answer(request, services, store, ref, found)
 
 
 @endpoint(
@@ -348,8 +346,7 @@ async def get_graph(request: Request, services: Given, ref: Ref, asked: Annotate
     """
     store = await services.stores.view(ref)
     found = await store.graphs.part(Question(**asdict(asked)))
-    body = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_fact(found))
-    return await large_answer(request, services.stores, body, headers=lasting_headers(request, store, ref))
+    return await _fact_answer(request, services, store, ref, found)
 
 
 GraphPath = Annotated[
@@ -384,8 +381,7 @@ async def get_graph_blocks(
     """
     store = await services.stores.view(ref)
     found = await store.graphs.level(graph, block, node)
-    body = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_fact(found))
-    return await large_answer(request, services.stores, body, headers=lasting_headers(request, store, ref))
+    return await _fact_answer(request, services, store, ref, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,8 +414,7 @@ async def get_graph_section(
     """
     store = await services.stores.view(ref)
     found = await store.graphs.section(graph, Ends(**asdict(places)))
-    body = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_fact(found))
-    return await large_answer(request, services.stores, body, headers=lasting_headers(request, store, ref))
+    return await _fact_answer(request, services, store, ref, found)
 
 
 @endpoint(
@@ -444,6 +439,12 @@ async def get_references(
 
 def _at_most(limit: int, services: Services) -> int:
     return min(limit, services.settings.max_page_items)
+
+
+async def _fact_answer(request: Request, services: Services, store: OpenStore, ref: str, fact: object) -> Response:
+    """Return a fact of a store, which may be long."""
+    body = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_fact(fact))
+    return await large_answer(request, services.stores, body, headers=lasting_headers(request, store, ref))
 
 
 def lasting_headers(request: Request, store: OpenStore, ref: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.hub.facts import time_text
 from protoslice.server.registries.hub.failures import HubRoute, answering
-from protoslice.server.registries.hub.pages import next_page
+from protoslice.server.registries.hub.paths import next_page
 from protoslice.server.services import Given, Services
 
 router = GuardedRouter(route_class=HubRoute, include_in_schema=False)
@@ -100,10 +100,10 @@ async def _listed(request: Request, services: Services, asked: ListQuery, *, dat
     cursor = None if last is None else _key(last, asked) if by_time else last.name
     if last is None and len(walked) == WALKED and most:
         cursor = walked[-1].name
-    told = [_json(row) for row in page]
-    for each, paths in zip(told, files, strict=False):
+    items = [_json(row) for row in page]
+    for each, paths in zip(items, files, strict=False):
         each["siblings"] = [{"rfilename": path} for path in paths]
-    return JsonAnswer(told, headers=next_page(request, cursor))
+    return JsonAnswer(items, headers=next_page(request, cursor))
 
 
 def _json(row: ListedRepository) -> dict[str, Any]:

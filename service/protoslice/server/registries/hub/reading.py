@@ -28,8 +28,7 @@ from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.hub.bodies import PathsBody
 from protoslice.server.registries.hub.facts import commit_json, entries_of, info_json, listed_json, refs_json
 from protoslice.server.registries.hub.failures import HubRoute, answering, failure_of
-from protoslice.server.registries.hub.pages import next_page
-from protoslice.server.registries.hub.paths import USER, Encoded, repository_of
+from protoslice.server.registries.hub.paths import USER, Encoded, next_page, repository_of
 from protoslice.server.services import Given, Services
 
 router = GuardedRouter(route_class=HubRoute, include_in_schema=False)
