@@ -1,8 +1,8 @@
-"""Writes a model to try things on: `python docs/make_model.py model.onnx` gives an ONNX file of 37 MB."""
+"""Write a model for examples: `python docs/make_model.py model.onnx` makes an ONNX file of 37 MB."""
 
 from __future__ import annotations
 
-import sys
+import argparse
 
 from protoslice import schema
 
@@ -29,4 +29,6 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    parser = argparse.ArgumentParser(description="Write an ONNX model of 37 MB.")
+    parser.add_argument("path", help="file to write")
+    main(parser.parse_args().path)
