@@ -237,6 +237,7 @@ screenshots: .venv/ready .venv/core web ## pictures of the page, on models that 
 	$(PIP) install --constraint constraints.txt playwright
 	PROTOSLICE_SCREENSHOTS=$(CURDIR)/docs/screenshots $(BIN)/python -m pytest tests/interop/page.py -k "every_view or sign_in"
 	PROTOSLICE_SCREENSHOTS=$(CURDIR)/docs/screenshots $(BIN)/python -m tests.interop.real_models .make/real
+	for picture in docs/screenshots/*; do grep -qF "screenshots/$${picture##*/})" README.md docs/*.md || rm "$$picture"; done
 
 models: .venv/ready .venv/core web ## the page on twenty models, most of which others published (150 MB): a table of what was measured
 	@command -v chromium >/dev/null || apt-get install --yes --no-install-recommends chromium

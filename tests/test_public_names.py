@@ -110,4 +110,4 @@ def test_client_without_its_extra_names_the_extra() -> None:
         "    print(error)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
-    assert "pip install 'protoslice[client]'" in done.stdout
+    assert "pip install '.[client]'" in done.stdout

@@ -80,7 +80,9 @@ def _imported(home: str) -> Any:
     except ModuleNotFoundError as error:
         if home != "client":
             raise
-        message = f"The client needs an extra: pip install 'protoslice[client]' ({error.name} is missing)"
+        from protoslice.errors import missing_extra
+
+        message = f"{missing_extra('To use a service', 'client')} ({error.name} is missing)"
         raise ImportError(message, name=error.name) from error
 
 

@@ -31,6 +31,11 @@ ProtosliceError
 from __future__ import annotations
 
 
+def missing_extra(purpose: str, extra: str) -> str:
+    """Return the message for packages that only an extra of this one installs, which is on no package index yet."""
+    return f"{purpose}: install the extra '{extra}', in a checkout of Protoslice by pip install '.[{extra}]'"
+
+
 class ProtosliceError(Exception):
     """An error with, where they are known, the byte `offset` and the field `path` it happened at."""
 

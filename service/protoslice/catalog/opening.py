@@ -18,7 +18,7 @@ from protoslice.catalog.audit import purge_audit
 from protoslice.catalog.database import Database, Transaction
 from protoslice.catalog.letters import LetterTable
 from protoslice.catalog.sqlite import SqliteDatabase
-from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
+from protoslice.errors import InvalidInput, ProtosliceError, Unsupported, missing_extra
 from protoslice.uris import local_path
 
 _log = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ def connect(url: str | None, storage: str) -> Database:
         try:
             from protoslice.catalog.postgres import PostgresDatabase
         except ImportError as error:
-            raise Unsupported("PostgreSQL needs an extra: pip install 'protoslice[postgres]'") from error
+            raise Unsupported(missing_extra("To use PostgreSQL", "postgres")) from error
         return PostgresDatabase(url)
     return SqliteDatabase(Path(rest[1:]))
 

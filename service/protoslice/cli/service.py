@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from protoslice.errors import Unsupported
+from protoslice.errors import Unsupported, missing_extra
 
 if TYPE_CHECKING:
     from protoslice.server.settings import Settings
@@ -24,5 +24,5 @@ def service_settings(**given: Any) -> Settings:
     try:
         from protoslice.server.settings import read_settings
     except ImportError as error:
-        raise Unsupported(f"To run the service: pip install 'protoslice[server]' ({error.name} is missing)") from error
+        raise Unsupported(f"{missing_extra('To run a service', 'server')} ({error.name} is missing)") from error
     return read_settings({name: value for name, value in given.items() if value is not None})

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
-from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
+from protoslice.errors import InvalidInput, ProtosliceError, Unsupported, missing_extra
 from protoslice.plugins import PluginGroup, brief, check_version
 from protoslice.storage.interface import INTERFACE, Abilities, Storage
 from protoslice.storage.keys import ObjectKey
@@ -98,7 +98,7 @@ def backend_module(scheme: str) -> Any:
         return import_module(f"protoslice.storage.{name}")
     except ImportError:
         extra = "client" if scheme == _FSSPEC else "cloud"
-        raise Unsupported(f"{who} need an extra: pip install 'protoslice[{extra}]'") from None
+        raise Unsupported(missing_extra(f"To use {who}", extra)) from None
 
 
 def _described(scheme: str) -> Scheme:

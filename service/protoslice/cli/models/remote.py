@@ -16,7 +16,7 @@ from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, Tr
 from protoslice.cli.terminal.near import did_you_mean
 from protoslice.cli.terminal.show import utc
 from protoslice.defaults import CONNECTIONS
-from protoslice.errors import InvalidInput, NotFound, ProtosliceError, UnknownCaller, Unsupported
+from protoslice.errors import InvalidInput, NotFound, ProtosliceError, UnknownCaller, Unsupported, missing_extra
 from protoslice.facts import ModelReport, Neighbourhood, Signature, TensorEntry, TensorStatistics
 from protoslice.formats.outputs.omitted import HEADER, Omitted
 from protoslice.formats.signatures import TYPES
@@ -41,7 +41,7 @@ def client_of(
         from protoslice.client import Client
     except ImportError as error:
         raise Unsupported(
-            f"To use a service, run: pip install 'protoslice[client]' ({error.name} is missing)"
+            f"{missing_extra('To use a service', 'client')} ({error.name} is missing)"
         ) from error
     sent = authorization(service) if header is None else header
     with Client(service, cache=cache, parallel=parallel, headers=sent) as client:

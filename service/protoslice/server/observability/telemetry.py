@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from fastapi.telemetry import TelemetryConfig
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from protoslice.errors import Unsupported
+from protoslice.errors import Unsupported, missing_extra
 from protoslice.server.http.disconnect import CLIENT_GONE
 from protoslice.server.middleware.context import TRACE, RequestContext, context_of
 
@@ -42,7 +42,7 @@ def configure_tracing(endpoint: str | None) -> Callable[[], None]:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
-        raise Unsupported("Traces need an extra: pip install 'protoslice[otel]'") from error
+        raise Unsupported(missing_extra("To export traces", "otel")) from error
     name = os.environ.get("OTEL_SERVICE_NAME") or "protoslice"
     resource = Resource.create({"service.name": name, "service.version": version("protoslice")})
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)

@@ -1,4 +1,4 @@
-"""Messages as JSON or text, made by a few processes that may be stopped: see `render_worker`."""
+"""Render messages as JSON or text in a few processes that can be stopped; each runs `worker`."""
 
 from __future__ import annotations
 
