@@ -57,7 +57,9 @@ def test_no_text_names_a_package_on_an_index() -> None:
 
 def test_every_picture_is_linked() -> None:
     text = "".join(page.read_text() for page in PAGES)
-    assert [each.name for each in (ROOT / "docs/screenshots").iterdir() if f"screenshots/{each.name})" not in text] == []
+    assert [
+        each.name for each in (ROOT / "docs/screenshots").iterdir() if f"screenshots/{each.name})" not in text
+    ] == []
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md", "docs/glossary.md"])

@@ -47,5 +47,6 @@ def test_the_example_model_has_help_and_writes_nothing_for_it(tmp_path: Path) ->
     done = subprocess.run(
         [sys.executable, ROOT / "docs/make_model.py", "--help"], cwd=tmp_path, capture_output=True, text=True
     )
-    assert done.returncode == 0 and "usage:" in done.stdout
+    assert done.returncode == 0
+    assert "usage:" in done.stdout
     assert list(tmp_path.iterdir()) == []

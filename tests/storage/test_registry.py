@@ -120,7 +120,9 @@ def test_a_scheme_claimed_twice_is_refused() -> None:
 )
 def test_what_is_not_installed_is_named(uri: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(Unsupported, match=r"the extra 'cloud', in a checkout of Protoslice by pip install '\.\[cloud\]'"):
+    with pytest.raises(
+        Unsupported, match=r"the extra 'cloud', in a checkout of Protoslice by pip install '\.\[cloud\]'"
+    ):
         open_storage(uri)
 
 

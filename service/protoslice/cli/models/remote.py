@@ -40,9 +40,7 @@ def client_of(
     try:
         from protoslice.client import Client
     except ImportError as error:
-        raise Unsupported(
-            f"{missing_extra('To use a service', 'client')} ({error.name} is missing)"
-        ) from error
+        raise Unsupported(f"{missing_extra('To use a service', 'client')} ({error.name} is missing)") from error
     sent = authorization(service) if header is None else header
     with Client(service, cache=cache, parallel=parallel, headers=sent) as client:
         try:
