@@ -38,7 +38,8 @@ MUTANTS: Final = (
         f"{_CATALOG}/test_artifacts.py",
     ),
     Mutant(
-        "deadlocks are repeated", "catalog/database.py", "if loop.time() + wait > deadline:", "if True:",
+        "deadlocks are repeated", "catalog/database.py",
+        "if loop.time() + wait > deadline or (unreachable and self._is_away):", "if True:",
         f"{_CATALOG}/test_postgres.py",
     ),
     Mutant(

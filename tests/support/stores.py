@@ -47,10 +47,15 @@ def field(number: int, content: bytes) -> bytes:
     return varint(number << 3 | 2) + varint(len(content)) + content
 
 
-def onnx(*sizes: int, seed: int = 0) -> bytes:
-    """An `onnx.ModelProto` with an initializer of each of `sizes` bytes, whose content depends on `seed`."""
+def onnx(*sizes: int, seed: int = 0, nodes: str = "") -> bytes:
+    """An `onnx.ModelProto` with an initializer of each of `sizes` bytes, whose content depends on `seed`.
+
+    `nodes` are the names of nodes, one character each, every one of which reads what the one before it makes.
+    """
     random = Random(seed)
     graph = field(2, b"graph")
+    for before, name in zip(f"-{nodes}", nodes, strict=False):
+        graph += field(1, b"".join(field(n, each.encode()) for n, each in enumerate((before, name, name, "Relu"), 1)))
     for number, size in enumerate(sizes):
         dims = b"\x08" + varint(size)
         graph += field(5, dims + b"\x10\x03" + field(8, b"weight-%d" % number) + field(9, random.randbytes(size)))

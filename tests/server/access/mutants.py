@@ -36,8 +36,8 @@ class Mutant(NamedTuple):
 _UPLOADS: Final = "../../stores/uploads"
 _QUOTAS: Final = "../../stores/quotas"
 MUTANTS: Final = (
-    Mutant("decision.py", "not in self.scopes and Scope.ADMIN not in", "not in self.scopes and Scope.READ not in"),
-    Mutant("decision.py", "if need.scope not in self.scopes and Scope.ADMIN not in self.scopes:", "if False:"),
+    Mutant("decision.py", "or Scope.ADMIN in self.scopes", "or Scope.READ in self.scopes"),
+    Mutant("decision.py", "if not self.gives(need.scope):", "if False:"),
     Mutant("decision.py", "if not self.tags or need.scope is Scope.READ:", "if True:"),
     Mutant("decision.py", "return need.scope not in {Scope.DELETE, Scope.ADMIN}", "return True"),
     Mutant("decision.py", "return all(any(pattern", "return any(any(pattern"),
@@ -49,7 +49,6 @@ MUTANTS: Final = (
         "if not self.closed or rule.scope is None:",
         "if not self.closed or rule.scope in {None, Scope.READ}:",
     ),
-    Mutant("gate.py", 'if rule.opened_by_signatures(scope["method"]):', "if True:"),
     Mutant("sessions.py", 'or not is_own_page(scope["method"], fields)', ""),
     Mutant("sessions.py", "values[0] if len(values) == 1 else None", "values[0] if values else None"),
     Mutant("signatures.py", "int(min(wanted, time.time() + self.seconds - _SKEW_SECONDS))", "int(wanted)"),
@@ -93,7 +92,7 @@ MUTANTS: Final = (
     Mutant("signatures.py", '"GET" if scope["method"] == "HEAD" else scope["method"]', '"GET"'),
     Mutant("records.py", "if record is not None and token.proves(record.hash) else None", ""),
     Mutant("records.py", "return None if record is None or record.expired else record", "return record"),
-    Mutant("records.py", "if _decoded(data).grant.space != space:", "if False:"),
+    Mutant("records.py", "id = :id AND space = :space", "id = :id AND :space <> ''"),
     Mutant("tokens.py", "return hmac.compare_digest(self.hash.encode(), kept.encode())", "return bool(kept)"),
     Mutant("tokens.py", "if _checksum(body) != check:", "if False:"),
     Mutant("gate.py", "if rule.signed:", "if True:"),
@@ -102,15 +101,12 @@ MUTANTS: Final = (
         "tags.py", 'return (*query, *pairs(fields.get(b"upload-metadata", "")).get("tag", "").split())', "return query"
     ),
     Mutant("tags.py", 'return (unquote(parameters["name"]),)', 'return (parameters["name"],)'),
-    Mutant("records.py", "keys.TOKENS_OF / quote(space)\n        page", "keys.TOKENS_OF\n        page"),
-    Mutant("gate.py", "await tokens.enter_all()", "pass"),
+    Mutant("records.py", "WHERE space = :space AND id > :after", "WHERE :space <> '' AND id > :after"),
     Mutant("credentials.py", "asked + min(KNOWN_SECONDS, left)", "asked + KNOWN_SECONDS"),
     Mutant("signatures.py", 'scope.get("raw_path") or scope["path"].encode()', 'scope["path"].encode()'),
-    Mutant(f"{_UPLOADS}/records.py", "if self._client not in {None, found.upload.client}:", "if False:"),
+    Mutant(f"{_UPLOADS}/records.py", "self._client not in {None, found[0].client}", "False"),
     Mutant("../services.py", "None if self.admission is None else pseudonym(self.admission.key)", "None"),
     Mutant("../http/failures.py", "if problem.refuses:", "if False:"),
-    Mutant(f"{_QUOTAS}/room.py", "            if self._fault is not None:\n", "            if False:\n"),
-    Mutant(f"{_QUOTAS}/room.py", "                mended=self._known,", "                mended=SpaceLedger(),"),
     Mutant(f"{_QUOTAS}/model.py", "type(value) is not int or not 0", "not 0"),
     Mutant("oidc/verification.py", "if algorithm not in issuer.algorithms:", "if False:"),
 )

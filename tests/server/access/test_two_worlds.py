@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.server.access.worlds.calls import CALLS
 from tests.server.access.worlds.leaks import LEAKS
-from tests.server.access.worlds.world import each_call, history, leaks
+from tests.server.access.worlds.world import each_call, history, leaks, refusals_of_own
 from tests.support.receiver import Receiver, running_receiver
 
 from protoslice.server.access.rules import RULES
@@ -23,6 +23,11 @@ def receiver() -> Iterator[Receiver]:
 
 def test_every_route_is_called() -> None:
     assert {call.route for call in CALLS} - {""} == set(RULES), "each route needs a line in worlds/calls.py"
+
+
+def test_each_call_reaches_what_the_caller_has(receiver: Receiver) -> None:
+    """Two refusals are equal too: a call proves something only if an owner of what it names gets more."""
+    assert refusals_of_own(receiver.url) == []
 
 
 @pytest.mark.parametrize("seed", range(3))

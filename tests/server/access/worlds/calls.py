@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Final
 
 from tests.server.access.worlds.things import (
     BYTES,
+    DESCRIPTORS,
     JSON,
     LFS,
     LINES,
@@ -45,6 +46,8 @@ class Call:
     """True where a body depends on moments: of the answer the status counts alone."""
     unordered: bool = False
     """True where random names give the order of a list: its items are compared without names."""
+    refused: int | None = None
+    """Status of the refusal that an owner of all named things gets too; None for a call that succeeds for it."""
 
     @property
     def route(self) -> str:
@@ -63,7 +66,8 @@ class Call:
 
 _NAMES: Final = (
     "word", "file", "store", "piece", "removed", "tus", "part", "draft", "commit", "lfs_staged", "lfs_open", "session",
-    "xorb", "oid_open", "size_open", "blob", "manifest", "oci", "mpu", "etag", "token", "place",
+    "xorb", "oid_open", "size_open", "oid_lfs", "stream", "half", "blob", "manifest", "oci", "mpu", "etag",
+    "token", "place",
 )  # fmt: skip
 
 
@@ -73,7 +77,13 @@ def _app() -> Application:
 
 
 def _plain(table: str) -> list[Call]:
-    return [Call(method, target) for method, target in map(str.split, table.strip().splitlines())]
+    """Calls without a body; a third word is the status of a refusal."""
+    rows = [(*row.split(), "")[:3] for row in table.strip().splitlines()]
+    return [Call(method, target, refused=int(status) if status else None) for method, target, status in rows]
+
+
+def _refused(status: int, call: Call) -> Call:
+    return replace(call, refused=status)
 
 
 def _json(method: str, target: str, **content: object) -> Call:
@@ -109,28 +119,28 @@ def _commit(*operations: tuple[str, dict[str, str]]) -> Call:
 
 READING: Final = _plain("""
     GET /
-    GET /assets/x
+    GET /assets/x 404
     GET /docs
     GET /livez
     GET /readyz
     GET /openapi.json
-    GET /.well-known/oauth-protected-resource
+    GET /.well-known/oauth-protected-resource 404
     GET /session
     DELETE /session
-    GET /session/login
-    GET /session/callback?state=x
+    GET /session/login 404
+    GET /session/callback?state=x 404
     GET /operations
     GET /problems/not-found
     GET /m/{word}
     GET /diff/{word}
-    GET /metrics
-    GET /v1/spaces
+    GET /metrics 404
+    GET /v1/spaces 404
     GET /v1/stores
     GET /v1/stores?tag={word}
     GET /v1/stores/{store}
     GET /v1/stores/{word}
     HEAD /v1/stores/{word}
-    GET /v1/stores/{removed}
+    GET /v1/stores/{removed} 404
     GET /v1/stores/{store}/files/{file}
     HEAD /v1/stores/{store}/files/{file}
     GET /v1/stores/{word}/files/{file}
@@ -138,9 +148,10 @@ READING: Final = _plain("""
     GET /v1/stores/{store}/chunks
     GET /v1/stores/{store}/chunks/0
     GET /v1/stores/{store}/cpb
-    GET /v1/stores/mine/diff?from={store}
-    GET /v1/stores/{store}/diff?from=mine
-    GET /v1/stores/mine/diff/weight-0?from={store}
+    GET /v1/stores/mine/diff?before={store}
+    GET /v1/stores/{store}/diff?before=mine
+    GET /v1/stores/mine/diff/weight-0?before={store}
+    GET /v1/stores/{store}/diff/weight-0?before=mine
     GET /v1/stores/mine/moves?before={store}
     GET /v1/stores/{store}/moves?before=mine
     GET /v1/stores/{store}/graph
@@ -151,8 +162,8 @@ READING: Final = _plain("""
     GET /v1/stores/{store}/metadata
     GET /v1/stores/{store}/onnx/model.onnx
     GET /v1/stores/{store}/pieces
-    GET /v1/stores/{store}/records
-    GET /v1/stores/{store}/records/0
+    GET /v1/stores/{stream}/records
+    GET /v1/stores/{stream}/records/0
     GET /v1/stores/{store}/references.json
     GET /v1/stores/{store}/safetensors
     GET /v1/stores/{store}/safetensors/model.safetensors
@@ -170,9 +181,9 @@ READING: Final = _plain("""
     GET /v1/stores/box%2F{word}:v1/summary
     GET /v1/stores/box%2F{word}@{manifest}
     GET /v1/stores/mlflow-artifacts:%2F{word}/files/small
-    GET /v1/stores/..%2F..%2F..%2Fspaces%2Fother%2Fv1%2Fstores%2F{word}
-    GET /v1/stores/spaces%2Fother%2F{slashed}@main
-    GET /v1/stores/%2E%2E%2Fother%2F{slashed}@main/files/a.txt
+    GET /v1/stores/..%2F..%2F..%2Fspaces%2Fother%2Fv1%2Fstores%2F{word} 404
+    GET /v1/stores/spaces%2Fother%2F{slashed}@main 404
+    GET /v1/stores/%2E%2E%2Fother%2F{slashed}@main/files/a.txt 400
     GET /v1/tags
     GET /v1/tags/{word}
     GET /v1/tags?store={store}
@@ -181,7 +192,7 @@ READING: Final = _plain("""
     GET /v1/repositories?prefix=mlflow-artifacts:/{word}
     GET /v1/repositories/{repository}
     GET /v1/repositories/{image}
-    GET /v1/repositories/spaces/other/{repository}
+    GET /v1/repositories/spaces/other/{repository} 404
     GET /v1/schemas
     GET /v1/schemas/{word}
     GET /v1/stores?limit=1
@@ -209,36 +220,36 @@ READING: Final = _plain("""
     GET /api/datasets?sort=createdAt
     GET /api/models/{repository}/auth-check
     GET /api/models/{repository}/auth-check/write
-    GET /api/models/{repository}/compare/main..t-{word}
+    GET /api/models/{repository}/compare/main..t-{word} 422
     GET /api/models/{repository}/tree/main?expand=true
     GET /{repository}.git/HEAD
-    GET /{repository}/objects/00/00000000000000000000000000000000000000
+    GET /{repository}/objects/00/00000000000000000000000000000000000000 404
     GET /api/models/{repository}
     GET /api/models/{repository}/commits/main
     GET /api/models/{repository}/refs
     GET /api/models/{repository}/revision/{commit}
     GET /api/models/{repository}/revision/feat%2F{word}
     GET /api/models/{repository}/tree/main
-    GET /api/models/{repository}/tree/main/a.txt
+    GET /api/models/{repository}/tree/main/folder
     GET /{repository}/resolve/main/a.txt
     HEAD /{repository}/resolve/main/m.onnx
     GET /{repository}/resolve/{commit}/a.txt
     GET /{repository}/resolve/t-{word}/a.txt
-    GET /datasets/{repository}/resolve/main/a.txt
+    GET /datasets/{repository}/resolve/main/a.txt 404
     GET /{repository}/raw/main/a.txt
     HEAD /{repository}/raw/main/m.onnx
-    GET /datasets/{repository}/raw/main/a.txt
+    GET /datasets/{repository}/raw/main/a.txt 404
     GET /{repository}
     GET /{repository}/tree/main
     GET /{repository}/tree/main/a.txt
     GET /{repository}/blob/main/a.txt
     GET /{repository}/commit/{commit}
-    POST /api/models/{repository}/discussions
-    GET /api/lfs-files/models/{repository}/{oid_open}
+    POST /api/models/{repository}/discussions 422
+    GET /api/lfs-files/models/{repository}/{oid_lfs}
     GET /api/models/{image}/refs
-    GET /{image}/resolve/v1/a.txt
+    GET /{image}/resolve/v1/a.txt 404
     GET /api/models/{repository}/xet-write-token/main
-    GET /api/models/spaces%2Fother/tree/main
+    GET /api/models/spaces%2Fother/tree/main 404
     GET /api/3.0/mlflow/server-info
     GET /api/2.0/mlflow-artifacts/artifacts
     GET /api/2.0/mlflow-artifacts/artifacts?path={word}
@@ -259,19 +270,20 @@ READING: Final = _plain("""
     GET /v2/{image}/referrers/{manifest}
     GET /v2/{image}/blobs/uploads/{oci}
     GET /v2/box/mine/blobs/uploads/{oci}
-    GET /v2/spaces/other/{image}/manifests/v1
+    GET /v2/spaces/other/{image}/manifests/v1 404
 """)  # fmt: skip
 
 WRITING: Final = [
-    _json("POST", "/session", token="psl_nobody"),
+    _refused(401, _json("POST", "/session", token="psl_nobody")),
     _json("POST", "/v1/stores/{store}/merge"),
     _json("POST", "/v1/stores/{store}/parts", parts=[{"view": "chunks/0"}]),
     _json("PATCH", "/v1/stores/{store}", description="of a stranger"),
     *_plain("""
-        PUT /v1/spaces/other
-        PUT /v1/spaces/fresh
-        DELETE /v1/stores/{store}
-        DELETE /v1/stores/{word}
+        PUT /v1/spaces/other 404
+        PUT /v1/spaces/fresh 404
+        DELETE /v1/stores/{store} 409
+        DELETE /v1/stores/{store}?force={word}
+        DELETE /v1/stores/{word} 409
         POST /v1/stores/{removed}/restore
         POST /v1/stores/{store}/restore
         DELETE /v1/tags/{word}
@@ -299,20 +311,22 @@ WRITING: Final = [
     Call("PUT", "/v1/stores?filename=m.onnx&tag=again", lambda things: model_of(things["word"])),
     Call("POST", "/v1/stores?filename=m.onnx", lambda things: model_of(f"{things['word']} commit")),
     Call("PUT", "/v1/stores?filename=x", lambda things: text_of(things["word"], "blob")),
-    Call("PUT", "/v1/stores", lambda things: recipe_of(things["store"], 20), {"content-type": RECIPE}),
-    Call("PUT", "/v1/schemas/{word}", lambda _: b"no descriptors"),
+    Call("PUT", "/v1/stores", lambda things: recipe_of(things["store"], things["word"]), {"content-type": RECIPE}),
+    Call("PUT", "/v1/schemas/{word}", lambda _: DESCRIPTORS, {"content-type": "application/protobuf"}),
+    _refused(400, Call("PUT", "/v1/schemas/{word}", lambda _: b"no descriptors")),
     _json("POST", "/v1/stores/assemble", uploads={"f": "{part}"}),
     _json("POST", "/v1/stores/assemble", uploads={"f": ["/spaces/other/v1/uploads/{part}"]}, tags=["joined"]),
-    _json("POST", "/v1/stores/assemble", recipe="{part}"),
-    _json("POST", "/v1/stores/register", files={"f": "memory://{word}/spaces/other/stores/{store}"}),
+    _json("POST", "/v1/stores/assemble", recipe="{recipe}"),
+    _refused(422, _json("POST", "/v1/stores/register", files={"f": "memory://{word}/spaces/other/stores/{store}"})),
     _json("PUT", "/v1/tags/moved", store="{store}"),
     _json("PUT", "/v1/tags/{word}", store="mine"),
     _json("PUT", "/v1/tags/moved", store="team/{word}@main"),
     _json("POST", "/v1/sign", path="/v1/stores/{store}/files/m.onnx"),
     _json("POST", "/v1/sign", path="/v1/stores/../../other/v1/stores/{word}"),
     _json("POST", "/v1/tokens", name="{word}", scopes=["read"]),
-    _json("POST", "/v1/tokens", name="all", scopes=["read"], every_space=True),
-    _json("PUT", "/v1/webhooks/{word}", url="http://127.0.0.1:1/not-allowed"),
+    _refused(403, _json("POST", "/v1/tokens", name="all", scopes=["read"], every_space=True)),
+    _json("PUT", "/v1/webhooks/{word}", url="{hook}"),
+    _refused(400, _json("PUT", "/v1/webhooks/{word}", url="http://127.0.0.1:1/not-allowed")),
     Call(
         "POST",
         "/v1/chunks/missing",
@@ -334,15 +348,18 @@ WRITING: Final = [
         "POST", "/v1/uploads", lambda _: b"", TUS | {"upload-concat": "final;http://localhost{place}/v1/uploads/{part}"}
     ),
     *(
-        Call("PATCH", f"/v1/uploads/{{{name}}}", lambda _: b"more", TUS | BYTES | {"upload-offset": "0"})
-        for name in ("tus", "part", "oci", "lfs_open", "etag")
+        Call("PATCH", f"/v1/uploads/{{{name}}}", lambda _: b"more", TUS | BYTES | {"upload-offset": offset})
+        for name, offset in (("tus", "{offset_tus}"), ("oci", "{offset_oci}"), ("lfs_open", "0"))
     ),
-    Call("PATCH", "/v1/uploads/{tus}", lambda things: b"x" * 9, TUS | BYTES | {"upload-offset": "31"}),
+    *(
+        _refused(409, Call("PATCH", f"/v1/uploads/{{{name}}}", lambda _: b"more", TUS | BYTES | {"upload-offset": "0"}))
+        for name in ("tus", "part", "oci", "etag")
+    ),
     Call(
         "PATCH",
         "/v1/uploads/{draft}",
         lambda _: b"more",
-        {"upload-complete": "?1", "upload-offset": "5", "content-type": "application/partial-upload"},
+        {"upload-complete": "?1", "upload-offset": "{offset_draft}", "content-type": "application/partial-upload"},
     ),
     Call("POST", "/v1/uploads/{tus}", lambda _: b"", TUS | {"x-http-method-override": "DELETE"}),
     Call("POST", "/v1/uploads/{tus}", lambda _: b"", TUS | {"x-http-method-override": "HEAD"}),
@@ -352,7 +369,8 @@ WRITING: Final = [
     ),
     # The hub.
     _json("POST", "/api/validate-yaml", content="{word}"),
-    _json("POST", "/api/repos/create", name="{word}", organization="team"),
+    _json("POST", "/api/repos/create", name="{word}-new", organization="team"),
+    _refused(409, _json("POST", "/api/repos/create", name="{word}", organization="team")),
     _json("DELETE", "/api/repos/delete", name="{word}", organization="team"),
     _json("POST", "/api/models/{repository}/paths-info/main", paths=["a.txt"]),
     _json("POST", "/api/models/{repository}/preupload/main", files=[{"path": "a.txt", "size": 5}]),
@@ -366,16 +384,20 @@ WRITING: Final = [
     _batch("open"),
     _batch("staged", operation="download"),
     _batch("staged", "team/mine"),
-    Call(
-        "POST",
-        "/datasets/{repository}.git/info/lfs/objects/batch",
-        lambda things: dumped({"operation": "upload", "objects": [{"oid": things["oid_open"], "size": 9}]}),
-        {"content-type": LFS, "accept": LFS},
+    _refused(
+        404,
+        Call(
+            "POST",
+            "/datasets/{repository}.git/info/lfs/objects/batch",
+            lambda things: dumped({"operation": "upload", "objects": [{"oid": things["oid_open"], "size": 9}]}),
+            {"content-type": LFS, "accept": LFS},
+        ),
     ),
     *(
         Call("PUT", f"/api/lfs-uploads/models/{{repository}}/{{{name}}}", lambda t: text_of(t["word"], "open") * 20)
-        for name in ("lfs_open", "lfs_staged", "tus")
+        for name in ("lfs_open", "lfs_staged")
     ),
+    _refused(404, Call("PUT", "/api/lfs-uploads/models/{repository}/{tus}", lambda t: text_of(t["word"], "open") * 20)),
     Call(
         "PUT",
         "/api/lfs-parts/models/{repository}/{oid_open}/{size_open}/{size_open}/1",
@@ -384,10 +406,10 @@ WRITING: Final = [
     _json(
         "POST",
         "/api/lfs-parts/models/{repository}/{oid_open}/{size_open}/{size_open}",
-        parts=[{"partNumber": 1, "etag": "{tus}"}],
+        parts=[{"partNumber": 1, "etag": "{lfs_part}"}],
     ),
-    _commit(header(), ("lfsFile", {"path": "staged", "algo": "sha256", "oid": "{oid_open}"})),
-    _commit(header(), ("lfsFile", {"path": "open", "algo": "sha256", "oid": "{oid_open}"})),
+    _commit(header(), ("lfsFile", {"path": "staged", "algo": "sha256", "oid": "{oid_staged}"})),
+    _refused(400, _commit(header(), ("lfsFile", {"path": "open", "algo": "sha256", "oid": "{oid_open}"}))),
     _commit(header(parentCommit="{commit}"), inline("b.txt", b"new")),
     _commit(header(), ("deletedFile", {"path": "a.txt"})),
     Call(
@@ -427,7 +449,8 @@ WRITING: Final = [
     # OCI.
     Call("PATCH", "/v2/{image}/blobs/uploads/{oci}", lambda _: b"more"),
     Call("PATCH", "/v2/box/mine/blobs/uploads/{oci}", lambda _: b"more"),
-    Call("PUT", "/v2/{image}/blobs/uploads/{oci}?digest={blob}", lambda t: text_of(t["word"], "blob")),
+    Call("PUT", "/v2/{image}/blobs/uploads/{oci}?digest={half}", lambda _: b"more"),
+    _refused(400, Call("PUT", "/v2/{image}/blobs/uploads/{oci}?digest={blob}", lambda t: text_of(t["word"], "blob"))),
     Call(
         "PUT",
         "/v2/{image}/manifests/v2",

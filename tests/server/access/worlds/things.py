@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from tests.support.asgi import Asked, ask
 from tests.support.hub import header, inline
 from tests.support.stores import onnx
+from tests.support.streams import FRAMED, example
 from tests.support.xet import xorb_of
 
 from protoslice.recipes import Copy, RecipeWriter
@@ -27,11 +29,12 @@ TUS: Final = {"tus-resumable": "1.0.0"}
 BYTES: Final = {"content-type": "application/offset+octet-stream"}
 LINES: Final = {"content-type": "application/x-ndjson"}
 MLFLOW: Final = "/api/2.0/mlflow-artifacts"
+DESCRIPTORS: Final = FileDescriptorSet(file=[FileDescriptorProto(name="own.proto", package="own")]).SerializeToString()
 
 
 def model_of(word: str, size: int = 300) -> bytes:
-    """The model of a word, with a tensor of `size` bytes."""
-    return onnx(size, 40, seed=sum(word.encode()))
+    """The model of a word, with a tensor of `size` bytes and a graph of two nodes."""
+    return onnx(size, 40, seed=sum(word.encode()), nodes="ab")
 
 
 def text_of(word: str, what: str) -> bytes:
@@ -64,11 +67,11 @@ def manifest_of(*layers: bytes, subject: str | None = None) -> bytes:
     return dumped({"schemaVersion": 2, "mediaType": MANIFEST, "config": about[0], "layers": about, **more})
 
 
-def recipe_of(store: str, size: int) -> bytes:
-    """A recipe that copies the model of a store."""
-    writer = RecipeWriter()
-    said = writer.file("copy") + writer.copy(Copy(store, "m.onnx", 0, size))
-    return said + writer.end(size, "0" * 64) + writer.done()
+def recipe_of(store: str, word: str) -> bytes:
+    """A recipe that copies the first bytes of the model of a word, which a store has."""
+    writer, data = RecipeWriter(), model_of(word)[:20]
+    said = writer.file("copy") + writer.copy(Copy(store, "m.onnx", 0, len(data)))
+    return said + writer.end(len(data), sha256(data)) + writer.done()
 
 
 class Filling:
@@ -91,6 +94,7 @@ class Filling:
         found = {"word": word, "file": "m.onnx", "repository": f"team/{word}", "image": f"box/{word}"}
         for fill in (self._stores, self._uploads, self._repository, self._image, self._artifacts, self._administration):
             await fill(word, found)
+        found["hook"] = hook
         await self.ask("PUT", f"/v1/webhooks/{word}", dumped({"url": hook}), JSON)
         return found
 
@@ -99,6 +103,9 @@ class Filling:
         found["store"] = json.loads(made.body)["id"]
         listed = json.loads((await self.ask("GET", f"/v1/stores/{word}/pieces?limit=1")).body)["items"][0]
         found["piece"], found["piece_size"] = listed["sha256"], str(listed["size"])
+        records = FRAMED["tfrecord"]([example(sum(word.encode())), word.encode()])
+        made = await self.ask("PUT", "/v1/stores?filename=r.tfrecord", records)
+        found["stream"] = json.loads(made.body)["id"]
         gone = await self.ask("PUT", f"/v1/stores?filename=gone&tag=gone-{word}", text_of(word, "removed"))
         found["removed"] = json.loads(gone.body)["id"]
         await self.ask("DELETE", f"/v1/stores/{found['removed']}?force=gone-{word}")
@@ -109,14 +116,20 @@ class Filling:
         data = text_of(word, "part")
         part = TUS | BYTES | {"upload-length": str(len(data)), "upload-concat": "partial"}
         found["part"] = _id((await self.ask("POST", "/v1/uploads", data, part)).headers["location"])
+        recipe = recipe_of(found["store"], word)
+        whole = part | {"upload-length": str(len(recipe))}
+        found["recipe"] = _id((await self.ask("POST", "/v1/uploads", recipe, whole)).headers["location"])
         draft = {"upload-complete": "?0", "content-type": "application/partial-upload"}
         begun = await self.ask("POST", "/v1/uploads", text_of(word, "draft"), draft)
         found["draft"] = _id(begun.headers["location"])
+        found |= {f"offset_{what}": str(len(text_of(word, what))) for what in ("tus", "draft")}
 
     async def _repository(self, word: str, found: Things) -> None:
         name, kind = f"team/{word}", LINES
         await self.ask("POST", "/api/repos/create", dumped({"name": word, "organization": "team"}), JSON)
-        body = lines(header(), inline("a.txt", text_of(word, "file")), inline("m.onnx", model_of(f"{word} commit")))
+        model = model_of(f"{word} commit")
+        small = inline("a.txt", text_of(word, "file")), inline("folder/b.txt", text_of(word, "below"))
+        found["oid_lfs"], body = sha256(model), lines(header(), *small, inline("m.onnx", model))
         done = await self.ask("POST", f"/api/models/{name}/commit/main", body, kind)
         found["commit"] = json.loads(done.body)["commitOid"]
         await self.ask("POST", f"/api/models/{name}/branch/feat%2F{word}", b"{}", JSON)
@@ -133,6 +146,9 @@ class Filling:
         if found["lfs_staged"] != "none":
             at = f"/api/lfs-uploads/models/{name}/{found['lfs_staged']}"
             await self.ask("PUT", at, text_of(word, "staged") * 20)
+        at = f"/api/lfs-parts/models/{name}/{found['oid_open']}/{found['size_open']}/{found['size_open']}/1"
+        sent_part = await self.ask("PUT", at, text_of(word, "open") * 20)
+        found["lfs_part"] = sent_part.headers["etag"].strip('"')
         told = await self.ask("GET", f"/api/models/{name}/xet-write-token/main")
         found["session"] = _id(urlsplit(json.loads(told.body)["casUrl"]).path)
         found["xorb"], sent = xorb_of(text_of(word, "chunk"))
@@ -150,7 +166,9 @@ class Filling:
         await self.ask("PUT", f"{base}/manifests/sha256:{sha256(about)}", about, {"content-type": MANIFEST})
         begun = await self.ask("POST", f"{base}/blobs/uploads/")
         found["oci"] = _id(begun.headers["location"])
-        await self.ask("PATCH", f"{base}/blobs/uploads/{found['oci']}", text_of(word, "half"))
+        half = text_of(word, "half")
+        await self.ask("PATCH", f"{base}/blobs/uploads/{found['oci']}", half)
+        found["half"], found["offset_oci"] = f"sha256:{sha256(half + b'more')}", str(len(half))
 
     async def _artifacts(self, word: str, found: Things) -> None:
         await self.ask("PUT", f"{MLFLOW}/artifacts/{word}/small", text_of(word, "small"))
@@ -163,6 +181,8 @@ class Filling:
     async def _administration(self, word: str, found: Things) -> None:
         made = await self.ask("POST", "/v1/tokens", dumped({"name": word, "scopes": ["read"]}), JSON)
         found["token"] = json.loads(made.body)["id"]
+        kind = {"content-type": "application/protobuf"}
+        await self.ask("PUT", f"/v1/schemas/{word}", DESCRIPTORS, kind)
 
 
 def _id(place: str) -> str:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from random import Random
 from typing import Final, NamedTuple
 
 from tests.server.access.closed import bearer, closed_service, token_for
-from tests.server.access.worlds.calls import CALLS, Call
+from tests.server.access.worlds.calls import CALLS, READING, WRITING, Call
 from tests.server.access.worlds.things import Filling, Things
 from tests.support.asgi import Asked, ask
 
@@ -68,13 +69,19 @@ def history(seed: int, length: int) -> list[Step]:
     ]
 
 
+@asynccontextmanager
+async def _two_spaces(hook: str) -> AsyncIterator[tuple[Application, dict[str, str]]]:
+    """A service that sends events to the URL `hook`, and the token of a caller of the space `own`."""
+    allowed = (hook.removesuffix("hooks"),)
+    async with closed_service(webhook_allow=allowed, webhook_networks=("127.0.0.0/8",)) as app:
+        yield app, bearer(await token_for(app, *Scope))
+
+
 async def play(steps: Sequence[Step], hook: str, others: Mapping[str, Things] | None = None) -> World:
     """Play steps in a world whose other spaces are full, or, with the names of what they held, empty."""
     world = World()
-    allowed = (hook.removesuffix("hooks"),)
-    async with closed_service(webhook_allow=allowed, webhook_networks=("127.0.0.0/8",)) as app:
+    async with _two_spaces(hook) as (app, caller):
         owner = bearer(await token_for(app, Scope.ADMIN, space=EVERY_SPACE))
-        caller = bearer(await token_for(app, *Scope))
         mine = Filling(app, "own", caller)
         things = {"mine": await mine.fill("mine", hook), "both in own": await mine.fill("both", hook)}
         for word, space in OTHERS.items():
@@ -95,6 +102,28 @@ async def play(steps: Sequence[Step], hook: str, others: Mapping[str, Things] | 
         after = await beyond(app)
         world.changed = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
     return world
+
+
+def refusals_of_own(hook: str) -> list[str]:
+    """Calls by the names of the caller's own things, in its own space, whose answers are not as they should be."""
+
+    async def played(*calls: Call) -> list[tuple[Call, Asked]]:
+        async with _two_spaces(hook) as (app, caller):
+            things = await Filling(app, "own", caller).fill("mine", hook)
+            asked = [call.filled(things, "/spaces/own") for call in calls]
+            return [
+                (call, await ask(app, method, f"/spaces/own{target}", body, {**headers, **caller}))
+                for call, (method, target, body, headers) in zip(calls, asked, strict=True)
+            ]
+
+    answers = asyncio.run(played(*READING))
+    for call in WRITING:  # each removes or changes what the next one names
+        answers += asyncio.run(played(call))
+    return [
+        f"{call.method} {call.target}: {got.status} {got.text[:200]}"
+        for call, got in answers
+        if (got.status if got.status >= 400 else None) != call.refused
+    ]
 
 
 async def beyond(app: Application) -> dict[str, str]:
