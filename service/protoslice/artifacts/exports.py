@@ -15,6 +15,7 @@ from protoslice.artifacts.records import ArtifactRecords
 from protoslice.artifacts.repository import ArtifactRepository
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.errors import InvalidInput, LimitExceeded
+from protoslice.file_names import without_version_control
 from protoslice.formats.weights.gguf_facts import facts_of
 from protoslice.repositories import MAIN, Commit, NoCommit, NoRepository, Repositories
 from protoslice.stores import Stores
@@ -141,7 +142,7 @@ class ExportedRepository:
         await self._records.put_blobs(
             {
                 Digest(f"sha256:{file.sha256}"): KeptFile(size=file.size, store=store, path=path)
-                for path, file in files.items()
+                for path, file in without_version_control(files).items()
             }
         )
         await self._records.put_manifest(made)
@@ -151,7 +152,7 @@ class ExportedRepository:
 def _manifest_of(files: Mapping[str, FileRef], commit: str) -> bytes:
     layers = [
         {**_described(f"sha256:{file.sha256}", file.size), "annotations": {"org.opencontainers.image.title": path}}
-        for path, file in sorted(files.items())
+        for path, file in sorted(without_version_control(files).items())
     ]
     about: dict[str, Any] = {"schemaVersion": 2, "mediaType": _MEDIA_TYPE, "artifactType": _KIND}
     about["config"] = _described(Digest.of(_EMPTY).text, len(_EMPTY), "application/vnd.oci.empty.v1+json")

@@ -15,6 +15,7 @@ from protoslice.catalog.artifacts import ManifestRow
 from protoslice.catalog.database import time_of
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import LimitExceeded
+from protoslice.file_names import is_version_control
 from protoslice.json_text import encode_json, parse_json
 
 MAX_MANIFEST_BYTES: Final = 4 << 20
@@ -188,6 +189,9 @@ def _descriptor(raw: object, place: str) -> Descriptor:
     media_type = str(raw.get("mediaType", ""))
     annotations = _texts(raw.get("annotations"))
     title = annotations.get(_TITLE)
+    for name in (title, annotations.get(_FILE_PATH)):  # clients write the content to a file of this name
+        if name and is_version_control(name):
+            raise ManifestInvalid(f"{place}: invalid file path {name!r}: leave out folders of version control")
     if not title and not any(word in media_type for word in _ARCHIVES):
         title = annotations.get(_FILE_PATH)
     elsewhere = "nondistributable" in media_type or "foreign" in media_type or bool(raw.get("urls"))

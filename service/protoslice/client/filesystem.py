@@ -15,6 +15,7 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 from protoslice.client.client import Client
 from protoslice.client.download.remote import Remote
 from protoslice.errors import InvalidInput, NoRoot, NotFound
+from protoslice.file_names import without_version_control
 
 KINDS = ("chunks", "files", "tensors")
 Info = dict[str, Any]
@@ -114,6 +115,8 @@ class StoreFileSystem(AbstractFileSystem):
             return [_folder(f"{path}/{each}") for each in KINDS]
         if kind == "files":
             files = {file.path: file.size for file in client.store(ref, names=False).files}
+            if rest not in files:  # a folder, all of which may be copied to a disk
+                files = dict(without_version_control(files))
             return _children(f"{host}/{ref}/files", rest, files)
         if rest:
             return [self.info(path)]

@@ -12,6 +12,7 @@ from protoslice.catalog.repositories import FILE, NamedStore
 from protoslice.concurrency.gather import in_turns
 from protoslice.drafts.records import ArtifactFolder, DraftEntry, DraftRecords, NoDraft
 from protoslice.errors import LimitExceeded, NotFound
+from protoslice.file_names import check_file_path
 from protoslice.stores import Created, IngestRequest, Stores
 from protoslice.stores.uploads import Uploads
 
@@ -39,6 +40,7 @@ class Drafts:
 
     async def put(self, path: str, pieces: AsyncIterator[bytes]) -> KeptFile:
         """Write a file, or a new version of one. A large one becomes a store, under its base name."""
+        check_file_path(path)
         held = bytearray()
         async for piece in pieces:
             held += piece
@@ -83,6 +85,7 @@ class Drafts:
 
     async def join(self, path: str, session: str, parts: Sequence[tuple[int, str]]) -> KeptFile:
         """Make the file at `path` of numbered parts; `UnknownPart` for one that the session did not take."""
+        check_file_path(path)
         if not parts or len(parts) > MOST_PARTS:
             raise LimitExceeded(f"Invalid parts: a file is joined from 1 to {MOST_PARTS} parts, not {len(parts)}")
 

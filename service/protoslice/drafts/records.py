@@ -12,8 +12,8 @@ from protoslice.catalog.drafts import DraftTable, folder_version
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import LimitExceeded, NotFound
+from protoslice.file_names import check_file_path, check_form, is_version_control
 from protoslice.stores import Stores
-from protoslice.stores.names import check_file_path
 
 _ARTIFACTS: Final = "artifacts"
 """Folder in which MLflow keeps the files of a run or of a model."""
@@ -55,19 +55,18 @@ class DraftRecords:
 
     async def put(self, path: str, file: KeptFile) -> None:
         """Create or replace a file."""
-        name, folder = check_file_path(path), artifact_folder(path)
-        await self._table.put(name, folder, file)
+        await self._table.put(check_file_path(path), artifact_folder(path), file)
 
     async def get(self, path: str) -> KeptFile:
         """Return a file; raise `NoDraft` if there is none."""
-        found = await self._table.get(check_file_path(path))
+        found = await self._table.get(check_form(path))
         if found is None:
             raise NoDraft(path)
         return found
 
     async def delete(self, path: str) -> None:
         """Remove a file, or a folder with all in it; raise `NoDraft` if there is neither."""
-        if not await self._table.remove(check_file_path(path)):
+        if not await self._table.remove(check_form(path)):
             raise NoDraft(path)
 
     async def folder(self, folder: str) -> DraftFolder:
@@ -95,11 +94,11 @@ class DraftRecords:
         await self._table.seal(folder, version, store, MAX_FILES)
 
     async def entries(self, folder: str) -> list[DraftEntry]:
-        """Return folders and files directly in a folder, each kind by name."""
+        """Return folders and files directly in a folder, each kind by name; clients write what is listed to a disk."""
         found, after = list[DraftEntry](), ""
         while True:
             entries, following = await self._table.entries(_checked(folder), after)
-            found += [DraftEntry(*each) for each in entries]
+            found += [DraftEntry(*each) for each in entries if not is_version_control(each[0])]
             if following is None:
                 return sorted(found, key=lambda each: (each.size is not None, each.name))
             after = following
@@ -136,7 +135,7 @@ def artifact_folder(path: str) -> str:
 
 
 def _checked(folder: str) -> str:
-    return check_file_path(folder) if folder else folder
+    return check_form(folder) if folder else folder
 
 
 def _check_count(folder: str, found: Mapping[str, object]) -> None:

@@ -9,27 +9,13 @@ from typing import Final
 from protoslice import _core
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import InvalidInput, LimitExceeded
+from protoslice.file_names import check_file_path, check_form
 from protoslice.stores.requests import TAGS_AT_ONCE, IngestRequest
 
 DEFAULT_SPACE: Final = "default"
 """Name of the space at the root of the storage."""
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}")
 _HEX = re.compile(r"[0-9a-f]{12,64}")
-_LONGEST = 1024
-
-
-def check_file_path(path: str) -> str:
-    """`path` unchanged.
-
-    `InvalidInput` unless it is relative, normalized, printable and at most 1024 bytes.
-    """
-    segments = path.split("/")
-    plain = all(
-        segment not in {"", ".", ".."} and segment.isprintable() and "\\" not in segment for segment in segments
-    )
-    if not plain or len(path.encode("utf-8", "surrogatepass")) > _LONGEST:
-        raise InvalidInput(f"Invalid file path {path!r}: it must be relative, without '.' or '..'")
-    return path
 
 
 class FilePaths:
@@ -67,7 +53,7 @@ def check_request(request: IngestRequest) -> None:
     for name in request.tags:
         check_tag(name)
     if request.root is not None:
-        check_file_path(request.root)
+        check_form(request.root)
 
 
 def check_plan(plan: str | None) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from protoslice.errors import Conflict, InvalidInput
+from protoslice.file_names import is_version_control
 
 
 def target_of(
@@ -46,7 +47,7 @@ def _named_after(store: Any, ref: str, view: str | None) -> str:
 
 def _checked(name: str, force: bool) -> str:
     """`name`, unless programs would treat a file of this name in a special way."""
-    if name in {"", ".", ".."} or "/" in name or "\0" in name:
+    if name in {"", ".", ".."} or "/" in name or "\0" in name or is_version_control(name):
         raise InvalidInput(f"{name!r} is not a usable file name: pass a file name as OUT")
     if not force and (name[0] in ".-~" or not name.isprintable()):
         raise InvalidInput(

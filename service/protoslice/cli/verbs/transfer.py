@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from warnings import catch_warnings, simplefilter
 
 import typer
 
@@ -212,7 +213,12 @@ def pull(  # noqa: PLR0913 - each is an option
         with client_of(address.service, cache, parallel) as client:
             _list_written(pull_parts(client, address.ref, only, Path(out)), as_json=as_json)
         return
-    with client_of(address.service, cache, parallel) as client, Progress("pulling") as progress:
+    with (
+        catch_warnings(record=True) as warned,
+        client_of(address.service, cache, parallel) as client,
+        Progress("pulling") as progress,
+    ):
+        simplefilter("always")
         found = client.store(address.ref, names=False) if out is None or view is not None else None
         try:
             params = _layout(view, align, dtype, shards, strict=strict)
@@ -227,9 +233,12 @@ def pull(  # noqa: PLR0913 - each is an option
         print_json([_told(each) for each in got])
     for each in got if not as_json else ():
         say(f"{each.path}: {format_size(each.size)}" + ("" if each.fetched else ", unchanged"))
+    for warning in warned:
+        note(f"warning: {warning.message}")
     for each in got:
         if each.omitted is not None:
-            note(f"warning: {each.path}: {each.omitted} (use --strict to fail instead)")
+            advice = " (use --strict to fail instead)" if each.omitted.what == "tensor" else ""
+            note(f"warning: {each.path}: {each.omitted}{advice}")
 
 
 def _list_written(written: Sequence[tuple[Path, int]], *, as_json: bool) -> None:
@@ -256,7 +265,7 @@ def _layout(
 def _told(got: Any) -> dict[str, object]:
     """One download, as `pull --json` shows it."""
     told: dict[str, object] = {"path": str(got.path), "size": got.size, "fetched": got.fetched}
-    return told if got.omitted is None else told | {"omitted": asdict(got.omitted)}
+    return told if got.omitted is None else told | {"omitted": {"count": got.omitted.count, "names": got.omitted.names}}
 
 
 def ls(  # noqa: PLR0913 - each is an option

@@ -22,6 +22,7 @@ from protoslice.formats.outputs.omitted import HEADER, Omitted
 Progress = Callable[[int, int | None], None]
 """Receives the number of bytes done, and the total or None. An exception ends the transfer."""
 _ROUNDS: Final = 2
+_TAR: Final = "application/x-tar"
 
 T = TypeVar("T")
 
@@ -35,7 +36,7 @@ class Downloaded:
     fetched: int
     """Bytes of content that came over the wire."""
     omitted: Omitted | None = None
-    """Tensors that the view leaves out."""
+    """What the view leaves out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,8 @@ class Download:
                 for _ in range(_ROUNDS):
                     if facts.sha256 is None or digest == facts.sha256.hex():
                         partial.finish()
-                        omitted = Omitted.parse(facts.headers.get(HEADER))
+                        what = "file" if facts.headers.get("content-type") == _TAR else "tensor"
+                        omitted = Omitted.parse(facts.headers.get(HEADER), what=what)
                         return Downloaded(self.target, facts.size, self.remote.received, omitted)
                     digest = self._mend(partial)
                 raise IntegrityError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,11 +14,13 @@ from protoslice.client.download.cache import Cache
 from protoslice.client.download.files import Download, Downloaded, Progress, same_file, with_fresh_remote
 from protoslice.client.download.folders import PiecesByFile, each_file
 from protoslice.client.download.partial import write_failure
-from protoslice.client.download.places import places_below
+from protoslice.client.download.places import check_folders, places_below
 from protoslice.client.download.remote import Remote
 from protoslice.client.http.connection import Connection, RetryPolicy, url_path
 from protoslice.errors import NotFound
 from protoslice.facts import File, Piece, Store
+from protoslice.file_names import is_version_control
+from protoslice.formats.outputs.omitted import Omitted
 
 ONNX: Final = "onnx"
 """View that is a folder of files."""
@@ -103,19 +106,29 @@ class StoreFiles:
         """Write the file at `path` to `target`; `NotFound` when the store has no such file."""
         for file in self._store.files:
             if file.path == path:
+                check_folders(target.parent, [target.name])
                 return self._fetch(file, target, self._terms)
         raise NotFound(f"Store {self._store.id} has no file {path!r}")
 
     def all(self, target: Path) -> list[Downloaded]:
-        """Write all files into the folder `target`; the only file of a store to `target` itself, if no folder."""
-        paths = [file.path for file in self._store.files]
-        alone = len(paths) == 1 and not target.is_dir()
+        """Write all files into the folder `target`; the only file of a store to `target` itself, if no folder.
+
+        Files of version control, which services of older versions took, are left out with a warning.
+        """
+        paths = [file.path for file in self._store.files if not is_version_control(file.path)]
+        gone = [file.path for file in self._store.files if is_version_control(file.path)]
+        if omitted := Omitted.of(len(gone), gone, what="file"):
+            warnings.warn(f"{omitted}: version control would obey them in this folder", UserWarning, stacklevel=2)
+        alone = len(paths) == len(self._store.files) == 1 and not target.is_dir()
+        if alone:
+            check_folders(target.parent, [target.name])
         places = {paths[0]: target} if alone else places_below(target, paths)
 
         def fetch(file: File, progress: Progress | None) -> Downloaded:
             return self._fetch(file, places[file.path], replace(self._terms, progress=progress))
 
-        return each_file(self._store.files, fetch, self._terms.parallel, self._terms.progress)
+        files = [file for file in self._store.files if file.path in places]
+        return each_file(files, fetch, self._terms.parallel, self._terms.progress)
 
     def _fetch(self, file: File, target: Path, terms: DownloadTerms) -> Downloaded:
         if same_file(target, file.size, file.sha256):

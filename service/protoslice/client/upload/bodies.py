@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, Protocol, cast, runtime_checkable
 
 from protoslice.errors import InvalidInput, NotFound, StorageError
+from protoslice.file_names import is_version_control
 from protoslice.sources.source import RangeSource
 
 STEP: Final = 256 << 10
@@ -112,7 +113,7 @@ def _files(path: Path, filename: str | None) -> list[Item]:
 
 
 def _below(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Path]:
-    """Entries below a folder that are no folders, links followed."""
+    """Entries below a folder that are no folders, links followed; without folders of version control."""
     try:
         stat, entries = folder.stat(), list(os.scandir(folder))
     except OSError as error:
@@ -121,6 +122,8 @@ def _below(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Path]:
     if here in above:
         raise InvalidInput(f"{folder} is a link to one of its parent folders")
     for entry in entries:
+        if is_version_control(entry.name):
+            continue  # as in a clone: the service refuses them
         if entry.is_dir():
             yield from _below(folder / entry.name, above | {here})
         else:

@@ -21,21 +21,22 @@ _PARTS: Final = re.compile(r'count=([0-9]{1,18}), names=\(([!#-\[\]-~" ]*)\)')
 
 @dataclass(frozen=True, slots=True)
 class Omitted:
-    """Tensors that an output leaves out."""
+    """Tensors that an output leaves out, or files that an archive does."""
 
     count: int
     names: tuple[str, ...]
     """The first ten names, cut to a hundred characters."""
+    what: str = "tensor"
 
     @classmethod
-    def of(cls, count: int, names: Iterable[str]) -> Self | None:
+    def of(cls, count: int, names: Iterable[str], *, what: str = "tensor") -> Self | None:
         """The `count` tensors whose names are `names`; None if there are none."""
-        return cls(count, tuple(name[:_LONGEST] for name in islice(names, MOST_NAMED))) if count else None
+        return cls(count, tuple(name[:_LONGEST] for name in islice(names, MOST_NAMED)), what) if count else None
 
     def __str__(self) -> str:
         more = self.count - len(self.names)
         listed = ", ".join(map(repr, self.names)) + (f" and {more} more" if more else "")
-        return f"{self.count} tensor{'' if self.count == 1 else 's'} left out: {listed}"
+        return f"{self.count} {self.what}{'' if self.count == 1 else 's'} left out: {listed}"
 
     def header(self) -> str:
         """Value of the header: a dictionary of structured fields (RFC 9651), names percent-encoded."""
@@ -43,13 +44,13 @@ class Omitted:
         return f"count={self.count}, names=({names})"
 
     @classmethod
-    def parse(cls, header: str | None) -> Self | None:
+    def parse(cls, header: str | None, *, what: str = "tensor") -> Self | None:
         """The value that `header` made; None without one, or for one that does not parse."""
         found = _PARTS.fullmatch(header or "")
         if found is None:
             return None
         names = (unquote(name.strip('"')) for name in found[2].split())
-        return cls.of(int(found[1]), names)
+        return cls.of(int(found[1]), names, what=what)
 
 
 def refuse(omitted: Omitted | None, strict: bool) -> None:

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from protoslice.facts import File
+from protoslice.file_names import without_version_control
 from protoslice.repositories.git.attributes import ATTRIBUTES, attributes_of, is_plain
 from protoslice.repositories.model import Commit
 
-_REFUSED: Final = re.compile(r"(?i)(^|/)(\.git|git~1|\.gitattributes|gitatt~1)[ .]*(/|:|$)")
-"""Paths that git refuses to check out, with all others of their commit, and those that would change what ours says."""
+_ATTRIBUTES: Final = re.compile(r"(?i)(^|/)(\.gitattributes|gitatt~1)[ .]*(/|:|$)")
+"""Paths that would change what our attributes say."""
 _UNNAMEABLE: Final = re.compile(r"[<>\x00-\x1f]")
 _ANONYMOUS: Final = "anonymous"
 _HOST: Final = "localhost"
@@ -97,10 +98,11 @@ def has_more_folders(paths: Iterable[str], most: int) -> bool:
 def trees_of(files: Mapping[str, File], blobs: Mapping[str, str]) -> GitTrees:
     """Return the trees of files; `blobs` has ids of plain files by SHA-256.
 
-    A file of the user's named `.gitattributes` is left out: only ours tells pointers from plain files.
+    A user's file named `.gitattributes` is left out: only ours separates pointers from plain files. So are names of
+    version control: git refuses a commit that has one.
     """
     made, paths, root = dict[str, bytes](), dict[str, str](), _Folder()
-    shown = [(path, file) for path, file in files.items() if not _REFUSED.search(path)]
+    shown = [item for item in without_version_control(files).items() if not _ATTRIBUTES.search(item[0])]
     pointers = [path for path, file in shown if not is_plain(path, file.size)]
     for path, file in shown:
         assert file.sha256 is not None, "files of commits have digests"

@@ -15,8 +15,10 @@ from protoslice.concurrency.shares import Shares
 from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NoRoot, NotFound, Unsupported
 from protoslice.facts import ChunkEntry, File, ModelReport, Node, Signature
+from protoslice.file_names import without_version_control
 from protoslice.formats import model as formats
 from protoslice.formats.bytes import Bytes
+from protoslice.formats.outputs.omitted import Omitted
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.report import MOST_LISTED, steps_of_report
 from protoslice.formats.tensorflow.meta_graphs import tensors_with_tags
@@ -169,15 +171,17 @@ class OpenStore:
         return refs_of(self.manifest)
 
     async def archive(self) -> Representation:
-        """All files as one tar archive, in the order of their paths."""
-        found = [self._files[path] for path in sorted(self._files)]  # uploads of one store may differ in their order
+        """All files as one tar archive, in the order of their paths, without those of version control."""
+        shown = sorted(without_version_control(self._files))  # uploads of one store may differ in their order
+        found, gone = [self._files[path] for path in shown], sorted(self._files.keys() - set(shown))
         _, _, rope = await self._plans.get((self.manifest.row, "archive"), lambda: self._planned_archive(found))
         return Representation(
             rope,
             [stored for _, stored in found],
-            self._etag("archive", ARCHIVES),
+            self._etag("archive", ARCHIVES, *(["without"] if gone else [])),
             f"{self.manifest.id[:12]}.tar",
             media_type="application/x-tar",
+            omitted=Omitted.of(len(gone), gone, what="file"),
         )
 
     async def _planned_archive(self, found: Sequence[tuple[File, StoredFile]]) -> tuple[MergePlan, int]:

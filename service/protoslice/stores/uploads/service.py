@@ -13,13 +13,14 @@ from types import MappingProxyType
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import Conflict, InvalidInput, LimitExceeded, ProtosliceError
+from protoslice.file_names import check_file_path
 from protoslice.storage import Storage
 from protoslice.stores.catalog.files import FileRef
 from protoslice.stores.clock import now
 from protoslice.stores.ingest.ingest import Ingest
 from protoslice.stores.ingest.inspection import Inspection
 from protoslice.stores.manifest import ObjectExtent
-from protoslice.stores.names import check_file_path, check_request
+from protoslice.stores.names import check_request
 from protoslice.stores.quotas.room import SpaceRoom
 from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.uploads.append import AppendContext, Appender

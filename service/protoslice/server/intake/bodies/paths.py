@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from protoslice.errors import InvalidInput
-from protoslice.stores.names import check_file_path
+from protoslice.file_names import check_file_path
 
 _HERE: Final = re.compile(r"(?:\./+)+")
 

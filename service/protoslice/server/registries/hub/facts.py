@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from protoslice.facts import File
+from protoslice.file_names import without_version_control
 from protoslice.repositories import VIEWS, Commit, ComputedFile, NoFile, Ref, ShownCommit
 from protoslice.repositories.git import blob_id, is_plain, pointer_of
 
@@ -50,7 +51,7 @@ def entries_of(files: Mapping[str, File], folder: str, *, recursive: bool) -> li
     """
     prefix = f"{folder}/" if folder else ""
     found: dict[str, File | None] = {}
-    for path, file in files.items():
+    for path, file in without_version_control(files).items():
         if not path.startswith(prefix):
             continue
         below = path.find("/", len(prefix))
@@ -86,7 +87,7 @@ def info_json(
     name: str, created: datetime, shown: ShownCommit, files: Mapping[str, File], ids: Ids | None
 ) -> dict[str, Any]:
     """A repository at a commit, or at its view; with sizes and ids of files if ids are given."""
-    siblings = [_sibling_json(file, ids) for _, file in sorted(files.items())]
+    siblings = [_sibling_json(file, ids) for _, file in sorted(without_version_control(files).items())]
     return {
         "_id": shown.id[:24],
         "id": name,

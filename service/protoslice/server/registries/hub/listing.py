@@ -12,6 +12,7 @@ from starlette.responses import Response
 from protoslice.catalog.database import time_of
 from protoslice.catalog.repository_listing import WALKED, ListedRepository, RepositoryListing
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, Unsupported
+from protoslice.file_names import without_version_control
 from protoslice.repositories import Commit
 from protoslice.repositories.change import files_of
 from protoslice.server.access.rules import READ
@@ -161,7 +162,7 @@ async def _files(services: Services, page: list[ListedRepository]) -> list[list[
     found, count = list[list[str]](), 0
     for row in page:
         try:
-            paths = sorted(await files_of(services.stores, Commit(store=row.store)))
+            paths = sorted(without_version_control(await files_of(services.stores, Commit(store=row.store))))
         except NotFound:  # the store was removed
             paths = []
         found.append(paths)
