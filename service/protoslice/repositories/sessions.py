@@ -129,7 +129,8 @@ class XorbSessions:
         self._stores = stores
 
     async def begin(self, client: str) -> str:
-        """Id of a new session of a client."""
+        """Id of a new session of a client; `QuotaExceeded` in a space without room."""
+        await self._stores.room.check(stored_bytes=1)  # clients show a refusal of a session, but not of a xorb
         new = NewUpload(length=0, partial=True, client=client, client_metadata=self._mark)
         upload = await self._stores.uploads.create(new)
         await self._stores.uploads.set_aside(upload.id)

@@ -21,13 +21,17 @@ class StagedFiles:
         self._stores = stores
         self._kept = KeptFiles(stores.database, stores.space, repository, "staged")
 
-    async def begin(self, sha256: str, size: int, client: str) -> Upload:
-        """The upload of a file: a new one, or one that is complete when the bytes have come before."""
+    async def begin(self, sha256: str, size: int, client: str, *, composed: bool = False) -> Upload:
+        """The upload of a file: a new one, or one that is complete when the bytes have come before.
+
+        A file that is `composed` of objects needs no room: they were counted as they came.
+        """
         found = await self.find(sha256)
         if found is not None and found.length == size:
             return found
         # A name lets the bytes be inspected as they come: a commit reads none of them again.
-        new = NewUpload(length=size, path=sha256, partial=True, sha256=bytes.fromhex(sha256), client=client)
+        digest = bytes.fromhex(sha256)
+        new = NewUpload(length=size, path=sha256, partial=True, sha256=digest, client=client, composed=composed)
         return await self._stores.uploads.create(new)
 
     async def put_part(self, mark: str, size: int, pieces: AsyncIterator[bytes], client: str) -> str:
@@ -47,7 +51,7 @@ class StagedFiles:
                 raise InvalidInput(f"{upload_id[:80]!r} is not a part of this file: send the part again")
             return found
 
-        upload = await self.begin(sha256, size, client)
+        upload = await self.begin(sha256, size, client, composed=True)
         if not upload.is_whole:
             uploads = await in_turns(check, parts)
             extents = [extent for each in uploads for location in each.parts for extent in location.extents()]

@@ -298,13 +298,13 @@ class Settings(BaseSettings):
     )
     space_quota_bytes: Size = Field(
         default=0,
-        description="Default quota of stored bytes per space; uploads beyond it get a 507; 0 for no limit.",
+        description="Default quota of stored bytes per space; uploads beyond it get a 403; 0 for no limit.",
     )
     space_quota_stores: int = Field(
         default=0,
         ge=0,
         lt=1 << 63,
-        description="Default quota of stores per space; uploads beyond it get a 507; 0 for no limit.",
+        description="Default quota of stores per space; uploads beyond it get a 403; 0 for no limit.",
     )
     space_quota_open_uploads: int = Field(
         default=0,

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
 import pytest
 from starlette.types import Message, Receive
 from tests.server.access.closed import bearer, closed_service, token_for
+from tests.server.access.worlds.calls import CALLS
+from tests.server.access.worlds.things import Filling
 from tests.support.asgi import Asked, ask
 from tests.support.hub import header, inline
 from tests.support.stores import onnx
+from tests.support.xet import shard_of, xorb_of
 
 from protoslice.server.access.decision import Scope
+from protoslice.server.access.rules import RULES
 from protoslice.server.app import Application
 from protoslice.server.middleware.context import RequestContext
+from protoslice.server.registries.hub import lfs_parts
 from protoslice.stores.quotas import Quota
 
 MODEL: Final = onnx(30_000)
 OID: Final = sha256(MODEL).hexdigest()
+LARGE: Final = onnx(1_000_000)
 ROOM: Final = 10_000
+HOOK: Final = "http://127.0.0.1:1/"
 JSON: Final = {"content-type": "application/json"}
+LINES: Final = {"content-type": "application/x-ndjson"}
 EVERYTHING: Final = tuple(Scope)
 
 
@@ -73,7 +82,7 @@ async def test_a_declared_body_is_refused_unread(way: str, app: Application) -> 
     await ask(app, "POST", "/spaces/own/api/repos/create", b'{"name":"me/m"}', inside | JSON)
     method, target, headers = WAYS[way]
     refused = await unread(app, method, f"/spaces/own{target}", headers | inside)
-    assert refused.status == 507, refused.text
+    assert refused.status == 403, refused.text
     assert "the space stores 0 B of 9.77 KiB (10000 B)" in refused.text
 
 
@@ -81,11 +90,11 @@ async def test_a_length_that_comes_later_is_refused_as_well(app: Application) ->
     inside = await bounded(app, stored_bytes=ROOM)
     tus = inside | {"tus-resumable": "1.0.0"}
     told = await ask(app, "POST", "/spaces/own/v1/uploads", b"", tus | {"upload-length": str(len(MODEL))})
-    assert (told.status, problem(told)["type"]) == (507, "/problems/quota-exceeded")
+    assert (told.status, problem(told)["type"]) == (403, "/problems/quota-exceeded")
     begun = await ask(app, "POST", "/spaces/own/v1/uploads", b"", tus | {"upload-defer-length": "1"})
     more = tus | {"upload-offset": "0", "content-type": "application/offset+octet-stream"}
     place = begun.headers["location"].removeprefix("http://localhost")
-    assert (await ask(app, "PATCH", place, MODEL, more)).status == 507
+    assert (await ask(app, "PATCH", place, MODEL, more)).status == 403
 
 
 async def test_bytes_without_a_length_are_counted_as_they_come(app: Application) -> None:
@@ -93,7 +102,7 @@ async def test_bytes_without_a_length_are_counted_as_they_come(app: Application)
     chunked = inside | {"transfer-encoding": "chunked"}
     for target in ("/v1/stores?filename=m.onnx", "/api/2.0/mlflow-artifacts/artifacts/e/r/artifacts/m.bin"):
         refused = await ask(app, "PUT", f"/spaces/own{target}", MODEL, chunked, sized=False)
-        assert refused.status == 507, refused.text
+        assert refused.status == 403, refused.text
     assert app.services.spaces is not None
     assert (await app.services.spaces.get("own")).room.used.stored_bytes <= ROOM
 
@@ -104,7 +113,7 @@ async def test_a_commit_with_its_bytes_in_words_is_refused(app: Application) -> 
     body = commit(header(), inline("m.onnx", MODEL))
     kind = inside | {"content-type": "application/x-ndjson", "transfer-encoding": "chunked"}
     refused = await ask(app, "POST", "/spaces/own/api/models/me/m/commit/main", body, kind, sized=False)
-    assert refused.status == 507, refused.text
+    assert refused.status == 403, refused.text
 
 
 async def test_stores_have_a_limit_by_every_way_that_makes_one(app: Application) -> None:
@@ -125,7 +134,7 @@ async def test_stores_have_a_limit_by_every_way_that_makes_one(app: Application)
         ("POST", "/api/models/me/m/commit/main", commit(header(), inline("a", b"x")), "application/x-ndjson"),
     ):
         refused = await ask(app, method, base + path, body, inside | {"content-type": kind})
-        assert refused.status == 507, (path, refused.text)
+        assert refused.status == 403, (path, refused.text)
         assert "the space has 1 of 1 stores" in refused.text
     assert (await ask(app, "DELETE", f"{base}/v1/stores/{id}", b"", inside)).status == 200
     assert (await ask(app, "PUT", f"{base}/v1/stores?filename=n.onnx", b"other", inside)).status == 201
@@ -203,7 +212,7 @@ async def test_files_that_the_hub_is_told_of_are_refused_before_one_is_sent(app:
         app, "POST", "/spaces/own/me/m.git/info/lfs/objects/batch", json.dumps(wanted).encode(),
         inside | {"content-type": "application/vnd.git-lfs+json", "accept": "application/vnd.git-lfs+json"},
     )  # fmt: skip
-    assert batch.status == 507, batch.text
+    assert batch.status == 403, batch.text
 
 
 @pytest.mark.parametrize("path", ["/v1/stores?filename=m.onnx", "/api/2.0/mlflow-artifacts/artifacts/a/b/m.bin"])
@@ -213,7 +222,7 @@ async def test_a_quota_that_refuses_is_no_fault_of_the_service(
     told = list[RequestContext]()
     monkeypatch.setattr(app.recorder, "_write_line", lambda context, seconds: told.append(context))
     inside = await bounded(app, stored_bytes=ROOM)
-    assert (await ask(app, "PUT", f"/spaces/own{path}", MODEL, inside)).status == 507
+    assert (await ask(app, "PUT", f"/spaces/own{path}", MODEL, inside)).status == 403
     (context,) = told
     assert (context.cause, context.refused, context.problem) == (None, True, "quota-exceeded")
 
@@ -228,10 +237,145 @@ async def test_manifests_and_their_descriptors_are_counted(app: Application) -> 
         target = f"/spaces/own/v2/a/b/manifests/t{number}"
         put = await ask(app, "PUT", target, json.dumps(about).encode(), headers | kind)
         statuses.append(put.status)
-    assert statuses == [201] * 3 + [507] * 7
+    assert statuses == [201] * 3 + [403] * 7
     assert app.services.spaces is not None
     stores = await app.services.spaces.get("own")
     await stores.room.refresh()
     assert 180_000 < stores.room.used.stored_bytes < 200_000
     for number in range(3):
         assert (await ask(app, "DELETE", f"/spaces/own/v2/a/b/manifests/t{number}", headers=headers)).status == 202
+
+
+ERRORS: Final[Mapping[str, Callable[[Asked], bool]]] = {
+    "/v2/": lambda answer: json.loads(answer.body)["errors"][0]["code"] == "DENIED",
+    "/api/2.0/mlflow-artifacts/": lambda answer: json.loads(answer.body)["error_code"] == "PERMISSION_DENIED",
+    "/api/xet/": lambda answer: "Quota exceeded" in answer.headers["x-error-message"],
+    "/api/lfs-": lambda answer: "Quota exceeded" in answer.text,
+    "/api/": lambda answer: "Quota exceeded" in answer.headers["x-error-message"],
+    "/v1/": lambda answer: json.loads(answer.body)["type"] == "/problems/quota-exceeded",
+    "/": lambda answer: "Quota exceeded" in json.loads(answer.body)["message"],
+}
+"""Beginnings of the paths of each protocol, and if an answer has the form of its refusals."""
+
+
+async def test_no_client_of_any_protocol_repeats_what_a_full_space_refuses() -> None:
+    """Every call that may write: clients repeat 408, 429 and 5xx, and hang for minutes then."""
+    async with closed_service(webhook_allow=(HOOK,), webhook_networks=("127.0.0.0/8",)) as app:
+        assert app.services.spaces is not None
+        inside = bearer(await token_for(app, *EVERYTHING))
+        things = await Filling(app, "own", inside).fill("mine", f"{HOOK}events")
+        await app.services.spaces.set_quota("own", Quota(stored_bytes=1, stores=1))
+        refusing = set[str]()
+        writing = [call for call in CALLS if call.route and call.method not in {"GET", "HEAD", "OPTIONS"}]
+        for call in sorted(writing, key=lambda call: RULES[call.route].scope is Scope.DELETE):
+            method, target, body, headers = call.filled(things, "/spaces/own")
+            got = await ask(app, method, f"/spaces/own{target}", body, headers | inside)
+            assert got.status in {*range(200, 500)} - {408, 429}, (call.route, got.text)
+            if "Quota exceeded: the space" in got.text:
+                protocol = next(beginning for beginning in ERRORS if target.startswith(beginning))
+                assert (got.status, ERRORS[protocol](got)) == (403, True), (call.route, got)
+                refusing.add(protocol)
+        assert refusing == set(ERRORS)
+
+
+async def _after_a_second(app: Application, *asked: Any) -> Asked:
+    """The answer to a request that comes when usage is read again."""
+    assert app.services.spaces is not None
+    await (await app.services.spaces.get("own")).room.refresh()
+    return await ask(app, *asked)
+
+
+async def _by_xet(app: Application, base: str, inside: dict[str, str]) -> list[Asked]:
+    told = await _after_a_second(app, "GET", f"{base}/api/models/me/m/xet-write-token/main", b"", inside)
+    cas = json.loads(told.body)["casUrl"].removeprefix("http://localhost")
+    chunks = [LARGE[at : at + 100_000] for at in range(0, len(LARGE), 100_000)]
+    hash, xorb = xorb_of(*chunks)
+    shard = shard_of((LARGE, [(hash, len(LARGE), 0, len(chunks))]))
+    return [
+        await _after_a_second(app, "POST", f"{cas}/v1/xorbs/default/{hash}", xorb, inside),
+        await _after_a_second(app, "POST", f"{cas}/v1/shards", shard, inside),
+        await _named(app, base, inside),
+    ]
+
+
+async def _by_parts(app: Application, base: str, inside: dict[str, str]) -> list[Asked]:
+    wanted = {"oid": sha256(LARGE).hexdigest(), "size": len(LARGE)}
+    batch = {"operation": "upload", "transfers": ["multipart"], "objects": [wanted]}
+    planned = await _after_a_second(
+        app, "POST", f"{base}/me/m.git/info/lfs/objects/batch", json.dumps(batch).encode(), inside | JSON
+    )
+    action = json.loads(planned.body)["objects"][0]["actions"]["upload"]
+    answers, size, parts = [planned], int(action["header"].pop("chunk_size")), []
+    for number, url in action["header"].items():
+        start = (int(number) - 1) * size
+        answers.append(
+            await _after_a_second(app, "PUT", url.removeprefix("http://localhost"), LARGE[start : start + size])
+        )
+        parts.append({"partNumber": int(number), "etag": answers[-1].headers["etag"]})
+    joined = action["href"].removeprefix("http://localhost")
+    answers.append(await _after_a_second(app, "POST", joined, json.dumps({"parts": parts}).encode(), JSON))
+    return [*answers, await _named(app, base, inside)]
+
+
+async def _by_artifacts(app: Application, base: str, inside: dict[str, str]) -> list[Asked]:
+    at = f"{base}/api/2.0/mlflow-artifacts"
+    begun = await _after_a_second(
+        app, "POST", f"{at}/mpu/create/e/r", b'{"path": "m.onnx", "num_parts": 2}', inside | JSON
+    )
+    told, answers, parts = json.loads(begun.body), [begun], []
+    for each, data in zip(told["credentials"], (LARGE[:500_000], LARGE[500_000:]), strict=True):
+        answers.append(
+            await _after_a_second(app, "PUT", each["url"].removeprefix("http://localhost"), data, each["headers"])
+        )
+        parts.append({"part_number": each["part_number"], "etag": answers[-1].headers["etag"]})
+    done = {"path": "m.onnx", "upload_id": told["upload_id"], "parts": parts}
+    return [
+        *answers,
+        await _after_a_second(app, "POST", f"{at}/mpu/complete/e/r", json.dumps(done).encode(), inside | JSON),
+    ]
+
+
+async def _by_blob(app: Application, base: str, inside: dict[str, str]) -> list[Asked]:
+    begun = await _after_a_second(app, "POST", f"{base}/v2/m/blobs/uploads/", b"", inside)
+    at = begun.headers["location"].removeprefix("http://localhost")
+    answers = [begun, await _after_a_second(app, "PATCH", at, LARGE[:500_000], inside)]
+    return [
+        *answers,
+        await _after_a_second(app, "PUT", f"{at}?digest=sha256:{sha256(LARGE).hexdigest()}", LARGE[500_000:], inside),
+    ]
+
+
+async def _by_joining(app: Application, base: str, inside: dict[str, str]) -> list[Asked]:
+    answers, tus = list[Asked](), inside | {"tus-resumable": "1.0.0"}
+    part = tus | {"upload-concat": "partial", "content-type": "application/offset+octet-stream"}
+    for data in (LARGE[:500_000], LARGE[500_000:]):
+        answers.append(
+            await _after_a_second(app, "POST", f"{base}/v1/uploads", data, part | {"upload-length": str(len(data))})
+        )
+    places = " ".join(answer.headers["location"] for answer in answers)
+    return [
+        *answers,
+        await _after_a_second(app, "POST", f"{base}/v1/uploads", b"", tus | {"upload-concat": f"final;{places}"}),
+    ]
+
+
+async def _named(app: Application, base: str, inside: dict[str, str]) -> Asked:
+    body = commit(header(), ("lfsFile", {"path": "m.onnx", "algo": "sha256", "oid": sha256(LARGE).hexdigest()}))
+    return await _after_a_second(app, "POST", f"{base}/api/models/me/m/commit/main", body, inside | LINES)
+
+
+@pytest.mark.parametrize("way", [_by_xet, _by_parts, _by_artifacts, _by_blob, _by_joining])
+async def test_bytes_that_come_in_parts_need_room_once(
+    way: Callable[[Application, str, dict[str, str]], Awaitable[list[Asked]]],
+    app: Application,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lfs_parts, "_PART_BYTES", 500_000)
+    inside = await bounded(app, stored_bytes=len(LARGE) * 5 // 3)
+    await _after_a_second(app, "POST", "/spaces/own/api/repos/create", b'{"name":"me/m"}', inside | JSON)
+    answers = await way(app, "/spaces/own", inside)
+    assert [answer.status for answer in answers if answer.status >= 300] == [], answers[-1].text
+    assert app.services.spaces is not None
+    room = (await app.services.spaces.get("own")).room
+    await room.refresh()
+    assert len(LARGE) <= room.used.stored_bytes <= len(LARGE) * 5 // 3

@@ -136,10 +136,10 @@ async def test_a_quota_refuses_by_the_name_of_its_problem(lines: Lines) -> None:
         assert app.services.spaces is not None
         await app.services.spaces.set_quota("own", Quota(stored_bytes=10))
         token = await token_for(app, Scope.WRITE)
-        assert (await ask(app, "PUT", "/spaces/own/v1/stores", onnx(9000), bearer(token))).status == 507
+        assert (await ask(app, "PUT", "/spaces/own/v1/stores", onnx(9000), bearer(token))).status == 403
         assert (await ask(app, "PUT", "/spaces/own/v1/stores", b"", bearer(token))).status == 400
         told = [(line["outcome"], line["problem"], line["status"]) for line in lines.take()]
-        assert told == [("refused", "quota-exceeded", 507), ("failed", "invalid-input", 400)]
+        assert told == [("refused", "quota-exceeded", 403), ("failed", "invalid-input", 400)]
 
 
 async def test_no_secret_is_in_any_line(lines: Lines) -> None:

@@ -194,7 +194,7 @@ BUSY = Problem(503, "too-busy", "Service busy", "Try again after `Retry-After` s
 DRAINING = Problem(503, "not-ready", "Service not ready", "Try another replica, or try again later.")
 FULL = Problem(507, "out-of-space", "Out of storage space", "Ask the operator to free or add space.")
 QUOTA = Problem(
-    507,
+    403,  # no client of any protocol repeats it, as they do a 5xx
     "quota-exceeded",
     "Quota exceeded",
     "Remove stores, or ask the operator to raise the quota in `detail`.",

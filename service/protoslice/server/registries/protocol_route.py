@@ -11,6 +11,7 @@ from fastapi import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from protoslice.errors import ProtosliceError
 from protoslice.server.api.problems import HttpProblem
 from protoslice.server.http.disconnect import ClientGone
 from protoslice.server.http.failures import note_failure, problem_of
@@ -42,10 +43,10 @@ class ProtocolRoute(GuardedRoute, ABC):
         return answering
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer; a body that is refused unread is told of likewise."""
+        """Answer; a body that is refused unread is answered likewise."""
         try:
             await super().handle(scope, receive, send)
-        except HttpProblem as error:
+        except (HttpProblem, ProtosliceError) as error:
             await self._answer(scope, error)(scope, receive, send)
 
     def _answer(self, scope: Scope, error: Exception) -> Response:

@@ -77,6 +77,8 @@ class NewUpload:
     """Raw `Upload-Metadata`, returned as it was sent."""
     client: str = ""
     """Client that the upload counts for, if clients are limited; never shown."""
+    composed: bool = False
+    """True where its bytes will be extents of objects, which the space has counted: no room is asked for."""
 
 
 @dataclass(frozen=True, slots=True)

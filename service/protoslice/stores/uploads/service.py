@@ -225,7 +225,8 @@ class Uploads:
         if not wanted.partial:
             await self._types(wanted.request.type)
         self.options.check_size(wanted.length or 0)
-        await self._space.check(stored_bytes=wanted.length or 0, stores=0 if wanted.partial else 1)
+        written = 0 if wanted.composed else wanted.length or 0
+        await self._space.check(stored_bytes=written, stores=0 if wanted.partial else 1)
 
     def _check_place(self, upload: Upload, body: Body) -> int | None:
         """Total length as far as known with this body, or None; raises unless the body fits the upload."""

@@ -31,7 +31,7 @@ router = GuardedRouter(tags=["uploads"])
     Rule(Scope.WRITE, TagPlace.BODY),
     answer=CreatedStore,
     status=201,
-    fails=(404, 409, 410, 413, 415, 422, 507),
+    fails=(403, 404, 409, 410, 413, 415, 422, 507),
     responses={
         200: {"description": "The store already existed.", "model": CreatedStore},
         201: {"description": "The store was created.", "headers": {"location": header("URL of the store.")}},

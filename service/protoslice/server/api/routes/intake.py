@@ -95,7 +95,7 @@ _BODY: dict[str, Any] = {
 CREATED: dict[int | str, dict[str, Any]] = {
     200: {"description": "The store existed already.", "model": CreatedStore, "headers": _LOCATION},
     201: {"description": "The store has been created.", "headers": _LOCATION},
-    **problems(404, 409, 413, 415, 422, 507),
+    **problems(403, 404, 409, 413, 415, 422, 507),
 }
 
 

@@ -67,7 +67,7 @@ async def get_schema(request: Request, services: Given, name: str) -> Response:
     "PUT /v1/schemas/{name}",
     SCHEMAS,
     answer=Schema,
-    fails=(404, 409, 413, 415, 422, 507),
+    fails=(403, 404, 409, 413, 415, 422, 507),
     responses={
         200: {"description": "The schema was replaced.", "headers": _ETAG},
         201: {"description": "The schema was created.", "model": Schema, "headers": _ETAG},

@@ -150,7 +150,7 @@ async def get_store(request: Request, services: Given, ref: Ref, names: Names = 
     "PATCH /v1/stores/{ref}",
     WRITE,
     answer=Store,
-    fails=(400, 404, 413, 415, 422, 507),
+    fails=(400, 403, 404, 413, 415, 422, 507),
     summary="Describe a store",
 )
 async def describe_store(request: Request, services: Given, ref: Ref, body: DescribeStore) -> Response:

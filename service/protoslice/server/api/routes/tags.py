@@ -66,7 +66,7 @@ async def get_tag(request: Request, services: Given, tag: str) -> Response:
     "PUT /v1/tags/{tag}",
     Rule(Scope.WRITE, TagPlace.PATH),
     answer=Tag,
-    fails=(404, 409, 412, 413, 415, 422, 507),
+    fails=(403, 404, 409, 412, 413, 415, 422, 507),
     responses={
         200: {"description": "The tag was moved.", "headers": _ETAG},
         201: {

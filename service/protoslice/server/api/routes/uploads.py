@@ -134,7 +134,7 @@ async def upload_abilities(services: Given) -> Response:
     f"POST {PREFIX}",
     Rule(Scope.WRITE, TagPlace.UPLOAD),
     status=201,
-    fails=(404, 409, 410, 412, 413, 415, 422, 460, 507),
+    fails=(403, 404, 409, 410, 412, 413, 415, 422, 460, 507),
     responses={
         201: {"description": "The upload was created.", "headers": {"location": header("URL of the upload."), **_SAID}}
     },
@@ -174,7 +174,7 @@ async def create_upload(request: Request, services: Given) -> Response:
     f"GET {PREFIX}/{{upload}}",
     WRITE,
     answer=UploadState,
-    fails=(404, 409, 410, 412, 413, 415, 422, 507),
+    fails=(403, 404, 409, 410, 412, 413, 415, 422, 507),
     responses={200: {"headers": _SAID}},
     openapi_extra=_documented("Tus-Resumable"),
     summary="Get the state of an upload",

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from fastapi import Request
+from fastapi.exceptions import RequestValidationError
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from protoslice.errors import ProtosliceError
 from protoslice.repositories import NoCommit, NoFile, NoRepository, Outrun
 from protoslice.server.api.problems import PRECONDITION, HttpProblem, problem_of_error
-from protoslice.server.http.failures import failing_as
+from protoslice.server.http.failures import failing_as, problem_of
 from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.registries.protocol_route import ProtocolRoute
 
@@ -47,6 +49,18 @@ answering = failing_as(failure_of)
 """Decorator of handlers whose errors become problems of the hub."""
 
 
+@contextmanager
+def _refusals_worded() -> Iterator[None]:
+    try:
+        yield
+    except HttpProblem as failure:
+        raise _worded(failure) from failure.__cause__
+    except ProtosliceError as error:
+        raise failure_of(error) from error
+    except RequestValidationError as error:
+        raise _worded(problem_of(error)) from error
+
+
 class HubRoute(GuardedRoute):
     """A route of the hub, all of whose refusals bear a message, those of the gate too."""
 
@@ -57,19 +71,15 @@ class HubRoute(GuardedRoute):
         handler = super().get_route_handler()
 
         async def answering(request: Request) -> Response:
-            try:
+            with _refusals_worded():
                 return await handler(request)
-            except HttpProblem as failure:
-                raise _worded(failure) from failure.__cause__
 
         return answering
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer; what the gate refuses, and a body refused unread, is told of likewise."""
-        try:
+        """Answer; what the gate refuses, and a body refused unread, bears a message too."""
+        with _refusals_worded():
             await super().handle(scope, receive, send)
-        except HttpProblem as failure:
-            raise _worded(failure) from failure.__cause__
 
 
 class LfsRoute(ProtocolRoute):

@@ -139,7 +139,7 @@ async def _make(
     file: ShardFile, extents: Sequence[ObjectExtent], session: XorbSession, repository: Repository, client: str
 ) -> None:
     """Make a file of a shard a staged one, which commits find by its SHA-256."""
-    upload = await repository.staged.begin(file.sha256, file.size, client)
+    upload = await repository.staged.begin(file.sha256, file.size, client, composed=True)
     if not upload.is_whole:
         upload = await session.compose(upload, extents)
     await repository.staged.keep(upload)
