@@ -61,11 +61,14 @@ def access(folder: Path, scale: float) -> Iterator[Row]:
     models.big_constants(path, max(4 * MIB, int(scale * (16 * MIB))))
     effort = Effort.at(scale)
     with ExitStack() as stack:
-        open_one = stack.enter_context(_service(folder / "stores", {"PROTOSLICE_AUTH": "open"}))
+        open_one = stack.enter_context(_service(folder / "open", {"PROTOSLICE_AUTH": "open"}))
         trust, key = _trust(folder)
         asking = {"PROTOSLICE_AUTH": "tokens", "PROTOSLICE_ISSUERS": str(trust)}
         closed = stack.enter_context(_service(folder / "stores", asking))
-        made = httpx.put(f"{open_one[0]}/v1/stores?type={models.GRAPH}", content=path.read_bytes(), timeout=60).json()
+        token = {"authorization": f"Bearer {_token(folder / 'stores')}"}
+        for url, headers in ((open_one[0], {}), (closed[0], token)):
+            put = f"{url}/v1/stores?type={models.GRAPH}"
+            made = httpx.put(put, content=path.read_bytes(), headers=headers, timeout=60).json()
         target = f"/v1/stores/{made['id']}/files/{made['root']}"
         ways = _ways(open_one, closed, target, folder, key)
         beside = ways.pop("open")

@@ -46,7 +46,8 @@ def test_an_output_that_takes_nothing_is_a_line_in_the_log(stdout: str, tmp_path
         finally:
             running.terminate()
     assert running.returncode in {0, -signal.SIGTERM}
-    (line, *requests) = map(json.loads, log.read_text().splitlines())
+    (access, line, *requests) = map(json.loads, log.read_text().splitlines())
+    assert access["event"] == "access: open to everyone who reaches 127.0.0.1"
     assert "could not print" in line["event"]
     assert [request["event"] for request in requests] == ["request"]
 

@@ -64,7 +64,7 @@ _VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "rm": "webhooks.rm",
     },
     "auth": {"explain": "auth.explain"},
-    "database": {"upgrade": "database.upgrade"},
+    "database": {"upgrade": "database.upgrade", "access": "database.access"},
 }
 """Modules and functions of the verbs by group. A verb is imported when it is called, or listed by `--help`."""
 

@@ -120,9 +120,8 @@ class Application(FastAPI):
         inner = super().build_middleware_stack()
         front = _Dispatcher(self.views, inner, self.policy, self.services)
         origins = self.services.settings.cors_origins
-        stack: ASGIApp = RequestMiddleware(
-            front, self.recorder, self.services.clients, closed=self.services.settings.asks_for_tokens()
-        )
+        gate = self.services.gate
+        stack: ASGIApp = RequestMiddleware(front, self.recorder, self.services.clients, is_closed=lambda: gate.closed)
         stack = AllowOrigins(stack, origins) if origins else stack
         return Traced(stack) if self.traced else stack
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -28,6 +27,7 @@ from protoslice.repositories import Repositories
 from protoslice.server.access.decision import Need
 from protoslice.server.access.decision import Scope as AccessScope
 from protoslice.server.access.gate import Admission, Gate
+from protoslice.server.access.mode import log_access, settle_mode
 from protoslice.server.access.places import space_of
 from protoslice.server.access.records import Tokens
 from protoslice.server.access.rules import RULES
@@ -54,10 +54,9 @@ from protoslice.stores.spaces import Spaces
 from protoslice.stores.uploads import UploadOptions, Uploads
 
 if TYPE_CHECKING:
+    from protoslice.server.access.oidc.trust import Issuer
     from protoslice.server.access.oidc.verification import Verifier
     from protoslice.webhooks.service import Webhooks
-
-_log = logging.getLogger(__name__)
 
 SERVICES: Final = "protoslice.services"
 """Key in the scope of the services of a request, whose stores are those of its space."""
@@ -92,8 +91,8 @@ class Services:
     _pinging: SingleFlight[None, None] = field(default_factory=SingleFlight)
 
     def __post_init__(self) -> None:
-        """Tell clients apart, and close the gate, from the start."""
-        self.gate = Gate(closed=self.settings.asks_for_tokens())
+        """Tell clients apart, and close the gate until the mode of access is known."""
+        self.gate = Gate(closed=True)
         self.clients = Clients(self.settings)
 
     async def open(self) -> None:
@@ -101,8 +100,6 @@ class Services:
         if self.opened is not None:
             return
         settings = self.settings
-        if self.gate.closed:
-            check_apart(settings.storage, settings.register_allow)
         async with AsyncExitStack() as stack:
             storage = await stack.enter_async_context(open_storage(settings.storage, settings.plain_storage_options()))
             if settings.workers > 1 and not storage.abilities.shared:
@@ -124,9 +121,7 @@ class Services:
             database.observer = self.metrics.transactions.observe
             hooks = await _webhooks(database, settings, stack) if settings.webhook_allow else None
             opened = await Stores.open(metered, database, _store_options(settings), names=StoreNames())
-            if self.gate.closed:
-                verifier = None if settings.issuers is None else await _verifier(settings.issuers, stack)
-                self.first_token = await self.gate.start(Tokens(database), verifier, _service_key(database, settings))
+            await self._start_gate(database, stack)
             await opened.room.refresh()
             spaces = Spaces(opened)
             stack.push_async_callback(spaces.close)
@@ -150,6 +145,18 @@ class Services:
             self.opened, self.spaces, self.rendering, self.hooks = opened, spaces, rendering, hooks
             self.database = database
             self._at_end = stack.pop_all()
+
+    async def _start_gate(self, database: Database, stack: AsyncExitStack) -> None:
+        """Open or close the gate by the mode of access, once the storage is known to belong to the database."""
+        settings = self.settings
+        trust = None if settings.issuers is None else await _trust(settings.issuers)
+        mode = await settle_mode(database, settings)
+        self.gate.closed = mode == "tokens"
+        if self.gate.closed:
+            check_apart(settings.storage, settings.register_allow)
+            verifier = None if trust is None else _verifier(trust, stack)
+            self.first_token = await self.gate.start(Tokens(database), verifier, _service_key(database, settings))
+        log_access(settings, mode)
 
     async def close(self) -> None:
         """Close everything; nothing is served afterwards."""
@@ -321,12 +328,18 @@ async def _webhooks(database: Database, settings: Settings, stack: AsyncExitStac
     return hooks
 
 
-async def _verifier(file: Path, stack: AsyncExitStack) -> Verifier:
-    """Verifier of JWTs for the issuers of a file, whose keys are fetched until `stack` ends."""
+async def _trust(file: Path) -> tuple[Issuer, ...]:
+    """Return the issuers of a file; an open service reads it too, so that no mistake waits for a change of the mode."""
     from protoslice.server.access.oidc.trust import read_trust
+
+    return await asyncio.to_thread(read_trust, file)
+
+
+def _verifier(trust: tuple[Issuer, ...], stack: AsyncExitStack) -> Verifier:
+    """Return a verifier of JWTs of these issuers, whose keys are fetched until `stack` ends."""
     from protoslice.server.access.oidc.verification import Verifier
 
-    verifier = Verifier(await asyncio.to_thread(read_trust, file))
+    verifier = Verifier(trust)
     stack.push_async_callback(verifier.close)
     verifier.start()
     return verifier

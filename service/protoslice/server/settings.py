@@ -141,7 +141,9 @@ class Settings(BaseSettings):
     auth: Literal["open", "tokens"] | None = Field(
         default=None,
         description="Access control: `tokens` requires a token with every request, `open` allows everything to "
-        "everyone. Default: `open` when listening on a loopback address, otherwise `tokens`.",
+        "everyone. Default: what the database says; in a new one, `open` when listening on a loopback address, "
+        "otherwise `tokens`. Required on a loopback address with `PROTOSLICE_ISSUERS`, `PROTOSLICE_TRUSTED_PROXIES` "
+        "or `PROTOSLICE_ALLOWED_HOSTS`.",
     )
     issuers: Path | None = Field(
         default=None,
@@ -418,10 +420,6 @@ class Settings(BaseSettings):
         default=None,
         description="File with the value of `PROTOSLICE_SIGNING_SECRET`; set only one of the two.",
     )
-
-    def asks_for_tokens(self) -> bool:
-        """True when requests need a token."""
-        return self.auth == "tokens" or (self.auth is None and not is_loopback(self.host))
 
     def connections_per_client(self) -> int:
         """Limit of connections of one client; 0 is no limit."""

@@ -44,16 +44,20 @@ def test_serve_says_where_page_and_data_are(tmp_path: Path, workers: str) -> Non
     settings = {"PROTOSLICE_STORAGE": (tmp_path / "data").as_uri(), "PROTOSLICE_WORKERS": workers}
     with service_process(settings=settings) as service:
         assert service.running.stdout is not None
-        page, data = (service.running.stdout.readline() for _ in range(2))
+        page, data, access = (service.running.stdout.readline() for _ in range(3))
         assert page.startswith("page: ")
         assert f"{service.url}/ " in page
         assert ("not built" in page) == ("make web" in httpx.get(service.url).text)
         assert "--port" in page
         assert data == f"data: {tmp_path / 'data'} (change with --storage, or PROTOSLICE_STORAGE)\n"
+        assert access == "access: open to everyone who reaches 127.0.0.1\n"
+        service.running.terminate()
+        service.running.wait(30)
+        assert access.strip() in service.log.read_text()
 
 
 def test_serve_shows_no_credentials_of_its_storage(capsys: pytest.CaptureFixture[str]) -> None:
-    tell_places(Settings(storage="s3://user:secret@bucket/x"), "http://127.0.0.1:1")
+    tell_places(Settings(storage="s3://user:secret@bucket/x"), "http://127.0.0.1:1", closed=False)
     said = capsys.readouterr().out
     assert "secret" not in said
     assert "data: s3://bucket/x (" in said

@@ -181,23 +181,6 @@ def test_a_new_storage_gets_an_admin_token_that_is_told_once(tmp_path: Path) -> 
         assert "psl_" not in second.running.stdout.read()
 
 
-@pytest.mark.parametrize(
-    ("given", "asks"),
-    [
-        ({}, False),
-        ({"host": "::1"}, False),
-        ({"host": "localhost"}, False),
-        ({"host": "0.0.0.0"}, True),
-        ({"host": "::"}, True),
-        ({"host": "models.example"}, True),
-        ({"host": "0.0.0.0", "auth": "open"}, False),
-        ({"auth": "tokens"}, True),
-    ],
-)
-def test_only_a_service_of_this_machine_is_open_unasked(given: dict[str, str], asks: bool) -> None:
-    assert Settings(**given).asks_for_tokens() is asks  # type: ignore[arg-type]
-
-
 def test_no_other_word_opens_a_service(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROTOSLICE_AUTH", "none")
     with pytest.raises(InvalidInput, match="PROTOSLICE_AUTH"):

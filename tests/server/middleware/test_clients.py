@@ -181,7 +181,10 @@ def test_a_limit_of_none(serving: Any) -> None:
 
 @pytest.mark.parametrize("header", [b"x-forwarded-for: %b\r\n", b"forwarded: for=%b;proto=https\r\n"])
 def test_clients_behind_a_proxy_that_is_trusted(serving: Any, header: bytes) -> None:
-    with serving(trusted_proxies=("127.0.0.9",), max_uploads=4, max_uploads_per_client=1) as live, ExitStack() as held:
+    with (
+        serving(auth="open", trusted_proxies=("127.0.0.9",), max_uploads=4, max_uploads_per_client=1) as live,
+        ExitStack() as held,
+    ):
         said = [HANGING + header % address + b"\r\n\x0a" for address in (b"192.0.2.1", b"192.0.2.2", b"192.0.2.1")]
         for request in said[:2]:
             held.enter_context(connected(live, "127.0.0.9")).sendall(request)
@@ -194,7 +197,10 @@ def test_clients_behind_a_proxy_that_is_trusted(serving: Any, header: bytes) -> 
 
 
 def test_a_proxy_that_is_trusted_has_any_number_of_connections(serving: Any) -> None:
-    with serving(trusted_proxies=("127.0.0.9",), max_connections_per_client=1) as live, ExitStack() as held:
+    with (
+        serving(auth="open", trusted_proxies=("127.0.0.9",), max_connections_per_client=1) as live,
+        ExitStack() as held,
+    ):
         for _ in range(3):
             connection = held.enter_context(connected(live, "127.0.0.9"))
             connection.sendall(PING)
@@ -305,7 +311,7 @@ def test_proxies_are_networks(proxies: str, monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_log_has_the_client_that_the_proxy_tells_of(serving: Any) -> None:
     lines = StringIO()
     with logs_to(lines, "json", "info") as flush:
-        with serving(trusted_proxies=("127.0.0.0/8",)) as live:
+        with serving(auth="open", trusted_proxies=("127.0.0.0/8",)) as live:
             assert exchange(live, PING[:-2] + b"x-forwarded-for: 192.0.2.77\r\n\r\n").status == 200
         flush()
     assert "192.0.2.77" in lines.getvalue()

@@ -350,7 +350,7 @@ def test_locations_are_absolute(client: httpx.Client, root: str) -> None:
 
 def test_locations_have_the_scheme_that_a_trusted_proxy_says(serving: Serving) -> None:
     with (
-        serving(trusted_proxies=["127.0.0.1"], allowed_hosts=["models.example"]) as live,
+        serving(auth="open", trusted_proxies=["127.0.0.1"], allowed_hosts=["models.example"]) as live,
         httpx.Client(base_url=live.url) as client,
     ):
         headers = {"host": "models.example", "x-forwarded-proto": "https"}

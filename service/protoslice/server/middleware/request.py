@@ -6,6 +6,7 @@ One layer for all of it: each further one costs every small answer some microsec
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,11 +29,16 @@ class RequestMiddleware:
     """An ASGI layer round the whole application."""
 
     def __init__(
-        self, app: ASGIApp, recorder: Recorder, clients: Clients | None = None, *, closed: bool = False
+        self,
+        app: ASGIApp,
+        recorder: Recorder,
+        clients: Clients | None = None,
+        *,
+        is_closed: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`closed` marks every response as private: the service asks for tokens."""
+        """Mark every response as private while the service `is_closed`: while it asks for tokens."""
         self._app = app
-        self._closed = closed
+        self._is_closed = is_closed
         self._clients = clients
         self._recorder = recorder
         self._metrics = recorder.metrics
@@ -49,7 +55,7 @@ class RequestMiddleware:
         scope[KEY] = context
         self._tell_client(scope, context)
         self._metrics.under_way += 1
-        watched = _Watched(context, receive, send, expects, self._metrics, closed=self._closed)
+        watched = _Watched(context, receive, send, expects, self._metrics, closed=self._is_closed())
         try:
             await self._run(scope, watched)
         finally:

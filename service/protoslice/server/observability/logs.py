@@ -26,6 +26,8 @@ from protoslice.server.observability.audit import NAME as AUDIT
 FLUSH_SECONDS: Final = 0.1
 REQUESTS: Final = "protoslice.requests"
 """Name of the logger of request lines."""
+ACCESS: Final = "protoslice.access"
+"""Name of the logger of the line that says who has access."""
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _TRACE_FRAMES: Final = 12
 
@@ -39,6 +41,7 @@ def configure_logs(form: str, level: str, stream: TextIO | None = None) -> Calla
     for name in ("protoslice", "uvicorn", "opentelemetry"):
         _set(name, handler, max(_LEVELS[level], logging.WARNING))
     _set(REQUESTS, handler, _LEVELS[level])
+    _set(ACCESS, handler, logging.INFO)  # who has access is logged at every level
     # Audit lines are always JSON, and no level drops them.
     _set(AUDIT, _Handler(lines, None), logging.INFO)
     # python_multipart logs malformed forms, which are answered with a problem already.

@@ -21,13 +21,14 @@ import uvicorn
 from uvicorn.server import HANDLED_SIGNALS
 
 from protoslice.errors import InvalidInput
+from protoslice.server.access.mode import access_line
 from protoslice.server.app import create_app
 from protoslice.server.observability.logs import configure_logs
 from protoslice.server.observability.peers import Peers
 from protoslice.server.observability.telemetry import configure_tracing
 from protoslice.server.pages.built import is_built
 from protoslice.server.services import Services
-from protoslice.server.settings import Settings, is_loopback
+from protoslice.server.settings import Settings
 from protoslice.server.transport.certificate import Certificate, certificate_of
 from protoslice.server.transport.uvicorn_config import uvicorn_config
 from protoslice.server.transport.workers import Supervisor, WorkerLink
@@ -87,15 +88,16 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self._certificate is not None:
             self._watching = asyncio.create_task(self._certificate.watch())
+        gate = self._services.gate
         if self.started and self._link is not None:
-            self._link.tell_started()
+            self._link.tell_started(closed=gate.closed)
         elif self.started and sockets:
             _tell(address_of(sockets[0], self._certificate))
         token, self._services.first_token = self._services.first_token, None
         if self.started and token is not None:
             _tell(f"Admin token (shown only once): {token.text}")
         if self.started and self._link is None and sockets:
-            tell_places(self._services.settings, address_of(sockets[0], self._certificate))
+            tell_places(self._services.settings, address_of(sockets[0], self._certificate), closed=gate.closed)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Refuse readiness for a while, accept no connections, let answers end, and cut the slow ones."""
@@ -172,8 +174,6 @@ class Server(uvicorn.Server):
 def run(settings: Settings) -> None:
     """Serve by these settings until SIGTERM or SIGINT."""
     configure_logs(settings.log_format, settings.log_level)
-    if not settings.asks_for_tokens() and not is_loopback(settings.host):
-        _log.warning("PROTOSLICE_AUTH=open: everyone who can reach %s has full access", settings.host)
     _open_many_files()
     certificate = certificate_of(settings)
     listener = listen(settings.host, settings.port)
@@ -206,13 +206,13 @@ def _serve(
     Server(config, app.services, at_end=at_end, link=link, certificate=certificate).run([listener])
 
 
-def _tell_start(settings: Settings, address: str) -> None:
+def _tell_start(settings: Settings, address: str, *, closed: bool) -> None:
     _tell(address)
-    tell_places(settings, address)
+    tell_places(settings, address, closed=closed)
 
 
-def tell_places(settings: Settings, address: str) -> None:
-    """Print where the page and the data are, and how to change both."""
+def tell_places(settings: Settings, address: str, *, closed: bool) -> None:
+    """Print where the page and the data are, how to change both, and who has access."""
     page = f"{address}/" if is_built() else f"not built, run `make web`; {address}/ lists the newest stores"
     try:
         data = local_path(settings.storage)
@@ -221,7 +221,8 @@ def tell_places(settings: Settings, address: str) -> None:
     # Standard output may be closed after the address: no reason for a warning.
     with suppress(OSError):
         print(f"page: {page} (change with --host and --port, or PROTOSLICE_HOST and PROTOSLICE_PORT)")
-        print(f"data: {data or settings.shown()['storage']} (change with --storage, or PROTOSLICE_STORAGE)", flush=True)
+        print(f"data: {data or settings.shown()['storage']} (change with --storage, or PROTOSLICE_STORAGE)")
+        print(access_line(settings, "tokens" if closed else "open"), flush=True)
 
 
 def _tell(line: str) -> None:

@@ -26,6 +26,8 @@ _PATIENCE: Final = 3
 """Signals after which the supervisor kills its workers."""
 _YOUNG_SECONDS: Final = 1.0
 """Age below which a worker that dies is replaced only after a pause of this length."""
+_CLOSED: Final = b"t"
+_OPEN: Final = b"o"
 _log = logging.getLogger(__name__)
 
 
@@ -40,12 +42,12 @@ class WorkerLink:
     control: int
     """Descriptor that gives a byte for each signal to the supervisor, and ends with it."""
     started: int
-    """Descriptor that takes a byte when the worker serves."""
+    """Descriptor that takes a byte, the mode of access, when the worker serves."""
 
-    def tell_started(self) -> None:
-        """Tell the supervisor that this worker serves."""
+    def tell_started(self, *, closed: bool) -> None:
+        """Tell the supervisor that this worker serves, and whether requests need a token."""
         with suppress(OSError):
-            os.write(self.started, b"+")
+            os.write(self.started, _CLOSED if closed else _OPEN)
         os.close(self.started)
 
 
@@ -67,16 +69,17 @@ class Supervisor:
         workers: int,
         serve: Callable[[WorkerLink], None],
         *,
-        at_start: Callable[[], None],
+        at_start: Callable[..., None],
         at_end: Callable[[], None],
     ) -> None:
-        """`at_start` is called once, when all workers serve, and `at_end` with each signal to end."""
+        """Call `at_start(closed=…)` once, when all workers serve, and `at_end` with each signal to end."""
         self._count = workers
         self._serve = serve
         self._at_start = at_start
         self._at_end = at_end
         self._running: dict[int, _Running] = {}
         self._told: list[int] = []
+        self._closed = True
         self._folder = Path()
 
     def run(self) -> None:
@@ -107,13 +110,15 @@ class Supervisor:
                 return link
             self._await_start(number)
         if not self._told:
-            self._at_start()
+            self._at_start(closed=self._closed)
         return None
 
     def _await_start(self, number: int) -> None:
         """Wait until the worker serves; `SystemExit` when it ends before, and no signal is the reason."""
         pid, worker = next(item for item in self._running.items() if item[1].number == number)
-        if os.read(worker.started, 1) or self._told:
+        started = os.read(worker.started, 1)
+        self._closed = started != _OPEN
+        if started or self._told:
             return
         _, status = os.waitpid(pid, 0)
         self._forget(pid)

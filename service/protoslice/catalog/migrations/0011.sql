@@ -1,0 +1,3 @@
+-- Whether requests need a token: `open` or `tokens`, the same for all processes; NULL until the first of them says so.
+
+ALTER TABLE meta ADD COLUMN access {text};
