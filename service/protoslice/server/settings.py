@@ -278,7 +278,10 @@ class Settings(BaseSettings):
         default=64 << 10, description="Maximum size of the request line and headers; larger ones get a 431."
     )
     max_connections: int = Field(
-        default=4096, ge=1, description="Maximum concurrent connections; further ones get a 503."
+        default=4096,
+        ge=1,
+        description="Maximum concurrent connections. A further one replaces the idle connection that has waited "
+        "longest; if none is idle, it gets a 503.",
     )
     max_connections_per_client: int | None = Field(
         default=None,

@@ -21,6 +21,8 @@ from uvicorn.protocols.http import httptools_impl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from protoslice.server.middleware import body_limits
+from protoslice.server.middleware.request import OPERATING
+from protoslice.server.transport.protocol import RESERVE
 
 PING = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
@@ -29,26 +31,89 @@ def upload_head(more: bytes) -> bytes:
     return b"PUT /v1/stores HTTP/1.1\r\nhost: localhost\r\n" + more + b"\r\n"
 
 
+TAGS = PING.replace(b"/livez", b"/v1/tags")
+BUSY = upload_head(b"content-length: 100000\r\n") + b"\x0a"
+"""An upload that stays under way: its head is whole, and its connection cannot make room."""
+
+
+def busy(live: LiveServer, held: ExitStack, count: int) -> list[socket.socket]:
+    """As many connections with a request under way."""
+    connections = list[socket.socket]()
+    for number in range(1, count + 1):
+        connections.append(held.enter_context(live.connect()))
+        connections[-1].sendall(BUSY)
+        await_value(live, "protoslice_open_uploads", number)
+    return connections
+
+
+def await_value(live: LiveServer, metric: str, value: float) -> None:
+    deadline = time.monotonic() + 10
+    while f"{metric} {value:.1f}" not in exchange(live, GET_METRICS).body.decode():
+        assert time.monotonic() < deadline
+
+
+GET_METRICS = PING.replace(b"/livez", b"/metrics")
+
+
 def test_more_connections_than_allowed(serving: Any) -> None:
     with serving(max_connections=3) as live:
         with ExitStack() as held:
-            kept = [held.enter_context(live.connect()) for _ in range(3)]
-            for connection in kept:
-                connection.sendall(PING)
-                assert read_answer(connection).status == 200
-            answer = exchange(live, PING)
-            problem = assert_problem(answer.status, answer.headers, answer.body, expected=503, slug="too-busy")
-            assert "the limit is 3" in problem["detail"]
-            assert answer.headers["connection"] == "close"
-            kept[0].sendall(PING)
-            assert read_answer(kept[0]).status == 200, "those that are there are served"
+            busy(live, held, 3)
+            for _ in range(2 * RESERVE):
+                answer = exchange(live, TAGS)
+                problem = assert_problem(answer.status, answer.headers, answer.body, expected=503, slug="too-busy")
+                assert "the limit is 3" in problem["detail"]
+                assert answer.headers["connection"] == "close"
+            for path in sorted(OPERATING):
+                answer = exchange(live, TAGS.replace(b"/v1/tags", path.encode()))
+                assert (answer.status, answer.headers["connection"]) == (200, "close"), path
         await_answer(live)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /v1/tags HTT", TAGS])
+def test_a_full_service_closes_the_connection_that_has_waited_longest(serving: Any, sent: bytes) -> None:
+    """Nothing sent, half a head, or a whole one that was answered: the next request comes by another connection."""
+    with serving(max_connections=4) as live, ExitStack() as held:
+        idle = [held.enter_context(live.connect()) for _ in range(4)]
+        for connection in idle:
+            connection.sendall(sent)
+            if sent.endswith(b"\r\n\r\n"):
+                assert read_answer(connection).status == 200
+        for connection in idle[:2]:
+            newest = held.enter_context(live.connect())
+            newest.sendall(TAGS)
+            assert read_answer(newest).status == 200
+            if sent.startswith(b"GET") and sent != TAGS:
+                answer = read_answer(connection)
+                assert_problem(answer.status, answer.headers, answer.body, expected=503, slug="too-busy")
+            assert ended(connection)
+        idle[3].sendall(TAGS if sent == TAGS else TAGS.removeprefix(sent))
+        assert read_answer(idle[3]).status == 200, "the others stay"
+
+
+def ended(connection: socket.socket) -> bool:
+    """True once the service has closed the connection."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_operating_routes_are_answered_beyond_the_share_of_a_client(serving: Any) -> None:
+    """A proxy that nobody trusts, and connections beyond the limit that send nothing: the newest one is heard."""
+    with serving(max_connections_per_client=2) as live, ExitStack() as held:
+        busy(live, held, 2)
+        for _ in range(RESERVE + 3):
+            held.enter_context(live.connect())
+        for path in sorted(OPERATING):
+            assert exchange(live, TAGS.replace(b"/v1/tags", path.encode())).status == 200, path
+        assert exchange(live, TAGS).status == 429
 
 
 def await_answer(live: LiveServer) -> None:
     """The others have left: there is room again, once the service has seen them go."""
     deadline = time.monotonic() + 5
-    while exchange(live, PING).status != 200:
+    while exchange(live, TAGS).status != 200:
         assert time.monotonic() < deadline
 
 

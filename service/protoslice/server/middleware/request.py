@@ -21,7 +21,7 @@ from protoslice.server.middleware.forwarded import scheme_of
 from protoslice.server.observability.metrics import Metrics
 from protoslice.server.observability.recorder import Recorder
 
-_HEALTH: Final = frozenset({"/livez", "/readyz", "/metrics"})
+OPERATING: Final = frozenset({"/livez", "/readyz", "/metrics"})
 """Answered however much a client has under way: it may be a proxy that nobody said to trust."""
 
 
@@ -76,7 +76,7 @@ class RequestMiddleware:
 
     async def _run(self, scope: Scope, watched: _Watched) -> None:
         try:
-            if self._clients is None or scope["path"] in _HEALTH:
+            if self._clients is None or scope["path"] in OPERATING:
                 await self._app(scope, watched.receive, watched.send)
             else:
                 with self._clients.requests.one(watched.context.key):

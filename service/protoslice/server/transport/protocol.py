@@ -15,6 +15,7 @@ from protoslice.errors import ClientLimit
 from protoslice.server.api.problems import BAD_REQUEST, BUSY, HEADERS, SHARE, TIMEOUT, Problem
 from protoslice.server.http.headers import Headers
 from protoslice.server.middleware.clients import Clients, network_of
+from protoslice.server.middleware.request import OPERATING
 from protoslice.server.transport.lingering import LINGER_BYTES, Linger, LingeringTransport
 from protoslice.server.transport.pacing import HEAD_PIECES, PacedProtocol, RoundRobin
 from protoslice.server.transport.refusals import refusal
@@ -27,6 +28,8 @@ Arguments: target, headers, address of the peer, and headers of every response.
 """
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
 """Versions of HTTP that are answered; the parser takes 0.9 and 2.0 as well, and refuses any others."""
+RESERVE: Final = 32
+"""Connections beyond a limit that are kept open until their head shows whether they ask for an operating route."""
 FRAMING: Final = 32
 """Bytes of chunk heads and extensions that one byte of a body pays for; no byte pays for trailers."""
 
@@ -49,6 +52,10 @@ class GuardedProtocol(PacedProtocol):
 
     limits: ClassVar[ConnectionLimits] = ConnectionLimits()
     answerer: ClassVar[Answerer | None] = None
+    waiting: ClassVar[dict[GuardedProtocol, None]] = {}
+    """Connections within the limits that have sent no whole head, the one that has waited longest first."""
+    reserve: ClassVar[dict[GuardedProtocol, None]] = {}
+    """Connections beyond a limit, the oldest first."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -64,20 +71,47 @@ class GuardedProtocol(PacedProtocol):
         self._linger: Linger | None = None
         self._reads = False
         """True once the client has caught up with what was sent."""
+        self._over: tuple[Problem, str] | None = None
+        """The limit that the connection is beyond: it gets operating routes only."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start waiting for the first request."""
         super().connection_made(transport)
         limit_unsent(transport, AT_FIRST)
-        if len(self.connections) > self.limits.max_connections:
-            self._refuse(BUSY, f"Too many connections: the limit is {self.limits.max_connections}", lingers=False)
+        self._over = self._limit_reached()
+        if self._over is None:
+            self.waiting[self] = None
+        elif len(self.reserve) < RESERVE or _make_room(self.reserve):
+            self.reserve[self] = None
+        else:
+            self._refuse(*self._over, lingers=False)
             return
+        self._await_head()
+
+    def _limit_reached(self) -> tuple[Problem, str] | None:
+        """The problem of a connection beyond a limit; a full service first closes a connection that only waits."""
         try:
             self._count()
         except ClientLimit as error:
-            self._refuse(SHARE, error.message, lingers=False)
+            return SHARE, error.message
+        limit = self.limits.max_connections
+        if len(self.connections) - len(self.reserve) > limit and not _make_room(self.waiting):
+            return BUSY, f"Too many connections: the limit is {limit}"
+        return None
+
+    def may_give_way(self) -> bool:
+        """True while no request is under way, and no answer on its way to the client."""
+        answered = self.cycle is None or self.cycle.response_complete
+        return answered and not self.transport.get_write_buffer_size()
+
+    def give_way(self) -> None:
+        """Close the connection so that another one has its place."""
+        if self._linger is not None:
+            self.transport.abort()
+        elif self._head_bytes:
+            self._refuse(BUSY, "Too many connections, and this one had waited longest", lingers=False)
         else:
-            self._await_head()
+            self.transport.close()
 
     def _count(self) -> None:
         """Count the connection for its client, unless a trusted proxy; `ClientLimit` beyond its share."""
@@ -89,6 +123,8 @@ class GuardedProtocol(PacedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timers, and give the place back."""
+        self.waiting.pop(self, None)
+        self.reserve.pop(self, None)
         self._forget(self._head_timer)
         self._forget(self._send_timer)
         if self._linger is not None:
@@ -162,6 +198,10 @@ class GuardedProtocol(PacedProtocol):
         if self._head_bytes > self.limits.max_header_bytes and self._head_length() > self.limits.max_header_bytes:
             self._refuse_head()
             return
+        self.waiting.pop(self, None)
+        if self._over is not None and self.url.partition(b"?")[0].decode("latin-1") not in OPERATING:
+            self._refuse(*self._over, lingers=False)
+            return
         if self._answer_at_once():
             return
         if self.parser.get_http_version() not in _VERSIONS:
@@ -170,6 +210,8 @@ class GuardedProtocol(PacedProtocol):
         self._unset_keepalive_if_required()
         self._make_scope()
         super().on_headers_complete()
+        if self._over is not None:
+            self.cycle.keep_alive = False
         if self.body_due():
             self.cycle.transport = cast("asyncio.Transport", LingeringTransport(self.transport, self._close))
 
@@ -201,8 +243,15 @@ class GuardedProtocol(PacedProtocol):
             return
         super().on_message_complete()
 
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        if self._over is None and not self.transport.is_closing():
+            self.waiting[self] = None
+        super().on_response_complete()
+
     def _answered_at_once(self) -> None:
         """Wait for the next request."""
+        self.waiting[self] = None
         self.server_state.total_requests += 1
         self._active = self.loop.time()
         # A running timer is kept: setting it anew costs a twentieth of a small answer.
@@ -323,6 +372,15 @@ class GuardedProtocol(PacedProtocol):
             timer.cancel()
 
 
+def _make_room(connections: dict[GuardedProtocol, None]) -> bool:
+    """Close the first connection that only waits; False if there is none."""
+    found = next((each for each in connections if each.may_give_way()), None)
+    if found is not None:
+        del connections[found]
+        found.give_way()
+    return found is not None
+
+
 def _asked_by_target(url: bytes, headers: Headers) -> Headers:
     """Headers with the host of an absolute target, which overrides Host (RFC 9112, section 3.2.2)."""
     host = url.partition(b"://")[2].partition(b"/")[0].partition(b"?")[0].rpartition(b"@")[2]
@@ -332,9 +390,11 @@ def _asked_by_target(url: bytes, headers: Headers) -> Headers:
 def guarded(limits: ConnectionLimits, answerer: Answerer | None = None) -> type[GuardedProtocol]:
     """The protocol class with these limits; `answerer` may answer simple requests at once."""
     # A static method: looked up on the class, a plain function would be bound to the connection.
-    own = {
+    own: dict[str, Any] = {
         "limits": limits,
         "answerer": None if answerer is None else staticmethod(answerer),
         "scheduler": RoundRobin(),
+        "waiting": {},
+        "reserve": {},
     }
     return type("GuardedProtocol", (GuardedProtocol,), own)
