@@ -18,6 +18,7 @@ from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.uploads import ObjectChanges, UploadRow, UploadTable
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores.collection import GarbageReport, collect_garbage
+from protoslice.stores.marker import check_storage
 
 Work = Callable[[Database, CollectorTable], Awaitable[None]]
 
@@ -115,6 +116,7 @@ def test_store_is_purged_after_the_grace_and_its_bytes_are_discharged(catalogue:
 def test_bytes_go_after_the_delay_and_twice_if_they_were_never_published(catalogue: str, published: bool) -> None:
     async def work(database: Database, table: CollectorTable) -> None:
         storage = MemoryStorage()
+        await check_storage(storage, database, mark=True)
         (each,) = await reserved(database, 1)
         key = ObjectKey(each.key)
 

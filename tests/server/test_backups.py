@@ -11,9 +11,9 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,16 +26,20 @@ from tests.support.live import live_server
 from tests.support.postgres import TestServer
 from tests.support.stores import onnx
 
-from protoslice.catalog import connect, upgrade
+from protoslice.catalog import Database, connect, upgrade
+from protoslice.errors import StorageUnavailable
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
 from protoslice.server.transport.uvicorn_config import uvicorn_config
 from protoslice.storage import open_storage
 from protoslice.stores.backups import dump_daily, snapshots
+from protoslice.stores.collection import collect_garbage
 
 PAGE: Final = (Path(__file__).parents[2] / "docs/deployment.md").read_text()
 SECTION: Final = PAGE.partition("## Backup\n")[2].partition("\n## ")[0]
 BACKUP, RESTORE = re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL)
+(IN_PLACE,) = re.findall(r"```console\n\$ (.*?)\n```", SECTION, re.DOTALL)
+BUCKET: Final = "s3://models/production"
 LIVE, COPY = "/var/lib/protoslice", "/backup/protoslice"
 MLFLOW: Final = "/api/2.0/mlflow-artifacts/artifacts/1/run/artifacts"
 TUS: Final = {"tus-resumable": "1.0.0", "content-type": "application/offset+octet-stream"}
@@ -112,7 +116,7 @@ def rows_of(site: Site) -> dict[str, list[Any]]:
                     "writers",
                 }:
                     continue
-                columns = [column for column in await columns_of(table) if column != "number"]
+                columns = [each for each in await columns_of(table) if each not in {"number", "incarnation"}]
                 sql = f"SELECT {', '.join(columns)} FROM {table}" + " WHERE writer IS NULL" * (table == "objects")
                 rows = await database.read(lambda tx: tx.all(sql))  # noqa: B023
                 found[table] = sorted(
@@ -430,9 +434,84 @@ def test_a_lost_database_is_restored_from_the_dump_in_the_storage(live: Site) ->
         asyncio.run(dumped(live))  # the next dump is a day later
     for file in live.folder.glob("catalog.sqlite*"):
         file.unlink()
-    run(f"protoslice restore-backup {LIVE} --storage {LIVE}", {LIVE: live.folder}, None)
+    assert "add --take-over" in run(IN_PLACE.replace(" --take-over", ""), {BUCKET: live.folder}, None, code=3)
+    run(IN_PLACE, {BUCKET: live.folder}, None)
     with served(live, token) as (client, _):
         data.check(client)
+
+
+def collect(site: Site, code: int = 0) -> str:
+    """Let all delays pass, and collect."""
+    database = connect(site.database, site.folder.as_uri())
+
+    async def pass_() -> None:
+        await database.write(lambda tx: tx.run("UPDATE trash SET due = 1"))
+        await database.close()
+
+    gc = f"protoslice gc --grace-seconds 0 --storage {LIVE}"
+    said = run(gc, {LIVE: site.folder}, site.database, code)
+    asyncio.run(pass_())
+    return said + run(gc, {LIVE: site.folder}, site.database, code)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_copy_over_the_storage_of_its_original_destroys_nothing(live: Site, tmp_path: Path, in_place: bool) -> None:
+    """An operator who tries a backup may name the storage of the service: two databases would own its bytes."""
+    copy, second = tmp_path / "copy", Site(live.folder, f"sqlite:///{tmp_path}/second.sqlite")
+    with served(live) as (client, token):
+        model = onnx(9000)
+        id = stored(client, "/v1/stores?filename=m.onnx", model)
+        back_up(live, copy)
+        asyncio.run(dumped(live))
+        source = live.folder if in_place else copy
+        command = f"protoslice restore-backup {COPY} --storage={LIVE}"
+        said = run(command, {COPY: source, LIVE: live.folder}, second.database, code=3)
+        assert "add --take-over" in said
+        ok(client.get("/readyz"))
+        run(f"{command} --take-over", {COPY: source, LIVE: live.folder}, second.database)
+        assert client.get("/readyz").status_code == 503
+        ok(client.delete(f"/v1/stores/{id}"))
+        objects = digests_of(live.folder)
+        assert "another copy of this database" in collect(live, code=3), "the original deletes nothing any more"
+        assert digests_of(live.folder) == objects
+    with served(second, token) as (client, _):
+        assert read(client, f"/v1/stores/{id}/files/m.onnx") == model
+        ok(client.delete(f"/v1/stores/{id}"))
+    collect(second)
+    assert len(digests_of(live.folder)) == len(objects) - 1
+    assert "another copy of this database" in run(
+        f"protoslice check --storage {LIVE}", {LIVE: live.folder}, None, code=3
+    )
+
+
+def test_a_collector_that_runs_deletes_nothing_once_the_storage_has_another_owner(live: Site, tmp_path: Path) -> None:
+    copy, second = tmp_path / "copy", f"sqlite:///{tmp_path}/second.sqlite"
+    with served(live) as (client, _):
+        id = stored(client, "/v1/stores?filename=m.onnx", onnx(9000))
+        back_up(live, copy)
+        ok(client.delete(f"/v1/stores/{id}"))
+    objects = digests_of(live.folder)
+
+    async def work() -> None:
+        database = connect(live.database, live.folder.as_uri())
+        async with open_storage(live.folder.as_uri()) as storage, closing_of(database):
+            assert (await collect_garbage(storage, database, grace_seconds=-1)).objects == 1
+            await database.write(lambda tx: tx.run("UPDATE trash SET due = 1"))
+            first = f"protoslice restore-backup {COPY} --storage {LIVE} --take-over"
+            await asyncio.to_thread(run, first, {COPY: copy, LIVE: live.folder}, second)
+            with pytest.raises(StorageUnavailable, match="belongs to another database now"):
+                await collect_garbage(storage, database, grace_seconds=-1)
+
+    asyncio.run(work())
+    assert digests_of(live.folder) == objects
+
+
+@asynccontextmanager
+async def closing_of(database: Database) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        await database.close()
 
 
 def test_check_names_what_is_missing_damaged_and_unknown(live: Site, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tests.support.stores import (
 from protoslice.artifacts import ArtifactRepository, RepositoryName
 from protoslice.drafts import Drafts
 from protoslice.errors import IntegrityError, NotFound, StorageFull, StorageUnavailable, Unsupported
-from protoslice.storage import Buffer, FileStorage, MemoryStorage, ObjectKey, ObjectStat
+from protoslice.storage import Buffer, FileStorage, MemoryStorage, ObjectContent, ObjectKey
 from protoslice.storage.cloud.backend import CloudStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores, service
 from protoslice.stores.marker import check_storage
@@ -128,11 +128,11 @@ class Silent(MemoryStorage):
 
     silent = False
 
-    async def stat(self, key: ObjectKey) -> ObjectStat:
-        """See `Storage.stat`."""
+    async def get(self, key: ObjectKey) -> ObjectContent:
+        """See `Storage.get`."""
         if self.silent:
             await asyncio.Event().wait()
-        return await super().stat(key)
+        return await super().get(key)
 
 
 def test_a_disk_that_is_nearly_full_takes_nothing_in_and_stores_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,11 +94,11 @@ class Snapshot:
         with self._connected() as connection:
             yield from connection.execute(sql)
 
-    async def restore(self, database: Database) -> None:
+    async def restore(self, database: Database, incarnation: bytes) -> None:
         """Fill an empty database, in one transaction; raise `Unsupported` for one that has stores."""
-        await database.fill(partial(self._copied_to, database.dialect))
+        await database.fill(partial(self._copied_to, database.dialect, incarnation))
 
-    def _copied_to(self, dialect: str, tx: Transaction) -> None:
+    def _copied_to(self, dialect: str, incarnation: bytes, tx: Transaction) -> None:
         schema.apply_migrations(tx, dialect)
         _require_empty(tx)
         order = tables()
@@ -110,6 +110,7 @@ class Snapshot:
                     tx.load(table, columns, source.execute(f"SELECT {', '.join(columns)} FROM {table}"))
                 except Exception as error:
                     raise IntegrityError(f"The snapshot is damaged in the table {table}: {error}") from error
+        tx.run("UPDATE meta SET incarnation = :incarnation", incarnation=incarnation)
         if dialect == "postgresql":
             tx.run("ANALYZE")
 

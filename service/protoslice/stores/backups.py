@@ -11,11 +11,12 @@ import asyncio
 import json
 import logging
 import re
+import secrets
 import shutil
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -32,7 +33,7 @@ from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import Conflict, IntegrityError, NotFound, ProtosliceError, Unsupported
 from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.manifest import Manifest, sums_of
-from protoslice.stores.marker import Marker, catalogue_id, read_marker, write_marker
+from protoslice.stores.marker import Marker, marker_of, read_marker, require_owner, write_marker
 from protoslice.stores.reading.soundness import is_sound
 
 _log = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ async def back_up(
 
     Raise `Unsupported` unless the target is empty or a backup of this catalogue.
     """
-    mine = await catalogue_id(database)
+    mine = (await marker_of(database)).catalogue
     marker = await read_marker(target)
     if marker is None:
         async with aclosing(target.iterate(limit=1)) as found:
@@ -178,12 +179,13 @@ async def restore(
     *,
     name: str | None = None,
     in_place: bool = False,
+    take_over: bool = False,
     progress: Progress | None = None,
 ) -> Copied:
     """Fill an empty database and storage from a backup, by default from its newest snapshot.
 
     With `in_place`, `source` is the storage itself, and only the database is filled. A restoration that was interrupted
-    continues.
+    continues. With `take_over`, the storage may be that of the original, which deletes nothing from then on.
     """
     names = await snapshots(source)
     if not names:
@@ -195,16 +197,25 @@ async def restore(
         path = folder / "catalog.sqlite"
         await _get_file(source, SNAPSHOTS / f"{done.snapshot}.sqlite", path)
         snapshot = await Snapshot.open(path)
+        await require_empty(database)
+        there = await read_marker(storage)
+        if there is None and not in_place and (await storage.list(OBJECTS, limit=1)).items:
+            raise Unsupported("The storage is not empty: restore into a new one")
+        if there is not None and (there.backup or there.catalogue != snapshot.catalogue_id):
+            raise Unsupported("The storage belongs to another database: restore into a new one")
+        if there is not None and not there.restoring and not take_over:
+            raise Unsupported(
+                "The storage is in use by the database of this backup: restore into a new storage, or add --take-over "
+                "if that database is lost. A service that still runs over it would lose data"
+            )
+        # First, so that the collector of an original that still runs deletes nothing of what is restored.
+        own = Marker(snapshot.catalogue_id, incarnation=secrets.token_hex(16))
+        await write_marker(storage, replace(own, restoring=True))
         if not in_place:
-            await require_empty(database)
-            there = await read_marker(storage)
-            if there is None and (await storage.list(OBJECTS, limit=1)).items:
-                raise Unsupported("The storage is not empty: restore into a new one")
-            if there is not None and (there.backup or there.catalogue != snapshot.catalogue_id):
-                raise Unsupported("The storage belongs to another database: restore into a new one")
-            await write_marker(storage, Marker(snapshot.catalogue_id))
             await _copy_objects(Copier(source, storage, done, progress), snapshot)
-        await snapshot.restore(database)
+        await snapshot.restore(database, bytes.fromhex(own.incarnation))
+        if not done.missing:
+            await write_marker(storage, own)
     return done
 
 
@@ -396,6 +407,7 @@ async def check(
                 optional.discard(key)
         hold.check()
         if delete_unknown:
+            await require_owner(storage, await marker_of(database))
             await _delete_objects(storage, done.unknown)
         if read:
             await _read_stores(storage, database, done, worker)

@@ -16,6 +16,7 @@ from protoslice.defaults import DELETION_DELAY_SECONDS
 from protoslice.errors import ProtosliceError
 from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.manifest import sums_of
+from protoslice.stores.marker import marker_of, require_owner
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ async def collect_garbage(
     await purge_kept_files(database, grace_seconds)
     stores = await table.purge_stores(grace_seconds)
     dropped = await table.drop_objects(delay_seconds)
-    deleted = await _empty_trash(storage, table)
+    deleted = await _empty_trash(storage, database, table)
     leftovers = await storage.collect_garbage()  # not by the grace: slow uploads write what looks like a leftover
     return GarbageReport(dropped.objects, dropped.stored_bytes, stores, deleted, leftovers)
 
@@ -98,8 +99,8 @@ async def usage_of(database: Database, row: SpaceRow) -> Usage:
     return Usage(row.held.stores, row.held.logical_bytes, row.held.stored_bytes, free.stored_bytes)
 
 
-async def _empty_trash(storage: Storage, table: CollectorTable) -> int:
-    """Delete bytes whose delay is over; return the number of objects."""
+async def _empty_trash(storage: Storage, database: Database, table: CollectorTable) -> int:
+    """Delete bytes whose delay is over, as long as the storage is ours; return the number of objects."""
 
     async def delete(row: TrashRow) -> None:
         key = ObjectKey(row.key)
@@ -109,6 +110,7 @@ async def _empty_trash(storage: Storage, table: CollectorTable) -> int:
 
     total = 0
     while rows := await table.trash():
+        await require_owner(storage, await marker_of(database))
         await map_concurrently(delete, rows)
         await table.deleted(rows)
         total += len(rows)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -47,7 +46,7 @@ from protoslice.stores.ingest.inspection import Types
 from protoslice.stores.ingest.publisher import Publisher
 from protoslice.stores.ingest.root.rules import check_kept
 from protoslice.stores.manifest import Manifest
-from protoslice.stores.marker import MARKER, check_storage
+from protoslice.stores.marker import Marker, check_storage, marker_of, require_owner
 from protoslice.stores.names import DEFAULT_SPACE, check_request, check_tag, is_id, is_id_prefix
 from protoslice.stores.open_stores import OpeningTerms, OpenStores
 from protoslice.stores.options import StoreOptions
@@ -101,6 +100,7 @@ class Stores:
         self._refused = refused
         self._names: Names | None = beside._names if beside else names
         self._shares = beside is not None
+        self._own_marker: Marker | None = None
         self._worker: Worker = beside._worker if beside else Worker(options.threads)
         self._reservations: Reservations = beside._reservations if beside else Reservations(database)
         self._table = StoreTable(database, self.room.account)
@@ -221,11 +221,15 @@ class Stores:
         await self._places.close()
 
     async def ready(self) -> None:
-        """Raise unless the storage answers in time; `StorageFull` with less free space than the watermark."""
+        """Raise unless the storage answers in time and belongs to the database.
+
+        `StorageFull` with less free space than the watermark.
+        """
         try:
             async with asyncio.timeout(READY_SECONDS):
-                with suppress(NotFound):
-                    await self._marked()
+                if self._own_marker is None:
+                    self._own_marker = await marker_of(self.database)
+                await require_owner(self._storage, self._own_marker)
         except TimeoutError:
             raise StorageUnavailable(f"the storage did not respond within {READY_SECONDS} seconds") from None
         if self._storage.abilities.free_space:
@@ -239,13 +243,6 @@ class Stores:
             least = min(self._options.space_watermark_bytes, _LEAST_FREE)
             if least and await self._storage.free_bytes() < least:
                 raise StorageFull("The disk is full: remove stores, or add space")
-
-    async def _marked(self) -> None:
-        try:
-            await self._storage.stat(MARKER)
-        except NotFound:
-            # An answer without a body looks alike for a missing object and a missing bucket.
-            await self._storage.get(MARKER)
 
     async def ingest(self, request: IngestRequest) -> Ingest:
         """A new ingest, to be used as an async context manager; `QuotaExceeded` where no store may be added."""

@@ -20,11 +20,12 @@ from tests.stores.simulation.replica import (
     Weather,
     awaited,
 )
-from tests.support.catalogues import InlineDatabase
+from tests.support.catalogues import InlineDatabase, at_once
 
 from protoslice.errors import ProtosliceError
 from protoslice.storage import MemoryStorage
 from protoslice.stores import Stores
+from protoslice.stores.marker import marker_of, write_marker
 
 T = TypeVar("T")
 
@@ -48,6 +49,7 @@ class Cluster:
         """Troubles by kind."""
         self.violations: list[str] = []
         catalogue._clock = self.database_time
+        at_once(write_marker(self.storage, at_once(marker_of(catalogue))))
         self.replicas = [Replica(self) for _ in range(replicas)]
 
     def database_time(self) -> float:

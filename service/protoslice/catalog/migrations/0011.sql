@@ -1,3 +1,6 @@
 -- Whether requests need a token: `open` or `tokens`, the same for all processes; NULL until the first of them says so.
 
 ALTER TABLE meta ADD COLUMN access {text};
+-- A catalogue that was restored from a backup has another incarnation; null for one that was not.
+
+ALTER TABLE meta ADD COLUMN incarnation {bytes};

@@ -65,11 +65,16 @@ def restore_backup(
         str | None, typer.Option(metavar="TIME", help="Snapshot to restore.", show_default="the newest")
     ] = None,
     list_only: Annotated[bool, typer.Option("--list", help="List the snapshots of TARGET instead.")] = False,
+    take_over: Annotated[
+        bool,
+        typer.Option("--take-over", help="Restore over the storage of the original, whose database is lost."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Fill an empty storage and database from a backup.
 
     If TARGET is the storage itself, only the database is restored, from the dump that the service makes every day.
+    That needs --take-over: a service that still runs over the storage deletes nothing from then on, and has to stop.
 
     Example: protoslice restore-backup s3://backups/protoslice --storage /var/lib/protoslice
     """
@@ -82,7 +87,7 @@ def restore_backup(
             for name in names or ["There are no snapshots"]:
                 say(name)
         return
-    done = asyncio.run(_restore(settings, target, snapshot))
+    done = asyncio.run(_restore(settings, target, snapshot, take_over=take_over))
     if as_json:
         print_json(asdict(done))
     else:
@@ -133,7 +138,7 @@ async def _back_up(settings: Settings, target: str, keep: int) -> Copied:
             return await back_up(storage, database, there, keep=keep, progress=bar.advance)
 
 
-async def _restore(settings: Settings, target: str, name: str | None) -> Copied:
+async def _restore(settings: Settings, target: str, name: str | None, *, take_over: bool) -> Copied:
     from protoslice.catalog import connect
     from protoslice.storage import open_storage
     from protoslice.stores.backups import restore
@@ -147,7 +152,10 @@ async def _restore(settings: Settings, target: str, name: str | None) -> Copied:
         try:
             in_place = parse_location(uri) == parse_location(settings.storage)
             with Progress("copying") as bar:
-                return await restore(source, storage, database, name=name, in_place=in_place, progress=bar.advance)
+                return await restore(
+                    source, storage, database,
+                    name=name, in_place=in_place, take_over=take_over, progress=bar.advance,
+                )  # fmt: skip
         finally:
             await database.close()
 
