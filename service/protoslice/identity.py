@@ -28,7 +28,7 @@ RECORDS: Final = 1
 ARCHIVES: Final = 1
 """Version of tar archives of stores."""
 
-ONNX_FILES: Final = 1
+ONNX_FILES: Final = 2
 """Version of ONNX models as files: with external data, in one file, and parts of them."""
 
 PIECES: Final = 2

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, external_data_helper, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 from tests.support.golden import folder
 
 from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
@@ -164,3 +165,87 @@ def test_fields_are_left_out_of_a_message_byte_for_byte() -> None:
     message = b"\x08\x01" + b"\x8a\x00\x02\xff\xfe" + b"\x0d\0\0\0\0" + b"\x11" + bytes(8) + b"\x1a\x00"
     assert without(message, {1}) == b"\x11" + bytes(8) + b"\x1a\x00"
     assert without(message, set()) == message
+
+
+def placed_everywhere(folder: Path) -> None:
+    """A model whose weights are external wherever a tensor may be."""
+    number = 0
+
+    def tensor(name: str, count: int) -> onnx.TensorProto:
+        nonlocal number
+        number += 1
+        made = numpy_helper.from_array(np.full(count, number, "f4"), name)
+        external_data_helper.set_external_data(made, "theirs.bin")
+        return made
+
+    def branch(name: str) -> onnx.GraphProto:
+        constants = [helper.make_node("Constant", [], [f"{name}{n}"], value=tensor("t", n)) for n in (1, 500)]
+        sums = [helper.make_node("Sum", ["x", f"{name}1", f"{name}500", f"{name}i", f"{name}j"], [f"{name}y"])]
+        infos = [helper.make_tensor_value_info(f"{name}y", TensorProto.FLOAT, [500])]
+        return helper.make_graph([*constants, *sums], name, [], infos, [tensor(f"{name}i", 500), tensor(f"{name}j", 1)])
+
+    nodes = [
+        helper.make_node("Constant", [], ["small"], value=tensor("t", 1)),
+        helper.make_node("Constant", [], ["large"], value=tensor("t", 500)),
+        helper.make_node("Constant", [], ["shown"], value=tensor("t", 500)),
+        helper.make_node("Greater", ["small", "i"], ["c"]),
+        helper.make_node("If", ["c"], ["chosen"], then_branch=branch("a"), else_branch=branch("b")),
+        helper.make_node("Called", ["x"], ["called"], domain="own"),
+        helper.make_node("Sum", ["chosen", "small", "large", "called", "i", "j"], ["y"]),
+    ]
+    body = [
+        helper.make_node("Constant", [], ["c"], value=tensor("t", 500)),
+        helper.make_node("Add", ["p", "c"], ["q"]),
+    ]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    function = helper.make_function("own", "Called", ["p"], ["q"], body, opsets[:1])
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [500]) for name in ("x", "y", "shown")]
+    graph = helper.make_graph(nodes, "g", infos[:1], infos[1:], [tensor("i", 1), tensor("j", 500)])
+    model = helper.make_model(graph, opset_imports=opsets, functions=[function], ir_version=8)
+    onnx.save(model, folder / "in.onnx")
+
+
+def of_weights(model: onnx.ModelProto) -> list[onnx.TensorProto]:
+    """All tensors of a model, at any depth."""
+    found = list[onnx.TensorProto]()
+
+    def walk(message: Any) -> None:
+        for field, value in message.ListFields():
+            for each in value if field.is_repeated else [value]:
+                if isinstance(each, onnx.TensorProto):
+                    found.append(each)
+                elif field.message_type is not None:
+                    walk(each)
+
+    walk(model)
+    return found
+
+
+def test_weights_of_attributes_and_inner_graphs_are_found_without_the_files_of_the_model(tmp_path: Path) -> None:
+    placed_everywhere(tmp_path)
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    with open_model(tmp_path / "in.onnx") as model:
+        single = onnx.load_from_string(content(in_one_file(OnnxProto(model.model))))
+        files = with_external_data(OnnxProto(model.model))
+        (theirs / "model.onnx").write_bytes(content(files.model))
+        (theirs / "weights.bin").write_bytes(content(files.weights))
+    assert not [each.name for each in of_weights(single) if each.data_location == TensorProto.EXTERNAL]
+    bare = onnx.load(theirs / "model.onnx", load_external_data=False)
+    places = {item.value for each in of_weights(bare) for item in each.external_data if item.key == "location"}
+    assert places == {"weights.bin"}
+    given = {"x": np.arange(500, dtype="f4")}
+    expected = ReferenceEvaluator(onnx.load(tmp_path / "in.onnx")).run(None, given)
+    for made in (single, onnx.load(theirs / "model.onnx")):
+        found = ReferenceEvaluator(made).run(None, given)
+        assert [np.asarray(each).tolist() for each in found] == [np.asarray(each).tolist() for each in expected]
+
+
+def test_a_node_of_another_domain_stays(tmp_path: Path) -> None:
+    value = numpy_helper.from_array(np.ones(500, "f4"))
+    nodes = [helper.make_node("Constant", [], ["y"], domain="own", value=value), helper.make_node("Neg", ["y"], ["z"])]
+    infos = [helper.make_tensor_value_info("z", TensorProto.FLOAT, [500])]
+    model = helper.make_model(helper.make_graph(nodes, "g", [], infos))
+    onnx.save(model, tmp_path / "in.onnx")
+    after, _ = written(tmp_path / "in.onnx", tmp_path)
+    assert after.graph.node == model.graph.node

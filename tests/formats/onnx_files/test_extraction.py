@@ -10,15 +10,18 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.backend.test.case.node import collect_testcases
 from onnx.reference import ReferenceEvaluator
 from tests.support.golden import folder
+from tools import onnx_operators
 
-from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
+from protoslice.errors import CorruptModel, InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.formats.onnx_files.element_types import ElementTypes
 from protoslice.formats.onnx_files.external import in_one_file, with_external_data
-from protoslice.formats.onnx_files.extraction import OnnxNode, SubModel
+from protoslice.formats.onnx_files.extraction import KNOWN, OnnxNode, SubModel
 from protoslice.formats.onnx_files.messages import OnnxProto
 from protoslice.library.models import LocalModel, open_model
+from protoslice.schema import bundled
 from protoslice.sources.ropes import Rope
 
 F, B, I = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64  # noqa: E741
@@ -165,6 +168,112 @@ def test_whole_models_of_the_corpus_stay_valid(case: str) -> None:
     assert part.functions == before.functions
 
 
+def test_an_operator_of_a_newer_opset_is_refused(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["m"]), helper.make_node("Relu", ["m"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [info("x")], [info("y")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 99)]), tmp_path / "m.onnx")
+    with open_model(tmp_path / "m.onnx") as model, pytest.raises(Unsupported, match=r"ai\.onnx\.Relu .* is not known"):
+        extract(model, ("m",), ("y",))
+
+
+def test_the_table_of_operators_is_that_of_onnx() -> None:
+    assert onnx_operators.TABLE.read_text() == onnx_operators.text(), "run python -m tools.onnx_operators"
+
+
+def test_all_fields_of_a_graph_are_known() -> None:
+    assert set(onnx.GraphProto.DESCRIPTOR.fields_by_number) == KNOWN
+    assert set(bundled().message_class("onnx.GraphProto").DESCRIPTOR.fields_by_number) == KNOWN
+
+
+def test_a_graph_with_an_unknown_field_has_no_parts(tmp_path: Path) -> None:
+    whole = onnx.load(layered(tmp_path)).SerializeToString()
+    (tmp_path / "m.onnx").write_bytes(whole + b"\x3a\x03\x98\x06\x01")  # field 99 of the graph
+    with open_model(tmp_path / "m.onnx") as model, pytest.raises(Unsupported, match="field 99"):
+        extract(model, (), ("r1",))
+
+
+def test_sparse_initializers_annotations_and_metadata_are_kept(tmp_path: Path) -> None:
+    values = numpy_helper.from_array(np.array([2.5], "f4"), "sparse")
+    sparse = helper.make_sparse_tensor(values, numpy_helper.from_array(np.array([3], "i8")), [8])
+    other = helper.make_sparse_tensor(numpy_helper.from_array(np.array([1.0], "f4"), "other"), sparse.indices, [8])
+    nodes = [helper.make_node("Add", ["x", "sparse"], ["m"]), helper.make_node("Add", ["m", "other"], ["y"])]
+    scale = numpy_helper.from_array(np.array(0.5, "f4"), "scale")
+    graph = helper.make_graph(nodes, "g", [info("x")], [info("y")], [scale], sparse_initializer=[other, sparse])
+    for name in ("m", "y"):
+        annotation = graph.quantization_annotation.add(tensor_name=name)
+        annotation.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="scale")
+    graph.metadata_props.add(key="k", value="v")
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "m.onnx")
+    with open_model(tmp_path / "m.onnx") as model:
+        part = extract(model, (), ("m",)).graph
+        assert extract(model, (), ("sparse",)).graph.output[0].type.tensor_type.elem_type == F
+    assert list(part.sparse_initializer) == [sparse]
+    assert list(part.quantization_annotation) == [graph.quantization_annotation[0]]
+    assert [each.name for each in part.initializer] == ["scale"]
+    assert part.metadata_props == graph.metadata_props
+
+
+def test_a_value_that_nothing_makes_is_an_error(tmp_path: Path) -> None:
+    graph = helper.make_graph([helper.make_node("Add", ["x", "gone"], ["y"])], "g", [info("x")], [info("y")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "m.onnx")
+    with open_model(tmp_path / "m.onnx") as model, pytest.raises(CorruptModel, match="'gone', which nothing"):
+        extract(model, (), ("y",))
+
+
+def test_values_of_inner_graphs_are_not_those_of_the_graph_around(tmp_path: Path) -> None:
+    """Inner graphs make a value `r` of the same name as a large layer, and take `x` from two levels above."""
+
+    def branch(name: str, *nodes: onnx.NodeProto, weights: tuple[onnx.TensorProto, ...] = ()) -> onnx.GraphProto:
+        return helper.make_graph(nodes, name, [], [info(nodes[-1].output[0])], weights)
+
+    weight = numpy_helper.from_array(np.ones(8, "f4"), "w")
+    inner = branch(
+        "i", helper.make_node("Add", ["x", "w"], ["r"]), helper.make_node("Neg", ["r"], ["n"]), weights=(weight,)
+    )
+    middle = branch("m", helper.make_node("If", ["c"], ["r2"], then_branch=inner, else_branch=inner))
+    nodes = [
+        helper.make_node("Relu", ["z"], ["r"]),
+        helper.make_node("Relu", ["z"], ["w"]),
+        helper.make_node("If", ["c"], ["y"], then_branch=middle, else_branch=middle),
+    ]
+    given = [info("x"), info("z"), helper.make_tensor_value_info("c", B, [])]
+    graph = helper.make_graph(nodes, "g", given, [info("y"), info("r"), info("w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "m.onnx")
+    with open_model(tmp_path / "m.onnx") as model:
+        part = extract(model, (), ("y",))
+    assert [each.op_type for each in part.graph.node] == ["If"]
+    assert [each.name for each in part.graph.input] == ["x", "c"]
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+def test_undeclared_values_of_all_operators_have_their_type(tmp_path: Path) -> None:
+    """Of every case of ONNX's own tests, the outputs are asked for without their declarations."""
+    asked, right, refused = 0, 0, set[str]()
+    for case in collect_testcases(None):
+        whole = case.model
+        assert whole is not None
+        declared = {each.name: each for each in whole.graph.output}
+        del whole.graph.output[:], whole.graph.value_info[:]
+        made = {name for node in whole.graph.node for name in node.output if name}
+        onnx.save(whole, tmp_path / "m.onnx")
+        with open_model(tmp_path / "m.onnx") as model:
+            for name in declared.keys() & made:
+                asked += 1
+                try:
+                    (found,) = extract(model, (), (name,)).graph.output
+                except Unsupported:
+                    if declared[name].type.HasField("tensor_type"):
+                        refused.update(node.op_type for node in whole.graph.node if name in node.output)
+                    continue
+                assert found.type.tensor_type.elem_type == declared[name].type.tensor_type.elem_type, (case.name, name)
+                right += 1
+    assert right > 0.95 * asked > 1500, (right, asked)
+    assert refused == REFUSED
+
+
+REFUSED = {"Optional"}
+"""Operators whose outputs may have several types, or are no tensors."""
 NODES = [
     ("Shape", ["f"], {}, [I]),
     ("Cast", ["f"], {"to": TensorProto.FLOAT16}, [TensorProto.FLOAT16]),
@@ -198,5 +307,5 @@ def test_element_types_of_operators(
     node = helper.make_node(operator, inputs, outputs, **attributes)
     given = {"f": F, "i": I, "b": B, "h": TensorProto.FLOAT16, "u": TensorProto.UINT8}
     constant = next((each.t.data_type for each in node.attribute if each.HasField("t")), 0)
-    found = ElementTypes([OnnxNode(node, inputs, outputs, constant)], given, lambda name: 0)
+    found = ElementTypes([OnnxNode(node, inputs, outputs, constant)], given, {"": 21}, [])
     assert [found.of(name) for name in outputs] == types

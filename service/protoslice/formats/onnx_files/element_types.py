@@ -1,50 +1,26 @@
-"""Element types of values in ONNX graphs, by the operators that make them; shapes are not worked out."""
+"""Element types of values in ONNX graphs, by the operators that make them; shapes are not worked out.
+
+`operators.json` has the rules of the operators; `tools/onnx_operators.py` derives it from `onnx.defs` and explains it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, cached_property
+from importlib.resources import files
+from itertools import chain
 from typing import Any, Final, Protocol
 
-_FLOAT, _UINT8, _INT8, _INT32, _INT64, _BOOL = 1, 2, 3, 6, 7, 9
-
-_FIXED: Final[Mapping[str, tuple[int, ...]]] = {
-    **dict.fromkeys(("Shape", "Size", "ArgMax", "ArgMin", "NonZero", "NonMaxSuppression"), (_INT64,)),
-    **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor", "Not"), (_BOOL,)),
-    **dict.fromkeys(("IsNaN", "IsInf"), (_BOOL,)),
-    **dict.fromkeys(("ConvInteger", "MatMulInteger", "BitCount"), (_INT32,)),
-    "DynamicQuantizeLinear": (_UINT8, _FLOAT, _UINT8),
-    "ImageDecoder": (_UINT8,),
-}
-"""Element types of the outputs of operators that do not depend on their inputs."""
-_BY_INPUT: Final[Mapping[str, int]] = {
-    "Where": 1, "OneHot": 2, "CastLike": 1, "QuantizeLinear": 2, "DequantizeLinear": 1, "QLinearConv": 7,
-    "QLinearMatMul": 7,
-}  # fmt: skip
-"""Number of the input that has the type of the output, for operators where it is not the first."""
-_EQUAL: Final = frozenset({
-    "Add", "Sub", "Mul", "Div", "Max", "Min", "Mean", "Sum", "MatMul", "Gemm", "Conv", "ConvTranspose", "PRelu",
-    "Concat",
-})  # fmt: skip
-"""Operators all of whose inputs have the type of the output: any that is known will do."""
-_SECOND: Final[Mapping[str, int]] = {"MaxPool": _INT64, "TopK": _INT64, "Dropout": _BOOL, "Unique": _INT64}
-"""Element type of the outputs behind the first one."""
-_BY_ATTRIBUTE: Final[Mapping[str, tuple[str, int]]] = {
-    "Cast": ("to", 0), "RandomNormal": ("dtype", _FLOAT), "RandomUniform": ("dtype", _FLOAT), "EyeLike": ("dtype", 0),
-    "RandomNormalLike": ("dtype", 0), "RandomUniformLike": ("dtype", 0), "Bernoulli": ("dtype", 0),
-    "Multinomial": ("dtype", _INT32), "HannWindow": ("output_datatype", _FLOAT),
-    "HammingWindow": ("output_datatype", _FLOAT), "BlackmanWindow": ("output_datatype", _FLOAT),
-    "QuantizeLinear": ("output_dtype", 0), "DequantizeLinear": ("output_dtype", 0),
-}  # fmt: skip
-"""Attribute with the type of the output, and the type without it; 0 for that of the input."""
+_FLOAT, _INT64, _STRING = 1, 7, 8
 _CONSTANTS: Final[Mapping[str, int]] = {
     "value_float": _FLOAT, "value_floats": _FLOAT, "value_int": _INT64, "value_ints": _INT64,
+    "value_string": _STRING, "value_strings": _STRING,
 }  # fmt: skip
-INNER_OUTPUTS: Final[Mapping[str, int]] = {"If": 0, "Loop": 1, "Scan": 0}
-"""Number of the output of the inner graph that is the first output of the node."""
-_UNKNOWN: Final = frozenset({"SequenceAt", "SequenceConstruct", "SplitToSequence", "Optional"})
-_OURS: Final = frozenset({"", "ai.onnx"})
-"""Domains of the operators of the standard."""
+_TENSOR_TYPES: Final = 1 << 16
+"""Above every number of `TensorProto.DataType`."""
+STANDARD: Final = frozenset({"", "ai.onnx"})
+"""Both names of the domain of the operators of the standard."""
 
 
 class Maker(Protocol):
@@ -70,15 +46,34 @@ class Maker(Protocol):
 class ElementTypes:
     """Element types of the values of a graph, worked out on first use."""
 
-    def __init__(self, nodes: Sequence[Maker], initializers: Mapping[str, int], declared: Callable[[str], int]) -> None:
-        """`nodes` are in the order of the graph; `declared` gives the type in the model, or 0."""
+    def __init__(
+        self,
+        nodes: Sequence[Maker],
+        declared: Mapping[str, int],
+        opsets: Mapping[str, int],
+        own: Iterable[tuple[str, str]],
+    ) -> None:
+        """Take the types that the model declares, and has of initializers, and the opsets that it imports by domain.
+
+        `nodes` are in the order of the graph; `own` are domains and names of operators that the model defines.
+        """
         self._nodes = nodes
-        self._initializers = initializers
         self._declared = declared
+        self._opsets = {_domain(name): version for name, version in opsets.items()}
+        self._own = frozenset((_domain(domain), name) for domain, name in own)
 
     def of(self, name: str) -> int:
         """Element type of the value `name`, as `TensorProto.DataType` numbers it; 0 if unknown."""
-        return self._initializers.get(name) or self._declared(name) or self._made.get(name, 0)
+        return self._declared.get(name) or self._made.get(name, 0)
+
+    def reason(self, name: str) -> str:
+        """Say why the type of the value `name` is unknown."""
+        for node in self._nodes:
+            if name in node.outputs:
+                operator = f"{node.message.domain or 'ai.onnx'}.{node.message.op_type}"[:200]
+                known = "may have several types" if self._rules(node.message) else "is not known here"
+                return f"the operator {operator} that makes it {known}"
+        return "no operator makes it"
 
     @cached_property
     def _made(self) -> Mapping[str, int]:
@@ -86,47 +81,59 @@ class ElementTypes:
         found = dict[str, int]()
 
         def known(name: str) -> int:
-            return found.get(name) or self._initializers.get(name) or self._declared(name)
+            return self._declared.get(name) or found.get(name, 0)
 
         for node in self._nodes:
+            rules = self._rules(node.message)
             for number, name in enumerate(node.outputs):
-                if name:
-                    found[name] = self._declared(name) or _type_of(node, number, known)
+                if name and rules:
+                    found[name] = _by_rule(rules, number, node, known)
         return found
 
+    def _rules(self, node: Any) -> Sequence[str]:
+        """Return the rules of the outputs of a node; none for an operator that is not in the table."""
+        domain = _domain(node.domain)
+        opset = self._opsets.get(domain, 0)
+        if (domain, node.op_type) in self._own or not opset or opset > _table()["opsets"].get(domain, 0):
+            return ()
+        versions = _table()["operators"][domain].get(node.op_type, ())
+        return next((rules.split() for since, rules in reversed(versions) if since <= opset), ())
 
-def _type_of(maker: Maker, output: int, known: Callable[[str], int]) -> int:
+
+@cache
+def _table() -> Any:
+    return json.loads((files(__package__) / "operators.json").read_text("ascii"))
+
+
+def _domain(name: str) -> str:
+    return "" if name in STANDARD else name
+
+
+def _by_rule(rules: Sequence[str], output: int, node: Maker, known: Callable[[str], int]) -> int:
     """Element type of an output of a node; 0 if unknown."""
-    operator, inputs = maker.message.op_type, maker.message.input
-    if maker.message.domain not in _OURS or operator in _UNKNOWN:
+    if output >= len(rules) and not rules[-1].endswith("*"):
         return 0
-    if operator in INNER_OUTPUTS:
-        place = output + INNER_OUTPUTS[operator]
-        return maker.inner[place] if place < len(maker.inner) else 0
-    if operator in _FIXED:
-        return dict(enumerate(_FIXED[operator])).get(output, 0)
-    if output and operator in _SECOND:
-        return _SECOND[operator]
-    stated = _stated(maker)
-    if stated:
-        return stated
-    if operator in _EQUAL:
-        return next(filter(None, map(known, filter(None, inputs))), 0)
-    place = _BY_INPUT.get(operator, 0)
-    return known(inputs[place]) if place < len(inputs) else 0
+    alternatives = rules[min(output, len(rules) - 1)].removesuffix("*").split("|")
+    return next(filter(None, (_by_alternative(each, output, node, known) for each in alternatives)), 0)
 
 
-def _stated(maker: Maker) -> int:
-    """Element type that the attributes of a node state, or that it has without them; 0 for that of an input."""
-    node, operator = maker.message, maker.message.op_type
-    attributes = {each.name: each for each in node.attribute}
-    if operator in {"Constant", "ConstantOfShape"}:
-        return maker.constant or _of_constant(attributes, _FLOAT if operator == "ConstantOfShape" else 0)
-    if operator == "QuantizeLinear" and len(node.input) < 3 and "output_dtype" not in attributes:
-        return _UINT8
-    name, otherwise = _BY_ATTRIBUTE.get(operator, ("", 0))
-    return int(attributes[name].i) if name in attributes and attributes[name].i else otherwise
+def _by_alternative(rule: str, output: int, node: Maker, known: Callable[[str], int]) -> int:
+    kind, value = rule[0], rule[1:]
+    if kind == "t":
+        return int(value)
+    if kind == "i":
+        return next(filter(None, map(known, filter(None, _inputs(value, node.message.input)))), 0)
+    if kind == "g":
+        place = output + int(value)
+        return node.inner[place] if place < len(node.inner) else 0
+    if kind == "c":
+        names = {each.name for each in node.message.attribute}
+        return node.constant or next((number for name, number in _CONSTANTS.items() if name in names), 0)
+    stated = next((int(each.i) for each in node.message.attribute if each.name == value), 0) if kind == "@" else 0
+    return stated if 0 <= stated < _TENSOR_TYPES else 0
 
 
-def _of_constant(attributes: Mapping[str, Any], otherwise: int) -> int:
-    return next((kind for name, kind in _CONSTANTS.items() if name in attributes), otherwise)
+def _inputs(places: str, names: Sequence[str]) -> Iterable[str]:
+    """Return the inputs at `places`, such as `0,2` or `1+`."""
+    parts = ((int(each.rstrip("+")), each.endswith("+")) for each in places.split(","))
+    return chain.from_iterable(names[first : None if many else first + 1] for first, many in parts)

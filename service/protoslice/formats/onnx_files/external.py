@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -13,17 +13,19 @@ from protoslice.errors import InvalidInput, Unsupported
 from protoslice.formats.bytes import Bytes, RopeBuilder, SourceList
 from protoslice.formats.model import Encoding, Fault, Stored, Strings, Tensor
 from protoslice.formats.onnx import EXTERNAL, TENSOR, TensorMaker
+from protoslice.formats.onnx_files.element_types import STANDARD
 from protoslice.formats.onnx_files.extraction import SubModel, extracted
 from protoslice.formats.onnx_files.messages import (
-    GRAPH,
     INITIALIZER,
     INITIALIZERS_AS_INPUTS,
     NODE,
     OUTPUT,
-    Field,
+    SPARSE_INITIALIZER,
+    Changes,
     OnnxProto,
-    joined_runs,
-    name_of,
+    Rewriting,
+    declaration,
+    numbered,
     varint,
     without,
     wrapped,
@@ -44,7 +46,10 @@ _LOCATION_TAGS: Final = frozenset({_LOCATION << 3, _LOCATION << 3 | 0x80})
 """First bytes of the tag of the location, which may be written longer than need be."""
 _ELEMENTS: Final = frozenset({4, 5, 6, 7, _RAW, 10, 11, _EXTERNAL_DATA, _LOCATION})
 """Fields of a TensorProto that hold its elements, or say where they are."""
-_PLACED: Final = re.compile(r"graph\.(?:initializer\[([0-9]+)\]|node\[([0-9]+)\]\.attribute\[[0-9]+\]\.t)")
+_PLACED: Final = re.compile(r"graph\.node\[([0-9]+)\]\.attribute\[[0-9]+\]\.t")
+_INITIALIZER: Final = re.compile(r"graph\.initializer\[[0-9]+\]")
+_TOPS: Final = {NODE: "node", INITIALIZER: "initializer", SPARSE_INITIALIZER: "sparse_initializer"}
+"""Fields of the graph in which tensors are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +70,8 @@ def check_alignment(align: int) -> int:
 def with_external_data(proto: OnnxProto, part: SubModel | None = None, align: int = ALIGNMENT) -> OnnxFiles:
     """The model of `proto`, or `part` of it, with initializers and constants of 1 KiB and more in a file of weights.
 
-    Constants become initializers. Smaller ones are in the model, also those that are external now. Weights of inner
-    graphs and attributes stay where they are. `Unsupported` if the model then has 2 GiB or more.
+    Constants become initializers. Smaller ones are in the model, also those that are external now. Of inner graphs
+    and attributes, only weights that are external now are moved. `Unsupported` if the model then has 2 GiB or more.
     """
     weights = _Weights(align)
     model = _composed(proto, part, weights)
@@ -79,7 +84,7 @@ def with_external_data(proto: OnnxProto, part: SubModel | None = None, align: in
 
 
 def in_one_file(proto: OnnxProto, part: SubModel | None = None) -> Bytes:
-    """The model of `proto`, or `part` of it, with all initializers inside.
+    """The model of `proto`, or `part` of it, with all its weights inside.
 
     `Unsupported` if it has 2 GiB or more, which no ONNX runtime parses.
     """
@@ -116,42 +121,28 @@ class _Weights:
 
 def _composed(proto: OnnxProto, part: SubModel | None, weights: _Weights | None) -> Bytes:
     """The model, with its weights in `weights`, or inside if that is None."""
-    graph = Bytes.joined(_graph(proto, part, weights))
-    number = next(number for number, field in enumerate(proto.fields) if field.number == GRAPH)
-    rest = [field for field in proto.fields[number:] if field.number != GRAPH]
-    before, after = joined_runs(proto, proto.fields[:number]), joined_runs(proto, rest)
-    return Bytes.joined([*before, *wrapped(GRAPH, graph), *after])
-
-
-def _graph(proto: OnnxProto, part: SubModel | None, weights: _Weights | None) -> Iterator[Bytes | bytes]:
-    """The content of the graph: fields as they are in runs, and initializers that change."""
     fields, added = (proto.graph, []) if part is None else extracted(proto, part)
-    changed = _changed(proto, {field.start for field in fields}, weights)
-    run = list[Field]()
-    for field in fields:
-        if field.start not in changed:
-            run.append(field)
-            continue
-        yield from joined_runs(proto, run)
-        content = changed[field.start]
-        yield from wrapped(INITIALIZER, content) if isinstance(content, Bytes) else (_field(INITIALIZER, content),)
-        run = []
-    yield from joined_runs(proto, run)
-    yield from added
+    kept = {field.start for field in fields}
+    changes, constants = _changes(proto, part, kept, weights)
+    inner = changes.pop("graph", {})
+    assert isinstance(inner, dict)
+    rewriting = Rewriting(proto)
+    tensors = (each for content in constants for each in wrapped(INITIALIZER, content))
+    graph = Bytes.joined([*rewriting.message("onnx.GraphProto", "graph", proto.graph, inner, kept), *tensors, *added])
+    return Bytes.joined(rewriting.message("onnx.ModelProto", "", proto.fields, changes | {"graph": graph}))
 
 
-def _changed(proto: OnnxProto, kept: set[int], weights: _Weights | None) -> dict[int, Bytes | bytes]:
-    """New contents of initializers, by the offset of the field; without those that stay as they are."""
-    fields, nodes = ([field for field in proto.graph if field.number == number] for number in (INITIALIZER, NODE))
+def _changes(
+    proto: OnnxProto, part: SubModel | None, kept: set[int], weights: _Weights | None
+) -> tuple[Changes, list[bytes]]:
+    """New contents of tensors, and initializers that take the place of Constant nodes, which are no longer `kept`."""
+    tops = {f"{_TOPS[number]}[{place}]": field for (number, place), field in numbered(proto.graph) if number in _TOPS}
     maker, found = TensorMaker(proto.model, proto.proto), proto.document.find([TENSOR])
-    kind, constants = schema.bundled().message_class(TENSOR), _Constants(proto)
-    changed = dict[int, Bytes | bytes]()
+    kind, constants = schema.bundled().message_class(TENSOR), _Constants(proto, part)
+    changes, made = Changes(), list[bytes]()
     for number in range(len(found)):
-        placed = _PLACED.fullmatch(found[number].path)
-        if placed is None:
-            continue
-        field = nodes[int(placed[2])] if placed[2] else fields[int(placed[1])]
-        if field.start not in kept:
+        names = found[number].path.split(".")
+        if names[0] == "graph" and tops[names[1]].start not in kept:
             continue
         tensor, skeleton = maker.tensor(found[number]), found[number].skeleton
         large = weights is not None and (tensor.size or 0) >= _LEAST
@@ -160,27 +151,40 @@ def _changed(proto: OnnxProto, kept: set[int], weights: _Weights | None) -> dict
         # A tensor whose elements cannot be read is left unchanged, unless they are missing in another file.
         if isinstance(tensor.data, Strings) or (isinstance(tensor.data, Fault) and not external):
             continue
-        if not (large or external):
+        constant = _PLACED.fullmatch(found[number].path)
+        name = constants.names.get(int(constant[1])) if constant and large else None
+        if not external and not (large and (name is not None or _INITIALIZER.fullmatch(found[number].path))):
             continue
-        skeleton = without(skeleton, _ELEMENTS)
-        if placed[2]:
-            made = constants.names.get(int(placed[2])) if large else None
-            if made is None:
-                continue
-            skeleton = without(skeleton, {_NAME}) + varint(_NAME << 3 | 2) + varint(len(made.encode())) + made.encode()
-        elements = _elements(tensor)
+        skeleton, elements = without(skeleton, _ELEMENTS), _elements(tensor)
+        if name is not None and weights is not None:
+            field = b"".join((varint(_NAME << 3 | 2), varint(len(name.encode())), name.encode()))
+            made.append(without(skeleton, {_NAME}) + field + _reference(weights.add(elements), elements.size))
+            kept.discard(tops[names[1]].start)
+            continue
+        content: Bytes | bytes
         if large and weights is not None:
-            changed[field.start] = skeleton + _reference(weights.add(elements), elements.size)
+            content = skeleton + _reference(weights.add(elements), elements.size)
         else:
-            changed[field.start] = Bytes.joined([skeleton, *wrapped(_RAW, elements)])
-    return changed
+            content = Bytes.joined([skeleton, *wrapped(_RAW, elements)])
+        _put(changes, names, content)
+    return changes, made
+
+
+def _put(changes: Changes, names: list[str], content: Bytes | bytes) -> None:
+    """Note the new content of the message at a path."""
+    for name in names[:-1]:
+        inner = changes.setdefault(name, {})
+        assert isinstance(inner, dict)
+        changes = inner
+    changes[names[-1]] = content
 
 
 class _Constants:
     """Nodes that can become initializers: those that make a constant out of a tensor in an attribute."""
 
-    def __init__(self, proto: OnnxProto) -> None:
+    def __init__(self, proto: OnnxProto, part: SubModel | None) -> None:
         self._proto = proto
+        self._part = part
 
     @cached_property
     def names(self) -> Mapping[int, str]:
@@ -188,13 +192,14 @@ class _Constants:
         proto, found, number = self._proto, dict[int, str](), -1
         if proto.version < INITIALIZERS_AS_INPUTS:
             return found
-        outputs = {name_of(proto, field) for field in proto.graph if field.number == OUTPUT}
+        outputs = {declaration(proto, field).name for field in proto.graph if field.number == OUTPUT}
+        outputs |= set(() if self._part is None else self._part.outputs)
         kind = schema.bundled().message_class("onnx.NodeProto")
         for each in proto.document.find(["onnx.NodeProto"]):
             if "." in each.path.removeprefix("graph.") or not each.path.startswith("graph."):
                 continue
             node, number = schema.parsed(kind, each.skeleton), number + 1
-            is_constant = node.op_type == "Constant" and len(node.output) == 1
+            is_constant = node.op_type == "Constant" and node.domain in STANDARD and len(node.output) == 1
             if is_constant and node.output[0] not in outputs and "\\" not in node.output[0]:  # bytes that are no text
                 found[number] = node.output[0]
         return found

@@ -8,32 +8,41 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from protoslice import schema
-from protoslice.errors import InvalidInput, NotFound, Unsupported
+from protoslice.errors import CorruptModel, InvalidInput, NotFound, Unsupported
 from protoslice.formats.bytes import Bytes
 from protoslice.formats.onnx import TENSOR
-from protoslice.formats.onnx_files.element_types import INNER_OUTPUTS, ElementTypes
+from protoslice.formats.onnx_files.element_types import ElementTypes
 from protoslice.formats.onnx_files.messages import (
+    FUNCTIONS,
     INITIALIZER,
     INITIALIZERS_AS_INPUTS,
     INPUT,
     NODE,
     OUTPUT,
+    SPARSE_INITIALIZER,
     VALUE_INFO,
     Field,
     OnnxProto,
     declaration,
-    name_of,
+    numbered,
     wrapped,
 )
 
-_ABOUT: Final = frozenset({2, 10})
-"""Name and documentation of the graph."""
+_ABOUT: Final = frozenset({2, 10, 16})
+"""Name, documentation and metadata of the graph, which all parts have."""
+_ANNOTATION: Final = 14
+"""What quantizes a value: kept with that value."""
+KNOWN: Final = _ABOUT | {NODE, INITIALIZER, SPARSE_INITIALIZER, INPUT, OUTPUT, VALUE_INFO, _ANNOTATION}
+"""All fields of a GraphProto: of a graph with others, no parts are made."""
 _MOST_VALUES: Final = 1000
 """Limit of the inputs and outputs that a request names."""
-_NODE: Final = re.compile(r"graph\.node\[([0-9]+)\](.*)", re.DOTALL)
-_INITIALIZER: Final = re.compile(r"graph\.initializer\[([0-9]+)\]")
-_CONSTANT: Final = re.compile(r"graph\.node\[([0-9]+)\]\.attribute\[[0-9]+\]\.t")
-_INNER: Final = re.compile(r"graph\.node\[([0-9]+)\]\.attribute\[[0-9]+\]\.g\.output\[([0-9]+)\]")
+_NODE_TYPE: Final = "onnx.NodeProto"
+_ANNOTATION_TYPE: Final = "onnx.TensorAnnotation"
+_ITEM: Final = re.compile(r"(graph(?:\.node\[[0-9]+\].*)?)\.([a-z_]+)\[([0-9]+)\](\.values)?", re.DOTALL)
+"""A direct part of the graph or of an inner graph: path of that graph, field and number."""
+_INNER_GRAPH: Final = re.compile(r"(.*)\.node\[([0-9]+)\]\.attribute\[[0-9]+\]\.(?:g|graphs\[[0-9]+\])", re.DOTALL)
+_INNER_OUTPUT: Final = re.compile(r"graph\.node\[([0-9]+)\]\.attribute\[[0-9]+\]\.g")
+_CONSTANT: Final = re.compile(r"graph\.node\[([0-9]+)\]\.attribute\[[0-9]+\]\.(?:t|sparse_tensor\.values)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +73,14 @@ class Graph:
     """Names in the graph of a model."""
 
     nodes: list[OnnxNode] = field(default_factory=list)
-    initializers: dict[str, int] = field(default_factory=dict)
-    """Number of each initializer by name."""
+    initializers: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Field and number of each initializer by name, sparse ones too."""
     types: dict[str, int] = field(default_factory=dict)
-    """Element types of initializers."""
-    infos: dict[str, Field] = field(default_factory=dict)
-    """Fields that declare the type of a value."""
+    """Element types that the model states, of initializers and of declared values."""
+    infos: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Field and number of each declaration of a value by name."""
+    annotations: list[tuple[str, Sequence[str]]] = field(default_factory=list)
+    """Values that are annotated, each with the names of the tensors that its annotation refers to."""
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
 
@@ -82,22 +93,32 @@ def extracted(proto: OnnxProto, part: SubModel) -> tuple[Sequence[Field], list[B
     """
     if len(part.inputs) + len(part.outputs) > _MOST_VALUES:
         raise InvalidInput(f"Name at most {_MOST_VALUES} inputs and outputs")
+    unknown = next((each.number for each in proto.graph if each.number not in KNOWN), None)
+    if unknown is not None:
+        raise Unsupported(
+            f"The graph has the field {unknown}, which is not known here: only the whole model can be given"
+        )
     graph = _graph(proto)
     inputs = part.inputs or tuple(name for name in graph.inputs if name not in graph.initializers)
-    outputs = part.outputs or tuple(graph.outputs)
+    outputs = tuple(dict.fromkeys(part.outputs or graph.outputs))
     nodes, initializers, needed = _needed(graph, inputs, outputs)
     inputs = tuple(dict.fromkeys(inputs)) if part.inputs else tuple(name for name in inputs if name in needed)
     for name in set(inputs).intersection(name for number in nodes for name in graph.nodes[number].outputs):
         raise InvalidInput(f"The node that makes the input {name[:200]!r} also makes a value that the outputs need")
     values = {name for number in nodes for name in (*graph.nodes[number].inputs, *graph.nodes[number].outputs)}
-    kept = list(_kept(proto, graph, nodes, initializers, values - {*inputs, *outputs}))
+    kept = {(NODE, number) for number in nodes} | {graph.initializers[name] for name in initializers}
+    between = values.difference(inputs, outputs) & graph.infos.keys()
+    kept |= {graph.infos[name] for name in between if graph.infos[name][0] == VALUE_INFO}
+    values |= {*inputs, *outputs, *initializers}
+    kept |= {(_ANNOTATION, number) for number, (name, _) in enumerate(graph.annotations) if name in values}
     as_inputs = sorted(initializers & graph.infos.keys()) if proto.version < INITIALIZERS_AS_INPUTS else []
-    types = ElementTypes(graph.nodes, graph.types, lambda name: _declared(proto, graph, name))
+    types = ElementTypes(graph.nodes, graph.types, proto.opsets, _own_operators(proto))
+    fields = dict(numbered(proto.graph))
     new = list[Bytes | bytes]()
-    for number, names in ((INPUT, (*inputs, *as_inputs)), (OUTPUT, dict.fromkeys(outputs))):
+    for number, names in ((INPUT, (*inputs, *as_inputs)), (OUTPUT, outputs)):
         for name in names:
-            new += wrapped(number, _info(proto, graph, name, types))
-    return kept, new
+            new += wrapped(number, _info(proto, name, fields.get(graph.infos.get(name, (0, 0))), types))
+    return [each for place, each in fields.items() if place in kept or place[0] in _ABOUT], new
 
 
 def _needed(graph: Graph, inputs: Collection[str], outputs: Collection[str]) -> tuple[set[int], set[str], set[str]]:
@@ -107,12 +128,13 @@ def _needed(graph: Graph, inputs: Collection[str], outputs: Collection[str]) -> 
         if name not in makers and name not in graph.initializers and name not in graph.inputs:
             raise NotFound(f"The graph has no value {name[:200]!r}")
     given, nodes, initializers, needed = set(inputs), set[int](), set[str](), set[str]()
-    left, seen = list(outputs), set[str]()
+    annotations, left, seen = dict(graph.annotations), list(outputs), set[str]()
     while left:
         name = left.pop()
         if name in seen or not name:
             continue
         seen.add(name)
+        left += graph.initializers.keys() & annotations.get(name, ())
         if name in given:
             needed.add(name)
         elif name in makers:
@@ -123,100 +145,121 @@ def _needed(graph: Graph, inputs: Collection[str], outputs: Collection[str]) -> 
             initializers.add(name)
         elif name in graph.inputs:
             raise InvalidInput(f"The outputs need the value {name[:200]!r}: name it as an input too")
-    return nodes, initializers, needed
-
-
-def _kept(
-    proto: OnnxProto, graph: Graph, nodes: Collection[int], initializers: Collection[str], inner: Collection[str]
-) -> Iterator[Field]:
-    """Fields of the graph that stay: nodes, initializers, types of values in between, and names."""
-    numbers = {graph.initializers[name] for name in initializers}
-    infos = {info.start for name, info in graph.infos.items() if name in inner}
-    node = initializer = -1
-    for each in proto.graph:
-        node += each.number == NODE
-        initializer += each.number == INITIALIZER
-        if each.number == NODE:
-            kept = node in nodes
-        elif each.number == INITIALIZER:
-            kept = initializer in numbers
-        elif each.number == VALUE_INFO:
-            kept = each.start in infos
         else:
-            kept = each.number in _ABOUT
-        if kept:
-            yield each
+            raise CorruptModel(
+                f"The outputs need the value {name[:200]!r}, which nothing in the graph makes", path="graph"
+            )
+    return nodes, initializers, needed
 
 
 def _graph(proto: OnnxProto) -> Graph:
     """Names of the nodes, initializers and values of the graph."""
-    graph = Graph()
-    _read_nodes(proto, graph)
-    kind = schema.bundled().message_class(TENSOR)
-    for found in proto.document.find([TENSOR]):
-        tensor = schema.parsed(kind, found.skeleton)
-        if placed := _INITIALIZER.fullmatch(found.path):
-            graph.initializers[tensor.name] = int(placed[1])
-            graph.types[tensor.name] = tensor.data_type
-        elif placed := _CONSTANT.fullmatch(found.path):
-            graph.nodes[int(placed[1])].constant = tensor.data_type
-    _read_inner(proto, graph)
-    for each in proto.graph:
-        if each.number in {INPUT, OUTPUT, VALUE_INFO}:
-            name = name_of(proto, each)
-            graph.infos.setdefault(name, each)
-            if each.number != VALUE_INFO:
-                (graph.inputs if each.number == INPUT else graph.outputs).append(name)
+    graph, scopes = Graph(), _Scopes()
+    for item, node in _parsed(proto, _NODE_TYPE):
+        if item and item[1] == "graph":
+            graph.nodes.append(OnnxNode(node, [*node.input], node.output))
+        elif item:
+            scopes.add(item[1], node.output, node.input)
+    _read_declarations(proto, graph, scopes)
+    _read_tensors(proto, graph, scopes)
+    for number, names in scopes.outer():
+        graph.nodes[number].inputs.extend(names)
+    if any(each.number == _ANNOTATION for each in proto.graph):
+        for item, annotation in _parsed(proto, _ANNOTATION_TYPE):
+            if item and item[1] == "graph":
+                named = [each.value for each in annotation.quant_parameter_tensor_names]
+                graph.annotations.append((annotation.tensor_name, named))
     return graph
 
 
-def _read_nodes(proto: OnnxProto, graph: Graph) -> None:
-    """Add the nodes of the graph; what those of inner graphs take, the node around them needs."""
-    kind = schema.bundled().message_class("onnx.NodeProto")
-    inside = list[tuple[int, Sequence[str]]]()
-    for found in proto.document.find(["onnx.NodeProto"]):
-        placed = _NODE.fullmatch(found.path)
-        if placed is None:
+def _parsed(proto: OnnxProto, type_name: str) -> Iterator[tuple[re.Match[str] | None, Any]]:
+    """All messages of a type, without large fields, each with its place in the graph or in an inner one."""
+    kind = schema.bundled().message_class(type_name)
+    for found in proto.document.find([type_name]):
+        yield _ITEM.fullmatch(found.path), schema.parsed(kind, found.skeleton)
+
+
+def _read_declarations(proto: OnnxProto, graph: Graph, scopes: _Scopes) -> None:
+    """Note the declared values of the graph, and those that inner graphs take and give."""
+    for item, info in _parsed(proto, "onnx.ValueInfoProto"):
+        if item is None:
             continue
-        node = schema.parsed(kind, found.skeleton)
-        if placed[2]:
-            inside.append((int(placed[1]), node.input))
-        else:
-            graph.nodes.append(OnnxNode(node, [*node.input], node.output))
-    for number, names in inside:
-        graph.nodes[number].inputs.extend(names)
+        place, number = {"input": INPUT, "output": OUTPUT}.get(item[2], VALUE_INFO), int(item[3])
+        element = info.type.tensor_type.elem_type
+        if item[1] == "graph":
+            graph.infos.setdefault(info.name, (place, number))
+            if element:
+                graph.types.setdefault(info.name, element)
+            if place != VALUE_INFO:
+                (graph.inputs if place == INPUT else graph.outputs).append(info.name)
+        elif place == INPUT:
+            scopes.add(item[1], (info.name,), ())
+        elif place == OUTPUT:
+            scopes.add(item[1], (), (info.name,))
+            inner = _INNER_OUTPUT.fullmatch(item[1])
+            if inner and len(graph.nodes[int(inner[1])].inner) == number:  # those of a second graph have the same types
+                graph.nodes[int(inner[1])].inner.append(element)
 
 
-def _read_inner(proto: OnnxProto, graph: Graph) -> None:
-    """Note the element types of the outputs of inner graphs."""
-    kind = schema.bundled().message_class("onnx.ValueInfoProto")
-    if not any(node.message.op_type in INNER_OUTPUTS for node in graph.nodes):
-        return
-    for found in proto.document.find(["onnx.ValueInfoProto"]):
-        placed = _INNER.fullmatch(found.path)
-        if placed is not None:
-            inner = graph.nodes[int(placed[1])].inner
-            if len(inner) == int(placed[2]):  # those of a second graph have the same types
-                declared: Any = schema.parsed(kind, found.skeleton)
-                inner.append(declared.type.tensor_type.elem_type)
+def _read_tensors(proto: OnnxProto, graph: Graph, scopes: _Scopes) -> None:
+    """Note the initializers of the graph and of inner graphs, and the element types of constants."""
+    kind = schema.bundled().message_class(TENSOR)
+    for found in proto.document.find([TENSOR]):
+        item = _ITEM.fullmatch(found.path)
+        if item and item[2] in {"initializer", "sparse_initializer"}:
+            tensor = schema.parsed(kind, found.skeleton)
+            if item[1] != "graph":
+                scopes.add(item[1], (tensor.name,), ())
+                continue
+            graph.initializers[tensor.name] = INITIALIZER if not item[4] else SPARSE_INITIALIZER, int(item[3])
+            graph.types[tensor.name] = tensor.data_type
+        elif placed := _CONSTANT.fullmatch(found.path):
+            graph.nodes[int(placed[1])].constant = schema.parsed(kind, found.skeleton).data_type
 
 
-def _declared(proto: OnnxProto, graph: Graph, name: str) -> int:
-    """The element type that the model declares of a value; 0 for none."""
-    info = graph.infos.get(name)
-    return 0 if info is None else int(declaration(proto, info).type.tensor_type.elem_type)
+class _Scopes:
+    """Values that inner graphs make and use, by the path of the graph."""
+
+    def __init__(self) -> None:
+        self._made = dict[str, set[str]]()
+        self._used = dict[str, dict[str, None]]()
+
+    def add(self, path: str, made: Collection[str], used: Collection[str]) -> None:
+        """Note values that the graph at `path` makes and uses."""
+        self._made.setdefault(path, set()).update(made)
+        self._used.setdefault(path, {}).update(dict.fromkeys(used))
+
+    def outer(self) -> Iterator[tuple[int, Collection[str]]]:
+        """Number of each node with inner graphs, and values of the outermost graph that these use."""
+        for path in sorted(self._used, key=len, reverse=True):  # a graph comes before the one that it is in
+            placed = _INNER_GRAPH.fullmatch(path)
+            if placed is None:
+                continue
+            free = sorted(self._used[path].keys() - self._made[path] - {""})
+            if placed[1] == "graph":
+                yield int(placed[2]), free
+            else:
+                self.add(placed[1], (), free)
 
 
-def _info(proto: OnnxProto, graph: Graph, name: str, types: ElementTypes) -> Bytes | bytes:
+def _own_operators(proto: OnnxProto) -> Iterator[tuple[str, str]]:
+    """Domain and name of the operators that functions of the model define."""
+    if any(each.number == FUNCTIONS for each in proto.fields):
+        for _, function in _parsed(proto, "onnx.FunctionProto"):
+            yield function.domain, function.name
+
+
+def _info(proto: OnnxProto, name: str, declared: Field | None, types: ElementTypes) -> Bytes | bytes:
     """The declaration of a value: that of the model, else its name and element type."""
-    info = graph.infos.get(name)
-    if info is not None and declaration(proto, info).HasField("type"):
-        return proto.bytes(info.content, info.end)
+    if declared is not None:
+        kind = declaration(proto, declared).type
+        if kind.WhichOneof("value") and (kind.tensor_type.elem_type or not kind.HasField("tensor_type")):
+            return proto.bytes(declared.content, declared.end)
     element = types.of(name)
     if not element:
         raise Unsupported(
-            f"The type of the value {name[:200]!r} is not declared in the model: run onnx.shape_inference on the model "
-            "first, or choose another value"
+            f"The type of the value {name[:200]!r} is not declared in the model, and {types.reason(name)}: run "
+            "onnx.shape_inference on the model first, or choose another value"
         )
     made: Any = schema.bundled().message_class("onnx.ValueInfoProto")(name=name)
     made.type.tensor_type.elem_type = element

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
-from protoslice import schema
+from protoslice import _core, schema
 from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
 from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Model, RootProto
 from protoslice.schema.varints import varint_at
 from protoslice.sources.ropes import Rope
 
-GRAPH: Final = 7
-"""Field of a ModelProto."""
-NODE, INITIALIZER, INPUT, OUTPUT, VALUE_INFO = 1, 5, 11, 12, 13
+GRAPH, FUNCTIONS = 7, 25
+"""Fields of a ModelProto."""
+NODE, INITIALIZER, INPUT, OUTPUT, VALUE_INFO, SPARSE_INITIALIZER = 1, 5, 11, 12, 13, 15
 """Fields of a GraphProto."""
 INITIALIZERS_AS_INPUTS: Final = 4
 """First version of the format whose initializers need not be inputs too."""
@@ -55,12 +57,21 @@ class OnnxProto:
     @property
     def version(self) -> int:
         """Version of the format that the model is in."""
-        (found,) = self.document.find(["onnx.ModelProto"])
-        return int(schema.parsed(schema.bundled().message_class("onnx.ModelProto"), found.skeleton).ir_version)
+        return int(self._skeleton.ir_version)
+
+    @property
+    def opsets(self) -> dict[str, int]:
+        """Version of the operators of each domain."""
+        return {each.domain: each.version for each in self._skeleton.opset_import}
 
     def bytes(self, start: int, end: int) -> Bytes:
         """The bytes of the proto from `start` to `end`."""
         return Bytes(self.document.at(start, end), self.proto.sources)
+
+    @property
+    def _skeleton(self) -> Any:
+        (found,) = self.document.find(["onnx.ModelProto"])
+        return schema.parsed(schema.bundled().message_class("onnx.ModelProto"), found.skeleton)
 
     def _fields(self, type_name: str, path: str, spans: Sequence[tuple[int, int | None]]) -> list[Field]:
         found = next((each for each in self.document.find([type_name], small=0) if each.path == path), None)
@@ -91,9 +102,62 @@ def declaration(proto: OnnxProto, field: Field) -> Any:
     return schema.parsed(schema.bundled().message_class("onnx.ValueInfoProto"), Rope(data.rope, data.sources).read())
 
 
-def name_of(proto: OnnxProto, field: Field) -> str:
-    """Name of the value that `field` declares."""
-    return str(declaration(proto, field).name)
+def numbered(fields: Sequence[Field]) -> Iterator[tuple[tuple[int, int], Field]]:
+    """Each field with its number, and its place among those of that number."""
+    counts = dict[int, int]()
+    for each in fields:
+        place = counts.get(each.number, 0)
+        counts[each.number] = place + 1
+        yield (each.number, place), each
+
+
+Changes = dict[str, "Bytes | bytes | Changes"]
+"""New contents of fields, by name and, if repeated, number: `node[3]`; of a message, the changes within it."""
+_LEADING: Final = ("Attribute", "Function", "Graph", "Node", "SparseTensor", "TrainingInfo")
+"""Messages in which tensors are."""
+
+
+class Rewriting:
+    """Writes messages of a proto with new contents of some of their fields."""
+
+    def __init__(self, proto: OnnxProto) -> None:
+        self._proto = proto
+
+    @cached_property
+    def _found(self) -> Mapping[str, _core.Finding]:
+        kinds = [f"onnx.{name}Proto" for name in _LEADING]
+        return {each.path: each for each in self._proto.document.find(kinds, small=0)}
+
+    def message(
+        self, type_name: str, path: str, fields: Sequence[Field], changes: Changes, kept: Collection[int] | None = None
+    ) -> Iterator[Bytes | bytes]:
+        """The content of the message at `path`, of which only fields that begin in `kept` stay, if that is given."""
+        kinds: Any = schema.bundled().message_class(type_name).DESCRIPTOR.fields_by_number
+        places, run = Counter[int](), list[Field]()
+        for field in fields:
+            kind, place = kinds.get(field.number), places[field.number]
+            places[field.number] += 1
+            if kept is not None and field.start not in kept:
+                continue
+            name = "" if kind is None else f"{kind.name}[{place}]" if kind.is_repeated else str(kind.name)
+            if name not in changes:
+                run.append(field)
+                continue
+            yield from joined_runs(self._proto, run)
+            run = []
+            if kind.is_repeated or not place:  # several fields may make up one message
+                spans = [field] if kind.is_repeated else [each for each in fields if each.number == field.number]
+                yield from self._changed(kind, f"{path}.{name}".lstrip("."), spans, changes[name])
+        yield from joined_runs(self._proto, run)
+
+    def _changed(
+        self, kind: Any, path: str, spans: Sequence[Field], change: Bytes | bytes | Changes
+    ) -> Iterator[Bytes | bytes]:
+        if isinstance(change, dict):
+            places = [(each.content, each.end) for each in spans]
+            fields = [*_in_order(self._found[path].places, places, path)]
+            change = Bytes.joined(self.message(kind.message_type.full_name, path, fields, change))
+        yield from wrapped(kind.number, change)
 
 
 def joined_runs(proto: OnnxProto, fields: Sequence[Field]) -> Iterator[Bytes]:
