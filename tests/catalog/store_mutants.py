@@ -161,8 +161,8 @@ CREATE INDEX store_objects_object""", SIMULATION,
     ),
     Mutant(
         "7: bytes go after their row and not before", "stores/collection.py",
-        "dropped = await table.drop_objects(delay_seconds)\n    deleted = await _empty_trash(storage, table)",
-        "deleted = await _empty_trash(storage, table)\n    dropped = await table.drop_objects(0)", SIMULATION,
+        "dropped = await table.drop_objects(delay_seconds)\n    deleted = await _empty_trash(storage, database, table)",
+        "deleted = await _empty_trash(storage, database, table)\n    dropped = await table.drop_objects(0)", SIMULATION,
     ),
     Mutant(
         "7: trash is given to one collector at a time", "catalog/collector.py",

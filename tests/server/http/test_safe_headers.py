@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import httpx
 import pytest
 from starlette.responses import RedirectResponse, Response
 from tests.server.access.hostile import filled, running_site
+from tests.server.transport.test_connections import busy
 from tests.support.live import LiveServer, exchange, live_server
 
 from protoslice.server.access import rules
@@ -179,7 +180,8 @@ def test_refusals_of_the_transport_are_safe(name: str) -> None:
 
 def test_a_connection_beyond_the_limit_is_refused_safely() -> None:
     app = new_app(max_connections=1)
-    with live_server(uvicorn_config(app, app.services.settings)) as live, live.connect():
+    with live_server(uvicorn_config(app, app.services.settings)) as live, ExitStack() as held:
+        busy(live, held, 1)
         raw = exchange(live, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert raw.status == 503
     assert faults_of("", httpx.Response(raw.status, headers=raw.headers), closed=False) == []
