@@ -171,7 +171,7 @@ def test_links_and_devices_stay_what_they_are(graph: Path, tmp_path: Path) -> No
     target, link, pipe = tmp_path / "target.pb", tmp_path / "link.pb", tmp_path / "pipe"
     target.write_bytes(b"old")
     link.symlink_to(target)
-    _call("merge", str(graph), str(link))
+    _call("merge", str(graph), str(link), "--force")
     assert link.is_symlink()
     assert target.read_bytes() == graph.read_bytes()
     os.mkfifo(pipe)

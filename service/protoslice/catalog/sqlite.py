@@ -46,6 +46,7 @@ from protoslice.errors import (
     StorageFull,
     Unsupported,
 )
+from protoslice.local_files import private_folder
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -174,7 +175,7 @@ class _File:
     """The file of a database, which is created if it is missing."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(path.parent)
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         self.path = path

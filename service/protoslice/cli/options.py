@@ -40,6 +40,7 @@ ServiceUrl = Annotated[
         "--url", metavar="URL", help="URL of the service, such as http://HOST:PORT.", show_default="PROTOSLICE_URL"
     ),
 ]
+Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 MinChunk = Annotated[
     str | None, typer.Option(metavar="SIZE", help="Fields of at least this size become chunks.", show_default="1MiB")

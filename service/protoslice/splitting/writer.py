@@ -13,6 +13,7 @@ from typing import Any
 from google.protobuf.message import EncodeError, Message
 
 from protoslice.errors import Conflict, InvalidInput, LimitExceeded, StorageError
+from protoslice.local_files import replace_durably
 from protoslice.riegeli import RecordWriter
 from protoslice.splitting.metadata import chunk_metadata
 from protoslice.splitting.planning.draft import Chunk, LazyChunk
@@ -65,11 +66,11 @@ def _serialized(piece: LazyChunk, what: str) -> bytes:
 
 @contextmanager
 def _replacing(path: str) -> Iterator[str]:
-    """Temporary file beside `path`, renamed to `path` on success; `StorageError` for an `OSError`."""
+    """Temporary file beside `path`, renamed to `path` durably on success; `StorageError` for an `OSError`."""
     temporary = f"{path}.{os.getpid()}.part"
     try:
         yield temporary
-        os.replace(temporary, path)
+        replace_durably(temporary, path)
     except OSError as error:
         raise StorageError(f"Cannot write {path}: {error.strerror or error}") from error
     finally:

@@ -19,7 +19,7 @@ def test_an_array_is_written_as_one(call: Any, store: str, model: Path, tmp_path
         out = tmp_path / f"{number}.npy"
         call("tensor", source, "constant_1", "-o", out, "--slice", "0:10")
         assert numpy.load(out).tobytes() == b"\x02" * 40
-        call("tensor", source, "constant_1", "-o", out, "--format", "raw")
+        call("tensor", source, "constant_1", "-o", out, "--format", "raw", "--force")
         assert out.read_bytes() == b"\x02" * 300_000
         assert json.loads(call("tensor", source, "constant_1", "--json").stdout)["shape"] == [75_000]
 
@@ -31,7 +31,7 @@ def test_all_tensors_go_to_one_file(call: Any, store: str, model: Path, tmp_path
         assert {name: array.tobytes()[:1] for name, array in load_file(out).items()} == {
             f"constant_{n}": bytes([n + 1]) for n in range(4)
         }
-        call("tensor", source, "*_3", "-o", out)
+        call("tensor", source, "*_3", "-o", out, "--force")
         assert list(load_file(out)) == ["constant_3"]
         call("tensor", source, "-o", tmp_path / "all", code=2)
     assert (tmp_path / "0.safetensors").read_bytes() == (tmp_path / "1.safetensors").read_bytes()

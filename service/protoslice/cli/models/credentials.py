@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeGuard
 
 from protoslice.errors import InvalidInput
+from protoslice.local_files import private_folder, replace_durably
 
 _MODE: Final = 0o600
 LONGEST: Final = 16 << 10
@@ -131,8 +132,9 @@ def _told(kept: Kept) -> object:
 def changing() -> Iterator[dict[str, Kept]]:
     """The kept tokens, written back at the end; one process changes them at a time."""
     path = credentials_file()
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with path.with_suffix(".lock").open("a") as lock:
+    private_folder(path.parent)
+    held = os.open(path.with_suffix(".lock"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, _MODE)
+    with os.fdopen(held, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         kept = _read(path)
         before = dict(kept)
@@ -147,6 +149,4 @@ def _write(path: Path, kept: Mapping[str, Kept]) -> None:
     staged.unlink(missing_ok=True)
     with os.fdopen(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE), "w", encoding="utf-8") as file:
         json.dump({origin: _told(each) for origin, each in kept.items()}, file, indent=2, sort_keys=True)
-        file.flush()
-        os.fsync(file.fileno())
-    staged.replace(path)
+    replace_durably(staged, path)

@@ -6,24 +6,25 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import BinaryIO, Final, cast
 
 from protoslice.cli.models.subjects import Content
 from protoslice.cli.terminal.progress import Progress
-from protoslice.errors import InvalidInput, NotFound, Unsupported
+from protoslice.errors import Conflict, InvalidInput, NotFound, Unsupported
+from protoslice.local_files import replace_durably
 from protoslice.uris import is_uri
 
 STDIO: Final = "-"
 """Name of standard input and output."""
 
 
-def write_content(content: Content, out: str, progress: Progress, *, source: str | None = None) -> None:
-    """Write `content` to the file `out`, under a temporary name until it is whole; `-` is standard output."""
-    if is_uri(out):
-        raise Unsupported(f"Cannot write to the URI {out}: write to a local file, then copy or push it")
-    if source is not None and os.path.exists(source) and os.path.exists(out) and os.path.samefile(source, out):
-        raise InvalidInput(f"{out} is the input file: write to another file")
+def write_content(content: Content, out: str, progress: Progress, *, force: bool, source: str | None = None) -> None:
+    """Write `content` to the file `out`, under a temporary name until it is whole; `-` is standard output.
+
+    Raise `Conflict` for a file that exists, unless `force` is set.
+    """
+    check_output(out, force=force, source=source)
     pieces = _counted(content, progress)
     with blaming("standard output" if out == STDIO else out):
         if out == STDIO:
@@ -34,6 +35,16 @@ def write_content(content: Content, out: str, progress: Progress, *, source: str
             _write_through(pieces, out)
         else:
             _replace(os.path.realpath(out), pieces)  # a link stays, and leads to the new file
+
+
+def check_output(out: str, *, force: bool, source: str | None = None) -> None:
+    """Raise unless `out` may be written: a file that exists needs `force`, and is not the input."""
+    if is_uri(out):
+        raise Unsupported(f"Cannot write to the URI {out}: write to a local file, then copy or push it")
+    if source is not None and os.path.exists(source) and os.path.exists(out) and os.path.samefile(source, out):
+        raise InvalidInput(f"{out} is the input file: write to another file")
+    if out != STDIO and os.path.isfile(out) and not force:
+        raise Conflict(f"{out} already exists: write to another file, or use --force to replace it")
 
 
 @contextmanager
@@ -63,13 +74,12 @@ def _replace(out: str, pieces: Iterator[memoryview]) -> None:
         with os.fdopen(fd, "wb", buffering=0) as file:
             for piece in pieces:
                 _write_all(file, piece)
-            os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, out)
+        replace_durably(temporary, out)
     except BaseException:
-        os.unlink(temporary)
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
         raise
-    _sync_folder(folder)
 
 
 def _write_through(pieces: Iterator[memoryview], out: str) -> None:
@@ -83,15 +93,6 @@ def _write_all(file: BinaryIO | object, piece: memoryview) -> None:
     view = piece
     while view:
         view = view[cast(BinaryIO, file).write(view) :]
-
-
-def _sync_folder(folder: str) -> None:
-    """Make the new name durable too."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _umask() -> int:

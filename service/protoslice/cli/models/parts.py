@@ -32,7 +32,7 @@ class _Content:
         return b"".join(self.parts)
 
 
-def pull_parts(client: Any, ref: str, views: Sequence[str], folder: Path) -> list[tuple[Path, int]]:
+def pull_parts(client: Any, ref: str, views: Sequence[str], folder: Path, *, force: bool) -> list[tuple[Path, int]]:
     """Write `views` of a store into `folder`; paths and sizes of the files."""
     folder.mkdir(parents=True, exist_ok=True)
     written, taken = list[tuple[Path, int]](), set[str]()
@@ -42,7 +42,7 @@ def pull_parts(client: Any, ref: str, views: Sequence[str], folder: Path) -> lis
             with closing(client.parts(store, views[at : at + _AT_ONCE])) as parts:
                 for part in parts:
                     name = _unused(part.headers.get("content-disposition", ""), taken)
-                    write_content(_Content(part.size, part.pieces), str(folder / name), progress)
+                    write_content(_Content(part.size, part.pieces), str(folder / name), progress, force=force)
                     written.append((folder / name, part.size))
     return written
 

@@ -21,6 +21,7 @@ from protoslice.cli.models.subjects import PathContent, Subject
 from protoslice.cli.models.types import RootType
 from protoslice.cli.options import (
     FileName,
+    Force,
     Json,
     LocalName,
     MaxChunk,
@@ -55,6 +56,7 @@ def cat(
     file: FileName,
     path: Annotated[str, typer.Argument(metavar="PATH", help='Path of the field, such as graph.node[name="conv1"].')],
     out: Annotated[str, typer.Option("--out", "-o", metavar="OUT", help="Output file; - for standard output.")] = STDIO,
+    force: Force = False,
     type_name: TypeName = None,
     schema_file: SchemaFile = None,
     as_json: Json = False,
@@ -83,7 +85,7 @@ def cat(
                 _show(part)
             return
         with Progress("writing", part.content.size) as progress:
-            write_content(part.content, out, progress, source=file)
+            write_content(part.content, out, progress, force=force, source=file)
 
 
 def _external(subject: Subject, file: str, path: str) -> str | None:
@@ -151,6 +153,7 @@ def split(  # noqa: PLR0913 - each is an option
     max_chunk: MaxChunk = None,
     rules: RulesFile = None,
     splitter: SplitterName = None,
+    force: Force = False,
     type_name: TypeName = None,
     schema_file: SchemaFile = None,
     as_json: Json = False,
@@ -181,7 +184,7 @@ def split(  # noqa: PLR0913 - each is an option
         with Progress("splitting", (1 if whole else 2) * proto.size) as progress, warnings.catch_warnings():
             warnings.simplefilter("ignore", LargeChunkWarning)  # the note has said it
             rope: Rope = parts[0].rope if whole else parts.cpb(progress.advance)
-            write_content(rope, out, progress, source=file)
+            write_content(rope, out, progress, force=force, source=file)
         _drop_other(out_prefix + (".cpb" if whole else ".pb"), file)
         if proto.type == _SAVED_MODEL and not whole:
             note(f"note: TensorFlow cannot load {out}: keep saved_model.pb, or merge it again (protoslice merge)")
@@ -209,7 +212,7 @@ def _drop_other(other: str, file: str) -> None:
         note(f"note: {other} is from an earlier split, and readers of this prefix open it first: delete it")
 
 
-def merge(
+def merge(  # noqa: PLR0913 - each is an option
     file: FileName,
     out: Annotated[str, typer.Argument(metavar="OUT", help="Where to write it; - is standard output.")],
     path: Annotated[str, typer.Option(metavar="PATH", help="Path of the part to merge.")] = "",
@@ -222,6 +225,7 @@ def merge(
     omit_larger_than: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Leave out fields larger than this size.")
     ] = None,
+    force: Force = False,
     type_name: TypeName = None,
     schema_file: SchemaFile = None,
 ) -> None:
@@ -240,6 +244,6 @@ def merge(
         if limit is not None and size == subject.part(path, fields, None, omit or ()).content.size:
             note(f"note: nothing was left out: no field is larger than {format_size(limit)}")
         with Progress("merging", size) as progress:
-            write_content(part.content, out, progress, source=file)
+            write_content(part.content, out, progress, force=force, source=file)
         if out != STDIO:
             say(f"{out}: {format_size(size)}", sys.stderr)

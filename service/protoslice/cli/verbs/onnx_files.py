@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -10,10 +11,10 @@ import typer
 from protoslice import Rope
 from protoslice.cli.models.addresses import address_of, is_address
 from protoslice.cli.models.files import opened_model
-from protoslice.cli.models.output import write_content
+from protoslice.cli.models.output import check_output, write_content
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.models.schema_files import root_type
-from protoslice.cli.options import FileName, Json
+from protoslice.cli.options import FileName, Force, Json
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import print_json, say
 from protoslice.errors import NotFound
@@ -48,6 +49,7 @@ def extract(
     align: Annotated[
         int, typer.Option(metavar="BYTES", help="Alignment of weights in weights.bin: a power of two.")
     ] = ALIGNMENT,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Write an ONNX model, or a part of it, as runnable files.
@@ -58,14 +60,14 @@ def extract(
     """
     part = SubModel(tuple(inputs or ()), tuple(outputs or ()))
     check_alignment(align)
-    written = _pulled(file, out, part, align) if is_address(file) else _written(file, out, part, align)
+    written = (_pulled if is_address(file) else _written)(file, out, part, align, force)
     if as_json:
         print_json([{"path": path, "size": size} for path, size in written])
     for path, size in written if not as_json else ():
         say(f"{path}: {format_size(size)}")
 
 
-def _written(file: str, out: str, part: SubModel, align: int) -> list[tuple[str, int]]:
+def _written(file: str, out: str, part: SubModel, align: int, force: bool) -> list[tuple[str, int]]:
     """Write files of a local model; their paths and sizes."""
     with opened_model(file, root_type(None, None)) as model:
         proto = OnnxProto(model.model)
@@ -77,18 +79,22 @@ def _written(file: str, out: str, part: SubModel, align: int) -> list[tuple[str,
             folder = _folder(out)
             # The weights first: a model without them is of no use.
             files = {str(folder / WEIGHTS): made.weights, str(folder / "model.onnx"): made.model}
+        for path in files:
+            check_output(path, force=force, source=file)
         with Progress("writing", sum(data.size for data in files.values())) as progress:
             for path, data in files.items():
-                write_content(Rope(data.rope, data.sources), path, progress, source=file)
+                write_content(Rope(data.rope, data.sources), path, progress, force=force, source=file)
         return [(path, data.size) for path, data in files.items()]
 
 
-def _pulled(file: str, out: str, part: SubModel, align: int) -> list[tuple[str, int]]:
+def _pulled(file: str, out: str, part: SubModel, align: int, force: bool) -> list[tuple[str, int]]:
     """Download files of a store; their paths and sizes."""
     address = address_of(file)
     params = [*(("inputs", name) for name in part.inputs), *(("outputs", name) for name in part.outputs)]
     params.append(("align", str(align)))
     single = out.endswith(_ENDING)
+    for path in (out,) if single else (os.path.join(out, WEIGHTS), os.path.join(out, "model.onnx")):
+        check_output(path, force=force)
     with client_of(address.service) as client, Progress("pulling") as progress:
         view, target = ("onnx/single.onnx", Path(out)) if single else ("onnx", _folder(out))
         got = client.download(address.ref, target, view=view, params=params, progress=progress.up_to)

@@ -98,7 +98,7 @@ def records(  # noqa: PLR0913 - each is an option
                 _several(found, choice, part, form, root) if number is None else _one(found, number, part, form, root)
             )
             with Progress("writing") as progress:
-                write_content(content, STDIO, progress, source=stream)
+                write_content(content, STDIO, progress, force=False, source=stream)
         if summary.fault is not None and number is None:
             raise CorruptModel(summary.fault)
 

@@ -12,7 +12,7 @@ from protoslice.cli.models.addresses import service_url
 from protoslice.cli.models.output import write_content
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.models.schema_files import descriptor_set_in
-from protoslice.cli.options import Json, ServiceUrl
+from protoslice.cli.options import Force, Json, ServiceUrl
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import print_json, print_table, say, utc
 from protoslice.sizes import format_size
@@ -58,6 +58,7 @@ def show(
     out: Annotated[
         str | None, typer.Option("--out", "-o", metavar="OUT", help="Write the descriptor set to this file.")
     ] = None,
+    force: Force = False,
     url: ServiceUrl = None,
     as_json: Json = False,
 ) -> None:
@@ -69,7 +70,7 @@ def show(
         data = client.schema(name)
     if out is not None:
         with Progress("writing", len(data)) as progress:
-            write_content(Rope(_core.Rope([data]), []), out, progress)
+            write_content(Rope(_core.Rope([data]), []), out, progress, force=force)
         return
     names = sorted(schema.from_descriptor_set(data).names())
     if as_json:

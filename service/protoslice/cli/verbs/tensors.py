@@ -16,7 +16,7 @@ from protoslice.cli.models.opening import opened_subject
 from protoslice.cli.models.output import STDIO, write_content
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.subjects import Subject
-from protoslice.cli.options import FileName, Json, MetaGraphTags, SchemaFile, TypeName
+from protoslice.cli.options import FileName, Force, Json, MetaGraphTags, SchemaFile, TypeName
 from protoslice.cli.terminal.near import did_you_mean
 from protoslice.cli.terminal.numbers import array_lines, reader_of
 from protoslice.cli.terminal.progress import Progress
@@ -62,6 +62,7 @@ def tensor(  # noqa: PLR0913 - each is an option
     out: Annotated[
         str, typer.Option("--out", "-o", metavar="OUT", help="Where to write it; - is standard output.")
     ] = STDIO,
+    force: Force = False,
     dtype: Annotated[str | None, typer.Option(metavar="DTYPE", help="List only tensors of this type.")] = None,
     name_filter: Annotated[
         str | None, typer.Option("--filter", metavar="PATTERN", help="List only these names; `*` matches anything.")
@@ -91,7 +92,7 @@ def tensor(  # noqa: PLR0913 - each is an option
         if out.endswith(".safetensors") and slice_ is None and form is None and dtype is None:
             with Progress("writing") as progress:
                 content, omitted = subject.safetensors(name, strict=strict)
-                write_content(content, out, progress)
+                write_content(content, out, progress, force=force)
             _warn(omitted)
             return
         if out.endswith(".safetensors") and form is None:
@@ -102,7 +103,7 @@ def tensor(  # noqa: PLR0913 - each is an option
                     _print_tensor(subject, name, slice_)
                     return
                 form = form or ("json" if as_json else "npy" if out.endswith(".npy") else "raw")
-                _take(subject, name, slice_, form, out)
+                _take(subject, name, slice_, form, out, force=force)
             return
         if slice_ is not None or out != STDIO:
             raise InvalidInput("No tensor given: name the one to write (protoslice tensor MODEL lists them)")
@@ -152,7 +153,7 @@ def _print_tensor(subject: Subject, name: str, slice_: str | None) -> None:
     entry: dict[str, Any] = json.loads(subject.tensor(name, None, "json").read())
     dtype, shape = entry["dtype"], entry["shape"]
     if dtype == "STRING":
-        _take(subject, name, slice_, "json", STDIO)
+        _take(subject, name, slice_, "json", STDIO, force=False)
         return
     chosen = whole(shape) if slice_ is None else parsed_slice(slice_, shape)
     if slice_ is not None and chosen.count > _MOST_PRINTED:
@@ -184,13 +185,13 @@ def _warn(omitted: Omitted | None) -> None:
         note(f"warning: {omitted} (use --strict to fail instead)")
 
 
-def _take(subject: Subject, name: str, slice_: str | None, form: str, out: str) -> None:
+def _take(subject: Subject, name: str, slice_: str | None, form: str, out: str, *, force: bool) -> None:
     content = subject.tensor(name, slice_, form)
     if out == STDIO and form not in {"json", "lod"} and sys.stdout.isatty():
         what = format_size(content.size)
         raise Unsupported(f"Won't print {what} of binary numbers to the terminal: use -o FILE or a pipe")
     with Progress("writing", content.size) as progress:
-        write_content(content, out, progress)
+        write_content(content, out, progress, force=force)
 
 
 def _show(rows: list[TensorEntry]) -> None:

@@ -172,7 +172,8 @@ def pull(  # noqa: PLR0913 - each is an option
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="Without OUT: replace existing files, and allow names that start with '.', '-' or '~'."
+            "--force",
+            help="Without OUT or with --only: replace files that exist. Allow names that start with '.', '-' or '~'.",
         ),
     ] = False,
     align: Annotated[
@@ -211,7 +212,7 @@ def pull(  # noqa: PLR0913 - each is an option
         if out is None or view is not None:
             raise InvalidInput("--only needs a folder as OUT, and no --view")
         with client_of(address.service, cache, parallel) as client:
-            _list_written(pull_parts(client, address.ref, only, Path(out)), as_json=as_json)
+            _list_written(pull_parts(client, address.ref, only, Path(out), force=force), as_json=as_json)
         return
     with (
         catch_warnings(record=True) as warned,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from protoslice.errors import InvalidInput, StorageError
+from protoslice.local_files import private_folder
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _ABANDONED_SECONDS: Final = 3600
@@ -63,7 +64,7 @@ class Cache:
         # A full disk costs the cache, but no download.
         path = self._path(sha256)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            private_folder(path.parent)
             with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".new-", delete=False) as file:
                 try:
                     file.write(data)

@@ -14,6 +14,7 @@ from protoslice.client.http.range_answers import RemoteFacts
 from protoslice.client.locks import lock
 from protoslice.closing import ClosedAtEnd
 from protoslice.errors import ProtosliceError, StorageDenied, StorageError, StorageFull
+from protoslice.local_files import replace_durably
 
 _STEP: Final = 1 << 20
 _WRITTEN: Final = 64 << 10
@@ -87,9 +88,9 @@ class PartialFile(ClosedAtEnd):
         self.size = 0
 
     def finish(self) -> None:
-        """Rename the complete, verified file to its final name."""
+        """Rename the complete, verified file to its final name, durably."""
         try:
-            os.replace(self._path, self.target)
+            replace_durably(self._path, self.target)
         except OSError as error:
             raise write_failure(self.target, error) from error
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 from protoslice.client.locks import lock
 from protoslice.client.upload.bodies import Item, Stamp
 from protoslice.closing import ClosedAtEnd
+from protoslice.local_files import private_folder
 
 _KEPT_SECONDS: Final = 30 * 86400
 """Age at which journals are removed; a service keeps an idle upload for a day by default."""
@@ -54,7 +55,7 @@ class Journal(ClosedAtEnd):
         name = hashlib.sha256(key.encode()).hexdigest()[:32]
         try:
             folder = default_folder()
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folder(folder)
             _sweep(folder)
         except (OSError, RuntimeError):  # no home directory, or no access to it
             return cls()

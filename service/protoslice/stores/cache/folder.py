@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from protoslice.local_files import private_folder
 from protoslice.stores.cache.eviction import CacheEntry, Rank, victims
 
 FOLDER: Final = "protoslice"
@@ -47,7 +48,7 @@ class CacheFolder:
         self._reserved = 0
         self.evicted = 0
         """Entries that this process has removed for want of room."""
-        directory.mkdir(parents=True, exist_ok=True)
+        private_folder(directory)
         with suppress(FileExistsError):
             os.mkdir(directory / FOLDER, 0o700)
         self._root = os.open(directory / FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

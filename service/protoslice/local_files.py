@@ -1,0 +1,31 @@
+"""Files on the local disk: folders for one user, and names that are durable with their content."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def private_folder(path: Path) -> None:
+    """Make a folder and those above it that are missing, for this user only; the umask may allow everybody."""
+    if not path.is_dir():
+        private_folder(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
+
+
+def replace_durably(temporary: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Rename a complete file to `target`; the content is on the disk before the name is, and then the name.
+
+    After a power failure a reader finds the old file or the whole new one.
+    """
+    _sync(temporary)
+    os.replace(temporary, target)
+    _sync(os.path.dirname(os.path.abspath(target)))
+
+
+def _sync(path: str | os.PathLike[str]) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

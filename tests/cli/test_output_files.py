@@ -1,0 +1,154 @@
+"""Every command that writes a file: it replaces none without `--force`, and what it writes survives a power failure."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import typer
+from tests.cli.conftest import Call
+from tests.support.stores import onnx
+
+from protoslice import schema
+from protoslice.cli.app import app
+from protoslice.splitting import GraphDefSplitter
+
+Args = tuple[object, ...]
+MODEL: Final = "@written:1"
+
+COMMANDS: Final[dict[str, Callable[[Path, Path], dict[Args, str]]]] = {
+    "cat": lambda model, out: {("cat", model, "graph", "-o", out / "x"): "x"},
+    "tensor": lambda model, out: {
+        ("tensor", model, "weight-0", "-o", out / "x.npy"): "x.npy",
+        ("tensor", model, "weight-0", "--format", "raw", "-o", out / "x"): "x",
+        ("tensor", model, "-o", out / "x.safetensors"): "x.safetensors",
+    },
+    "split": lambda model, out: {
+        ("split", model, out / "x", "--min-chunk", "1KiB"): "x.cpb",
+        ("split", model, out / "y"): "y.pb",
+    },
+    "merge": lambda model, out: {("merge", model, out / "x"): "x", ("merge", MODEL, out / "y"): "y"},
+    "extract": lambda model, out: {
+        ("extract", model, out / "x.onnx"): "x.onnx",
+        ("extract", model, out / "x"): "x/weights.bin",
+        ("extract", MODEL, out / "y.onnx"): "y.onnx",
+        ("extract", MODEL, out / "y"): "y/weights.bin",
+    },
+    "pull": lambda model, out: {
+        ("pull", MODEL, out / "x", "--only", "merge"): "x/written.onnx",
+        ("pull", MODEL, out / "y"): "y",
+    },
+    "schema show": lambda model, out: {("schema", "show", "written", "-o", out / "x"): "x"},
+}
+"""Calls, and the file that each writes, by command."""
+RESUMED: Final = {"y"}
+"""Of `pull`: files that another pull brings up to date."""
+
+
+def commands(group: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+    """All commands of the program by name."""
+    for name, each in group.commands.items():
+        full = f"{above} {name}".strip()
+        if hasattr(each, "commands"):
+            yield from commands(each, full)
+        else:
+            yield full, each
+
+
+@pytest.fixture(scope="module")
+def model(call: Call, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "written.onnx"
+    path.write_bytes(onnx(4000, 8000))
+    call("push", path, "--tag", MODEL.removeprefix("@"))
+    empty = path.with_suffix(".binpb")
+    empty.write_bytes(b"\x0a\x11\x0a\x07a.proto\x12\x01p\x22\x03\x0a\x01M")
+    call("schema", "put", "written", empty)
+    return path
+
+
+def test_every_command_with_an_output_is_known() -> None:
+    found = dict(commands(typer.main.get_command(app)))
+    named = {
+        name
+        for name, each in found.items()
+        if any("out" in param.name.split("_") or str(param.metavar).startswith("OUT") for param in each.params)
+    }
+    assert named == COMMANDS.keys()
+    for name in named:
+        assert "--force" in {option for param in found[name].params for option in param.opts}, name
+
+
+class Disk:
+    """Calls that make files durable, in their order."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.calls: list[tuple[str, object]] = []
+        fsync, replace = os.fsync, os.replace
+
+        def synced(fd: int) -> None:
+            found = os.fstat(fd)
+            self.calls.append(("folder" if stat.S_ISDIR(found.st_mode) else "file", found.st_ino))
+            fsync(fd)
+
+        def replaced(source: Any, target: Any, **more: Any) -> None:
+            self.calls.append(("name", os.path.abspath(target)))
+            replace(source, target, **more)
+
+        patch.setattr(os, "fsync", synced)
+        patch.setattr(os, "replace", replaced)
+
+    def check(self, path: Path) -> None:
+        """Assert that the content of a file was durable before its name, and the name at the end."""
+        named = self.calls.index(("name", str(path)))
+        assert ("file", path.stat().st_ino) in self.calls[:named], "the content was not on the disk before the name"
+        assert ("folder", path.parent.stat().st_ino) in self.calls[named:], "the name was not on the disk"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_replaces_no_file_and_what_it_writes_is_durable(
+    name: str, call: Call, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for args, written in COMMANDS[name](model, tmp_path).items():
+        path = tmp_path / written
+        path.parent.mkdir(exist_ok=True)
+        disk = Disk(monkeypatch)
+        call(*args)
+        made = path.read_bytes()
+        disk.check(path)
+        monkeypatch.undo()
+        if name != "pull" or written not in RESUMED:
+            path.write_bytes(b"precious")
+            refused = call(*args, code=7)
+            assert f"{path} already exists" in refused.stderr
+            assert "--force" in refused.stderr
+            assert path.read_bytes() == b"precious"
+            call(*args, "--force")
+            assert path.read_bytes() == made
+
+
+def test_files_of_messages_are_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    message: Any = schema.bundled().message_class("tensorflow.GraphDef")()
+    message.node.add(name="a").attr["value"].s = bytes(2 << 20)
+    disk = Disk(monkeypatch)
+    written = Path(GraphDefSplitter(message).write(tmp_path / "model"))
+    disk.check(written)
+
+
+def test_folders_of_the_user_are_private_whatever_the_umask(
+    call: Call, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("STATE", "CONFIG", "DATA", "CACHE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / "home" / name))
+    before = os.umask(0)
+    try:
+        call("push", model, "--tag", "open:1", XDG_STATE_HOME=str(tmp_path / "home" / "STATE"))
+        call("pull", MODEL, tmp_path / "x", "--cache", tmp_path / "home" / "pieces")
+        call("login", given="psl_none\n", XDG_CONFIG_HOME=str(tmp_path / "home" / "CONFIG"))
+    finally:
+        os.umask(before)
+    found = {path.relative_to(tmp_path) for path in (tmp_path / "home").rglob("*") if path.stat().st_mode & 0o022}
+    assert not found, "others may write here"
