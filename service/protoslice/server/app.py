@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property
 from typing import Any, Final
 from urllib.parse import unquote
@@ -45,7 +45,6 @@ from protoslice.server.api.routes import (
 from protoslice.server.api.routes.administration import audit, spaces, tokens, webhooks
 from protoslice.server.api.view_router import ViewRouter, serve_view
 from protoslice.server.api.views import VIEWS
-from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.http.failures import HANDLED, answer_exception, send_failure
 from protoslice.server.http.headers import read_fields, with_headers
 from protoslice.server.intake.resumable.answers import PREFIX as UPLOADS
@@ -193,7 +192,7 @@ class _Dispatcher:
             await send_failure(scope, receive, send, error)
             return
         if found is not None:
-            await serve_view(found, services, scope, receive, send, fields)
+            await serve_view(found, services, scope, send, fields)
         else:
             await self._beside_views(scope, receive, send)
 
@@ -208,11 +207,8 @@ class _Dispatcher:
             raise HttpProblem(METHOD, METHOD.advice, headers={"allow": ", ".join(allowed)})
         # HEAD is GET whose body the server leaves out: the same headers, whatever the route.
         asked = hub.spelled({**scope, "method": "GET"} if scope["method"] == "HEAD" else scope)
-        # The body of a GET is nobody's to read, so its end may be waited for beside the handler.
-        watched = CancelOnDisconnect(receive) if asked["method"] == "GET" else nullcontext()
         try:
-            async with watched:
-                await self._inner(asked, receive, send)
+            await self._inner(asked, receive, send)
         finally:
             context_of(scope).route = _template(asked)
 

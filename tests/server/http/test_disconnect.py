@@ -30,6 +30,7 @@ ROUTES = [
     ("GET", "/v1/stores/{id}/tensors", b""),
     ("GET", "/v1/stores/{id}/references.json", b""),
     ("GET", "/v1/stores/{id}/safetensors", b""),
+    ("POST", "/v1/stores/{id}/parts", b'{"parts":[{"view":"onnx/model.onnx"},{"view":"safetensors"}]}'),
     ("POST", "/v1/chunks/missing", b'{"chunks":[{"sha256":"%s","size":5}],"stores":["ID"]}' % (b"0" * 64)),
 ]
 

@@ -6,10 +6,9 @@ Views are served beside the framework's routing: dependency injection alone cost
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope, Send
 
 from protoslice.errors import Unsupported
 from protoslice.server.access.places import plain_ref
@@ -18,7 +17,6 @@ from protoslice.server.http.answers.locations import lasting_url
 from protoslice.server.http.answers.plan import Terms
 from protoslice.server.http.answers.rendered import send_rendered
 from protoslice.server.http.answers.stream import send_representation
-from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.http.headers import Fields
 from protoslice.server.http.negotiation import (
     DELIMITED,
@@ -76,16 +74,12 @@ class ViewRouter:
         return FoundView(view, plain_ref(parts[3]), rest)
 
 
-async def serve_view(
-    found: FoundView, services: Services, scope: Scope, receive: Receive, send: Send, fields: Fields
-) -> None:
+async def serve_view(found: FoundView, services: Services, scope: Scope, send: Send, fields: Fields) -> None:
     """Answer a GET or HEAD of a view."""
     context = context_of(scope)
     context.route = found.view.path
     query: object = found.view.query.read(scope["query_string"], context.key)
-    async with CancelOnDisconnect(receive) as disconnect:
-        store = await services.stores.view(found.ref)
-        await _ViewAnswer(found, query, services, scope, send, fields, disconnect).of(store)
+    await answer_view(found, query, services, scope, send, fields, await services.stores.view(found.ref))
 
 
 async def answer_view(
@@ -95,46 +89,28 @@ async def answer_view(
     scope: Scope,
     send: Send,
     fields: Fields,
-    disconnect: CancelOnDisconnect,
     store: OpenStore,
 ) -> None:
     """Answer with a view of `store`, rendered if the request accepts that."""
-    await _ViewAnswer(found, query, services, scope, send, fields, disconnect).of(store)
-
-
-@dataclass(frozen=True, slots=True)
-class _ViewAnswer:
-    """Answer to a request for a view, of whichever store."""
-
-    found: FoundView
-    query: object
-    services: Services
-    scope: Scope
-    send: Send
-    fields: Fields
-    disconnect: CancelOnDisconnect
-
-    async def of(self, store: OpenStore) -> None:
-        """Answer with the view of `store`."""
-        found, services, scope, context = self.found, self.services, self.scope, context_of(self.scope)
-        context.store = store.info.id
-        rope = await found.view.select(store, found.rest, self.query)
-        location = None if found.ref == store.info.id else lasting_url(scope, store.info.id)
-        terms = found.terms(rope, location, services)
-        form = rendered_form(found.view, self.fields, rope)
-        if form is None:
-            await send_representation(
-                scope,
-                self.send,
-                rope,
-                fields=self.fields,
-                terms=terms,
-                disconnect=self.disconnect,
-                window=lambda length: services.windows.open(length, context.key),
-            )
-            return
-        rendering = _Rendering(services, store, rope, form)
-        await send_rendered(scope, self.send, rope, rendering, media_type=form, fields=self.fields, terms=terms)
+    context = context_of(scope)
+    context.store = store.info.id
+    rope = await found.view.select(store, found.rest, query)
+    location = None if found.ref == store.info.id else lasting_url(scope, store.info.id)
+    terms = found.terms(rope, location, services)
+    form = rendered_form(found.view, fields, rope)
+    if form is None:
+        await send_representation(
+            scope,
+            send,
+            rope,
+            fields=fields,
+            terms=terms,
+            disconnect=context.disconnect,
+            window=lambda length: services.windows.open(length, context.key),
+        )
+        return
+    rendering = _Rendering(services, store, rope, form)
+    await send_rendered(scope, send, rope, rendering, media_type=form, fields=fields, terms=terms)
 
 
 class _Rendering:

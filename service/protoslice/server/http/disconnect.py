@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 from typing import Never, Self
 
@@ -25,10 +26,17 @@ _AHEAD = 16
 class CancelOnDisconnect:
     """A context in which the work of this task stops with `ClientGone` soon after the client has left."""
 
-    __slots__ = ("_gone", "_receive", "_task", "_timer", "_watch")
+    __slots__ = ("_due", "_gone", "_is_spared", "_receive", "_task", "_timer", "_watch", "_whole")
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, *, whole: bool = True, is_spared: Callable[[], bool] = lambda: False) -> None:
+        """`receive` is read once the request is `whole`, as its messages are those of the handler until then.
+
+        Work that `is_spared` when the client leaves runs to its end.
+        """
         self._receive = receive
+        self._whole = whole
+        self._is_spared = is_spared
+        self._due = False
         self._gone = False
         self._watch: asyncio.Task[None] | None = None
         self._task: asyncio.Task[object] | None = None
@@ -36,7 +44,7 @@ class CancelOnDisconnect:
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.current_task()
-        self._timer = asyncio.get_running_loop().call_later(GRACE_SECONDS, self.watch)
+        self._timer = asyncio.get_running_loop().call_later(GRACE_SECONDS, self._late)
         return self
 
     async def __aexit__(
@@ -58,14 +66,28 @@ class CancelOnDisconnect:
 
     def unwatch(self) -> None:
         """Stop watching: all that is left to do is done in any case."""
+        self._due = False
         if self._timer is not None:
             self._timer.cancel()
         if self._watch is not None:
             self._watch.cancel()
 
+    def body_ended(self) -> None:
+        """Note that the handler has the whole body: only that the client leaves can come."""
+        self._whole = True
+        if self._due:
+            self.watch()
+
+    def _late(self) -> None:
+        self._due = True
+        if self._whole:
+            self.watch()
+
     async def _wait(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        if self._is_spared():
+            return
         self._gone = True
         if self._task is not None:
             self._task.cancel()

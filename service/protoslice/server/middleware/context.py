@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from random import Random
 from time import perf_counter
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from starlette.types import Scope
 
 from protoslice.server.http.headers import Headers
+
+if TYPE_CHECKING:
+    from protoslice.server.http.disconnect import CancelOnDisconnect
 
 KEY = "protoslice"
 TRACE = "protoslice.trace"
@@ -27,8 +30,9 @@ class RequestContext:
     """One request: its id, what it asked for, where it went, what it moved."""
 
     __slots__ = (
-        "bytes_in", "bytes_out", "cause", "changes", "client", "held", "id", "key", "method", "path", "principal",
-        "principal_id", "problem", "refused", "route", "space", "started", "status", "store", "tags", "trace",
+        "bytes_in", "bytes_out", "cause", "changes", "client", "disconnect", "held", "id", "key", "method", "path",
+        "principal", "principal_id", "problem", "refused", "route", "space", "started", "status", "store", "tags",
+        "trace",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +67,8 @@ class RequestContext:
         self.bytes_out = 0
         self.store: str | None = None
         self.cause: BaseException | None = None
+        self.disconnect: CancelOnDisconnect | None = None
+        """Watch that ends the work of the request when the client leaves; set by the middleware."""
         self.held: ExitStack | None = None
         """Shares that end with the request; None where it has none."""
         self.trace: tuple[str, str] | None = None

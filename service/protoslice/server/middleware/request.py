@@ -11,7 +11,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from protoslice.server.http.disconnect import CLIENT_GONE, ClientGone
+from protoslice.server.http.disconnect import CLIENT_GONE, CancelOnDisconnect, ClientGone
 from protoslice.server.http.failures import send_failure
 from protoslice.server.http.headers import Headers
 from protoslice.server.http.safety import secured
@@ -21,6 +21,8 @@ from protoslice.server.middleware.forwarded import scheme_of
 from protoslice.server.observability.metrics import Metrics
 from protoslice.server.observability.recorder import Recorder
 
+_BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods whose handlers read no body."""
 OPERATING: Final = frozenset({"/livez", "/readyz", "/metrics"})
 """Answered however much a client has under way: it may be a proxy that nobody said to trust."""
 
@@ -76,11 +78,12 @@ class RequestMiddleware:
 
     async def _run(self, scope: Scope, watched: _Watched) -> None:
         try:
-            if self._clients is None or scope["path"] in OPERATING:
-                await self._app(scope, watched.receive, watched.send)
-            else:
-                with self._clients.requests.one(watched.context.key):
+            async with watched.disconnect:
+                if self._clients is None or scope["path"] in OPERATING:
                     await self._app(scope, watched.receive, watched.send)
+                else:
+                    with self._clients.requests.one(watched.context.key):
+                        await self._app(scope, watched.receive, watched.send)
         except ClientGone:
             watched.context.status = CLIENT_GONE
         except asyncio.CancelledError:
@@ -102,9 +105,14 @@ class RequestMiddleware:
 
 
 class _Watched:
-    """`receive` and `send` of one request, counted."""
+    """`receive` and `send` of one request, counted, and the watch that ends its work when the client leaves.
 
-    __slots__ = ("_closed", "_metrics", "_receive", "_send", "_unread", "complete", "context", "streaming")
+    A change is not ended, once its body has come: the client may only have lost the connection.
+    """
+
+    __slots__ = (
+        "_closed", "_metrics", "_receive", "_send", "_unread", "complete", "context", "disconnect", "streaming",
+    )  # fmt: skip
 
     def __init__(
         self, context: RequestContext, receive: Receive, send: Send, expects: bool, metrics: Metrics, *, closed: bool
@@ -117,12 +125,17 @@ class _Watched:
         self.complete = False
         self._receive = receive
         self._send = send
+        self.disconnect = context.disconnect = CancelOnDisconnect(
+            receive, whole=context.method in _BODILESS, is_spared=lambda: context.changes
+        )
 
     async def receive(self) -> Message:
         self._unread = False
         message = await self._receive()
         if message["type"] == "http.request":
             self.context.bytes_in += len(message.get("body", b""))
+            if not message.get("more_body"):
+                self.disconnect.body_ended()
         return message
 
     async def send(self, message: Message) -> None:
@@ -130,6 +143,8 @@ class _Watched:
             if message.get("more_body") and not self.streaming:
                 self.streaming = True
                 self._metrics.streams += 1
+            if not message.get("more_body"):
+                self.disconnect.unwatch()  # the server reports the end of an answer like a client that has left
             await self._send(message)
             self.context.bytes_out += len(message.get("body", b""))
             self.complete = not message.get("more_body", False)

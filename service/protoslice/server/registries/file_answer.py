@@ -7,7 +7,6 @@ from starlette.types import Receive, Scope, Send
 
 from protoslice.server.http.answers.plan import Terms
 from protoslice.server.http.answers.stream import send_representation
-from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.http.headers import Headers, read_fields, with_headers
 from protoslice.server.middleware.context import context_of
 from protoslice.server.services import SERVICES, Services
@@ -30,16 +29,13 @@ class FileAnswer(Response):
         """Answer a GET or HEAD."""
         services: Services = scope[SERVICES]
         context = context_of(scope)
-        async with CancelOnDisconnect(receive) as disconnect:
-            await send_representation(
-                # The framework takes HEAD for GET, and the answer is planned by what was asked.
-                {**scope, "method": context.method or scope["method"]},
-                with_headers(send, self._told),
-                self._rope,
-                fields=read_fields(scope),
-                terms=Terms(
-                    location=self._location, private=services.gate.closed, max_ranges=services.settings.max_ranges
-                ),
-                disconnect=disconnect,
-                window=lambda length: services.windows.open(length, context.key),
-            )
+        await send_representation(
+            # The framework takes HEAD for GET, and the answer is planned by what was asked.
+            {**scope, "method": context.method or scope["method"]},
+            with_headers(send, self._told),
+            self._rope,
+            fields=read_fields(scope),
+            terms=Terms(location=self._location, private=services.gate.closed, max_ranges=services.settings.max_ranges),
+            disconnect=context.disconnect,
+            window=lambda length: services.windows.open(length, context.key),
+        )

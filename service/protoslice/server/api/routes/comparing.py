@@ -23,7 +23,6 @@ from protoslice.server.api.json_answers import (
     page_answer,
 )
 from protoslice.server.api.models import Diff, DifferenceCount, PageOf
-from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 from protoslice.stores.names import is_id
@@ -63,8 +62,7 @@ async def get_diff(
     checksums also count as equal, which is faster but not certain. The first 10 000 differences are listed, all are
     counted.
     """
-    async with CancelOnDisconnect(request.receive):
-        found = await services.stores.compare(before, ref, checksums=checksums)
+    found = await services.stores.compare(before, ref, checksums=checksums)
     most = min(limit, services.settings.max_page_items)
 
     def told() -> tuple[ResultPage[Difference], bytes]:
@@ -113,8 +111,7 @@ async def list_moves(
     their shapes. A page ends early when much was compared.
     """
     most = min(limit, services.settings.max_page_items)
-    async with CancelOnDisconnect(request.receive):
-        page = await services.stores.moves(before, ref, sample, most, cursor)
+    page = await services.stores.moves(before, ref, sample, most, cursor)
     items = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_items(page.items))
     return page_answer(request, page, items, headers=_lasting(before, ref), weak=False)
 
@@ -140,8 +137,7 @@ async def get_tensor_delta(
     ] = None,
 ) -> Response:
     """Return the distances of two tensors of the same type and shape: maximum, mean and cosine."""
-    async with CancelOnDisconnect(request.receive):
-        found = await services.stores.tensor_delta(before, ref, was or name, name, sample)
+    found = await services.stores.tensor_delta(before, ref, was or name, name, sample)
     # Floats in the spelling of Python, which the entity tags of earlier releases are made of.
     return json_answer(request, asdict(found), headers=_lasting(before, ref))
 

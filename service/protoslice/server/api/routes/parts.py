@@ -22,7 +22,6 @@ from protoslice.server.api.view_router import FoundView, ViewRouter, answer_view
 from protoslice.server.api.views import VIEWS
 from protoslice.server.http.answers.plan import AnswerPlanner, Terms
 from protoslice.server.http.answers.stream import send_representation
-from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.http.headers import Headers, header_lines, read_fields
 from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
@@ -156,11 +155,8 @@ class _ViewResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a POST."""
         found, query, store = self._asked
-        async with CancelOnDisconnect(receive) as disconnect:
-            asked = {**scope, "method": "GET"}
-            await answer_view(
-                found, query, scope[SERVICES], asked, _uncached(send), read_fields(scope), disconnect, store
-            )
+        asked = {**scope, "method": "GET"}
+        await answer_view(found, query, scope[SERVICES], asked, _uncached(send), read_fields(scope), store)
 
 
 class _PartsResponse(Response):
@@ -173,14 +169,13 @@ class _PartsResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a POST."""
         services: Services = scope[SERVICES]
-        key = context_of(scope).key
-        async with CancelOnDisconnect(receive) as disconnect:
-            await send_representation(
-                {**scope, "method": "GET"},
-                _uncached(send),
-                self._rope,
-                fields={},
-                terms=Terms(location=None, private=services.gate.closed, max_ranges=0),
-                disconnect=disconnect,
-                window=lambda length: services.windows.open(length, key),
-            )
+        context = context_of(scope)
+        await send_representation(
+            {**scope, "method": "GET"},
+            _uncached(send),
+            self._rope,
+            fields={},
+            terms=Terms(location=None, private=services.gate.closed, max_ranges=0),
+            disconnect=context.disconnect,
+            window=lambda length: services.windows.open(length, context.key),
+        )

@@ -13,7 +13,6 @@ from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.request_bodies import AskMissing
 from protoslice.server.api.routes.json_views import lasting_headers
-from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 
@@ -35,8 +34,7 @@ async def find_missing(request: Request, services: Given, body: AskMissing) -> R
     Searches the given stores, by default those that share the most pieces.
     """
     wanted = {piece.sha256: piece.size for piece in body.chunks}
-    async with CancelOnDisconnect(request.receive):
-        found = await services.stores.locate(wanted, body.stores)
+    found = await services.stores.locate(wanted, body.stores)
     there = {place.sha256 for place in found}
     missing = MissingPieces(tuple(sha256 for sha256 in wanted if sha256 not in there), tuple(found))
     return json_answer(request, missing, headers={"cache-control": "no-store"})

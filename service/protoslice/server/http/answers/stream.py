@@ -41,10 +41,10 @@ async def send_representation(
     *,
     fields: Fields,
     terms: Terms,
-    disconnect: CancelOnDisconnect,
+    disconnect: CancelOnDisconnect | None,
     window: Callable[[int], Window],
 ) -> None:
-    """Answer a GET or HEAD with `rope`, within the context `disconnect`.
+    """Answer a GET or HEAD with `rope`, watched by `disconnect`.
 
     `window` gives what bounds the read-ahead of an answer, by its length.
     """
@@ -62,12 +62,14 @@ async def send_representation(
         if answer.length <= DIGESTED_AT_ONCE and b"want-content-digest" in fields:
             await _send_only(send, answer, await _gather(piece, body), fields)
             return
-        disconnect.watch()
+        if disconnect is not None:
+            disconnect.watch()
         await _send_head(send, answer)
         left = answer.length - await _take(send, piece)
         del piece
         await _pump(send, left, body)
-        disconnect.unwatch()  # the server tells of the end of an answer as of a client that has left
+        if disconnect is not None:
+            disconnect.unwatch()  # the server reports the end of an answer like a client that has left
         await send({"type": "http.response.body", "body": b""})
 
 
