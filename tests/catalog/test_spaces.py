@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from tests.support.postgres import TestServer
 from tests.support.rows import SPACE, held, own, put_store, reserved
 
 from protoslice.catalog import Database, Transaction, open_database
@@ -77,6 +78,18 @@ def test_of_writers_at_once_none_exceeds_a_quota(catalogue: str, limit: str, own
         await one.write(_charge(account, *each))
 
     _run(catalogue, work)
+
+
+def test_quota_is_exact_whatever_isolation_level_the_server_defaults_to(postgres: TestServer) -> None:
+    level = "%20-cdefault_transaction_isolation%3Drepeatable%5C%20read"
+
+    async def work(one: Database, table: SpaceTable) -> None:
+        account = Account(SPACE, 0, 10)
+        done = await asyncio.gather(*(one.write(_charge(account, 0, 1)) for _ in range(30)), return_exceptions=True)
+        assert sum(isinstance(found, QuotaExceeded) for found in done) == 20, done
+        assert (await held(one))[1] == 10
+
+    _run(postgres.new_catalogue() + level, work)
 
 
 def test_limit_of_a_space_goes_before_that_of_the_service(catalogue: str) -> None:

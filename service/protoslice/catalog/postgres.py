@@ -43,6 +43,8 @@ _log = logging.getLogger(__name__)
 _CONNECTIONS: Final = 20
 _BACKGROUND: Final = 2
 _CONNECT_SECONDS: Final = 3
+_WRITING: Final = "ISOLATION LEVEL READ COMMITTED READ WRITE"
+"""Stated, since a server may have another default: locks guard counts that are read again behind them."""
 _SNAPSHOT: Final = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _BEGIN: Final = "BEGIN {}; SET LOCAL statement_timeout = {}; SET LOCAL lock_timeout = {}"
 _NOW: Final = "(extract(epoch FROM transaction_timestamp()) * 1000000)::bigint"
@@ -63,7 +65,7 @@ class PostgresDatabase(Database):
         self._lanes = {False: Lane(_CONNECTIONS, "catalogue"), True: Lane(_BACKGROUND, "catalogue-background")}
 
     async def _write(self, work: Work[T], *, background: bool) -> T:
-        return await self._lanes[background].run(self._transaction, work, "READ WRITE", STATEMENT_SECONDS)
+        return await self._lanes[background].run(self._transaction, work, _WRITING, STATEMENT_SECONDS)
 
     async def _read(self, work: Work[T], *, background: bool) -> T:
         return await self._lanes[background].run(self._transaction, work, _SNAPSHOT, READ_SECONDS)
@@ -89,7 +91,7 @@ class PostgresDatabase(Database):
         return self._alone(work, _SNAPSHOT)
 
     def _fill(self, work: Work[T]) -> T:
-        return self._alone(work, "READ WRITE")
+        return self._alone(work, _WRITING)
 
     def _alone(self, work: Work[T], mode: str) -> T:
         with translated(), psycopg.connect(**self._parameters) as connection:  # commits unless it fails
