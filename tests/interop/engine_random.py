@@ -16,11 +16,12 @@ import gguf
 import numpy as np
 import onnx
 import onnxruntime as runtime
+from onnx.backend.test.case.node import collect_testcases
 from safetensors.numpy import load, save
 from tests.interop.published import CUT
 
 from protoslice.client import Client
-from protoslice.errors import ProtosliceError
+from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.formats.weights.header import PADDING
 
 SEED: Final = 38
@@ -33,6 +34,8 @@ FILES: Final = 25
 FREE: Final = {0: 1}
 """Length of an axis that a model leaves open, by number; that of all others is `OPEN`."""
 OPEN: Final = 64
+_RANDOM: Final = frozenset({"Bernoulli", "Dropout", "RandomNormal", "RandomUniformLike"})
+"""Operators whose values differ from run to run."""
 _NAMES: Final = ("w", "a.b.weight", "ü", "x/y z", "layer.0.\u4e2d", "q" * 200)
 runtime.set_default_logger_severity(4)
 
@@ -54,6 +57,42 @@ def submodels(client: Client, folder: Path) -> Iterator[tuple[str, int, float]]:
                 checked += _compared(client, path, values, inputs, names[last : last + int(random.integers(1, 3))])
         assert checked == CUTS, f"{name}: only {checked} cuts can be made"
         yield f"{name} ({len(names)} values)", checked, time.perf_counter() - began
+
+
+def operators(client: Client, folder: Path) -> Iterator[tuple[str, int, float]]:
+    """Ask for the outputs of each case of ONNX's own tests without declarations; compare with the whole case."""
+    equal, refused, began = 0, 0, time.perf_counter()
+    whole, stripped, ours = (folder / name for name in ("whole.onnx", "stripped.onnx", "ours.onnx"))
+    with warnings.catch_warnings(action="ignore"):
+        cases = collect_testcases(None)
+    for case in cases:
+        model: Any = case.model
+        onnx.save(model, whole)
+        names = [each.name for each in model.graph.output]
+        sets: Any = case.data_sets
+        try:
+            given = {each.name: value for each, value in zip(model.graph.input, sets[0][0], strict=False)}
+            expected = _session(whole).run(names, given)
+        except Exception:  # an operator that the runtime lacks, or an input that is no array
+            continue
+        del model.graph.output[:], model.graph.value_info[:]
+        onnx.save(model, stripped)
+        client.push(stripped, tags=["case"])
+        ours.unlink(missing_ok=True)
+        try:
+            client.download("case", ours, view="onnx/single.onnx", params=[("outputs", name) for name in names])
+        except Unsupported:
+            refused += 1
+            continue
+        session = _session(ours)
+        found = session.run(names, {each.name: given[each.name] for each in session.get_inputs()})
+        for one, other in zip(found, expected, strict=True):
+            assert np.asarray(one).dtype == np.asarray(other).dtype, case.name
+            if not _RANDOM & {node.op_type for node in model.graph.node}:
+                assert np.array_equal(one, other, equal_nan=np.asarray(other).dtype.kind == "f"), case.name
+        equal += 1
+    assert equal > 1000 > 10 * refused, (equal, refused)
+    yield f"{len(cases)} cases, {refused} refused", equal, time.perf_counter() - began
 
 
 def _session(path: Path) -> Any:
@@ -172,6 +211,7 @@ def gguf_files(client: Client, folder: Path) -> Iterator[tuple[str, int, float]]
 
 CHECKS: Final[Mapping[str, Callable[[Client, Path], Iterator[tuple[str, int, float]]]]] = {
     "cuts of ONNX": submodels,
+    "operators": operators,
     "safetensors": safetensors_files,
     "GGUF": gguf_files,
 }

@@ -249,3 +249,18 @@ def test_a_node_of_another_domain_stays(tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "in.onnx")
     after, _ = written(tmp_path / "in.onnx", tmp_path)
     assert after.graph.node == model.graph.node
+
+
+def test_several_graph_fields_are_merged(tmp_path: Path) -> None:
+    whole = onnx.load(weighty(tmp_path))
+    halves = [onnx.ModelProto(graph=onnx.GraphProto()), onnx.ModelProto(graph=whole.graph)]
+    halves[0].graph.node.extend(whole.graph.node[:1])
+    del halves[1].graph.node[:1]
+    whole.ClearField("graph")
+    (tmp_path / "in.onnx").write_bytes(b"".join(each.SerializeToString() for each in (halves[0], whole, halves[1])))
+    after, offsets = written(tmp_path / "in.onnx", tmp_path)
+    assert [each.output[0] for each in after.graph.node] == ["shown", "y"]
+    assert "constant" in offsets
+    expected = values(onnx.load(tmp_path / "in.onnx"))
+    found = values(after)
+    assert {name: found[name].tolist() for name in expected} == {name: v.tolist() for name, v in expected.items()}
