@@ -94,9 +94,13 @@ def _blobs_anywhere(patch: pytest.MonkeyPatch) -> None:
 
 
 def _drafts_of_all(patch: pytest.MonkeyPatch) -> None:
-    """MLflow's files are all in the default space."""
-    plain = DraftTable.__init__
-    patch.setattr(DraftTable, "__init__", lambda self, database, account: plain(self, database, Account(DEFAULT_SPACE)))
+    """MLflow's files are listed from the default space, whichever is asked."""
+    plain = DraftTable.entries
+
+    def entries(self: DraftTable, folder: str, after: str) -> Any:
+        return plain(DraftTable(self._database, Account(DEFAULT_SPACE)), folder, after)
+
+    patch.setattr(DraftTable, "entries", entries)
 
 
 def _opened_by_id(patch: pytest.MonkeyPatch) -> None:
