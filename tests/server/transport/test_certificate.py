@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.support.certificates import certificate
@@ -18,6 +19,7 @@ from tests.support.certificates import certificate
 from protoslice.client import Client
 from protoslice.errors import InvalidInput
 from protoslice.server.settings import Settings
+from protoslice.server.transport import certificate as watching
 from protoslice.server.transport.certificate import Certificate, certificate_of
 
 
@@ -61,7 +63,8 @@ async def test_files_are_taken_anew_unless_they_are_no_pair(
         if len(looks) > 2:
             raise asyncio.CancelledError
 
-    monkeypatch.setattr(asyncio, "sleep", sleep)
+    # For this module alone: `asyncio.sleep` itself belongs to every server that runs in this process.
+    monkeypatch.setattr(watching, "asyncio", SimpleNamespace(sleep=sleep, to_thread=asyncio.to_thread))
     with pytest.raises(asyncio.CancelledError):
         await made.watch()
     assert (served(made.context) == before) is broken
