@@ -7,158 +7,21 @@ objects, in one statement with the condition that nothing refers to them, would 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import Any
 
 import psycopg
 import pytest
 from tests.support.postgres import TestServer
 from tests.support.rows import ACCOUNT, SPACE, own, put_store, reserved
+from tests.support.stepping import NEVER, Actor
 
 from protoslice.catalog import Database, Transaction, open_database
 from protoslice.catalog.collector import CollectorTable, _drop
-from protoslice.catalog.database import Row, Work
 from protoslice.catalog.objects import Collected
-from protoslice.catalog.postgres import PostgresTransaction, _parameters, translated
+from protoslice.catalog.postgres import _parameters
 from protoslice.catalog.stores import StoreTable
-
-T = TypeVar("T")
-
-_BLOCKED_SECONDS: Final = 0.08
-"""Seconds after which a statement that has not ended waits for a lock."""
-_NEVER: Final = 99
-
-
-class Steps:
-    """Statements of one transaction, which waits before one of them until it may go on."""
-
-    def __init__(self, stop: int) -> None:
-        self.stop = stop
-        self.count = 0
-        self.paused = threading.Event()
-        self.go = threading.Event()
-
-    def step(self) -> None:
-        """Note a statement that is about to be executed, or the COMMIT."""
-        if self.count == self.stop:
-            self.paused.set()
-            assert self.go.wait(20)
-        self.count += 1
-
-
-class SteppedTransaction(Transaction):
-    """A transaction that notes its statements."""
-
-    def __init__(self, inner: Transaction, steps: Steps) -> None:
-        self._inner = inner
-        self._steps = steps
-
-    @property
-    def now(self) -> int:
-        return self._inner.now
-
-    def record(self, change: bytes) -> None:
-        self._inner.record(change)
-
-    def all(self, sql: str, **values: Any) -> list[Row]:
-        self._steps.step()
-        return self._inner.all(sql, **values)
-
-    def run(self, sql: str, **values: Any) -> int:
-        self._steps.step()
-        return self._inner.run(sql, **values)
-
-    def many(self, sql: str, rows: Any) -> None:
-        self._steps.step()
-        self._inner.many(sql, rows)
-
-    def batches(self, sql: str, size: int) -> Any:
-        return self._inner.batches(sql, size)
-
-    def load(self, table: str, columns: Any, rows: Any) -> None:
-        self._inner.load(table, columns, rows)
-
-
-class OneConnection(Database):
-    """A database whose transactions run on one connection, step by step."""
-
-    dialect = "postgresql"
-
-    def __init__(self, url: str, steps: Steps) -> None:
-        self._steps = steps
-        self._connection: psycopg.Connection[Row] = psycopg.connect(**_parameters(url)[0], autocommit=True)
-
-    async def _write(self, work: Work[T], *, background: bool) -> T:
-        with translated():
-            self._connection.execute("BEGIN")
-            try:
-                result = work(SteppedTransaction(PostgresTransaction(self._connection), self._steps))
-                self._steps.step()
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
-            self._connection.execute("COMMIT")
-            return result
-
-    async def _read(self, work: Work[T], *, background: bool) -> T:
-        return await self._write(work, background=background)
-
-    async def close(self) -> None:
-        self._connection.close()
-
-
-class Actor:
-    """One side of the race, in a thread."""
-
-    def __init__(self, url: str, stop: int, act: Callable[[Database], Any]) -> None:
-        self.steps = Steps(stop)
-        self.result: Any = None
-        self._act = act
-        self._url = url
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def start(self) -> None:
-        """Run until the stop, the end, or a lock that the other side holds."""
-        self._thread.start()
-        for _ in range(400):
-            if self.steps.paused.wait(_BLOCKED_SECONDS / 40) or self._ended.is_set():
-                return
-            if self.steps.count and not self._moves():
-                return
-
-    def finish(self) -> None:
-        """Run to the end, or until a lock."""
-        self.steps.go.set()
-        self._thread.join(_BLOCKED_SECONDS)
-
-    def join(self) -> Any:
-        """Return the result, or the error."""
-        self.steps.go.set()
-        self._thread.join(20)
-        assert not self._thread.is_alive()
-        return self.result
-
-    def _moves(self) -> bool:
-        before = self.steps.count
-        self._ended.wait(_BLOCKED_SECONDS)
-        return self.steps.count != before or self._ended.is_set() or self.steps.paused.is_set()
-
-    def _run(self) -> None:
-        async def run() -> Any:
-            database = OneConnection(self._url, self.steps)
-            try:
-                return await self._act(database)
-            finally:
-                await database.close()
-
-        try:
-            self.result = asyncio.run(run())
-        except Exception as error:
-            self.result = error
-        self._ended.set()
 
 
 @contextmanager
@@ -234,11 +97,11 @@ def _rows(url: str, object: int) -> tuple[bool, bool, bool]:
 def _lengths(url: str) -> tuple[int, int]:
     """Return the number of steps of the collector and of the publisher, each without the other."""
     with _a_free_object(url) as free:
-        publisher = Actor(url, _NEVER, _publishing(free))
+        publisher = Actor(url, NEVER, _publishing(free))
         publisher.start()
         publisher.join()
     with _a_free_object(url):
-        collector = Actor(url, _NEVER, _dropping)
+        collector = Actor(url, NEVER, _dropping)
         collector.start()
         collector.join()
     return collector.steps.count, publisher.steps.count
@@ -264,7 +127,7 @@ def test_shared_object_is_never_lost(postgres: TestServer, collector_first: bool
     assert ours >= 5
     assert theirs >= 6
     steps = range(ours) if collector_first else range(theirs)
-    won = [_check(url, (n, _NEVER) if collector_first else (_NEVER, n), collector_first=collector_first) for n in steps]
+    won = [_check(url, (n, NEVER) if collector_first else (NEVER, n), collector_first=collector_first) for n in steps]
     assert set(won) == {True, False}, "each side has to win somewhere"
 
 
@@ -282,7 +145,7 @@ def test_marking_in_one_statement_marks_an_object_in_use(postgres: TestServer) -
     _, theirs = _lengths(url)
     for stop in range(theirs):
         with _a_free_object(url) as free:
-            collector, publisher = Actor(url, _NEVER, _marking), Actor(url, stop, _publishing(free))
+            collector, publisher = Actor(url, NEVER, _marking), Actor(url, stop, _publishing(free))
             _race(url, [publisher, collector])
             _, marked, refers = _rows(url, free)
             if marked and refers:

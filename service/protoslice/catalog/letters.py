@@ -78,7 +78,7 @@ def cloud_event(id: str, space: str, event: str, subject: str, data: Mapping[str
 def tell(tx: Transaction, space: str, event: str, subject: str, data: Mapping[str, str | None]) -> None:
     """Record a change in the audit, and write a letter, due now, to each webhook that wants the event."""
     record(tx, space, event, subject, data)
-    hooks = tx.all("SELECT id, events FROM webhooks WHERE space = :space FOR SHARE", space=space)
+    hooks = tx.all("SELECT id, events FROM webhooks WHERE space = :space", space=space)
     wanted = [hook for hook, events in hooks if not events or event in events.split()]
     if not wanted:
         return

@@ -1,0 +1,430 @@
+"""Each lock of a statement prevents a wrong result, shown with two transactions on real connections of PostgreSQL.
+
+Two transactions that run at once must leave what they leave one after the other, in either order. Without the lock they
+leave something else, for at least one statement at which the first of them waits for the second.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import re
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import pytest
+from tests.support.postgres import TestServer
+from tests.support.rows import ACCOUNT, SPACE, own, put_store, reserved
+from tests.support.stepping import NEVER, Actor, Unlocked
+
+import protoslice.catalog
+from protoslice.catalog import Database, open_database
+from protoslice.catalog.artifacts import ArtifactTable, ManifestRow
+from protoslice.catalog.collector import CollectorTable
+from protoslice.catalog.derived import DerivedRecords
+from protoslice.catalog.drafts import DraftTable, folder_version
+from protoslice.catalog.kept_files import KeptFile
+from protoslice.catalog.labels import HUB
+from protoslice.catalog.letters import LetterTable
+from protoslice.catalog.objects import WriterTable
+from protoslice.catalog.repositories import RepositoryTable
+from protoslice.catalog.schemas import SchemaRecords
+from protoslice.catalog.spaces import SpaceTable
+from protoslice.catalog.stores import StoreTable
+from protoslice.catalog.tags import TagTable
+from protoslice.catalog.uploads import ObjectChanges, UploadRow, UploadTable, XorbRow
+from protoslice.catalog.webhooks import Webhook, WebhookRecords
+
+FOLDER: Final = Path(protoslice.catalog.__file__).parent
+LOCK: Final = re.compile(r"\s+FOR (UPDATE|SHARE)( SKIP LOCKED)?\b")
+MANIFEST: Final = ManifestRow(digest="sha256:a", media_type="m", body=b"12345")
+HOOK: Final = Webhook("h", SPACE, "hook", "https://example.org", (), 0, b"secret")
+UPLOAD: Final = UploadRow(id="u", client="c", state="open", used=False, record="{}")
+FACTS: Final = (
+    "SELECT digest, deleted IS NULL, tags FROM stores",
+    "SELECT sum(stored_bytes), sum(stores), sum(logical_bytes) FROM usage",
+    "SELECT kind, name, store, manifest FROM names",
+    "SELECT name FROM repositories",
+    "SELECT digest FROM manifests",
+    "SELECT name, size FROM kept_files",
+    "SELECT name FROM schemas",
+    """
+    SELECT due IS NULL, writer IS NULL, EXISTS (SELECT 1 FROM derived d WHERE d.object = o.id),
+        EXISTS (SELECT 1 FROM upload_objects u WHERE u.object = o.id) FROM objects o""",
+    "SELECT id, state FROM uploads",
+    "SELECT name FROM xorbs",
+    "SELECT count(*) FROM trash",
+    "SELECT count(*) FROM writers",
+    "SELECT dead FROM letters",
+    "SELECT what, subject FROM audit",
+)
+"""What is compared: everything but random ids and times."""
+
+Act: TypeAlias = Callable[[Database], Awaitable[Any]]
+
+
+@dataclass(frozen=True)
+class Race:
+    """Two transactions, the first of which executes the statement with the lock, or waits for one that does."""
+
+    prepare: Act
+    first: Act
+    second: Act
+
+
+async def nothing(database: Database) -> None:
+    """Prepare nothing."""
+
+
+def both(prepare: Act, act: Act) -> Race:
+    """Return a race of a transaction with another of the same kind."""
+    return Race(prepare, act, act)
+
+
+async def a_space_of_one(database: Database) -> None:
+    await SpaceTable(database).create(SPACE)
+    await SpaceTable(database).set_limits(SPACE, (None, 1, None, None))
+
+
+async def a_store(database: Database) -> None:
+    await put_store(database, "old")
+
+
+async def two_tagged_stores(database: Database) -> None:
+    await put_store(database, "old", tags=["tag"])
+    await put_store(database, "new")
+    await database.write(lambda tx: tx.run("UPDATE names SET version = 'seen'"))
+
+
+async def a_removed_store(database: Database) -> None:
+    await put_store(database, "old", held=10)
+    await StoreTable(database, ACCOUNT).remove("old")
+    await database.write(lambda tx: tx.run("UPDATE stores SET deleted = 1 WHERE deleted IS NOT NULL"))
+
+
+async def a_repository(database: Database) -> None:
+    await RepositoryTable(database, SPACE, HUB).create("a")
+
+
+def renaming(new: str) -> Act:
+    return lambda database: RepositoryTable(database, SPACE, HUB).rename("a", new)
+
+
+async def deriving(database: Database) -> None:
+    (object,) = await reserved(database, 1)
+    (row,) = await database.read(lambda tx: tx.all("SELECT id FROM stores"))
+    await DerivedRecords(database, SPACE).put(row[0], "fact", None, own=own([object])[0])
+
+
+def publishing(digest: str) -> Act:
+    return lambda database: put_store(database, digest)
+
+
+def artifacts(database: Database) -> ArtifactTable:
+    return ArtifactTable(database, ACCOUNT, "image")
+
+
+async def an_image(database: Database) -> None:
+    await put_image(database)
+
+
+async def an_empty_image(database: Database) -> None:
+    await put_image(database)
+    await artifacts(database).remove_manifest(MANIFEST.digest)
+
+
+async def put_image(database: Database) -> None:
+    await artifacts(database).put_manifest(MANIFEST, ["tag"])
+
+
+async def remove_image(database: Database) -> bool:
+    return await artifacts(database).remove_manifest(MANIFEST.digest)
+
+
+async def remove_image_tag(database: Database) -> bool:
+    return await artifacts(database).remove_tag("tag")
+
+
+def putting_schema(name: str) -> Act:
+    return lambda database: SchemaRecords(database, SPACE).put(name, b"", {})
+
+
+async def a_hook(database: Database) -> None:
+    await put_store(database, "old")
+    await WebhookRecords(database).put(HOOK)
+
+
+async def a_letter(database: Database) -> None:
+    await a_hook(database)
+    await put_tag(database)
+
+
+async def put_tag(database: Database) -> None:
+    await TagTable(database, SPACE).put(["tag"], "old")
+
+
+async def put_seen_tag(database: Database) -> None:
+    await TagTable(database, SPACE).put(["tag"], "old", if_match=b"seen")
+
+
+async def move_tag(database: Database) -> None:
+    await TagTable(database, SPACE).put(["tag"], "new")
+
+
+async def remove_hook(database: Database) -> None:
+    await WebhookRecords(database).remove(HOOK)
+
+
+async def take_letters(database: Database) -> int:
+    return len(await LetterTable(database).take(4e9, 5e9))
+
+
+def uploads(database: Database) -> UploadTable:
+    return UploadTable(database, ACCOUNT)
+
+
+async def a_session(database: Database) -> None:
+    await uploads(database).create(UPLOAD, keep_seconds=1000)
+
+
+async def an_expired_upload(database: Database) -> None:
+    await uploads(database).create(UPLOAD, keep_seconds=-1000)
+
+
+async def add_xorb(database: Database) -> bool:
+    (object,) = await reserved(database, 1)
+    return await uploads(database).add_xorb("u", "x", XorbRow(10, b""), own([object])[0])
+
+
+async def end_session(database: Database) -> None:
+    row = UploadRow(id="u", client="c", state="gone", used=False, record="{}")
+    await uploads(database).change(row, kept_parts=0, keep_seconds=None, objects=ObjectChanges())
+
+
+async def prolong(database: Database) -> None:
+    await uploads(database).change(UPLOAD, kept_parts=0, keep_seconds=1000, objects=ObjectChanges())
+
+
+async def end_uploads(database: Database) -> None:
+    await CollectorTable(database).end_uploads(1000)
+
+
+async def an_ended_writer(database: Database) -> None:
+    await database.write(lambda tx: tx.run("INSERT INTO writers (id, expires, doubted) VALUES ('w', 1, 1)"))
+
+
+async def end_writers(database: Database) -> None:
+    await CollectorTable(database).end_writers()
+
+
+async def renew_writer(database: Database) -> bool:
+    return await WriterTable(database).renew("w")
+
+
+async def a_free_object(database: Database) -> None:
+    (object,) = await reserved(database, 1)
+    await put_store(database, "old", own=own([object]))
+    await StoreTable(database, ACCOUNT).remove("old")
+    await CollectorTable(database).purge_stores(-1)
+
+
+async def some_trash(database: Database) -> None:
+    await a_free_object(database)
+    await CollectorTable(database).drop_objects(-1)
+
+
+async def take_trash(database: Database) -> int:
+    return len(await CollectorTable(database).trash())
+
+
+async def purge_stores(database: Database) -> None:
+    await CollectorTable(database).purge_stores(1000)
+
+
+async def drop_objects(database: Database) -> None:
+    await CollectorTable(database).drop_objects(1000)
+
+
+async def remove_store(database: Database) -> None:
+    await StoreTable(database, ACCOUNT).remove("old")
+
+
+async def restore_store(database: Database) -> None:
+    await StoreTable(database, ACCOUNT).restore("old")
+
+
+def drafts(database: Database) -> DraftTable:
+    return DraftTable(database, ACCOUNT)
+
+
+async def put_loose_file(database: Database) -> None:
+    await drafts(database).put("file", "", KeptFile(size=5, data=b"12345"))
+
+
+async def a_loose_file_removed(database: Database) -> None:
+    await put_loose_file(database)
+    await drafts(database).remove("file")
+
+
+async def a_folder(database: Database) -> None:
+    await put_store(database, "old")
+    await put_store(database, "new")
+    await drafts(database).put("run/file", "run", KeptFile(size=5, data=b"12345"))
+    await database.write(lambda tx: tx.run("UPDATE kept_files SET version = 'one'"))
+
+
+async def seal_old(database: Database) -> None:
+    await drafts(database).seal("run", folder_version({"run/file": b"one"}), "old", 10)
+
+
+async def change_and_seal_new(database: Database) -> None:
+    await drafts(database).put("run/file", "run", KeptFile(size=5, data=b"54321"))
+    version = folder_version(await drafts(database).versions("run", 10))
+    await drafts(database).seal("run", version, "new", 10)
+
+
+RACES: Final = {
+    "artifacts.ArtifactTable.put_manifest#1": both(an_empty_image, put_image),
+    "artifacts.ArtifactTable.put_manifest#2": Race(an_image, put_image, remove_image),
+    "artifacts.ArtifactTable.remove_manifest#1": both(an_image, remove_image),
+    "artifacts.ArtifactTable.remove_manifest#2": Race(an_image, remove_image, remove_image_tag),
+    "collector.CollectorTable.end_writers": Race(an_ended_writer, end_writers, renew_writer),
+    "collector.CollectorTable.trash": both(some_trash, take_trash),
+    "collector._drop": both(a_free_object, drop_objects),
+    "collector._purge": both(a_removed_store, purge_stores),
+    "derived.DerivedRecords.put": both(a_store, deriving),
+    "drafts.DraftTable._lock": both(a_loose_file_removed, put_loose_file),
+    "drafts.DraftTable.seal": Race(a_folder, seal_old, change_and_seal_new),
+    "letters.LetterTable.take": both(a_letter, take_letters),
+    "letters._insert": Race(a_hook, remove_hook, put_tag),
+    "live_stores.lock_store": Race(a_store, put_tag, remove_store),
+    "repositories.RepositoryTable.rename": Race(a_repository, renaming("b"), renaming("c")),
+    "schemas.SchemaRecords.put": Race(nothing, putting_schema("a"), putting_schema("b")),
+    "spaces.Account._check": Race(a_space_of_one, publishing("a"), publishing("b")),
+    "stores.StoreTable.restore": both(a_removed_store, restore_store),
+    "tags._locked": Race(two_tagged_stores, put_seen_tag, move_tag),
+    "uploads.UploadTable.add_xorb": Race(a_session, add_xorb, end_session),
+    "uploads.end_uploads": Race(an_expired_upload, prolong, end_uploads),
+}
+"""By the function of the statement; with a number where a function has several."""
+
+
+def test_every_lock_has_a_race() -> None:
+    assert sorted(_locks()) == sorted(RACES)
+
+
+@pytest.mark.parametrize("lock", RACES)
+def test_a_lock_prevents_a_wrong_result(postgres: TestServer, lock: str) -> None:
+    race = RACES[lock]
+    right = [_in_turn(postgres, race, order) for order in ((0, 1), (1, 0))]
+    wrong = next((stop for stop in range(30) if _at_once(postgres, race, stop, lock) not in right), None)
+    assert wrong is not None, "nothing goes wrong without this lock: remove it"
+    assert _at_once(postgres, race, wrong, None) in right
+
+
+def _in_turn(server: TestServer, race: Race, order: tuple[int, int]) -> Any:
+    """Return what the two leave behind one after the other."""
+    url = _prepared(server, race)
+    results: list[Any] = [None, None]
+    for number in order:
+        actor = Actor(url, NEVER, (race.first, race.second)[number])
+        actor.start()
+        results[number] = actor.join()
+    return _outcome(url, results)
+
+
+def _at_once(server: TestServer, race: Race, stop: int, without: str | None) -> Any:
+    """Return what they leave if the first waits before a statement until the second has ended, or waits for a lock."""
+    url = _prepared(server, race)
+    first, second = (Actor(url, at, act, _dropping(without)) for at, act in ((stop, race.first), (NEVER, race.second)))
+    first.start()
+    second.start()
+    first.finish()
+    return _outcome(url, [first.join(), second.join()])
+
+
+def _prepared(server: TestServer, race: Race) -> str:
+    url = server.new_catalogue()
+
+    async def prepare() -> None:
+        async with open_database(url, "memory://") as database:
+            await race.prepare(database)
+            # What comes before is not compared.
+            await database.write(lambda tx: tx.run("DELETE FROM audit"))
+
+    asyncio.run(prepare())
+    return url
+
+
+def _outcome(url: str, results: Sequence[Any]) -> Any:
+    async def read() -> list[list[str]]:
+        async with open_database(url, "memory://") as database:
+            return await database.read(lambda tx: [sorted(str(tuple(row)) for row in tx.all(sql)) for sql in FACTS])
+
+    said = [type(each).__name__ if isinstance(each, Exception) else each for each in results]
+    return [each if isinstance(each, bool | int | str) else None for each in said], asyncio.run(read())
+
+
+def _dropping(lock: str | None) -> Unlocked:
+    """Return a function that leaves a lock out of its statement."""
+    seen: list[str] = []
+
+    def change(sql: str) -> str:
+        if lock is None or LOCK.search(sql) is None:
+            return sql
+        place, _, number = lock.partition("#")
+        if _caller() != place:
+            return sql
+        seen.append(sql)
+        texts = list(dict.fromkeys(seen))
+        return LOCK.sub("", sql) if not number or texts.index(sql) == int(number) - 1 else sql
+
+    return change
+
+
+def _caller() -> str:
+    """Return the function of the catalogue that executes a statement."""
+    frame = sys._getframe()
+    while frame is not None:
+        path = Path(frame.f_code.co_filename)
+        if path.parent == FOLDER and path.stem not in {"database", "postgres"}:
+            return f"{path.stem}.{frame.f_code.co_qualname.partition('.<locals>')[0]}"
+        frame = frame.f_back  # type: ignore[assignment]
+    raise AssertionError("a statement from nowhere")
+
+
+def _locks() -> Iterator[str]:
+    """Yield the place of each lock in the source."""
+    for path in sorted(FOLDER.glob("*.py")):
+        if path.stem not in {"sqlite", "postgres"}:
+            for name, count in _locks_in(ast.parse(path.read_text()), ()).items():
+                yield from (
+                    [f"{path.stem}.{name}"]
+                    if count == 1
+                    else [f"{path.stem}.{name}#{number}" for number in range(1, count + 1)]
+                )
+
+
+def _locks_in(node: ast.AST, outer: tuple[str, ...]) -> dict[str, int]:
+    """Return the number of locks by the function or class at the top that has them."""
+    found: dict[str, int] = {}
+    for child in ast.iter_child_nodes(node):
+        inner = outer
+        if isinstance(child, ast.ClassDef) or (
+            isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) and not _in_function(node, outer)
+        ):
+            inner = (*outer, child.name)
+        if isinstance(child, ast.Constant) and isinstance(child.value, str) and LOCK.search(child.value):
+            name = ".".join(outer)
+            found[name] = found.get(name, 0) + len(LOCK.findall(child.value))
+        for name, count in _locks_in(child, inner).items():
+            found[name] = found.get(name, 0) + count
+    return found
+
+
+def _in_function(node: ast.AST, outer: tuple[str, ...]) -> bool:
+    """Return True where a function belongs to another, by whose name its statements go."""
+    return bool(outer) and not isinstance(node, ast.ClassDef)
