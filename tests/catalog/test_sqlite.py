@@ -64,6 +64,20 @@ def test_waiting_writes_share_a_commit(tmp_path: Path, monkeypatch: pytest.Monke
     asyncio.run(work())
 
 
+def test_what_is_committed_is_on_the_disk(tmp_path: Path) -> None:
+    """Read the pragmas of each connection back, as SQLite ignores those that it cannot follow."""
+    asked = ("synchronous", "journal_mode", "foreign_keys")
+
+    async def work() -> None:
+        db = await _opened(tmp_path)
+        found = [[await way(lambda tx, name=name: tx.all(f"PRAGMA {name}")[0][0]) for name in asked]  # type: ignore[misc]
+                 for way in (db.write, db.read, db.fill, db.export)]  # fmt: skip
+        assert found == [[2, "wal", 1]] * 4
+        await db.close()
+
+    asyncio.run(work())
+
+
 def test_full_disk_fails_the_group_and_loses_nothing_else(tmp_path: Path) -> None:
     async def work() -> None:
         db = await _opened(tmp_path)
