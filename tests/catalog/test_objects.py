@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 from tests.support.rows import ACCOUNT, SPACE, held, own, put_store, reserved
 
-from protoslice.catalog import Database, open_database
+from protoslice.catalog import Database, objects, open_database
 from protoslice.catalog.database import UniqueViolation
 from protoslice.catalog.objects import Collected, OwnObject, WriterTable, new_id, new_objects, object_id
 from protoslice.catalog.stores import StoreTable
@@ -32,11 +34,34 @@ async def _rows(database: Database) -> dict[int, tuple[str | None, bool, int | N
 
 
 def test_ids_are_in_keys_and_sort_by_time() -> None:
-    objects = new_objects("w", 100)
-    assert [object_id(each.key) for each in objects] == [each.id for each in objects]
-    assert len({each.key for each in objects}) == 100
-    first = new_id()
-    assert all(first >> 22 >= each.id >> 22 for each in objects)
+    made = new_objects("w", 100)
+    assert [object_id(each.key) for each in made] == [each.id for each in made]
+    assert len({each.key for each in made}) == 100
+    assert all(new_id() > each.id for each in made)
+
+
+def test_ids_sort_by_time_and_fit_into_columns_until_2077(catalogue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids of different processes: that of a later millisecond is larger, also where the random bits change."""
+    change, millisecond = datetime(2027, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
+    around = [change + number * millisecond for number in range(-300, 300)]
+    later = [datetime(year, month, 1, tzinfo=UTC) for year in range(2027, 2077) for month in (6, 12)]
+    clock = SimpleNamespace(
+        time_ns=lambda: (now - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
+    )
+    monkeypatch.setattr(objects, "time", clock)
+    ids = list[int]()
+    for now in [*around, *later]:
+        monkeypatch.setattr(objects, "_ids", objects._Ids())
+        ids.append(new_id())
+        assert now >= change or ids[-1] >> 22 == clock.time_ns() // 1_000_000, "earlier versions made larger ones"
+    assert ids == sorted(set(ids))
+
+    async def work(database: Database) -> None:
+        (newest,) = await reserved(database, 1)
+        assert newest.id > ids[-1]
+        assert list(await _rows(database)) == [newest.id]
+
+    _run(catalogue, work)
 
 
 def test_reserve_needs_a_writer_that_lives(catalogue: str) -> None:

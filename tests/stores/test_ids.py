@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 from tests.support.stores import assert_whole, in_memory, onnx, opened, upload, visible
@@ -18,7 +18,8 @@ from protoslice.stores.writing.reservations import BLOCK
 
 
 def test_ids_of_one_process_differ_and_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "time_ns", lambda: 1_800_000_000_000_000_000)
+    monkeypatch.setattr(objects, "time", SimpleNamespace(time_ns=lambda: 1_800_000_000_000_000_000))
+    monkeypatch.setattr(objects, "_ids", objects._Ids())
     ids = [new_id() for _ in range(100_000)]
     assert ids == sorted(set(ids))
     assert 0 < ids[-1] < 1 << 63

@@ -20,7 +20,9 @@ LEASE_SECONDS: Final = 600.0
 """Seconds for which the objects of a writer are safe after its last renewal."""
 LARGEST_SUMLESS: Final = 16 << 20
 """Bytes of the largest object whose checksums are in manifests; a larger one has an object for its checksums."""
-_RANDOM_BITS: Final = 22
+_CHANGE: Final = 1_798_761_600_000
+"""2027-01-01 in milliseconds since the epoch: ids before it have 22 random bits, which 63 bits hold until 2039; later
+ones have 20, until 2077. An id has to be larger than all older ones."""
 
 
 class Collected(Conflict):
@@ -59,9 +61,11 @@ class _Ids:
         self._last = 0
 
     def new(self) -> int:
-        now = time.time_ns() // 1_000_000 << _RANDOM_BITS
+        milliseconds = time.time_ns() // 1_000_000
+        bits = 22 if milliseconds < _CHANGE else 20
+        now = (_CHANGE << 22) + ((milliseconds - _CHANGE) << bits)
         with self._lock:
-            self._last = now | secrets.randbits(_RANDOM_BITS) if now > self._last else self._last + 1
+            self._last = now + secrets.randbits(bits) if now > self._last else self._last + 1
             return self._last
 
 
