@@ -20,8 +20,11 @@ NAMES = (
     "a",
     "b",
     "c",
+    "m.safetensors",
+    "m.fp16.safetensors",
+    "m-00001-of-00002.safetensors",
 )
-KINDS = ("proto", "riegeli", "text", "json", "table", "paddle", "refused", "unknown", "tfrecord")
+KINDS = ("proto", "riegeli", "text", "json", "table", "paddle", "refused", "unknown", "tfrecord", "safetensors")
 MANIFESTS = {
     "Manifest.json": json.dumps(
         {"rootModelIdentifier": "r", "itemInfoEntries": {"r": {"path": "named.mlmodel"}}}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import filterfalse, groupby, islice
 from typing import Final
 
 from protoslice.formats.coreml.packages import LARGEST_MANIFEST, is_manifest, named_root
-from protoslice.formats.weights.files import is_first_shard
+from protoslice.formats.weights.files import is_first_shard, variants_among
 from protoslice.schema.detection.weights import INDEX_ENDING, PIPELINE
 
 _TRIES: Final = 64
@@ -45,29 +45,30 @@ def manifests_of(files: Iterable[Candidate]) -> list[Candidate]:
 def likeliest_first(files: Iterable[Candidate], manifests: Mapping[str, bytes]) -> list[Candidate]:
     """The files sorted: known names first, then by kind (protos first), then by size, the largest first.
 
-    Of the files of a model in several, that which leads to the others comes first.
+    Of the files of a model in several, that which leads to the others comes first; variants of a file come after it.
 
     `manifests` holds the contents of `manifests_of(files)` by path.
     """
-    declared = _declared(manifests)
-    return sorted(files, key=lambda file: _rank(file, declared))
+    candidates = list(files)
+    return _sorted(candidates, _declared(manifests), variants_among(file.path for file in candidates))
 
 
 def one_by_one(
     paths: Iterable[str], look: Callable[[str], Candidate], manifests: Mapping[str, bytes]
 ) -> Iterator[Candidate]:
     """As `likeliest_first`, lazily: looks at no file whose name is less likely than the last one's."""
-    declared = _declared(manifests)
+    paths, declared = list(paths), _declared(manifests)
+    variants = variants_among(paths)
 
     def named(path: str) -> int:
         return _named(path, path in declared)
 
     left: list[Candidate] = []
     for _, group in groupby(sorted(paths, key=named), named):
-        found = likeliest_first(map(look, group), manifests)
+        found = _sorted(map(look, group), declared, variants)
         yield from filter(_counts_by_name, found)
         left += filterfalse(_counts_by_name, found)
-    yield from likeliest_first(left, manifests)
+    yield from _sorted(left, declared, variants)
 
 
 def tried(ranked: Iterable[Candidate]) -> Iterator[Candidate]:
@@ -79,10 +80,13 @@ def _declared(manifests: Mapping[str, bytes]) -> Collection[str | None]:
     return {named_root(path, content) for path, content in manifests.items()}
 
 
-def _rank(file: Candidate, declared: Collection[str | None]) -> tuple[int, int, int, int, str]:
-    name = _named(file.path, file.path in declared) if _counts_by_name(file) else 100
-    leads = (_is_called(file.path, PIPELINE), file.path.endswith(INDEX_ENDING), is_first_shard(file.path), True)
-    return name, _looks(file), leads.index(True), -file.size, file.path
+def _sorted(files: Iterable[Candidate], declared: Collection[str | None], variants: Set[str]) -> list[Candidate]:
+    def rank(file: Candidate) -> tuple[int, int, bool, int, int, str]:
+        name = _named(file.path, file.path in declared) if _counts_by_name(file) else 100
+        leads = (_is_called(file.path, PIPELINE), file.path.endswith(INDEX_ENDING), is_first_shard(file.path), True)
+        return name, _looks(file), file.path in variants, leads.index(True), -file.size, file.path
+
+    return sorted(files, key=rank)
 
 
 def _looks(file: Candidate) -> int:

@@ -13,8 +13,8 @@ from protoslice.formats.model import Fault, MissingFile, Tensor, Tensors
 from protoslice.formats.tensors.lazy import LazyTensors
 
 KIND: Final = "weight"
-_SHARD: Final = re.compile(r"(.*-)[0-9]{5}-of-([0-9]{5})(\.[a-z]+)", re.DOTALL)
-_FIRST: Final = re.compile(r".*-00001-of-[0-9]{5}\.(?:safetensors|gguf)", re.DOTALL)
+ENDING: Final = ".safetensors"
+_SHARD: Final = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})((?:\.[^./]+)+)", re.DOTALL)
 _MOST: Final = 1 << 20
 """Limit of the tensors of a model, in all its files."""
 
@@ -42,13 +42,33 @@ def shards_of(path: str) -> list[str]:
     found = _SHARD.fullmatch(path)
     if found is None:
         return [path]
-    before, count, ending = found.groups()
-    return [f"{before}{number:05}-of-{count}{ending}" for number in range(1, int(count) + 1)] or [path]
+    before, _, count, ending = found.groups()
+    return [f"{before}-{number:05}-of-{count}{ending}" for number in range(1, int(count) + 1)] or [path]
+
+
+def shard_facts(path: str) -> tuple[str, str, int]:
+    """What the path of a shard says: the path without number and ending, that of the first shard, and their number.
+
+    A whole file is the only shard of its model.
+    """
+    found = _SHARD.fullmatch(path)
+    if found is None:
+        return path.removesuffix(ENDING), path, 1
+    before, _, count, ending = found.groups()
+    return before + ending.removesuffix(ENDING), f"{before}-00001-of-{count}{ending}", int(count)
 
 
 def is_first_shard(path: str) -> bool:
     """True when a file of this name is the first of several."""
-    return _FIRST.fullmatch(path) is not None
+    found = _SHARD.fullmatch(path)
+    return found is not None and found[2] == "00001" and found[4].endswith((ENDING, ".gguf"))
+
+
+def variants_among(paths: Iterable[str]) -> set[str]:
+    """Those of `paths` that are variants of another: `model.fp16.safetensors` next to `model.safetensors`."""
+    stems = {path: shard_facts(path.removesuffix(".index.json"))[0] for path in paths if ENDING in path}
+    names = set(stems.values())
+    return {path for path, stem in stems.items() if stem.rpartition(".")[0] in names}
 
 
 def check_count(count: int, path: str) -> None:

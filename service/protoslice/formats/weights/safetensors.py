@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from protoslice.errors import CorruptModel, LimitExceeded
 from protoslice.formats.model import Listed, Model, Tensors
 from protoslice.formats.tensors.locations import beside
-from protoslice.formats.weights.files import joined, shards_of
+from protoslice.formats.weights.files import ENDING, joined, shard_facts, shards_of
 from protoslice.formats.weights.header import SafetensorsFile
 from protoslice.schema.detection.weights import INDEX_ENDING, PIPELINE, SAFETENSORS
 from protoslice.sources.source import RangeSource
 
-_ENDING: Final = ".safetensors"
 _LARGEST_INDEX: Final = 64 << 20
 _LARGEST_PIPELINE: Final = 1 << 20
 _MOST_FILES: Final = 4096
@@ -61,22 +62,38 @@ def index_of(source: RangeSource, path: str) -> Mapping[str, str]:
 
 def _of_pipeline(model: Model) -> Tensors:
     """The tensors of all components of a pipeline, `unet/conv_in.weight`; each is in the folder that has its name."""
+    folders, files = dict[str, list[str]](), dict[str, SafetensorsFile]()
+    for path in model.files:
+        if path.endswith(ENDING):
+            folders.setdefault(posixpath.dirname(path), []).append(path)
     folder = posixpath.dirname(model.root)
-    files = dict[str, SafetensorsFile]()
     names = [name for name, what in _json(model.beside(model.root), model.root, _LARGEST_PIPELINE).items() if what]
     for name in names:
-        for path in _of_component(model, posixpath.join(folder, name)):
-            files[path] = SafetensorsFile(model.files[path], path, f"{name}/")
+        for path in _of_one_variant(folders.get(posixpath.join(folder, name), ())):
+            files[path] = SafetensorsFile(model.beside(path), path, f"{name}/")
             if len(files) > _MOST_FILES:
                 raise LimitExceeded(f"A pipeline may have at most {_MOST_FILES} files")
     return joined(files) if files else Listed(())
 
 
-def _of_component(model: Model, folder: str) -> list[str]:
-    """Paths of the files in `folder` that hold the weights, without those of variants such as `model.fp16`."""
-    inside = [path for path in model.files if posixpath.dirname(path) == folder and path.endswith(_ENDING)]
-    plain = [path for path in inside if "." not in posixpath.basename(path).removesuffix(_ENDING)]
-    return sorted(plain or inside[:1])
+def _of_one_variant(paths: Iterable[str]) -> Iterator[str]:
+    """The files that hold the model without a variant such as `model.fp16`, or the first variant if there is no other.
+
+    `paths` are those of all variants; shards that are missing come too.
+    """
+    variants = dict[str, dict[str, Counter[str]]]()
+    for path in paths:
+        stem, first, _ = shard_facts(path)
+        name, _, variant = posixpath.basename(stem).partition(".")
+        variants.setdefault(variant, {}).setdefault(name, Counter())[first] += 1
+
+    def rank(shards: Counter[str], first: str) -> tuple[bool, int, str]:
+        count = shard_facts(first)[2]
+        return shards[first] < count, count, first
+
+    for _, shards in sorted(variants[min(variants)].items()) if variants else ():
+        # A file may be there as shards of several numbers: take the fewest of which none is missing.
+        yield from shards_of(min(shards, key=partial(rank, shards)))
 
 
 def _json(source: RangeSource, path: str, most: int) -> dict[str, Any]:
