@@ -246,11 +246,13 @@ class Services:
         if self.admission is None:
             return lambda method, url: url
         signer, end = await self.admission.signer(), time.time() + self.settings.upload_lifetime_seconds
+        prefix = urlsplit(self.settings.public_url).path  # which a proxy takes off, so that it is not signed
 
         def signed(method: str, url: str) -> str:
             parts = urlsplit(url)
-            target, _ = signer.sign(method, parts.path + (f"?{parts.query}" if parts.query else ""), end)
-            return f"{parts.scheme}://{parts.netloc}{target}"
+            path = parts.path.removeprefix(prefix) + (f"?{parts.query}" if parts.query else "")
+            target, _ = signer.sign(method, path, end)
+            return f"{parts.scheme}://{parts.netloc}{prefix}{target}"
 
         return signed
 

@@ -80,6 +80,11 @@ Origin = Annotated[str, StringConstraints(pattern=r"^(\*|null|[a-z][a-z0-9+.-]*:
 HostName = Annotated[str, StringConstraints(pattern=r"^(\*|[A-Za-z0-9_-][A-Za-z0-9._-]*)$")]
 HostNames = Annotated[tuple[HostName, ...], NoDecode, BeforeValidator(_words)]
 Origins = Annotated[tuple[Origin, ...], NoDecode, BeforeValidator(_words)]
+PublicUrl = Annotated[
+    str,
+    StringConstraints(pattern=r"^(https?://[A-Za-z0-9._:\[\]-]+(/[A-Za-z0-9._~-]+)*/?)?$"),
+    AfterValidator(lambda url: url.rstrip("/")),
+]
 Seconds = Annotated[float, Field(gt=0, le=86400)]
 
 
@@ -192,6 +197,11 @@ class Settings(BaseSettings):
         "listening on a loopback address, otherwise any.",
     )
 
+    public_url: PublicUrl = Field(
+        default="",
+        description="URL at which clients reach the service through a proxy, such as `https://models.example/hub`. All "
+        "URLs in answers begin with it. Default: scheme and host of each request.",
+    )
     trusted_proxies: ProxyNames = Field(
         default=(),
         description="Networks or addresses of trusted proxies (`10.0.0.0/8`, `unix`), whose `Forwarded` or "

@@ -172,6 +172,7 @@ def readers_of_queries(source: str) -> list[int]:
 
 
 READERS = {
+    "access/places.py",  # repeats the query in a URL
     "access/signatures.py",  # takes the signature off
     "access/tags.py",  # reads `tag`, which the routes concerned declare
     "api/json_answers.py",  # links to the next page
@@ -180,7 +181,6 @@ READERS = {
     "api/routes/uploads.py",  # by names that it declares
     "api/view_router.py",  # by names that the view declares
     "app.py",  # makes a scope
-    "http/answers/locations.py",  # repeats the query in a URL
     "middleware/guarded_route.py",  # the check
 }
 """Modules of the server that get at a query themselves, but for registries."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Final, NamedTuple
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 from pydantic import AfterValidator
 from starlette.requests import Request
@@ -21,6 +21,7 @@ _NAMED: Final = re.compile(
 )
 """Path of a store by its name in a registry: `owner%2Fname@revision`, `name%2Fof%2Fartifact:tag`."""
 _SLASH: Final = "%2F"
+_PLAIN_IN_PATHS: Final = "/:@!$&'()*+,;=~"
 
 
 class SpacePath(NamedTuple):
@@ -55,14 +56,46 @@ def space_of(scope: Scope) -> str:
 
 
 def url_of(scope: Scope, path: str) -> str:
-    """The URL of `path` in the space of the request."""
-    root: str = scope.get("root_path", "")
-    return root + path
+    """Return the URL of `path` in the space of the request, without scheme and host."""
+    return urlsplit(_public_url(scope)).path + _in_space(scope, path)
 
 
 def absolute_url(scope: Scope, path: str) -> str:
-    """The URL of `path` in the space of the request, with the scheme and host that the client asked."""
-    return str(Request(scope).base_url).rstrip("/") + path
+    """Return the URL of `path` in the space of the request, with scheme and host."""
+    return service_url(scope) + _in_space(scope, path)
+
+
+def asked_url(scope: Scope) -> str:
+    """Return the path of the request as it was spelled, as clients reach it, without its query."""
+    raw: bytes = scope["raw_path"]
+    return urlsplit(_public_url(scope)).path + raw.decode("latin-1")
+
+
+def lasting_url(scope: Scope, store_id: str) -> str:
+    """Return the URL of the request, whose route has matched, with the id of the store in place of its reference.
+
+    The decoded path counts: a request may spell even its slashes as `%2F`, so its raw path may have fewer parts.
+    """
+    root: str = scope.get("root_path", "")
+    rest = quote(scope["path"].removeprefix(root).split("/", 4)[4], safe=_PLAIN_IN_PATHS)
+    query: bytes = scope["query_string"]
+    return url_of(scope, f"/v1/stores/{store_id}/{rest}") + (f"?{query.decode('latin-1')}" if query else "")
+
+
+def service_url(scope: Scope) -> str:
+    """Return the URL at which clients reach the service: the one of the settings, else what the client asked."""
+    url = Request(scope).url
+    return _public_url(scope) or f"{url.scheme}://{url.netloc}"
+
+
+def _public_url(scope: Scope) -> str:
+    found: str = scope["app"].services.settings.public_url
+    return found
+
+
+def _in_space(scope: Scope, path: str) -> str:
+    root: str = scope.get("root_path", "")
+    return root + path
 
 
 def plain_ref(ref: str) -> str:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from protoslice.facts import Restored, Store, StoreName
 from protoslice.json_text import encode_json
 from protoslice.server.access.decision import Scope
-from protoslice.server.access.places import url_of
+from protoslice.server.access.places import asked_url, url_of
 from protoslice.server.api.encoding import encode_fact, encode_items, store_weight
 from protoslice.server.api.problems import PRECONDITION, HttpProblem
 from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
@@ -162,7 +162,7 @@ def next_page(request: Request, page: ResultPage[Any]) -> dict[str, str]:
     if page.next is None:
         return {}
     query = with_parameter(request.scope["query_string"], "cursor", page.next)
-    return {"link": f'<{request.scope["raw_path"].decode("latin-1")}?{query}>; rel="next"'}
+    return {"link": f'<{asked_url(request.scope)}?{query}>; rel="next"'}
 
 
 def _conditions(fields: Fields) -> Preconditions:

@@ -11,9 +11,8 @@ from typing import Final, NamedTuple
 from starlette.types import Scope, Send
 
 from protoslice.errors import Unsupported
-from protoslice.server.access.places import plain_ref
+from protoslice.server.access.places import lasting_url, plain_ref
 from protoslice.server.api.views import StoreView
-from protoslice.server.http.answers.locations import lasting_url
 from protoslice.server.http.answers.plan import Terms
 from protoslice.server.http.answers.rendered import send_rendered
 from protoslice.server.http.answers.stream import send_representation

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from random import Random
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tests.server.access.closed import bearer, closed_service, token_for
 from tests.server.access.worlds.calls import CALLS, READING, WRITING, Call
@@ -70,10 +70,10 @@ def history(seed: int, length: int) -> list[Step]:
 
 
 @asynccontextmanager
-async def _two_spaces(hook: str) -> AsyncIterator[tuple[Application, dict[str, str]]]:
+async def _two_spaces(hook: str, **more: Any) -> AsyncIterator[tuple[Application, dict[str, str]]]:
     """A service that sends events to the URL `hook`, and the token of a caller of the space `own`."""
     allowed = (hook.removesuffix("hooks"),)
-    async with closed_service(webhook_allow=allowed, webhook_networks=("127.0.0.0/8",)) as app:
+    async with closed_service(webhook_allow=allowed, webhook_networks=("127.0.0.0/8",), **more) as app:
         yield app, bearer(await token_for(app, *Scope))
 
 
@@ -106,9 +106,18 @@ async def play(steps: Sequence[Step], hook: str, others: Mapping[str, Things] | 
 
 def refusals_of_own(hook: str) -> list[str]:
     """Calls by the names of the caller's own things, in its own space, whose answers are not as they should be."""
+    return [
+        f"{call.method} {call.target}: {got.status} {got.text[:200]}"
+        for call, got in answers_of_own(hook)
+        if (got.status if got.status >= 400 else None) != call.refused
+    ]
+
+
+def answers_of_own(hook: str, *, writing: Sequence[Call] = tuple(WRITING), **more: Any) -> list[tuple[Call, Asked]]:
+    """Return each call that reads, and those in `writing`, by the names of the caller's own things, and its answer."""
 
     async def played(*calls: Call) -> list[tuple[Call, Asked]]:
-        async with _two_spaces(hook) as (app, caller):
+        async with _two_spaces(hook, **more) as (app, caller):
             things = await Filling(app, "own", caller).fill("mine", hook)
             asked = [call.filled(things, "/spaces/own") for call in calls]
             return [
@@ -117,13 +126,9 @@ def refusals_of_own(hook: str) -> list[str]:
             ]
 
     answers = asyncio.run(played(*READING))
-    for call in WRITING:  # each removes or changes what the next one names
+    for call in writing:  # each removes or changes what the next one names
         answers += asyncio.run(played(call))
-    return [
-        f"{call.method} {call.target}: {got.status} {got.text[:200]}"
-        for call, got in answers
-        if (got.status if got.status >= 400 else None) != call.refused
-    ]
+    return answers
 
 
 async def beyond(app: Application) -> dict[str, str]:

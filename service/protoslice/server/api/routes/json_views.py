@@ -24,14 +24,13 @@ from protoslice.formats.outputs.omitted import HEADER as OMITTED
 from protoslice.formats.selection import tags_of
 from protoslice.graphs import Ends, Question
 from protoslice.graphs.neighbourhood import MOST_HOPS, MOST_NODES
-from protoslice.server.access.places import Ref, url_of
+from protoslice.server.access.places import Ref, absolute_url, lasting_url
 from protoslice.server.access.rules import SHOWN
 from protoslice.server.api.encoding import encode_fact, encode_items
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, json_answer, large_answer, page_answer
 from protoslice.server.api.models import PageOf, TensorPage
 from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP, STRICT_HELP, Tags
-from protoslice.server.http.answers.locations import lasting_url
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.stores import OpenStore, RecordsRequest
@@ -430,8 +429,7 @@ async def get_references(
 ) -> Response:
     """Return kerchunk references for fsspec and zarr: each tensor is an array of byte ranges on this service."""
     store = await services.stores.view(ref)
-    origin = f"{request.url.scheme}://{request.url.netloc}"
-    base = origin + url_of(request.scope, f"/v1/stores/{store.info.id}")
+    base = absolute_url(request.scope, f"/v1/stores/{store.info.id}")
     body, omitted = await store.tensors.references(base, strict=strict)
     headers = {} if omitted is None else {OMITTED: omitted.header()}
     return await large_answer(request, services.stores, body, headers=headers)

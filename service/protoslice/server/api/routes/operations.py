@@ -10,6 +10,7 @@ from fastapi import Request
 from starlette.responses import HTMLResponse, Response
 
 from protoslice.server.access.decision import Scope
+from protoslice.server.access.places import absolute_url
 from protoslice.server.access.rules import OPEN, Rule
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.problems import DRAINING, NOT_FOUND, PROBLEMS, RETRY_AFTER_SECONDS, HttpProblem
@@ -101,8 +102,4 @@ async def document(request: Request) -> Response:
 async def docs(request: Request) -> Response:
     """Every call, from the OpenAPI document."""
     shown = await asyncio.to_thread(lambda: request.app.api_page)
-    return HTMLResponse(shown.show(_origin(request)), headers=PAGE_HEADERS)
-
-
-def _origin(request: Request) -> str:
-    return str(request.base_url).rstrip("/")
+    return HTMLResponse(shown.show(absolute_url(request.scope, "")), headers=PAGE_HEADERS)

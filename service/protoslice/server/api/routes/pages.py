@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from protoslice.errors import ProtosliceError
 from protoslice.facts import Store
-from protoslice.server.access.places import url_of
+from protoslice.server.access.places import absolute_url, url_of
 from protoslice.server.access.rules import OPEN
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.problems import NOT_FOUND, HttpProblem
@@ -41,7 +41,7 @@ async def home(request: Request, services: Given) -> Response:
             stores = (await services.stores.list(limit=10)).items
         except ProtosliceError:
             stores = ()
-    origin, root = str(request.base_url).rstrip("/"), url_of(request.scope, "")
+    origin, root = absolute_url(request.scope, ""), url_of(request.scope, "")
     built = shell(f"<style>{STYLE}</style>{home_body(stores, origin, root)}")
     if built is not None:
         return HTMLResponse(built, headers=BUILT_HEADERS)

@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.server.access.decision import Principal
+from protoslice.server.access.places import service_url
 from protoslice.server.access.rules import OPEN
 from protoslice.server.access.sessions import (
     LOGIN,
@@ -103,7 +104,7 @@ async def how_to_sign_in(request: Request, services: Given) -> Response:
             NOT_FOUND, "Sign-in from the command line is not set up: the issuer has no `device_client`. Use a token"
         )
     said = SignInOptions(
-        resource=_origin(request),
+        resource=service_url(request.scope),
         authorization_servers=[found.issuer.url],
         bearer_methods_supported=["header"],
         client_id=client,
@@ -171,7 +172,7 @@ async def begin_sign_in(
         raise HttpProblem(NOT_FOUND, "people sign in here with tokens: no issuer has a `login_client`")
     place = following if _PLACE.fullmatch(following) else "/"
     try:
-        address, kept = await found.begin(await key.get(), f"{_origin(request)}{_CALLBACK}", place)
+        address, kept = await found.begin(await key.get(), f"{service_url(request.scope)}{_CALLBACK}", place)
     except ProtosliceError:
         return _failed(request, "the identity provider cannot be reached", 502)
     answer = RedirectResponse(address, 303, _NO_STORE)
@@ -190,7 +191,7 @@ async def end_sign_in(request: Request, services: Given) -> Response:
         raise HttpProblem(NOT_FOUND, "people sign in here with tokens: no issuer has a `login_client`")
     from protoslice.server.access.oidc.sign_in import SignInFailed
 
-    fields, callback = read_fields(request.scope), f"{_origin(request)}{_CALLBACK}"
+    fields, callback = read_fields(request.scope), f"{service_url(request.scope)}{_CALLBACK}"
     try:
         kept = read_cookie(request.scope, fields, LOGIN)
         token, begun = await found.finish(await key.get(), callback, kept, request.query_params)
@@ -235,7 +236,3 @@ def _tell(request: Request, caller: Principal) -> None:
     """Have the log name the caller."""
     context = context_of(request.scope)
     context.principal, context.principal_id = caller.name, caller.id
-
-
-def _origin(request: Request) -> str:
-    return f"{request.url.scheme}://{request.url.netloc}"

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from protoslice.errors import Unsupported
 from protoslice.facts import AccessToken, SignedUrl
 from protoslice.server.access.decision import EVERY_SPACE, Grant, Scope
-from protoslice.server.access.places import space_of, url_of
+from protoslice.server.access.places import service_url, space_of
 from protoslice.server.access.records import NewToken, TokenRecord
 from protoslice.server.access.rules import ADMIN, READ
 from protoslice.server.api.encoding import encode_items
@@ -89,8 +89,8 @@ async def sign_url(request: Request, services: Given, body: SignUrl) -> Response
         raise Unsupported("This service is open: its URLs need no signature")
     signer = await services.admission.signer()
     wanted = time.time() + body.expires_seconds
-    signed, end = signer.sign("GET", url_of(request.scope, body.path), wanted)
-    url = f"{request.url.scheme}://{request.url.netloc}{signed}"
+    signed, end = signer.sign("GET", request.scope["root_path"] + body.path, wanted)
+    url = service_url(request.scope) + signed
     return json_answer(request, SignedUrl(url, datetime.fromtimestamp(end, UTC)), status=201, headers=_NO_STORE)
 
 

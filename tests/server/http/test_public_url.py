@@ -1,0 +1,125 @@
+"""A service below a path of a proxy: all URLs in answers begin with the public one."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Final
+
+import httpx
+import pytest
+from tests.server.access.closed import bearer, closed_service, token_for
+from tests.server.access.worlds.things import lines
+from tests.server.access.worlds.world import answers_of_own
+from tests.support.receiver import running_receiver
+
+from protoslice.server.access.decision import EVERY_SPACE, Scope
+from protoslice.server.settings import Settings
+
+PUBLIC: Final = "https://models.example/hub"
+URLS: Final = ("location", "content-location", "link", "x-xet-cas-url", "x-linked-location")
+OWN: Final = re.compile(r"https?://localhost\b|\blocalhost(?::80)?/")
+TUS: Final = {"tus-resumable": "1.0.0", "content-type": "application/offset+octet-stream"}
+LFS: Final = {"content-type": "application/vnd.git-lfs+json", "accept": "application/vnd.git-lfs+json"}
+
+
+class Below(httpx.AsyncBaseTransport):
+    """A proxy that passes on what is below a path, without the path."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self._inner = inner
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        assert str(request.url).startswith(f"{PUBLIC}/"), f"{request.url} is not below {PUBLIC}"
+        request.url = httpx.URL(str(request.url).replace(PUBLIC, "http://localhost", 1))
+        request.headers["host"] = "localhost"
+        answer = await self._inner.handle_async_request(request)
+        assert not list(_wrong(answer.headers, (await answer.aread()).decode("latin-1")))
+        return answer
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    async with closed_service(public_url=PUBLIC) as app:
+        key = bearer(await token_for(app, *Scope, space=EVERY_SPACE))
+        through = Below(httpx.ASGITransport(app))
+        async with httpx.AsyncClient(transport=through, base_url=f"{PUBLIC}/spaces/own/", headers=key) as client:
+            yield client
+
+
+def ok(answer: httpx.Response) -> httpx.Response:
+    assert answer.status_code < 400, f"{answer.request.method} {answer.request.url}: {answer.text}"
+    return answer
+
+
+async def test_a_tus_upload_goes_on_at_its_url(client: httpx.AsyncClient) -> None:
+    begun = ok(await client.post("v1/uploads?filename=f", headers={**TUS, "upload-length": "5"}))
+    place = httpx.URL(PUBLIC).join(begun.headers["location"])
+    ok(await client.patch(place, content=b"12345", headers={**TUS, "upload-offset": "0"}))
+    assert ok(await client.head(place, headers=TUS)).headers["upload-complete"] == "?1"
+
+
+async def test_a_push_to_a_registry_goes_on_at_its_urls(client: httpx.AsyncClient) -> None:
+    for name in ("a/x", "a/y"):
+        begun = ok(await client.post(f"v2/{name}/blobs/uploads/"))
+        sent = ok(await client.patch(httpx.URL(PUBLIC).join(begun.headers["location"]), content=b"{}"))
+        digest = "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+        end = httpx.URL(PUBLIC).join(sent.headers["location"]).copy_merge_params({"digest": digest})
+        ok(await client.put(end))
+        blob = {"mediaType": "application/vnd.oci.empty.v1+json", "digest": digest, "size": 2}
+        manifest = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": blob,
+                    "layers": [blob]}  # fmt: skip
+        kind = {"content-type": manifest["mediaType"]}
+        ok(await client.put(f"v2/{name}/manifests/v1", content=json.dumps(manifest), headers=kind))  # type: ignore[arg-type]
+
+
+async def test_files_for_lfs_go_to_their_urls(client: httpx.AsyncClient) -> None:
+    ok(await client.post("api/repos/create", json={"name": "m", "organization": "team"}))
+    oid = "5994471abb01112afcc18159f6cc74b4f511b99806da59b3caf5a9c173cacfc5"  # of 12345
+    batch = {"operation": "upload", "transfers": ["basic"], "objects": [{"oid": oid, "size": 5}]}
+    answer = ok(await client.post("team/m.git/info/lfs/objects/batch", content=json.dumps(batch), headers=LFS))
+    actions = answer.json()["objects"][0]["actions"]
+    ok(await client.put(actions["upload"]["href"], content=b"12345"))
+    body = lines(("header", {"summary": "f"}), ("lfsFile", {"path": "f", "algo": "sha256", "oid": oid, "size": 5}))
+    kind = {"content-type": "application/x-ndjson"}
+    ok(await client.post("api/models/team/m/commit/main", content=body, headers=kind))
+    found = ok(await client.get("team/m/resolve/main/f"))
+    if found.is_redirect:
+        found = ok(await client.get(httpx.URL(PUBLIC).join(found.headers["location"])))
+    assert found.content == b"12345"
+
+
+async def test_a_signed_url_is_valid_behind_the_proxy(client: httpx.AsyncClient) -> None:
+    made = ok(await client.put("v1/stores?filename=f", content=b"12345")).json()["id"]
+    signed = ok(await client.post("v1/sign", json={"path": f"/v1/stores/{made}/files/f"})).json()["url"]
+    del client.headers["authorization"]
+    assert ok(await client.get(signed)).content == b"12345"
+
+
+def test_every_url_in_an_answer_begins_with_the_public_one() -> None:
+    """Of every route that reads, in headers and bodies; those of writes are followed above."""
+    with running_receiver() as receiver:
+        answers = answers_of_own(receiver.url, writing=(), public_url=PUBLIC)
+    wrong = [f"{call.method} {call.target}: {each}" for call, got in answers for each in _wrong(got.headers, got.text)]
+    assert not wrong
+
+
+def _wrong(headers: Mapping[str, str], text: str) -> Iterator[str]:
+    yield from (text[max(0, found.start() - 60) : found.end() + 60] for found in OWN.finditer(text))
+    for name in URLS:
+        for url in re.findall(r"<([^>]*)>", headers.get(name, "")) or [headers.get(name, "")]:
+            if url.startswith(("/", "http:", "https:")) and not url.startswith((f"{PUBLIC}/", "/hub/")):
+                yield f"{name}: {url}"
+
+
+@pytest.mark.parametrize(
+    "url", ["models.example", "ftp://models.example", "https://models.example/?a=b", "https://a b/", "https://a/#b"]
+)
+def test_a_public_url_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="public_url"):
+        Settings(storage="memory://", public_url=url)
+
+
+def test_a_slash_at_its_end_does_not_count() -> None:
+    assert Settings(storage="memory://", public_url=f"{PUBLIC}/").public_url == PUBLIC
