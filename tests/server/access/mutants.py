@@ -19,7 +19,7 @@ TESTS: Final = "tests/server/access"
 ORDER: Final = (
     "test_decision.py", "test_tokens.py", "test_places.py", "test_signatures.py", "test_records.py",
     "oidc/test_verification.py", "oidc/test_statements.py", "test_sessions.py", "test_closed.py", "test_gate.py",
-    "test_own_uploads.py", "test_quotas.py", "../../stores/quotas/test_room.py",
+    "test_own_uploads.py", "test_write_only.py", "test_quotas.py", "../../stores/quotas/test_room.py",
 )  # fmt: skip
 """Tests, the quick ones first."""
 _SECONDS: Final = 300
@@ -64,6 +64,7 @@ MUTANTS: Final = (
     Mutant("gate.py", "EVERY_SPACE if rule.everywhere else space", "space"),
     Mutant("gate.py", "admission.require_sight()", "pass"),
     Mutant("gate.py", "tags_of(rule.tags, scope, fields, parameters)", "()"),
+    Mutant("rules.py", "if self.reads:", "if False:"),
     Mutant("gate.py", "rule.tags is TagPlace.BODY and any(", "False and any("),
     Mutant("gate.py", "caller is not None and caller.may_read(space)", "caller is not None"),
     Mutant("credentials.py", "if kept is None or kept[0] != authorization:", "if kept is None:"),

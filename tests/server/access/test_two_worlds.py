@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
-from tests.server.access.worlds.calls import CALLS
+from tests.server.access.worlds.calls import CALLS, Call
 from tests.server.access.worlds.leaks import LEAKS
-from tests.server.access.worlds.world import each_call, history, leaks, refusals_of_own
+from tests.server.access.worlds.world import Content, allowed, each_call, history, leaks, refusals_of_own, shown
 from tests.support.receiver import Receiver, running_receiver
 
+from protoslice.server.access.decision import Scope
 from protoslice.server.access.rules import RULES
 from protoslice.server.pages import built
 
 LENGTH = 300
+SCOPES: Final = (
+    (Scope.WRITE, Scope.REGISTER, Scope.SCHEMAS),
+    (Scope.DELETE,),
+    (Scope.WRITE, Scope.DELETE),
+)
+"""Scopes of callers who may not read."""
+CONTENTS: Final = (Content(), Content(name="secret-two"), Content(salt=" in another world"))
+NAMED_WHOLE: Final = {
+    "PUT /v1/tags/{tag}",
+    "DELETE /v1/stores/{ref}",
+    "DELETE /v2/{name:path}/manifests/{ref}",
+    "DELETE /v2/{name:path}/blobs/{digest}",
+}
+"""Routes that act on content by its whole id or digest, and so tell those who know it whether it is there."""
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +60,19 @@ def test_equal_calls_get_equal_answers_in_two_worlds(seed: int, receiver: Receiv
 def test_a_hole_in_the_wall_is_seen(name: str, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     LEAKS[name].plant(monkeypatch)
     assert [each for each in leaks(each_call(*LEAKS[name].routes), receiver.url) if "steps were" not in each]
+
+
+@pytest.mark.long
+def test_callers_without_read_learn_nothing_of_content(receiver: Receiver) -> None:
+    """Calls of every route that changes something get equal answers, whatever the caller's own space holds."""
+    changing = [call for call in CALLS if call.route and RULES[call.route].scope not in {None, Scope.READ, Scope.ADMIN}]
+    answered: list[Call] = []
+    told: list[str] = []
+    for scopes in SCOPES:
+        for call in allowed([each for each in changing if each not in answered], scopes, receiver.url):
+            answered.append(call)
+            contents = CONTENTS[:2] if call.route in NAMED_WHOLE else CONTENTS
+            told += shown(call, scopes, receiver.url, contents)
+    assert not told, "\n".join(told)
+    refused = {call.route for call in changing} - {call.route for call in answered}
+    assert refused == {route for route, rule in RULES.items() if rule.reads}

@@ -6,9 +6,11 @@ import json
 from typing import Any, Final
 
 from tests.server.access.closed import bearer, token_for
+from tests.server.access.worlds.calls import CALLS
 from tests.support.asgi import ask
 
 from protoslice.server.access.decision import Scope
+from protoslice.server.access.rules import RULES
 from protoslice.server.app import Application
 
 OLD: Final = b"of somebody else " * 100
@@ -52,11 +54,24 @@ async def test_tags_tell_a_writer_no_store_that_it_does_not_name(app: Applicatio
     assert id in (await ask(app, "PUT", "/spaces/own/v1/tags/secret-name", body, absent | other)).text
 
 
-async def test_restoring_tells_no_tags(app: Application) -> None:
+async def test_routes_that_show_content_refuse_callers_without_read(app: Application) -> None:
+    caller = bearer(await token_for(app, *(set(Scope) - {Scope.READ, Scope.ADMIN})))
+    calls = [call for call in CALLS if call.route and RULES[call.route].reads]
+    assert {call.route for call in calls} == {route for route, rule in RULES.items() if rule.reads}
+    for call in calls:
+        refused = await ask(app, call.method, f"/spaces/own{call.anonymous}", headers=caller)
+        assert refused.status == 403, (call.target, refused.text)
+        assert "lacks the scope read" in refused.text
+
+
+async def test_removing_shows_a_caller_without_read_no_names(app: Application) -> None:
     other = bearer(await token_for(app, *Scope))
     id = (await put(app, other, OLD, "&tag=secret-name"))[1]["id"]
-    assert (await ask(app, "DELETE", f"/spaces/own/v1/stores/{id}?force=secret-name", headers=other)).status == 200
     remover = bearer(await token_for(app, Scope.DELETE))
-    restored = await ask(app, "POST", f"/spaces/own/v1/stores/{id}/restore", headers=remover)
-    assert restored.status == 200, restored.text
-    assert "secret-name" not in restored.text
+    for prefix in (id[:12], id[:63], "0" * 12):
+        assert (await ask(app, "DELETE", f"/spaces/own/v1/stores/{prefix}", headers=remover)).status == 403
+    refused = await ask(app, "DELETE", f"/spaces/own/v1/stores/{id}", headers=remover)
+    assert refused.status == 409
+    assert "secret-name" not in refused.text
+    assert "secret-name" in (await ask(app, "DELETE", f"/spaces/own/v1/stores/{id}", headers=other)).text
+    assert (await ask(app, "DELETE", f"/spaces/own/v1/stores/{id}?force=secret-name", headers=remover)).status == 200

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
 from protoslice.catalog import open_database
-from protoslice.server.access.decision import EVERY_SPACE, Decision, Need, Principal, decide, lacking
+from protoslice.server.access.decision import EVERY_SPACE, Decision, Principal, decide, lacking
 from protoslice.server.access.oidc.trust import Issuer, read_trust
 from protoslice.server.access.records import Tokens
 from protoslice.server.access.rules import RULES, TagPlace
@@ -54,10 +54,12 @@ async def explain(settings: Settings, token: str, asked: Asked) -> Explanation:
         return Explanation(caller, "allowed", (*reasons, f"{row} needs no token"))
     where = EVERY_SPACE if rule.everywhere else space
     told = f" for the tags {', '.join(tags)}" if tags else ""
-    asks = f"{row} needs {rule.scope} in {'every space' if rule.everywhere else f'the space {space}'}{told}"
+    needs = list(rule.needs(tags))
+    scopes = " and ".join(need.scope for need in needs)
+    asks = f"{row} needs {scopes} in {'every space' if rule.everywhere else f'the space {space}'}{told}"
     later = ("(tags named in its body are checked too)",) if rule.tags is TagPlace.BODY else ()
-    need = Need(rule.scope, tags)
-    decision = decide(principal, where, need)
+    decisions = [(need, decide(principal, where, need)) for need in needs]
+    need, decision = next((each for each in decisions if each[1] is not Decision.ALLOWED), decisions[0])
     missing = (lacking(principal, where, need),) if principal and decision is Decision.FORBIDDEN else ()
     return Explanation(caller, _STATUS[decision], (*reasons, asks, *missing, *later))
 

@@ -175,7 +175,8 @@ class Gate:
         context.principal, context.principal_id, context.tags = principal.name, principal.id, admission.tags
         # Tags are read once the caller may see the space: before that, mistakes in them tell nothing.
         admission.require_sight()
-        admission.require(Need(rule.scope, tags_of(rule.tags, scope, fields, parameters)))
+        for need in rule.needs(tags_of(rule.tags, scope, fields, parameters)):
+            admission.require(need)
         return admission
 
 

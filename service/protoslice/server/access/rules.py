@@ -6,12 +6,12 @@ route that has none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from protoslice.server.access.decision import Scope
+from protoslice.server.access.decision import Need, Scope
 
 
 class TagPlace(Enum):
@@ -40,6 +40,15 @@ class Rule:
     """True for a route that concerns all spaces: a grant in one of them is not enough."""
     signed: bool = False
     """True for a route that signed URLs open: a closed list that a test checks."""
+    reads: bool = False
+    """True for a route whose answers depend on content that the request does not name whole: it needs `read` too."""
+
+    def needs(self, tags: tuple[str, ...]) -> Iterator[Need]:
+        """Yield all that a request needs that names `tags`; nothing for a route that lets everybody in."""
+        if self.scope is not None:
+            yield Need(self.scope, tags)
+        if self.reads:
+            yield Need(Scope.READ)
 
     def changes(self, method: str) -> bool:
         """True when a request of `method` may change something."""
@@ -58,6 +67,9 @@ REPOSITORY_WRITE: Final = Rule(Scope.WRITE, TagPlace.REPOSITORY)
 REPOSITORY_DELETE: Final = Rule(Scope.DELETE, TagPlace.REPOSITORY)
 REPOSITORY_SEND: Final = Rule(Scope.WRITE, TagPlace.REPOSITORY, signed=True)
 """Uploads to URLs that the service signs: clients send no token to them."""
+HUB_WRITE: Final = Rule(Scope.WRITE, TagPlace.REPOSITORY, reads=True)
+"""Changes of repositories of the hub, whose protocol answers with what is there: commits, revisions and known files."""
+HUB_SEND: Final = Rule(Scope.WRITE, TagPlace.REPOSITORY, signed=True, reads=True)
 
 RULES: Final[dict[str, Rule]] = {}
 """Rules by method and template of the path; HEAD goes by the row of GET."""

@@ -52,10 +52,15 @@ class Call:
     @property
     def route(self) -> str:
         """Row of the table of rules; empty where no route takes the call."""
-        named = dict.fromkeys(_NAMES, "x") | {"repository": "a/x", "image": "a/x", "slashed": "a%2Fx"}
         with suppress(NotFound):
-            return _app().asked(self.method, self.target.format_map(named)).row
+            return _app().asked(self.method, self.anonymous).row
         return ""
+
+    @property
+    def anonymous(self) -> str:
+        """Target with names of nothing."""
+        named = dict.fromkeys(_NAMES, "x") | {"repository": "a/x", "image": "a/x", "slashed": "a%2Fx"}
+        return self.target.format_map(named)
 
     def filled(self, things: Things, place: str) -> tuple[str, str, bytes, dict[str, str]]:
         """Method, target, body and headers; `place` is the path of a space where something stands."""

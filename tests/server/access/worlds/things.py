@@ -77,8 +77,10 @@ def recipe_of(store: str, word: str) -> bytes:
 class Filling:
     """Requests of one caller in one space."""
 
-    def __init__(self, app: Application, space: str, caller: Mapping[str, str]) -> None:
+    def __init__(self, app: Application, space: str, caller: Mapping[str, str], salt: str = "") -> None:
+        """Make the content of each word different by `salt`; names stay as they are."""
         self._app = app
+        self._salt = salt
         self._root = "" if space == "default" else f"/spaces/{space}"
         self._caller = caller
 
@@ -92,50 +94,72 @@ class Filling:
     async def fill(self, word: str, hook: str) -> Things:
         """Content of every kind, by the names of `word`; events go to the URL `hook`."""
         found = {"word": word, "file": "m.onnx", "repository": f"team/{word}", "image": f"box/{word}"}
-        for fill in (self._stores, self._uploads, self._repository, self._image, self._artifacts, self._administration):
+        for fill in (self._stores, self._repository, self._image, self._artifacts, self._administration):
             await fill(word, found)
+        await self.begin(found)
         found["hook"] = hook
         await self.ask("PUT", f"/v1/webhooks/{word}", dumped({"url": hook}), JSON)
         return found
 
+    async def begin(self, found: Things) -> None:
+        """Begin uploads of every kind that takes no scope but `write`, and put their names into `found`."""
+        for begin in (self._uploads, self._blob_upload, self._parts):
+            await begin(found["word"], found)
+
+    async def add_names(self, word: str, name: str) -> None:
+        """Give content of a word one more name in every registry."""
+        found = json.loads((await self.ask("GET", f"/v1/stores/{word}?names=false")).body)
+        await self.ask("PUT", f"/v1/tags/{name}", dumped({"store": found["id"]}), JSON)
+        await self.ask("PATCH", f"/v1/stores/{found['id']}", dumped({"description": name}), JSON)
+        await self.ask("POST", f"/api/models/team/{word}/branch/{name}", b"{}", JSON)
+        data = manifest_of(self._text(word, "config"), self._text(word, "blob"))
+        await self.ask("PUT", f"/v2/box/{word}/manifests/{name}", data, {"content-type": MANIFEST})
+        await self.ask("PUT", f"{MLFLOW}/artifacts/{word}/{name}", self._text(word, "small"))
+
+    def _model(self, word: str, size: int = 300) -> bytes:
+        return model_of(word + self._salt, size)
+
+    def _text(self, word: str, what: str) -> bytes:
+        return text_of(word + self._salt, what)
+
     async def _stores(self, word: str, found: Things) -> None:
-        made = await self.ask("PUT", f"/v1/stores?filename=m.onnx&tag={word}", model_of(word))
+        made = await self.ask("PUT", f"/v1/stores?filename=m.onnx&tag={word}", self._model(word))
         found["store"] = json.loads(made.body)["id"]
         listed = json.loads((await self.ask("GET", f"/v1/stores/{word}/pieces?limit=1")).body)["items"][0]
         found["piece"], found["piece_size"] = listed["sha256"], str(listed["size"])
         records = FRAMED["tfrecord"]([example(sum(word.encode())), word.encode()])
         made = await self.ask("PUT", "/v1/stores?filename=r.tfrecord", records)
         found["stream"] = json.loads(made.body)["id"]
-        gone = await self.ask("PUT", f"/v1/stores?filename=gone&tag=gone-{word}", text_of(word, "removed"))
+        gone = await self.ask("PUT", f"/v1/stores?filename=gone&tag=gone-{word}", self._text(word, "removed"))
         found["removed"] = json.loads(gone.body)["id"]
         await self.ask("DELETE", f"/v1/stores/{found['removed']}?force=gone-{word}")
 
     async def _uploads(self, word: str, found: Things) -> None:
         begin = TUS | BYTES | {"upload-length": "900", "upload-metadata": f"filename {b64encode(b'f').decode()}"}
-        found["tus"] = _id((await self.ask("POST", "/v1/uploads", text_of(word, "tus"), begin)).headers["location"])
-        data = text_of(word, "part")
+        found["tus"] = _id((await self.ask("POST", "/v1/uploads", self._text(word, "tus"), begin)).headers["location"])
+        data = self._text(word, "part")
         part = TUS | BYTES | {"upload-length": str(len(data)), "upload-concat": "partial"}
         found["part"] = _id((await self.ask("POST", "/v1/uploads", data, part)).headers["location"])
-        recipe = recipe_of(found["store"], word)
+        recipe = recipe_of(found["store"], word + self._salt)
         whole = part | {"upload-length": str(len(recipe))}
         found["recipe"] = _id((await self.ask("POST", "/v1/uploads", recipe, whole)).headers["location"])
         draft = {"upload-complete": "?0", "content-type": "application/partial-upload"}
-        begun = await self.ask("POST", "/v1/uploads", text_of(word, "draft"), draft)
+        begun = await self.ask("POST", "/v1/uploads", self._text(word, "draft"), draft)
         found["draft"] = _id(begun.headers["location"])
-        found |= {f"offset_{what}": str(len(text_of(word, what))) for what in ("tus", "draft")}
+        found |= {f"offset_{what}": str(len(self._text(word, what))) for what in ("tus", "draft")}
 
     async def _repository(self, word: str, found: Things) -> None:
         name, kind = f"team/{word}", LINES
         await self.ask("POST", "/api/repos/create", dumped({"name": word, "organization": "team"}), JSON)
-        model = model_of(f"{word} commit")
-        small = inline("a.txt", text_of(word, "file")), inline("folder/b.txt", text_of(word, "below"))
+        model = self._model(f"{word} commit")
+        small = inline("a.txt", self._text(word, "file")), inline("folder/b.txt", self._text(word, "below"))
         found["oid_lfs"], body = sha256(model), lines(header(), *small, inline("m.onnx", model))
         done = await self.ask("POST", f"/api/models/{name}/commit/main", body, kind)
         found["commit"] = json.loads(done.body)["commitOid"]
         await self.ask("POST", f"/api/models/{name}/branch/feat%2F{word}", b"{}", JSON)
         await self.ask("POST", f"/api/models/{name}/tag/main", dumped({"tag": f"t-{word}"}), JSON)
         for what in ("staged", "open"):
-            data = text_of(word, what) * 20
+            data = self._text(word, what) * 20
             found[f"oid_{what}"], found[f"size_{what}"] = sha256(data), str(len(data))
             wanted = {"operation": "upload", "objects": [{"oid": sha256(data), "size": len(data)}]}
             batch = await self.ask(
@@ -145,17 +169,17 @@ class Filling:
             found[f"lfs_{what}"] = _id(urlsplit(actions["upload"]["href"]).path) if actions else "none"
         if found["lfs_staged"] != "none":
             at = f"/api/lfs-uploads/models/{name}/{found['lfs_staged']}"
-            await self.ask("PUT", at, text_of(word, "staged") * 20)
+            await self.ask("PUT", at, self._text(word, "staged") * 20)
         at = f"/api/lfs-parts/models/{name}/{found['oid_open']}/{found['size_open']}/{found['size_open']}/1"
-        sent_part = await self.ask("PUT", at, text_of(word, "open") * 20)
+        sent_part = await self.ask("PUT", at, self._text(word, "open") * 20)
         found["lfs_part"] = sent_part.headers["etag"].strip('"')
         told = await self.ask("GET", f"/api/models/{name}/xet-write-token/main")
         found["session"] = _id(urlsplit(json.loads(told.body)["casUrl"]).path)
-        found["xorb"], sent = xorb_of(text_of(word, "chunk"))
+        found["xorb"], sent = xorb_of(self._text(word, "chunk"))
         await self.ask("POST", f"/api/xet/models/{name}/{found['session']}/v1/xorbs/default/{found['xorb']}", sent)
 
     async def _image(self, word: str, found: Things) -> None:
-        base, blob, config = f"/v2/box/{word}", text_of(word, "blob"), text_of(word, "config")
+        base, blob, config = f"/v2/box/{word}", self._text(word, "blob"), self._text(word, "config")
         for data in (blob, config):
             await self.ask("POST", f"{base}/blobs/uploads/?digest=sha256:{sha256(data)}", data)
         found["blob"] = f"sha256:{sha256(blob)}"
@@ -164,18 +188,23 @@ class Filling:
         await self.ask("PUT", f"{base}/manifests/v1", data, {"content-type": MANIFEST})
         about = manifest_of(config, subject=found["manifest"])
         await self.ask("PUT", f"{base}/manifests/sha256:{sha256(about)}", about, {"content-type": MANIFEST})
+
+    async def _blob_upload(self, word: str, found: Things) -> None:
+        base = f"/v2/box/{word}"
         begun = await self.ask("POST", f"{base}/blobs/uploads/")
         found["oci"] = _id(begun.headers["location"])
-        half = text_of(word, "half")
+        half = self._text(word, "half")
         await self.ask("PATCH", f"{base}/blobs/uploads/{found['oci']}", half)
         found["half"], found["offset_oci"] = f"sha256:{sha256(half + b'more')}", str(len(half))
 
     async def _artifacts(self, word: str, found: Things) -> None:
-        await self.ask("PUT", f"{MLFLOW}/artifacts/{word}/small", text_of(word, "small"))
-        await self.ask("PUT", f"{MLFLOW}/artifacts/{word}/m.onnx", model_of(word, 20_000))
+        await self.ask("PUT", f"{MLFLOW}/artifacts/{word}/small", self._text(word, "small"))
+        await self.ask("PUT", f"{MLFLOW}/artifacts/{word}/m.onnx", self._model(word, 20_000))
+
+    async def _parts(self, word: str, found: Things) -> None:
         begun = await self.ask("POST", f"{MLFLOW}/mpu/create/{word}", dumped({"path": "big", "num_parts": 2}), JSON)
         found["mpu"] = json.loads(begun.body)["upload_id"]
-        sent = await self.ask("PUT", f"{MLFLOW}/parts/{found['mpu']}/{word}?number=1", text_of(word, "in parts"))
+        sent = await self.ask("PUT", f"{MLFLOW}/parts/{found['mpu']}/{word}?number=1", self._text(word, "in parts"))
         found["etag"] = sent.headers["etag"].strip('"')
 
     async def _administration(self, word: str, found: Things) -> None:

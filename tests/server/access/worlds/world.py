@@ -131,6 +131,60 @@ def answers_of_own(hook: str, *, writing: Sequence[Call] = tuple(WRITING), **mor
     return answers
 
 
+@dataclass(frozen=True)
+class Content:
+    """What a space holds that only those may know who may read in it."""
+
+    salt: str = ""
+    """Part of all content, but not of its names."""
+    name: str = "secret-one"
+    """Another name of the content."""
+
+
+async def _heard(
+    calls: Sequence[Call], scopes: Sequence[Scope], content: Content, hook: str, named: Things | None = None
+) -> tuple[list[tuple[int, str]], Things]:
+    """Answers to a caller with these scopes in a space that an owner filled, and the names of what is there.
+
+    Calls name what is in this world, or what is `named` in another. Uploads are the caller's.
+    """
+    async with _two_spaces(hook) as (app, owner):
+        filling = Filling(app, "own", owner, content.salt)
+        found = await filling.fill("mine", hook)
+        await filling.add_names("mine", content.name)
+        caller = bearer(await token_for(app, *scopes))
+        things = dict(named or found)
+        if Scope.WRITE in scopes:
+            await Filling(app, "own", caller).begin(things)
+        masks, answers = Masks([things["token"]]), []
+        for call in calls:
+            method, target, body, headers = call.filled(things, "/spaces/own")
+            got = await ask(app, method, f"/spaces/own{target}", body, {**headers, **caller})
+            answers.append(masks.of(got, call))
+    return answers, found
+
+
+def shown(call: Call, scopes: Sequence[Scope], hook: str, contents: Sequence[Content]) -> list[str]:
+    """Answers to a call that tell the first of the contents from another one."""
+
+    async def played() -> list[str]:
+        (one,), named = await _heard([call], scopes, contents[0], hook)
+        found = []
+        for other in contents[1:]:
+            (two,), _ = await _heard([call], scopes, other, hook, named)
+            if one != two:
+                found.append(f"{call.method} {call.target} shows {other}:\n  {one}\n  {two}")
+        return found
+
+    return asyncio.run(played())
+
+
+def allowed(calls: Sequence[Call], scopes: Sequence[Scope], hook: str) -> list[Call]:
+    """Calls that a caller with these scopes is not refused for want of another."""
+    answers, _ = asyncio.run(_heard(calls, scopes, Content(), hook))
+    return [call for call, (status, _) in zip(calls, answers, strict=True) if status != 403]
+
+
 async def beyond(app: Application) -> dict[str, str]:
     """Digests of all objects and rows that the caller's own space has nothing to do with."""
     assert app.services.opened is not None

@@ -22,7 +22,7 @@ router = GuardedRouter(tags=["stores"])
 @endpoint(
     router,
     "POST /v1/drafts/{name:path}",
-    Rule(Scope.WRITE, TagPlace.QUERY),
+    Rule(Scope.WRITE, TagPlace.QUERY, reads=True),
     answer=CreatedStore,
     status=201,
     responses=CREATED,

@@ -10,11 +10,11 @@ from fastapi import Query, Request
 from starlette.responses import Response
 
 from protoslice.catalog.listing import SORTS, Sort, StoreQuery
-from protoslice.errors import InvalidInput
+from protoslice.errors import InvalidInput, StillNamed
 from protoslice.facts import Removed, Store
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import Ref, url_of
-from protoslice.server.access.rules import DELETE, READ, SHOWN, WRITE
+from protoslice.server.access.rules import DELETE, READ, SHOWN, Rule
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import (
     Cursor,
@@ -33,6 +33,7 @@ from protoslice.server.api.request_bodies import DescribeStore
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 from protoslice.server.store_references import StoreReferences
+from protoslice.stores.names import is_id
 
 router = GuardedRouter(tags=["stores"])
 
@@ -148,38 +149,50 @@ async def get_store(request: Request, services: Given, ref: Ref, names: Names = 
 @endpoint(
     router,
     "PATCH /v1/stores/{ref}",
-    WRITE,
+    Rule(Scope.WRITE, reads=True),
     answer=Store,
     fails=(400, 403, 404, 413, 415, 422, 507),
     summary="Describe a store",
 )
 async def describe_store(request: Request, services: Given, ref: Ref, body: DescribeStore) -> Response:
     """Set the description of a store. Its files never change."""
-    services.require(Scope.READ)
     store = await services.stores.get(ref)
     services.require(Scope.WRITE, tags=store.tags or [store.id])  # a token for some tags describes only their stores
     described = await services.stores.describe(store.id, body.description)
     return json_answer(request, await store_body(services.stores, described))
 
 
-@endpoint(router, "DELETE /v1/stores/{ref}", DELETE, answer=Removed, fails=(404, 409, 422), summary="Remove a store")
+@endpoint(
+    router, "DELETE /v1/stores/{ref}", DELETE, answer=Removed, fails=(403, 404, 409, 422), summary="Remove a store"
+)
 async def delete_store(request: Request, services: Given, ref: Ref, force: Force = []) -> Response:  # noqa: B006
     """Remove a store by its id, or the beginning of it; `ref` may not be a tag.
 
-    If names refer to the store, `force` has to list all of them. Tags are removed too; names in registries remain,
-    and are dangling until the store is restored or created again.
+    Without the scope `read`, give the whole id. If names refer to the store, `force` has to list all of them. Tags are
+    removed too; names in registries remain, and are dangling until the store is restored or created again.
     """
     # A tag is refused because others may name the same store.
-    removed = await services.stores.delete(ref, partial(StoreReferences(services.stores).check, frozenset(force)))
+    reads = services.may(Scope.READ)
+    if not is_id(ref):  # the answer tells how the id goes on
+        services.require(Scope.READ)
+    try:
+        removed = await services.stores.delete(ref, partial(StoreReferences(services.stores).check, frozenset(force)))
+    except StillNamed:
+        if reads:
+            raise
+        unread = f"Names that the token may not read refer to store {ref}: list all of them in `force`"
+        raise StillNamed(unread) from None
+    if not reads:  # tags that were set meanwhile are for those who may read
+        removed = replace(removed, tags=tuple(tag for tag in removed.tags if tag in force))
     return json_answer(request, removed)
 
 
 @endpoint(
     router,
     "POST /v1/stores/{id}/restore",
-    DELETE,
+    Rule(Scope.DELETE, reads=True),
     answer=RestoredStore,
-    fails=(400, 404, 409, 422),
+    fails=(400, 403, 404, 409, 422),
     summary="Restore a removed store",
 )
 async def restore_store(request: Request, services: Given, id: str) -> Response:
@@ -188,6 +201,4 @@ async def restore_store(request: Request, services: Given, id: str) -> Response:
     Possible until `gc` deletes its objects.
     """
     restored = await services.stores.restore(id)
-    if not services.may(Scope.READ):  # tags that were set meanwhile are for those who may read
-        restored = replace(restored, store=replace(restored.store, tags=()), tags_taken=())
     return json_answer(request, await restored_body(services.stores, restored))

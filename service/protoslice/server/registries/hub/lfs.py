@@ -15,7 +15,7 @@ from protoslice.repositories import MAIN, Repository
 from protoslice.repositories.git import GitHistory
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import absolute_url, url_of
-from protoslice.server.access.rules import READ, REPOSITORY_SEND, SHOWN
+from protoslice.server.access.rules import HUB_SEND, READ, SHOWN
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.http.headers import read_fields
 from protoslice.server.intake.uploads import counted, pieces_of
@@ -55,7 +55,7 @@ async def plan_model_files(request: Request, services: Given, name: str, body: B
     return await _planned(request, services, "models", name, body)
 
 
-@endpoint(router, "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}", REPOSITORY_SEND)
+@endpoint(router, "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}", HUB_SEND)
 @takes_body(PART_BODY)
 @answering
 async def send_file(

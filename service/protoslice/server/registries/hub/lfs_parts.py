@@ -12,7 +12,7 @@ from protoslice.concurrency.gather import in_turns
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.json_text import encode_json
 from protoslice.repositories import Repository
-from protoslice.server.access.rules import REPOSITORY_SEND
+from protoslice.server.access.rules import HUB_SEND
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, takes_body
@@ -88,7 +88,7 @@ def _action(signed: Callable[[str, str], str], base: str, wanted: LfsObject, mos
     return {"href": signed("POST", at), "header": header}
 
 
-@endpoint(router, "PUT /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}/{number}", REPOSITORY_SEND)
+@endpoint(router, "PUT /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}/{number}", HUB_SEND)
 @takes_body(PART_BODY)
 @answering
 async def send_part(
@@ -106,7 +106,7 @@ async def send_part(
     return Response(headers={"etag": f'"{part}"'})
 
 
-@endpoint(router, "POST /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}", REPOSITORY_SEND)
+@endpoint(router, "POST /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}", HUB_SEND)
 @answering
 async def join_parts(
     request: Request, services: Given, kind: str, name: str, oid: Oid, size: Bytes, chunk: Bytes, body: LfsParts

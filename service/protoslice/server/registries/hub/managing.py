@@ -8,7 +8,7 @@ from starlette.responses import Response
 from protoslice.errors import Unsupported
 from protoslice.repositories import Author
 from protoslice.server.access.decision import Scope
-from protoslice.server.access.rules import READ, REPOSITORY_DELETE, REPOSITORY_WRITE, Rule, TagPlace
+from protoslice.server.access.rules import HUB_WRITE, READ, Rule, TagPlace
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.middleware.guarded_route import GuardedRouter
@@ -28,7 +28,7 @@ async def check_read(services: Given, kind: str, name: str) -> Response:
     return JsonAnswer({})
 
 
-@endpoint(router, "GET /api/{kind}/{name:repository}/auth-check/write", REPOSITORY_WRITE)
+@endpoint(router, "GET /api/{kind}/{name:repository}/auth-check/write", HUB_WRITE)
 @answering
 async def check_write(services: Given, kind: str, name: str) -> Response:
     """Answer if the caller may write to a repository."""
@@ -36,7 +36,11 @@ async def check_write(services: Given, kind: str, name: str) -> Response:
     return JsonAnswer({})
 
 
-@endpoint(router, "POST /api/{kind}/{name:repository}/super-squash/{branch}", REPOSITORY_DELETE)
+@endpoint(
+    router,
+    "POST /api/{kind}/{name:repository}/super-squash/{branch}",
+    Rule(Scope.DELETE, TagPlace.REPOSITORY, reads=True),
+)
 @answering
 async def squash_branch(services: Given, kind: str, name: str, branch: Encoded, body: SquashBody) -> Response:
     """Make the files of a branch its only commit; earlier commits stay, but no branch leads to them."""
@@ -56,7 +60,7 @@ async def move_repository(services: Given, body: MoveBody) -> Response:
     return JsonAnswer({})
 
 
-@endpoint(router, "PUT /api/{kind}/{name:repository}/settings", REPOSITORY_WRITE)
+@endpoint(router, "PUT /api/{kind}/{name:repository}/settings", HUB_WRITE)
 @answering
 async def change_settings(services: Given, kind: str, name: str, body: SettingsBody) -> Response:
     """Accept the settings that every repository has."""

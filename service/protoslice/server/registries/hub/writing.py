@@ -13,7 +13,7 @@ from protoslice.errors import InvalidInput
 from protoslice.repositories import MAIN, Author, Change, KnownFiles, Repository, RepositoryExists
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import absolute_url
-from protoslice.server.access.rules import DELETE, OPEN, REPOSITORY_DELETE, REPOSITORY_WRITE, Rule, TagPlace
+from protoslice.server.access.rules import DELETE, HUB_WRITE, OPEN, REPOSITORY_DELETE, Rule, TagPlace
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.problems import CONFLICT
 from protoslice.server.http.json_bodies import JsonAnswer
@@ -71,7 +71,7 @@ async def validate_metadata(request: Request) -> Response:
     return JsonAnswer({"errors": [], "warnings": []})
 
 
-@endpoint(router, "POST /api/{kind}/{name:repository}/preupload/{revision}", REPOSITORY_WRITE)
+@endpoint(router, "POST /api/{kind}/{name:repository}/preupload/{revision}", HUB_WRITE)
 @answering
 async def plan_upload(services: Given, kind: str, name: str, revision: Encoded, body: PreuploadBody) -> Response:
     """The way that each file takes: small ones within the commit, others before it."""
@@ -86,7 +86,7 @@ def _mode(file: PreuploadFile) -> str:
     return "regular" if within else "lfs"
 
 
-@endpoint(router, "POST /api/{kind}/{name:repository}/commit/{revision}", REPOSITORY_WRITE)
+@endpoint(router, "POST /api/{kind}/{name:repository}/commit/{revision}", HUB_WRITE)
 @takes_body(UPLOAD_BODY)
 @answering
 async def commit(request: Request, services: Given, kind: str, name: str, revision: Encoded) -> Response:
@@ -135,13 +135,13 @@ async def _once(content: bytes) -> AsyncIterator[bytes]:
         yield content
 
 
-@endpoint(router, "POST /api/{kind}/{name:repository}/discussions", REPOSITORY_WRITE)
+@endpoint(router, "POST /api/{kind}/{name:repository}/discussions", HUB_WRITE)
 async def create_discussion() -> Response:
     """Refuse a discussion or a pull request."""
     raise refusal()
 
 
-@endpoint(router, "POST /api/{kind}/{name:repository}/branch/{branch}", REPOSITORY_WRITE)
+@endpoint(router, "POST /api/{kind}/{name:repository}/branch/{branch}", HUB_WRITE)
 @answering
 async def create_branch(services: Given, kind: str, name: str, branch: Encoded, body: BranchBody) -> Response:
     """Create a branch."""
@@ -158,7 +158,7 @@ async def delete_branch(services: Given, kind: str, name: str, branch: Encoded) 
     return JsonAnswer({})
 
 
-@endpoint(router, "POST /api/{kind}/{name:repository}/tag/{revision}", REPOSITORY_WRITE)
+@endpoint(router, "POST /api/{kind}/{name:repository}/tag/{revision}", HUB_WRITE)
 @answering
 async def create_tag(services: Given, kind: str, name: str, revision: Encoded, body: TagBody) -> Response:
     """Create a tag at a revision."""

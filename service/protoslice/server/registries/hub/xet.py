@@ -16,7 +16,7 @@ from protoslice.errors import ChecksumMismatch, InvalidInput
 from protoslice.repositories import Repository, XorbSession
 from protoslice.server.access.credentials import secret_in
 from protoslice.server.access.places import absolute_url
-from protoslice.server.access.rules import REPOSITORY_WRITE
+from protoslice.server.access.rules import HUB_WRITE
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.http.disconnect import BodyAhead, CancelOnDisconnect
 from protoslice.server.http.headers import read_fields
@@ -39,7 +39,7 @@ router = GuardedRouter(route_class=HubRoute, include_in_schema=False, dependenci
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 
-@endpoint(router, "GET /api/{kind}/{name:repository}/xet-write-token/{revision}", REPOSITORY_WRITE)
+@endpoint(router, "GET /api/{kind}/{name:repository}/xet-write-token/{revision}", HUB_WRITE)
 @answering
 async def begin_session(request: Request, services: Given, kind: str, name: str, revision: Encoded) -> Response:
     """Begin a session at a URL of its own; the client goes on with the token that it has."""
@@ -57,7 +57,7 @@ async def begin_session(request: Request, services: Given, kind: str, name: str,
     )
 
 
-@endpoint(router, "POST /api/xet/{kind}/{name:repository}/{session}/v1/xorbs/default/{hash}", REPOSITORY_WRITE)
+@endpoint(router, "POST /api/xet/{kind}/{name:repository}/{session}/v1/xorbs/default/{hash}", HUB_WRITE)
 @takes_body(PART_BODY)
 @answering
 async def send_xorb(request: Request, services: Given, kind: str, name: str, session: str, hash: str) -> Response:
@@ -76,7 +76,7 @@ async def send_xorb(request: Request, services: Given, kind: str, name: str, ses
     return JsonAnswer({"was_inserted": new})
 
 
-@endpoint(router, "POST /api/xet/{kind}/{name:repository}/{session}/v1/shards", REPOSITORY_WRITE)
+@endpoint(router, "POST /api/xet/{kind}/{name:repository}/{session}/v1/shards", HUB_WRITE)
 @takes_body(PART_BODY)
 @answering
 async def send_shard(request: Request, services: Given, kind: str, name: str, session: str) -> Response:

@@ -197,16 +197,18 @@ async def get_manifest(request: Request, exported: Exported, ref: str) -> Respon
 @endpoint(router, "PUT /v2/{name:path}/manifests/{ref}", REPOSITORY_WRITE)
 @takes_body(MANIFEST_BODY)
 async def put_manifest(
-    request: Request, repository: Repository, ref: str, tag: Annotated[list[str], Query()] = NO_TAGS
+    request: Request, repository: Repository, services: Given, ref: str, tag: Annotated[list[str], Query()] = NO_TAGS
 ) -> Response:
     """Take in a manifest under a tag or its digest, and further tags; its blobs become files of a store."""
     media_type = media_type_of(read_fields(request.scope))
     data = b"".join([piece async for piece in pieces_of(request)])
     stored, manifest, missing = await repository.put_manifest(ref, data, media_type, tags=tag)
     headers = {} if manifest.subject is None else {"oci-subject": manifest.subject.text}
-    if stored.store is not None:
-        headers["protoslice-store"] = context_of(request.scope).store = stored.store
-    if missing:
+    context_of(request.scope).store = stored.store
+    reads = services.may(Scope.READ)  # both headers show whether the repository has the blobs
+    if stored.store is not None and reads:
+        headers["protoslice-store"] = stored.store
+    if missing and reads:
         headers["warning"] = f'299 - "{len(missing)} blobs were never uploaded, such as {missing[0].text}"'
     if tag:
         headers["oci-tag"] = ", ".join(tag)
