@@ -376,6 +376,36 @@ def test_another_space_has_other_repositories(client: httpx.Client) -> None:
     assert client.get(f"/spaces/oci{BASE}/blobs/{digest}").content == b"of the default space"
 
 
+def test_lists_in_pages_stay_in_their_space(serving: Serving) -> None:
+    with serving(max_page_items=1) as live, httpx.Client(base_url=live.url, timeout=30) as client:
+        assert client.put("/v1/spaces/oci").status_code == 201
+        put_manifest(client, "elsewhere", "/v2/elsewhere", layers=[])
+        base = "/spaces/oci/v2/paged"
+        subject = put_manifest(client, "v1", base, layers=[]).headers["docker-content-digest"]
+        about = {"layers": [], "subject": {"digest": subject}}
+        for kind in ("a b", "a c"):
+            assert put_manifest(client, kind[-1], base, annotations={"of": kind}, **about).status_code == 201
+        put_manifest(client, "v1", "/spaces/oci/v2/second", layers=[])
+
+        def listed(url: str) -> list[dict[str, Any]]:
+            pages = list[dict[str, Any]]()
+            while url:
+                answer = client.get(url)
+                assert (answer.status_code, len(pages) < 5) == (200, True), answer.text
+                pages.append(answer.json())
+                url = answer.links.get("next", {}).get("url", "")
+            return pages
+
+        assert [name for page in listed("/spaces/oci/v2/_catalog?n=1") for name in page["repositories"]] == [
+            "paged",
+            "second",
+        ]
+        assert [tag for page in listed(f"{base}/tags/list") for tag in page["tags"]] == ["b", "c", "v1"]
+        referrers = [page["manifests"] for page in listed(f"{base}/referrers/{subject}")]
+        assert {each["annotations"]["of"] for [each] in referrers} == {"a b", "a c"}
+        assert len(listed(f"{base}/referrers/{subject}?artifactType=x%2Fy")) == 2
+
+
 def test_a_model_whose_store_was_removed_can_be_pushed_again(client: httpx.Client) -> None:
     base, data = "/v2/team/removed", b"to be removed and sent again"
     digest = push(client, data, base)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import urlencode
 
 from starlette.responses import Response
 from starlette.types import Scope
 
 from protoslice.artifacts import Digest, RepositoryName
-from protoslice.server.access.places import absolute_url
+from protoslice.server.access.places import absolute_url, url_of
 from protoslice.server.api.problems import BAD_REQUEST, RANGE, HttpProblem
 from protoslice.server.http.headers import Fields
 
@@ -62,9 +63,9 @@ def check_place(fields: Fields, offset: int) -> None:
         )
 
 
-def next_page(url: str) -> dict[str, str]:
-    """The header that names the next page."""
-    return {"link": f'<{url}>; rel="next"'}
+def next_page(scope: Scope, path: str, query: Mapping[str, str | int]) -> dict[str, str]:
+    """Return the header that links to the next page of `path` in the space of the request."""
+    return {"link": f'<{url_of(scope, path)}?{urlencode(query)}>; rel="next"'}
 
 
 def refuse_backward(fields: Fields, size: int) -> None:

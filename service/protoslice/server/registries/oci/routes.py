@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from typing import Annotated
-from urllib.parse import quote, urlencode
 
 from fastapi import Query, Request
 from starlette.responses import Response
@@ -53,28 +52,36 @@ async def get_base() -> Response:
 
 
 @endpoint(router, "GET /v2/_catalog", READ)
-async def get_catalog(services: Given, n: Page = None, last: str | None = None) -> Response:
+async def get_catalog(request: Request, services: Given, n: Page = None, last: str | None = None) -> Response:
     """List the names of repositories, without those that clients of OCI cannot ask for."""
     limit = _limit(n, services.settings.max_page_items)
     after = None if last is None else listed_name(last).text
     names, more = await repository_names(services.stores, limit=limit, after=after) if limit else ([], False)
     shown = [name for name in names if name == name.lower()]
-    return _json({"repositories": shown}, _next("/v2/_catalog", limit, names[-1]) if more and names else {})
+    more_at = next_page(request.scope, "/v2/_catalog", {"n": limit, "last": names[-1]}) if more and names else {}
+    return _json({"repositories": shown}, more_at)
 
 
 @endpoint(router, "GET /v2/{name:path}/tags/list", READ)
 async def list_tags(
-    repository: Repository, exported: Exported, services: Given, n: Page = None, last: str | None = None
+    request: Request,
+    repository: Repository,
+    exported: Exported,
+    services: Given,
+    n: Page = None,
+    last: str | None = None,
 ) -> Response:
     """List tags, sorted by name."""
     limit = _limit(n, services.settings.max_page_items)
     tags, more = await exported.tags(limit=limit, after=last) if limit else ([], False)
-    more_at = _next(f"/v2/{repository.name.text}/tags/list", limit, tags[-1]) if more and tags else {}
+    path = f"/v2/{repository.name.text}/tags/list"
+    more_at = next_page(request.scope, path, {"n": limit, "last": tags[-1]}) if more and tags else {}
     return _json({"name": repository.name.text, "tags": tags}, more_at)
 
 
 @endpoint(router, "GET /v2/{name:path}/referrers/{digest}", READ)
 async def list_referrers(
+    request: Request,
     repository: Repository,
     services: Given,
     digest: str,
@@ -88,7 +95,7 @@ async def list_referrers(
     headers = {}
     if end is not None:
         query = {"last": end.text} | ({"artifactType": type_} if type_ is not None else {})
-        headers = next_page(f"/v2/{repository.name.text}/referrers/{subject.text}?{urlencode(query)}")
+        headers = next_page(request.scope, f"/v2/{repository.name.text}/referrers/{subject.text}", query)
     if type_ is not None:
         headers["oci-filters-applied"] = "artifactType"
     body = await services.stores.worker.sized(sum(map(len, found)), lambda: index_of(found, type_))
@@ -238,10 +245,6 @@ def _length(request: Request) -> int | None:
 
 def _limit(asked: int | None, most: int) -> int:
     return most if asked is None else min(asked, most)
-
-
-def _next(path: str, limit: int, last: str) -> dict[str, str]:
-    return next_page(f"{path}?n={limit}&last={quote(last, safe='')}")
 
 
 def _json(content: object, headers: dict[str, str]) -> Response:
