@@ -24,6 +24,9 @@ TRACE = "protoslice.trace"
 _random = Random()
 os.register_at_fork(after_in_child=_random.seed)
 _GIVEN = re.compile(rb"[A-Za-z0-9._:+/=-]{8,64}")
+# An id of an upload, or of one in parts, is a secret where a protocol sends nothing else: its beginning tells it apart.
+_UPLOAD = re.compile(r"/(parts/[0-9a-f]{10}|[0-9a-f]{10}(?=-))(?:[0-9a-f]{22}|-[0-9a-f]{20})")
+_LONGEST_SHOWN = 500
 
 
 class RequestContext:
@@ -79,6 +82,11 @@ class RequestContext:
         if self.held is None:
             self.held = ExitStack()
         self.held.enter_context(share)
+
+
+def shown_path(path: str) -> str:
+    """Return a path as logs and spans show it: cut to a length, with the ids of uploads cut too."""
+    return _UPLOAD.sub(r"/\1...", path)[:_LONGEST_SHOWN]
 
 
 def given_id(headers: Headers) -> bytes | None:

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from datetime import UTC, datetime
 from typing import Final
 
 from protoslice.server.http.disconnect import CLIENT_GONE
-from protoslice.server.middleware.context import RequestContext
+from protoslice.server.middleware.context import RequestContext, shown_path
 
 NAME: Final = "protoslice.audit"
 """Name of the logger, and member `logger` of its lines."""
 _encode = json.JSONEncoder(separators=(",", ":")).encode
-# An id of an upload, or of one in parts, is a secret where a protocol sends nothing else: its beginning tells it apart.
-_UPLOAD: Final = re.compile(r"([0-9a-f]{10})-[0-9a-f]{20}|(?<=/parts/)([0-9a-f]{10})[0-9a-f]{22}")
 _REFUSED: Final = frozenset({401, 403})
 
 
@@ -55,7 +52,7 @@ def _line(context: RequestContext, outcome: str) -> str:
             "space": context.space,
             "method": context.method,
             "route": context.route,
-            "path": _UPLOAD.sub(r"\1\2...", context.path[:500]),
+            "path": shown_path(context.path),
             "tags": list(context.tags),
             "store": context.store,
             "outcome": outcome,

@@ -20,7 +20,7 @@ from typing import Any, Final, TextIO
 import orjson
 
 from protoslice.errors import ProtosliceError
-from protoslice.server.middleware.context import RequestContext
+from protoslice.server.middleware.context import RequestContext, shown_path
 from protoslice.server.observability.audit import NAME as AUDIT
 
 FLUSH_SECONDS: Final = 0.1
@@ -162,7 +162,7 @@ def _facts(context: RequestContext, seconds: float) -> dict[str, Any]:
         "request_id": context.id.decode(),
         "method": context.method,
         "route": context.route,
-        "path": context.path[:500],
+        "path": shown_path(context.path),
         "status": context.status,
         "seconds": round(seconds, 6),
         "received": context.bytes_in,

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from protoslice.errors import Unsupported, missing_extra
 from protoslice.server.http.disconnect import CLIENT_GONE
-from protoslice.server.middleware.context import TRACE, RequestContext, context_of
+from protoslice.server.middleware.context import TRACE, RequestContext, context_of, shown_path
 
 FRAMEWORK_SPANS_OFF: Final[TelemetryConfig] = {"tracing": False, "metrics": False, "logs": False}
 FLUSH_SECONDS: Final = 3
@@ -95,7 +95,7 @@ def _asked(scope: Scope) -> dict[str, str | int]:
     attributes: dict[str, str | int] = {
         "http.request.method": scope["method"],
         "url.scheme": scope["scheme"],
-        "url.path": scope["path"][:500],
+        "url.path": shown_path(scope["path"]),
         "network.protocol.version": scope["http_version"],
     }
     for name, value in scope["headers"]:
