@@ -45,6 +45,7 @@ def test_ids_sort_by_time_and_fit_into_columns_until_2077(catalogue: str, monkey
     change, millisecond = datetime(2027, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
     around = [change + number * millisecond for number in range(-300, 300)]
     later = [datetime(year, month, 1, tzinfo=UTC) for year in range(2027, 2077) for month in (6, 12)]
+    now = change
     clock = SimpleNamespace(
         time_ns=lambda: (now - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from itertools import groupby
-from pathlib import Path
 
 import pytest
 
@@ -87,28 +86,6 @@ def test_postgres_is_upgraded_by_command_only(url: str) -> None:
                 pass
 
     asyncio.run(work())
-
-
-def test_sqlite_is_copied_before_an_upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scripts = schema.migrations("sqlite")
-    monkeypatch.setattr(schema, "migrations", lambda dialect: [*scripts, "CREATE TABLE newer (id integer PRIMARY KEY)"])
-
-    async def work() -> None:
-        async with open_database(None, tmp_path.as_uri()) as db:
-            assert await schema.version_of(db) == len(scripts) + 1
-        (copy,) = tmp_path.glob(f"catalog.sqlite.schema{len(scripts)}.*")
-        async with open_database(f"sqlite:///{copy}", "memory://") as db:
-            await schema.check(db)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(schema, "migrations", lambda dialect: scripts)
-        asyncio.run(_create(tmp_path))
-    asyncio.run(work())
-
-
-async def _create(folder: Path) -> None:
-    async with open_database(None, folder.as_uri()):
-        pass
 
 
 def test_failing_migration_changes_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeVar
+from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 from protoslice.catalog import Database, connect, schema, upgrade
@@ -34,6 +35,15 @@ async def shared_catalogue(path: Path) -> AsyncIterator[Database]:
         await upgrade(database)
         yield database
     finally:
+        await database.close()
+
+
+async def make_earlier(url: str, version: int) -> None:
+    """Make a catalogue of an earlier schema in an empty database."""
+    scripts = schema.migrations(url.partition(":")[0])
+    with patch.object(schema, "migrations", lambda dialect: scripts[:version]):
+        database = connect(url, "memory://")
+        await upgrade(database)
         await database.close()
 
 
@@ -107,6 +117,9 @@ class InlineDatabase(Database):
 
     async def export(self, work: Work[T]) -> T:
         return await self._read(work, background=True)
+
+    async def alter(self, check: Work[bool], work: Work[object]) -> None:
+        self.run(lambda tx: work(tx) if check(tx) else None, "COMMIT")
 
     def copy_to(self, other: InlineDatabase) -> None:
         """Replace the content of another catalogue by this one's."""

@@ -212,9 +212,16 @@ class Database(ABC):
             await asyncio.sleep(wait)
             pause = min(pause * 2, 0.5)
 
-    async def alter(self, work: Work[T]) -> T:
-        """Run `work` once, without a row in `changes`: for migrations, which create that table."""
-        return await self._write(work, background=True)
+    async def alter(self, check: Work[bool], work: Work[object]) -> None:
+        """Run `check`, and if it returns True, `work` in a transaction of any length: for migrations.
+
+        Other processes that alter the database wait meanwhile. A cancelled caller stops the transaction.
+        """
+        try:
+            await self._repeated(lambda: asyncio.to_thread(self._alter, check, work))
+        except asyncio.CancelledError:
+            self._interrupt()
+            raise
 
     async def _took_effect(self, change: bytes, *, background: bool) -> bool:
         row = await self.read(
@@ -243,6 +250,13 @@ class Database(ABC):
 
     def _fill(self, work: Work[T]) -> T:
         raise Unsupported("This database cannot be filled")
+
+    def _alter(self, check: Work[bool], work: Work[object]) -> None:
+        raise Unsupported("This database cannot be altered")
+
+    def _interrupt(self) -> None:
+        """Make `_alter` in another thread end soon."""
+        raise Unsupported("This database cannot be altered")
 
     @abstractmethod
     async def close(self) -> None:

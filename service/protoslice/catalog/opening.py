@@ -7,9 +7,9 @@ import logging
 import re
 import sqlite3
 import tempfile
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,7 @@ import protoslice.catalog.schema as schema
 from protoslice.catalog.audit import purge_audit
 from protoslice.catalog.database import Database, Transaction
 from protoslice.catalog.letters import LetterTable
-from protoslice.catalog.sqlite import SqliteDatabase
+from protoslice.catalog.sqlite import SqliteDatabase, SqliteTransaction
 from protoslice.errors import InvalidInput, ProtosliceError, Unsupported, missing_extra
 from protoslice.uris import local_path
 
@@ -32,6 +32,12 @@ _FIRST_SECONDS: Final = 60
 _PURGED: Final = 1000
 """Rows of `changes` that one transaction deletes."""
 _DAY: Final = 86_400_000_000
+_PROGRESS_SECONDS: Final = 10
+"""Time between two warnings about an upgrade that takes long."""
+_EMPTY: Final = (
+    "The database is empty, but the storage is in use: set PROTOSLICE_DATABASE to the database of this storage, or run "
+    "`protoslice restore-backup` (again, if it was interrupted)"
+)
 
 
 @asynccontextmanager
@@ -53,14 +59,11 @@ async def open_database(
         else:
             database = await asyncio.to_thread(connect, url, storage)
         try:
-            if not create and not await schema.version_of(database):
-                raise Unsupported(
-                    "The database is empty, but the storage is in use: set PROTOSLICE_DATABASE to the database of this "
-                    "storage, or run `protoslice restore-backup` (again, if it was interrupted)"
-                )
             if isinstance(database, SqliteDatabase):
-                await upgrade(database)
+                await upgrade(database, create=create)
                 _log.info("catalogue in SQLite %s", sqlite3.sqlite_version)
+            elif not create and not await schema.version_of(database):
+                raise Unsupported(_EMPTY)
             await schema.check(database)
             tidying = asyncio.create_task(_tidy(database, audit_seconds))
             try:
@@ -112,18 +115,71 @@ def _default(storage: str) -> Path:
     return Path(folder)
 
 
-async def upgrade(database: Database) -> tuple[int, int]:
-    """Bring the schema up to date and return the versions before and after; copy a SQLite file first."""
-    found, wanted = await schema.version_of(database), len(schema.migrations(database.dialect))
-    if found > wanted:
-        await schema.check(database)
-    if found < wanted:
-        if found and isinstance(database, SqliteDatabase):
-            name = f"{database.path.name}.schema{found}.{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
-            await database.copy(database.path.with_name(name))
-        await schema.migrate(database)
-        _log.info("catalogue upgraded from schema %d to %d", found, wanted)
-    return found, wanted
+async def upgrade(database: Database, *, create: bool = True) -> tuple[int, int]:
+    """Bring the schema up to date and return the versions before and after; copy a SQLite file first.
+
+    Warnings are logged about what takes long. Raise `Unsupported` for an empty database, unless `create`.
+    """
+    upgrading = _Upgrade(database, create)
+    task = asyncio.create_task(database.alter(upgrading.check, upgrading.apply))
+    begun = time.monotonic()
+    try:
+        while not (await asyncio.wait({task}, timeout=_PROGRESS_SECONDS))[0]:
+            _log.warning("still upgrading the database after %d s: %s", time.monotonic() - begun, upgrading.step)
+        await task
+    finally:
+        task.cancel()
+    if 0 < upgrading.found < upgrading.wanted:
+        _log.warning("the upgrade of the database took %.1f s", time.monotonic() - begun)
+    return upgrading.found, upgrading.wanted
+
+
+class _Upgrade:
+    """An upgrade of a database, which runs in a thread, and the step that it is at."""
+
+    def __init__(self, database: Database, create: bool) -> None:
+        self._database = database
+        self._create = create
+        self.found, self.wanted = 0, len(schema.migrations(database.dialect))
+        self.step = "waiting for another process"
+
+    def check(self, tx: Transaction) -> bool:
+        """Return whether the schema has to be changed; then copy the file of SQLite."""
+        dialect = self._database.dialect
+        schema.lock(tx, dialect)
+        self.found = schema.version(tx, dialect)
+        schema.refuse_newer(self.found, self.wanted)
+        if not self.found and not self._create:
+            raise Unsupported(_EMPTY)
+        if 0 < self.found < self.wanted:
+            _log.warning(
+                "upgrading the database from schema %d to %d; until the end it is unchanged", self.found, self.wanted
+            )
+            if isinstance(self._database, SqliteDatabase) and isinstance(tx, SqliteTransaction):
+                self._copy(tx, self._database.path)
+        return self.found < self.wanted
+
+    def _copy(self, tx: SqliteTransaction, path: Path) -> None:
+        """Copy a file; the copy replaces older ones of the same schema, such as those of upgrades that failed."""
+        name = f"{path.name}.schema{self.found}"
+        self.step = f"copying it to {name}"
+        part, copy = path.with_name(f"{name}.part"), path.with_name(name)
+        part.unlink(missing_ok=True)
+        try:
+            tx.copy(part)
+            part.replace(copy)
+        finally:
+            part.unlink(missing_ok=True)
+        for other in path.parent.iterdir():
+            if re.fullmatch(rf"{re.escape(name)}\.\d{{8}}T\d{{6}}\.\d{{6}}", other.name):  # of earlier versions
+                other.unlink()
+
+    def apply(self, tx: Transaction) -> None:
+        """Apply the migrations."""
+        schema.apply_migrations(tx, self._database.dialect, self._at)
+
+    def _at(self, number: int) -> None:
+        self.step = f"migration {number} of {self.wanted}"
 
 
 async def _tidy(database: Database, audit_seconds: float) -> None:

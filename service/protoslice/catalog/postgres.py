@@ -62,6 +62,8 @@ class PostgresDatabase(Database):
         self._local = threading.local()
         self._has_warned = False
         self._connections: set[psycopg.Connection[Row]] = set()
+        self._apart: set[psycopg.Connection[Row]] = set()
+        """Connections of transactions of any length."""
         self._lanes = {False: Lane(_CONNECTIONS, "catalogue"), True: Lane(_BACKGROUND, "catalogue-background")}
 
     async def _write(self, work: Work[T], *, background: bool) -> T:
@@ -93,28 +95,43 @@ class PostgresDatabase(Database):
     def _fill(self, work: Work[T]) -> T:
         return self._alone(work, _WRITING)
 
+    def _alter(self, check: Work[bool], work: Work[object]) -> None:
+        self._alone(lambda tx: work(tx) if check(tx) else None, _WRITING)
+
+    def _interrupt(self) -> None:
+        for connection in list(self._apart):
+            connection.cancel()
+
     def _alone(self, work: Work[T], mode: str) -> T:
-        with translated(), psycopg.connect(**self._parameters) as connection:  # commits unless it fails
-            connection.execute(f"SET TRANSACTION {mode}".encode())
-            connection.execute("SET LOCAL statement_timeout = 0")
-            return work(PostgresTransaction(connection))
+        with translated(), self._connected() as connection:  # commits unless it fails
+            self._apart.add(connection)
+            try:
+                connection.execute(f"SET TRANSACTION {mode}".encode())
+                connection.execute("SET LOCAL statement_timeout = 0")
+                return work(PostgresTransaction(connection))
+            finally:
+                self._apart.discard(connection)
 
     def _connection(self) -> psycopg.Connection[Row]:
         """Return the connection of this thread; open one if there is none."""
         connection: psycopg.Connection[Row] | None = getattr(self._local, "connection", None)
         if connection is None:
-            try:
-                connection = psycopg.connect(
-                    **self._parameters, autocommit=True, prepare_threshold=5 if self._prepare else None
-                )
-            except psycopg.Error as error:  # without a code; the text names host and user, but no password
-                if not self._has_warned:
-                    _log.warning("cannot connect to the database: %s", " ".join(str(error).split()))
-                self._has_warned = True
-                raise Disconnected("The database does not respond") from error
-            self._has_warned = False
+            connection = self._connected(autocommit=True)
             self._local.connection = connection
             self._connections.add(connection)
+        return connection
+
+    def _connected(self, *, autocommit: bool = False) -> psycopg.Connection[Row]:
+        try:
+            connection = psycopg.connect(
+                **self._parameters, autocommit=autocommit, prepare_threshold=5 if self._prepare else None
+            )
+        except psycopg.Error as error:  # without a code; the text names host and user, but no password
+            if not self._has_warned:
+                _log.warning("cannot connect to the database: %s", " ".join(str(error).split()))
+            self._has_warned = True
+            raise Disconnected("The database does not respond") from error
+        self._has_warned = False
         return connection
 
     def _reset(self, connection: psycopg.Connection[Row]) -> None:

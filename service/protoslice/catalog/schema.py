@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from typing import Final
 
@@ -43,33 +43,44 @@ def migrations(dialect: str) -> list[str]:
 
 async def version_of(database: Database) -> int:
     """Return the schema version of a database, 0 for an empty one."""
-    return await database.read(lambda tx: _version(tx, database.dialect), background=True)
+    return await database.read(lambda tx: version(tx, database.dialect), background=True)
 
 
 async def check(database: Database) -> None:
     """Raise `Unsupported` unless the database has the schema of this program."""
     found, wanted = await version_of(database), len(migrations(database.dialect))
-    if found > wanted:
-        raise Unsupported(
-            f"The database has schema {found}, and this version of Protoslice knows schemas up to {wanted}: "
-            "install a newer version"
-        )
+    refuse_newer(found, wanted)
     if found < wanted:
         raise Unsupported(f"The database has schema {found}, not {wanted}: run `protoslice database upgrade`")
 
 
-async def migrate(database: Database) -> int:
-    """Apply the migrations that a database lacks, in one transaction; return the version that it had."""
-    return await database.alter(lambda tx: apply_migrations(tx, database.dialect))
+def refuse_newer(found: int, known: int) -> None:
+    """Raise `Unsupported` for the schema of a newer program."""
+    if found > known:
+        raise Unsupported(
+            f"The database has schema {found}, and this version of Protoslice knows schemas up to {known}: "
+            "install a newer version"
+        )
 
 
-def apply_migrations(tx: Transaction, dialect: str) -> int:
-    """Apply the migrations that a database lacks and return the version that it had."""
-    scripts = migrations(dialect)
+async def migrate(database: Database) -> None:
+    """Apply the migrations that a database lacks, in one transaction."""
+    await database.alter(lambda tx: True, lambda tx: apply_migrations(tx, database.dialect))
+
+
+def lock(tx: Transaction, dialect: str) -> None:
+    """Wait for other programs that alter the database; SQLite's lock file does so already."""
     if dialect == "postgresql":
         tx.all("SELECT pg_advisory_xact_lock(:key)", key=_LOCK)
-    found = _version(tx, dialect)
-    for script in scripts[found:]:
+
+
+def apply_migrations(tx: Transaction, dialect: str, progress: Callable[[int], None] = lambda number: None) -> None:
+    """Apply the migrations that a database lacks; call `progress` with the number of each."""
+    scripts = migrations(dialect)
+    lock(tx, dialect)
+    found = version(tx, dialect)
+    for number, script in enumerate(scripts[found:], found + 1):
+        progress(number)
         types = dict(_TYPES[dialect])
         if "{trigrams}" in script:
             types["trigrams"] = _trigrams(tx)
@@ -83,10 +94,10 @@ def apply_migrations(tx: Transaction, dialect: str) -> int:
         )
     elif found < len(scripts):
         tx.run("UPDATE meta SET schema = :schema", schema=len(scripts))
-    return found
 
 
-def _version(tx: Transaction, dialect: str) -> int:
+def version(tx: Transaction, dialect: str) -> int:
+    """Return the schema version of a database, 0 for an empty one."""
     exists = (
         "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'"
         if dialect == "sqlite"

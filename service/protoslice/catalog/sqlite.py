@@ -62,6 +62,8 @@ _ANSWER_SECONDS: Final = 30.0
 """Longest wait for a transaction that has begun."""
 _STEPS: Final = 20_000
 """Steps of SQLite's machine between two looks at the deadline."""
+_LOOK_SECONDS: Final = 0.1
+"""Time between two attempts to be the only process that writes."""
 _NETWORK: Final = re.compile(
     r"nfs\d?|cifs|smb\w*|ceph|glusterfs|lustre|afs|beegfs|gpfs"
     r"|fuse\.(sshfs|s3fs|gcsfuse|rclone|glusterfs|ceph|juicefs|mount-s3|blobfuse2?)"
@@ -82,11 +84,13 @@ class SqliteDatabase(Database):
     def __init__(self, path: Path, *, durable: bool = True) -> None:
         refuse_network(path)
         self.path = path
+        self._durable = durable
         self._file = _File(path)
         self._writer = _Writer(self._file, durable)
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
         self._lanes = {False: Lane(_READERS, "catalogue-read"), True: Lane(_BACKGROUND, "catalogue-background")}
+        self._interrupted = threading.Event()
 
     async def _write(self, work: Work[T], *, background: bool) -> T:
         job = _Job(work)
@@ -132,6 +136,37 @@ class SqliteDatabase(Database):
             connection.execute("COMMIT")
             return result
 
+    def _alter(self, check: Work[bool], work: Work[object]) -> None:
+        self._file.check()
+        with open(self._writer.lock, "ab") as lock, self._alone(lock.fileno()), translated():
+            connection = _connect(self.path, durable=self._durable)
+            connection.set_progress_handler(self._interrupted.is_set, _STEPS)
+            try:
+                tx = SqliteTransaction(connection)
+                if check(tx):
+                    connection.execute("BEGIN IMMEDIATE")
+                    work(tx)
+                    connection.execute("COMMIT")
+            finally:
+                connection.close()
+
+    def _interrupt(self) -> None:
+        self._interrupted.set()
+
+    @contextmanager
+    def _alone(self, lock: int) -> Iterator[None]:
+        """Context in which no other process writes, for which `_interrupt` stops waiting."""
+        while True:
+            with suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            if self._interrupted.wait(_LOOK_SECONDS):
+                raise DatabaseUnavailable("The upgrade of the database was interrupted")
+        try:
+            yield
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)
+
     @contextmanager
     def _own_connection(self) -> Iterator[tuple[sqlite3.Connection, int]]:
         """Context with a new connection, and the lock for writing."""
@@ -152,11 +187,8 @@ class SqliteDatabase(Database):
         await asyncio.to_thread(self._copy, target)
 
     def _copy(self, target: Path) -> None:
-        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         with self._own_connection() as (connection, _):
-            connection.execute("VACUUM INTO ?", (str(target),))
-        with open(target, "rb") as copied:  # SQLite does not wait for the disk here
-            os.fsync(copied.fileno())
+            SqliteTransaction(connection).copy(target)
 
     async def close(self) -> None:
         """Finish transactions that have begun and close all connections."""
@@ -270,6 +302,13 @@ class SqliteTransaction(Transaction):
         cursor = self._connection.execute(sql)
         while rows := cursor.fetchmany(size):
             yield rows
+
+    def copy(self, target: Path) -> None:
+        """Write a copy of the database to a new file; no transaction may have begun."""
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        self._connection.execute("VACUUM INTO ?", (str(target),))
+        with open(target, "rb") as copied:  # SQLite does not wait for the disk here
+            os.fsync(copied.fileno())
 
     def load(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Insert many rows into a table."""

@@ -1,0 +1,195 @@
+"""Upgrades of databases with many rows: without a deadline, with words about what takes long, with one copy."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+import pytest
+from tests.support.catalogues import make_earlier
+from tests.support.process import service_process
+
+from protoslice.catalog import connect, opening, postgres, schema, sqlite, upgrade
+
+EARLIER: Final = 7
+"""Schema before the one in which names got labels, an index of which the next one made."""
+_FILL: Final = """
+    WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :count)
+    INSERT INTO names (space, repository, kind, name, version, updated)
+    SELECT 'default', 1, 'tag', 'model-' || n || '-' || ((n % 9973) * 104729), :version, n FROM numbers"""
+_FOUND: Final = "SELECT count(*), min(label), max(length(label)) FROM names"
+
+
+async def make_with_names(url: str, count: int) -> None:
+    """Make a catalogue of an earlier schema that has names."""
+    await make_earlier(url, EARLIER)
+    database = connect(url, "memory://")
+
+    def work(tx: Any) -> None:
+        tx.run("INSERT INTO repositories (space, id, protocol, name, created) VALUES ('default', 1, 'stores', '', 0)")
+        tx.run(_FILL, count=count, version=b"v")
+
+    await database.fill(work)
+    await database.close()
+
+
+async def upgraded(url: str) -> None:
+    """Upgrade a database."""
+    database = connect(url, "memory://")
+    try:
+        assert await upgrade(database) == (EARLIER, len(schema.migrations(database.dialect)))
+    finally:
+        await database.close()
+
+
+async def names_in(url: str) -> tuple[int, str]:
+    """Return the number of names in a database, and the first label."""
+    database = connect(url, "memory://")
+    count, label, _ = (await database.export(lambda tx: tx.all(_FOUND)))[0]
+    await database.close()
+    return count, label
+
+
+def copies_in(folder: Path) -> list[str]:
+    """Return the names of all files but those that an open database has."""
+    usual = {f"catalog.sqlite{suffix}" for suffix in ("", "-wal", "-shm", ".lock")}
+    return sorted({each.name for each in folder.iterdir()} - usual)
+
+
+@pytest.mark.anyio
+async def test_upgrade_has_no_deadline(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deadline of a request's statement is so short that every migration would exceed it."""
+    await make_with_names(url, 20_000)
+    monkeypatch.setattr(sqlite, "STATEMENT_SECONDS", 0)
+    monkeypatch.setattr(sqlite, "_STEPS", 1)
+    monkeypatch.setattr(postgres, "STATEMENT_SECONDS", 0.001)
+    await upgraded(url)
+    assert await names_in(url) == (20_000, "default\nmodel-1-104729")
+
+
+@pytest.mark.long
+@pytest.mark.anyio
+async def test_upgrade_of_a_million_names(url: str) -> None:
+    count = int(os.environ.get("PROTOSLICE_NAMES", "1000000"))
+    await make_with_names(url, count)
+    await upgraded(url)
+    assert await names_in(url) == (count, "default\nmodel-1-104729")
+
+
+@pytest.mark.anyio
+async def test_failed_upgrades_leave_one_copy_of_each_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url, scripts = f"sqlite:///{tmp_path}/catalog.sqlite", schema.migrations("sqlite")
+    await make_with_names(url, 1)
+    for name in ("20261128T110000.000000", "20261129T110000.000000"):  # of failed starts of earlier versions
+        (tmp_path / f"catalog.sqlite.schema{EARLIER}.{name}").touch()
+    (tmp_path / f"catalog.sqlite.schema{EARLIER}.part").touch()  # of a start that was killed
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "migrations", lambda dialect: [*scripts, "NONSENSE"])
+        for _ in range(3):
+            with pytest.raises(Exception, match="NONSENSE"):
+                await upgraded(url)
+            assert copies_in(tmp_path) == [f"catalog.sqlite.schema{EARLIER}"]
+    await upgraded(url)
+    assert copies_in(tmp_path) == [f"catalog.sqlite.schema{EARLIER}"]
+    copy = f"sqlite:///{tmp_path}/catalog.sqlite.schema{EARLIER}"
+    await upgraded(copy)
+    assert (await names_in(copy))[0] == 1
+
+
+@pytest.mark.anyio
+async def test_copy_that_fails_is_removed_and_nothing_is_upgraded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/catalog.sqlite"
+    await make_with_names(url, 1)
+
+    def full(self: object, target: Path) -> None:
+        target.write_bytes(b"part of a copy")
+        raise OSError("full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite.SqliteTransaction, "copy", full)
+        with pytest.raises(OSError, match="full"):
+            await upgraded(url)
+    assert copies_in(tmp_path) == []
+    await upgraded(url)
+
+
+@contextmanager
+def altered_by_another(url: str) -> Iterator[None]:
+    """Context in which another program alters a database."""
+    if url.startswith("sqlite"):
+        with open(f"{url.removeprefix('sqlite://')}.lock", "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+    else:
+        with psycopg.connect(url) as connection:
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (schema._LOCK,))
+            yield
+
+
+@pytest.mark.anyio
+async def test_what_an_upgrade_waits_for_is_logged(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await make_with_names(url, 1)
+    monkeypatch.setattr(opening, "_PROGRESS_SECONDS", 0.01)
+    with altered_by_another(url):
+        task = asyncio.create_task(upgraded(url))
+        while "still upgrading the database after 0 s: waiting for another process" not in caplog.text:
+            assert not task.done()
+            await asyncio.sleep(0.01)
+        assert "from schema" not in caplog.text
+    await task
+    assert f"upgrading the database from schema {EARLIER} to " in caplog.text
+
+
+@pytest.mark.anyio
+async def test_cancelled_upgrade_ends_and_changes_nothing(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A process that is asked to end does not finish an upgrade first, and does not wait for that of another."""
+    await make_with_names(url, 1)
+    scripts = schema.migrations(url.partition(":")[0])
+    monkeypatch.setattr(opening, "_PROGRESS_SECONDS", 0.01)
+
+    async def cancelled_at(step: str) -> None:
+        database = connect(url, "memory://")
+        task = asyncio.create_task(upgrade(database))
+        while f": {step}" not in caplog.text:
+            assert not task.done()
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await database.close()
+
+    with altered_by_another(url):
+        await cancelled_at("waiting for another process")
+    with monkeypatch.context() as patch:
+        endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT count(*) FROM n"
+        patch.setattr(schema, "migrations", lambda dialect: [*scripts[:EARLIER], "CREATE TABLE a (b bigint);", endless])
+        await cancelled_at(f"migration {EARLIER + 2} of {EARLIER + 2}")
+    await upgraded(url)  # waits for the one before to end
+    assert await names_in(url) == (1, "default\nmodel-1-104729")
+
+
+def test_those_who_start_it_see_what_an_upgrade_does(url: str, tmp_path: Path) -> None:
+    asyncio.run(make_with_names(url, 1))
+    said = f"upgrading the database from schema {EARLIER} to {len(schema.migrations('sqlite'))}"
+    settings = {"PROTOSLICE_DATABASE": url, "PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
+    if url.startswith("sqlite"):
+        with service_process("--storage", (tmp_path / "s").as_uri(), settings=settings) as service:
+            assert said in service.log.read_text()
+    else:
+        command = [sys.executable, "-m", "protoslice.cli", "database", "upgrade", "--storage", "memory://"]
+        ended = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=True)
+        assert said in ended.stderr
